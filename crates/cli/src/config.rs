@@ -8,9 +8,9 @@ mod spelling;
 
 pub(crate) use ana::listener_of;
 
-pub(crate) use spelling::{Form, Spelling};
+pub(crate) use spelling::{SettingForm, Spelling};
 
-pub use discovery::{DiscoverySpec, ReferralSpec};
+pub use discovery::{DiscoverySpec, ReferralSettings};
 
 use crate::addresses::Addresses;
 use crate::args::{
@@ -19,7 +19,7 @@ use crate::args::{
     WaitArgs,
 };
 use crate::connect::resolve;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 pub use crate::keys::authentication::HostSpec;
 use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
@@ -110,7 +110,7 @@ pub struct ServeConfig {
     pub ether: Option<EtherSpec>,
     /// Further addresses to listen on, with settings of their own.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
-    pub listeners: Vec<ListenerSpec>,
+    pub listeners: Vec<ListenerSettings>,
     /// Stores of volumes.
     #[serde(default, rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
     pub lvstores: Vec<LvStoreArg>,
@@ -125,7 +125,7 @@ pub struct ServeConfig {
     pub hosts: Vec<HostSpec>,
     /// Subsystems to export.
     #[serde(default, rename = "subsystem")]
-    pub subsystems: Vec<SubsystemSpec>,
+    pub subsystems: Vec<SubsystemSettings>,
     /// Source of the settings, for messages.
     #[serde(skip)]
     pub(crate) spelling: Spelling,
@@ -145,7 +145,7 @@ pub struct EtherSpec {
 /// A TCP address to listen on, with settings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ListenerSpec {
+pub struct ListenerSettings {
     /// Address or name.
     pub address: String,
     /// TCP port; `None`: the default port.
@@ -167,7 +167,7 @@ fn is_default<T: Default + PartialEq>(spec: &T) -> bool {
 /// One subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SubsystemSpec {
+pub struct SubsystemSettings {
     /// Its NQN.
     pub nqn: String,
     /// Serial number, at most 20 characters; derived from the NQN when missing.
@@ -202,10 +202,10 @@ impl ServeConfig {
     ///
     /// # Errors
     /// The first error.
-    pub fn from_args(args: &ServeArgs) -> Outcome<ServeConfig> {
+    pub fn from_args(args: &ServeArgs) -> CommandResult<ServeConfig> {
         match &args.config {
             Some(path) => ServeConfig::read_for(path, &args.rpc),
-            None => ServeConfig::from_flags(args).map_err(Failure::usage),
+            None => ServeConfig::from_flags(args).map_err(CommandFailure::usage),
         }
     }
 
@@ -213,7 +213,7 @@ impl ServeConfig {
     ///
     /// # Errors
     /// The first error, with the file's name and line.
-    pub fn read(path: &Path) -> Outcome<ServeConfig> {
+    pub fn read(path: &Path) -> CommandResult<ServeConfig> {
         ServeConfig::read_for(path, &RpcServeArgs::default())
     }
 
@@ -221,11 +221,12 @@ impl ServeConfig {
     ///
     /// # Errors
     /// The first error, with the file's name and line.
-    pub(crate) fn read_for(path: &Path, args: &RpcServeArgs) -> Outcome<ServeConfig> {
+    pub(crate) fn read_for(path: &Path, args: &RpcServeArgs) -> CommandResult<ServeConfig> {
         let show = path.display();
-        let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{show}: {e}")))?;
+        let text =
+            fs::read_to_string(path).map_err(|e| CommandFailure::usage(format!("{show}: {e}")))?;
         let config = ServeConfig::parse_for(&text, args);
-        config.map_err(|e| Failure::usage(format!("{show}: {e}")))
+        config.map_err(|e| CommandFailure::usage(format!("{show}: {e}")))
     }
 
     /// Parses the text of a file.
@@ -278,7 +279,7 @@ impl ServeConfig {
         let (frames, interfaces) = (args.ether, Addresses(interfaces));
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
-        let subsystem = nqn.map(|nqn| SubsystemSpec {
+        let subsystem = nqn.map(|nqn| SubsystemSettings {
             nqn,
             serial,
             model,
@@ -402,7 +403,7 @@ impl ServeConfig {
     /// # Errors
     /// The first error in the subsystems.
     pub(crate) fn exports(&self) -> Result<Vec<Subsystem>, String> {
-        let subsystem = |spec: &SubsystemSpec| {
+        let subsystem = |spec: &SubsystemSettings| {
             spec.subsystem().map_err(|error| format!("subsystem {}: {error}", spec.nqn))
         };
         let subsystems = self.subsystems.iter().map(subsystem).collect::<Result<_, _>>()?;
@@ -416,9 +417,9 @@ impl ServeConfig {
     ///
     /// # Errors
     /// The first error.
-    pub fn server(&self) -> Outcome<ServerConfig> {
+    pub fn server(&self) -> CommandResult<ServerConfig> {
         let (asked, granted) = (&self.limits, Limits::default());
-        let subsystems = self.exports().map_err(Failure::usage)?;
+        let subsystems = self.exports().map_err(CommandFailure::usage)?;
         let base = ServerConfig::new(self.addresses()?, subsystems);
         let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
         let ether =
@@ -426,11 +427,11 @@ impl ServeConfig {
         let (tls, tls_at) = (self.tls.as_ref().filter(|_| self.uses_tls()), self.tls_at()?);
         let tls = tls.map(|tls| tls.config(tls_at)).transpose()?;
         if let Some(tls) = &tls {
-            self.check_keys(&tls.keys).map_err(Failure::usage)?;
+            self.check_keys(&tls.keys).map_err(CommandFailure::usage)?;
         }
         Ok(ServerConfig {
             tls,
-            ether: ether.transpose().map_err(Failure::usage)?,
+            ether: ether.transpose().map_err(CommandFailure::usage)?,
             referrals: self.discovery.addresses(),
             ana: self.ana_states()?,
             authentication: self.authentication()?,
@@ -461,7 +462,10 @@ impl ServeConfig {
             cores: self.cores.clone().unwrap_or_default().0,
             placement: self.placement.into(),
             pool_bytes: usize::try_from(pool_bytes).map_err(|_| {
-                Failure::usage(format!("{} is too large", self.spelling.name("limits.buffers")))
+                CommandFailure::usage(format!(
+                    "{} is too large",
+                    self.spelling.name("limits.buffers")
+                ))
             })?,
             waiting: self.waiting.waiting(),
             slow_over: self.slow_over.into(),
@@ -474,8 +478,8 @@ impl ServeConfig {
     ///
     /// # Errors
     /// A key cannot be read, or is invalid.
-    pub(crate) fn authentication(&self) -> Outcome<Authentication> {
-        let of = |is_so: fn(&SubsystemSpec) -> bool| {
+    pub(crate) fn authentication(&self) -> CommandResult<Authentication> {
+        let of = |is_so: fn(&SubsystemSettings) -> bool| {
             self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
         };
         let read = self.authentication.read(&self.hosts, &self.spelling)?;
@@ -512,9 +516,9 @@ impl ServeConfig {
     ///
     /// # Errors
     /// A name that resolves to no address.
-    pub(crate) fn tls_at(&self) -> Outcome<BTreeMap<SocketAddr, TlsUse>> {
+    pub(crate) fn tls_at(&self) -> CommandResult<BTreeMap<SocketAddr, TlsUse>> {
         let own = self.listeners.iter().filter_map(|one| Some((one, one.tls?)));
-        let at = |(one, tls): (&ListenerSpec, TlsMode)| {
+        let at = |(one, tls): (&ListenerSettings, TlsMode)| {
             Ok((resolve(&one.address, one.port.unwrap_or(self.port))?, tls.into()))
         };
         own.map(at).collect()
@@ -529,7 +533,7 @@ impl ServeConfig {
     ///
     /// # Errors
     /// A name that resolves to no address.
-    pub(crate) fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
+    pub(crate) fn addresses(&self) -> CommandResult<Vec<SocketAddr>> {
         let plain = self.address.0.iter().map(|address| resolve(address, self.port));
         let own = self.listeners.iter();
         let own = own.map(|one| resolve(&one.address, one.port.unwrap_or(self.port)));
@@ -600,12 +604,15 @@ impl ServeConfig {
 }
 
 /// Removes from `addresses` those with `--tls-at`, and returns them as listeners.
-fn take_listeners(addresses: &mut Vec<String>, own: &[TlsAt]) -> Result<Vec<ListenerSpec>, String> {
+fn take_listeners(
+    addresses: &mut Vec<String>,
+    own: &[TlsAt],
+) -> Result<Vec<ListenerSettings>, String> {
     let take = |TlsAt { address, tls }: &TlsAt| {
         let at = addresses.iter().position(|one| one == address);
         let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
         let address = addresses.remove(at);
-        Ok(ListenerSpec { address, port: None, tls: Some(*tls) })
+        Ok(ListenerSettings { address, port: None, tls: Some(*tls) })
     };
     own.iter().map(take).collect()
 }
@@ -644,7 +651,7 @@ fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>
     (interfaces, addresses)
 }
 
-impl SubsystemSpec {
+impl SubsystemSettings {
     /// Builds the subsystem for the engine.
     ///
     /// # Errors
@@ -666,10 +673,10 @@ impl SubsystemSpec {
     }
 }
 
-impl SubsystemSpec {
+impl SubsystemSettings {
     fn host_rates(&self) -> Result<BTreeMap<String, Rates>, String> {
         let rates = |(host, rates): (&String, &RateArgs)| {
-            let rates = rates.rates_as(Form::Key);
+            let rates = rates.rates_as(SettingForm::Key);
             let rates = rates.map_err(|error| format!("host_rates of {host}: {error}"))?;
             Ok(rates.is_limited().then(|| (host.clone(), rates)))
         };

@@ -3,7 +3,7 @@
 use crate::args::{
     ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Portals, Transport, WaitArgs,
 };
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::{Identity, check_nqn};
 use crate::keys::{authentication, keyring};
 use crate::{mdns, tls};
@@ -22,17 +22,19 @@ use std::time::Duration;
 ///
 /// # Errors
 /// A name that resolves to no address.
-pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
+pub(crate) fn resolve(address: &str, port: u16) -> CommandResult<SocketAddr> {
     let (host, port) = split_port(address, port)?;
-    let bad = |why| Failure::usage(format!("address {why}"));
+    let bad = |why| CommandFailure::usage(format!("address {why}"));
     if let Some(address) = ip_address::parse(host, port).map_err(bad)? {
         return Ok(address);
     }
     let mut found = (host, port).to_socket_addrs().map_err(|error| {
         let hint = name_hint(host);
-        Failure::usage(format!("address {address}: {error}: {hint}"))
+        CommandFailure::usage(format!("address {address}: {error}: {hint}"))
     })?;
-    found.next().ok_or_else(|| Failure::usage(format!("address {address}: stands for no address")))
+    found
+        .next()
+        .ok_or_else(|| CommandFailure::usage(format!("address {address}: stands for no address")))
 }
 
 /// Returns the hint for an unknown name.
@@ -54,12 +56,12 @@ fn is_interface(name: &str) -> bool {
 ///
 /// # Errors
 /// An invalid list, or an interface that is named twice.
-fn interfaces(list: &str) -> Outcome<Vec<String>> {
+fn interfaces(list: &str) -> CommandResult<Vec<String>> {
     let names: Vec<String> = list.split(',').map(str::to_owned).collect();
     let is_twice = |(at, name): (usize, &String)| names[..at].contains(name);
     if names.iter().any(String::is_empty) || names.iter().enumerate().any(is_twice) {
         let text = format!("-a {list}: name interfaces, each once, such as eth1,eth2");
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     Ok(names)
 }
@@ -68,16 +70,18 @@ fn interfaces(list: &str) -> Outcome<Vec<String>> {
 ///
 /// # Errors
 /// Options that exclude each other.
-pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
-    portal.ether.address(interfaces(&portal.traddr)?).map_err(Failure::usage)
+pub(crate) fn ether_address(portal: &Portal) -> CommandResult<EtherAddress> {
+    portal.ether.address(interfaces(&portal.traddr)?).map_err(CommandFailure::usage)
 }
 
 /// Splits ADDR, ADDR:PORT or `[IPv6]:PORT` into host and port; `port` is the default.
 ///
 /// # Errors
 /// An invalid port.
-pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
-    let bad = || Failure::usage(format!("address {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"));
+pub(crate) fn split_port(address: &str, port: u16) -> CommandResult<(&str, u16)> {
+    let bad = || {
+        CommandFailure::usage(format!("address {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"))
+    };
     let (host, named) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
@@ -97,16 +101,16 @@ pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
 }
 
 /// Returns an address, or a name. A name is resolved for each connection, as its addresses may change.
-fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
+fn tcp_address(address: &str, port: u16) -> CommandResult<Address> {
     let (host, port) = split_port(address, port)?;
     if host.is_empty() {
-        return Err(Failure::usage("-a is empty: write an address or a name"));
+        return Err(CommandFailure::usage("-a is empty: write an address or a name"));
     }
     // An interface's index may change, so an address with an interface is handled as a name.
     if let Some(spelling) = ip_address::spelling(host) {
         return Ok(TargetName::new(&spelling, port).into());
     }
-    let bad = |why| Failure::usage(format!("-a {why}"));
+    let bad = |why| CommandFailure::usage(format!("-a {why}"));
     Ok(match ip_address::parse(host, port).map_err(bad)? {
         Some(address) => address.into(),
         None => TargetName::new(host, port).into(),
@@ -117,10 +121,10 @@ fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
 ///
 /// # Errors
 /// An empty name, or options that exclude each other.
-fn address(portal: &Portal) -> Outcome<Address> {
+fn address(portal: &Portal) -> CommandResult<Address> {
     match portal.transport {
         Transport::Tcp if portal.ether != EtherArgs::default() => {
-            Err(Failure::usage("the options under Ethernet need -t ether"))
+            Err(CommandFailure::usage("the options under Ethernet need -t ether"))
         }
         Transport::Tcp => tcp_address(&portal.traddr, portal.trsvcid),
         Transport::Ether => Ok(ether_address(portal)?.into()),
@@ -131,23 +135,32 @@ fn address(portal: &Portal) -> Outcome<Address> {
 ///
 /// # Errors
 /// Options that exclude each other.
-pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+pub(crate) fn config(
+    portal: &Portal,
+    nqn: &str,
+    connect: &ConnectArgs,
+) -> CommandResult<HostConfig> {
     if portal.ether.requires_seal() && connect.keys.dhchap_secret.is_none() {
         let text = "--seal required needs --dhchap-secret, the key of this host";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     config_at(address(portal)?, nqn, connect)
 }
 
 /// Returns the configuration to reach `nqn` by the paths that the portals' discovery controllers know, without lanes.
-fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+fn config_of_discovery(
+    portals: &Portals,
+    nqn: &str,
+    connect: &ConnectArgs,
+) -> CommandResult<HostConfig> {
     if portals.transport.has_frames() || portals.each().iter().any(|p| p.transport.has_frames()) {
         let text = "--discover is for TCP: over Ethernet targets are found without it";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     let discovery = if portals.mdns {
         let mut found = mdns::discovery_addresses()?.into_iter().map(Address::from);
-        let first = found.next().ok_or_else(|| Failure::connect("--mdns: nobody answers"))?;
+        let first =
+            found.next().ok_or_else(|| CommandFailure::connect("--mdns: nobody answers"))?;
         let config = config_at(first, DISCOVERY_NQN, connect)?;
         HostConfig { more_addresses: found.collect(), ..config }
     } else {
@@ -166,15 +179,15 @@ pub(crate) fn config_of_paths(
     portals: &Portals,
     nqn: &str,
     connect: &ConnectArgs,
-) -> Outcome<HostConfig> {
+) -> CommandResult<HostConfig> {
     if portals.discover || portals.mdns {
         return config_of_discovery(portals, nqn, connect);
     }
     let each = portals.each();
-    let (first, more) = each.split_first().ok_or_else(|| Failure::usage("-a is missing"))?;
+    let (first, more) = each.split_first().ok_or_else(|| CommandFailure::usage("-a is missing"))?;
     let config = config(first, nqn, connect)?;
     let other = |portal| Ok(self::config(portal, nqn, connect)?.address);
-    let more_addresses = more.iter().map(other).collect::<Outcome<Vec<_>>>()?;
+    let more_addresses = more.iter().map(other).collect::<CommandResult<Vec<_>>>()?;
     let has_several = !more_addresses.is_empty();
     let mut seen: Vec<String> = Vec::new();
     for address in std::iter::once(&config.address).chain(&more_addresses) {
@@ -182,7 +195,7 @@ pub(crate) fn config_of_paths(
         if let Some(twice) = places.iter().find(|place| seen.contains(place)) {
             let name = address.to_string();
             let why = if *twice == name { String::new() } else { format!(", as {twice}") };
-            return Err(Failure::usage(format!("-a {name} is there twice{why}")));
+            return Err(CommandFailure::usage(format!("-a {name} is there twice{why}")));
         }
         seen.extend(places);
     }
@@ -214,16 +227,16 @@ pub(crate) fn config_at(
     address: impl Into<Address>,
     nqn: &str,
     connect: &ConnectArgs,
-) -> Outcome<HostConfig> {
-    check_nqn(nqn).map_err(Failure::usage)?;
+) -> CommandResult<HostConfig> {
+    check_nqn(nqn).map_err(CommandFailure::usage)?;
     let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
-        .map_err(Failure::usage)?;
+        .map_err(CommandFailure::usage)?;
     let address = address.into();
     let local = LocalEnd { address: connect.host_traddr, interface: connect.host_iface.clone() };
     if matches!(address, Address::Ether(_)) && local != LocalEnd::default() {
         let text =
             "--host-traddr and --host-iface are for TCP: -a names the interfaces of -t ether";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     Ok(HostConfig {
         local,
@@ -241,15 +254,19 @@ pub(crate) fn config_at(
 }
 
 /// Returns the TLS configuration, if connections are secured.
-fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome<Option<HostTls>> {
+fn tls(
+    connect: &ConnectArgs,
+    address: &Address,
+    names: (&str, &str),
+) -> CommandResult<Option<HostTls>> {
     let option = if connect.concat { "--concat" } else { "--tls" };
     match (connect.tls || connect.concat, address, &connect.tls_key) {
         (false, ..) => Ok(None),
         (_, Address::Ether(_), _) => {
-            Err(Failure::usage(format!("{option}: there is no TLS over Ethernet")))
+            Err(CommandFailure::usage(format!("{option}: there is no TLS over Ethernet")))
         }
         _ if connect.concat && connect.keys.dhchap_secret.is_none() => {
-            Err(Failure::usage("--concat needs --dhchap-secret FILE, the key of this host"))
+            Err(CommandFailure::usage("--concat needs --dhchap-secret FILE, the key of this host"))
         }
         _ if connect.concat => Ok(Some(HostTls::concatenated())),
         (_, _, Some(file)) => {
@@ -259,7 +276,7 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
                 Some("1") => Some(IdentityVersion::V1),
                 Some(_) => {
                     let why = "--tls-key-identity: with --tls-key write 0 or 1, the version of the identity";
-                    return Err(Failure::usage(why));
+                    return Err(CommandFailure::usage(why));
                 }
             };
             let key = HostKey::Configured(tls::key("--tls-key", file)?);
@@ -278,8 +295,8 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
 }
 
 /// Builds the failure for a missing key that no option names.
-fn needs_key(failure: &Failure, subnqn: &str) -> Failure {
-    Failure::connect(format!(
+fn needs_key(failure: &CommandFailure, subnqn: &str) -> CommandFailure {
+    CommandFailure::connect(format!(
         "this host does not connect to {subnqn}: --tls needs --tls-key FILE, the key of this host, or --keyring ({})",
         failure.message
     ))
@@ -307,15 +324,15 @@ pub(crate) fn with_lanes(
 }
 
 /// Maps a failure of the host to an exit status.
-impl From<HostError> for Failure {
-    fn from(error: HostError) -> Failure {
+impl From<HostError> for CommandFailure {
+    fn from(error: HostError) -> CommandFailure {
         match error {
             HostError::Unreachable { .. }
             | HostError::Refused { .. }
             | HostError::Authentication { .. }
             | HostError::Lost { .. }
-            | HostError::Controller(_) => Failure::connect(error),
-            HostError::Command { .. } | HostError::System { .. } => Failure::failed(error),
+            | HostError::Controller(_) => CommandFailure::connect(error),
+            HostError::Command { .. } | HostError::System { .. } => CommandFailure::failed(error),
         }
     }
 }
@@ -354,7 +371,7 @@ mod tests {
         }
         for bad in ["h:", "h:65536", "h:x", "[::1", "[::1]7", "[::1]:", "[::1]:x"] {
             let failure = split_port(bad, 4420).unwrap_err();
-            assert_eq!(failure.kind, crate::failure::Kind::Usage, "{bad}");
+            assert_eq!(failure.kind, crate::failure::FailureKind::Usage, "{bad}");
         }
     }
 
@@ -369,8 +386,8 @@ mod tests {
         }
         assert_eq!(address("fe80:0::1%eth1").unwrap().to_string(), "[fe80::1%eth1]:4420");
         assert_eq!(address("::ffff:192.0.2.1").unwrap().to_string(), "192.0.2.1:4420");
-        assert_eq!(address("fe80::1").unwrap_err().kind, crate::failure::Kind::Usage);
-        assert_eq!(address("").unwrap_err().kind, crate::failure::Kind::Usage);
+        assert_eq!(address("fe80::1").unwrap_err().kind, crate::failure::FailureKind::Usage);
+        assert_eq!(address("").unwrap_err().kind, crate::failure::FailureKind::Usage);
     }
 
     #[test]

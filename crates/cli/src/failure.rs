@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Exit status of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureKind {
     /// 1: the work itself failed: an I/O error, wrong data, a missing resource.
     Failed,
     /// 2: the command line or the configuration file is wrong.
@@ -15,64 +15,64 @@ pub enum Kind {
 
 /// The end of a command that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CommandFailure {
     /// Determines the exit status.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// `problem: advice`, without the program's name; empty if it was already printed.
     pub message: String,
 }
 
 /// Result of every command.
-pub type Outcome<T = ()> = Result<T, Failure>;
+pub type CommandResult<T = ()> = Result<T, CommandFailure>;
 
-impl Failure {
+impl CommandFailure {
     /// Creates a failure of the work.
-    pub fn failed(message: impl fmt::Display) -> Failure {
-        Failure { kind: Kind::Failed, message: message.to_string() }
+    pub fn failed(message: impl fmt::Display) -> CommandFailure {
+        CommandFailure { kind: FailureKind::Failed, message: message.to_string() }
     }
 
     /// Creates a failure for an invalid command line or configuration.
-    pub fn usage(message: impl fmt::Display) -> Failure {
-        Failure { kind: Kind::Usage, message: message.to_string() }
+    pub fn usage(message: impl fmt::Display) -> CommandFailure {
+        CommandFailure { kind: FailureKind::Usage, message: message.to_string() }
     }
 
     /// Creates a failure for an unreachable target or process.
-    pub fn connect(message: impl fmt::Display) -> Failure {
-        Failure { kind: Kind::Connect, message: message.to_string() }
+    pub fn connect(message: impl fmt::Display) -> CommandFailure {
+        CommandFailure { kind: FailureKind::Connect, message: message.to_string() }
     }
 
     /// Creates the failure of a child process that ended with `code` and has printed the reason.
-    pub fn of_child(code: Option<i32>) -> Failure {
+    pub fn of_child(code: Option<i32>) -> CommandFailure {
         let kind = match code {
-            Some(2) => Kind::Usage,
-            Some(3) => Kind::Connect,
-            _ => Kind::Failed,
+            Some(2) => FailureKind::Usage,
+            Some(3) => FailureKind::Connect,
+            _ => FailureKind::Failed,
         };
         let message = match code {
             Some(_) => String::new(),
             None => "the process was killed".to_owned(),
         };
-        Failure { kind, message }
+        CommandFailure { kind, message }
     }
 
     /// Returns the process's exit status.
     pub fn status(&self) -> u8 {
         match self.kind {
-            Kind::Failed => 1,
-            Kind::Usage => 2,
-            Kind::Connect => 3,
+            FailureKind::Failed => 1,
+            FailureKind::Usage => 2,
+            FailureKind::Connect => 3,
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "roadtrain: {}", self.message)
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
-        Failure::failed(error)
+impl From<std::io::Error> for CommandFailure {
+    fn from(error: std::io::Error) -> CommandFailure {
+        CommandFailure::failed(error)
     }
 }

@@ -1,7 +1,7 @@
 //! Man pages and completions, from the parser's definition.
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::env::{CompleteEnv, Shells};
 use clap_complete::{Generator, Shell};
@@ -14,9 +14,9 @@ use std::path::Path;
 const ASKED_BY: &str = "ROADTRAIN_COMPLETE";
 
 /// Prints one shell's completions, or writes those of all.
-pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
+pub(crate) fn completions(args: &CompletionsArgs) -> CommandResult {
     let script = |shell: Shell| {
-        script_of(shell).map_err(|e| Failure::failed(format!("completions of {shell}: {e}")))
+        script_of(shell).map_err(|e| CommandFailure::failed(format!("completions of {shell}: {e}")))
     };
     if let Some(shell) = args.shell {
         return crate::output::line(&String::from_utf8_lossy(&script(shell)?));
@@ -26,7 +26,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
         for shell in Shell::value_variants() {
             let path = dir.join(shell.file_name("roadtrain"));
             fs::write(&path, script(*shell)?)
-                .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+                .map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?;
         }
     }
     Ok(())
@@ -47,11 +47,12 @@ fn script_of(shell: Shell) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a man page for the program and for each command.
-pub(crate) fn man(args: &ManArgs) -> Outcome {
+pub(crate) fn man(args: &ManArgs) -> CommandResult {
     make(&args.dir)?;
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    pages(&command, &args.dir).map_err(|e| Failure::failed(format!("{}: {e}", args.dir.display())))
+    pages(&command, &args.dir)
+        .map_err(|e| CommandFailure::failed(format!("{}: {e}", args.dir.display())))
 }
 
 /// Writes the page of a command, and those of its subcommands.
@@ -116,8 +117,8 @@ fn escaped(line: &str) -> String {
     if plain.starts_with(['.', '\'']) { format!("\\&{plain}") } else { plain }
 }
 
-fn make(dir: &Path) -> Outcome {
-    fs::create_dir_all(dir).map_err(|e| Failure::failed(format!("{}: {e}", dir.display())))
+fn make(dir: &Path) -> CommandResult {
+    fs::create_dir_all(dir).map_err(|e| CommandFailure::failed(format!("{}: {e}", dir.display())))
 }
 
 #[cfg(test)]

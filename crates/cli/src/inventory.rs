@@ -3,7 +3,7 @@
 use crate::args::{Transport, word};
 use crate::identity::show_uuid;
 use crate::output::columns;
-use crate::registry::{Entry, Phase, TargetEntry};
+use crate::registry::{AttachmentEntry, AttachmentPhase, TargetEntry};
 use crate::units::show_bytes;
 use roadtrain_host_engine::{ControllerInfo, EtherOffer, NamespaceInfo};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
@@ -13,16 +13,16 @@ use serde::Serialize;
 
 /// A discovery log.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Discovery {
+pub(crate) struct DiscoveryListing {
     /// Generation counter.
     pub genctr: u64,
     /// Log entries.
-    pub records: Vec<Record>,
+    pub records: Vec<DiscoveryRecord>,
 }
 
 /// An entry of the discovery log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Record {
+pub(crate) struct DiscoveryRecord {
     /// Transport.
     pub transport: String,
     /// Address family.
@@ -43,10 +43,10 @@ pub(crate) struct Record {
     pub traddr: String,
 }
 
-impl Record {
+impl DiscoveryRecord {
     /// Converts an entry of 1,024 bytes.
     #[must_use]
-    pub(crate) fn new(entry: &DiscoveryEntry) -> Record {
+    pub(crate) fn new(entry: &DiscoveryEntry) -> DiscoveryRecord {
         let named = |value: u8, names: &[(u8, &str)]| {
             let name = names.iter().find(|(code, _)| *code == value);
             name.map_or_else(|| value.to_string(), |(_, name)| (*name).to_owned())
@@ -56,7 +56,7 @@ impl Record {
             (subtype::NVM, "nvme subsystem"),
             (subtype::CURRENT_DISCOVERY, "current discovery subsystem"),
         ];
-        Record {
+        DiscoveryRecord {
             transport: named(entry.trtype, &[(trtype::TCP, "tcp")]),
             adrfam: named(entry.adrfam, &[(adrfam::IPV4, "ipv4"), (adrfam::IPV6, "ipv6")]),
             subtype: named(entry.subtype, &subtypes),
@@ -75,13 +75,13 @@ impl Record {
 
     /// Converts an offer at one of a target's ports: the interface takes the place of the TCP port.
     #[must_use]
-    pub(crate) fn of_offer(offer: &EtherOffer) -> Record {
+    pub(crate) fn of_offer(offer: &EtherOffer) -> DiscoveryRecord {
         let subtype = if offer.nqn == DISCOVERY_NQN {
             "current discovery subsystem"
         } else {
             "nvme subsystem"
         };
-        Record {
+        DiscoveryRecord {
             transport: word(&Transport::Ether),
             adrfam: "ethernet".into(),
             subtype: subtype.into(),
@@ -100,9 +100,9 @@ impl Record {
     }
 }
 
-impl Discovery {
+impl DiscoveryListing {
     /// Returns the entries of subsystems with namespaces.
-    pub(crate) fn storage(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn storage(&self) -> impl Iterator<Item = &DiscoveryRecord> {
         self.records.iter().filter(|record| record.is_storage())
     }
 
@@ -110,7 +110,7 @@ impl Discovery {
     #[must_use]
     pub(crate) fn table(&self) -> String {
         let has_tls = self.records.iter().any(|record| record.tls != "off");
-        let row = |r: &Record| {
+        let row = |r: &DiscoveryRecord| {
             let cells = [&r.transport, &r.traddr, &r.trsvcid, &r.subtype, &r.nqn].map(Clone::clone);
             let tls = has_tls.then(|| r.tls.to_owned());
             cells.into_iter().chain(tls).collect()
@@ -125,14 +125,14 @@ impl Discovery {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Identified {
     /// The controller.
-    pub controller: Controller,
+    pub controller: IdentifiedController,
     /// Its namespaces.
-    pub namespaces: Vec<Namespace>,
+    pub namespaces: Vec<IdentifiedNamespace>,
 }
 
 /// Fields of Identify Controller that are shown.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Controller {
+pub(crate) struct IdentifiedController {
     /// Subsystem.
     pub nqn: String,
     /// Controller identifier.
@@ -159,7 +159,7 @@ pub(crate) struct Controller {
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Namespace {
+pub(crate) struct IdentifiedNamespace {
     /// Namespace ID.
     pub nsid: u32,
     /// Size in bytes.
@@ -176,11 +176,11 @@ pub(crate) struct Namespace {
     pub uuid: Option<String>,
 }
 
-impl Namespace {
+impl IdentifiedNamespace {
     /// Converts the controller's data.
     #[must_use]
-    pub(crate) fn new(info: &NamespaceInfo) -> Namespace {
-        Namespace {
+    pub(crate) fn new(info: &NamespaceInfo) -> IdentifiedNamespace {
+        IdentifiedNamespace {
             nsid: info.nsid,
             capacity_bytes: info.blocks.saturating_mul(info.block_bytes.into()),
             blocks: info.blocks,
@@ -221,7 +221,7 @@ impl Identified {
             (oncs::COPY, "copy"),
             (oncs::RESERVATIONS, "reservations"),
         ];
-        let controller = Controller {
+        let controller = IdentifiedController {
             nqn: parse_nqn(&page.subnqn).unwrap_or_default().to_owned(),
             cntlid: info.cntlid,
             model: parse_ascii(&page.mn).to_owned(),
@@ -238,7 +238,7 @@ impl Identified {
                 .map(|(_, name)| *name)
                 .collect(),
         };
-        let namespaces = info.namespaces.iter().map(Namespace::new).collect();
+        let namespaces = info.namespaces.iter().map(IdentifiedNamespace::new).collect();
         Identified { controller, namespaces }
     }
 
@@ -265,7 +265,8 @@ impl Identified {
         for (name, value) in pairs {
             text.push_str(&format!("{name:<18} {value}\n"));
         }
-        let rows: Vec<Vec<String>> = self.namespaces.iter().map(Namespace::cells).collect();
+        let rows: Vec<Vec<String>> =
+            self.namespaces.iter().map(IdentifiedNamespace::cells).collect();
         text.push('\n');
         text.push_str(&columns(&NAMESPACE_HEAD, &rows));
         text
@@ -274,7 +275,7 @@ impl Identified {
 
 /// A row of `list`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Listed {
+pub(crate) struct ListedNamespace {
     /// Address.
     pub traddr: String,
     /// TCP port.
@@ -287,13 +288,13 @@ pub(crate) struct Listed {
     pub serial: String,
     /// The namespace.
     #[serde(flatten)]
-    pub namespace: Namespace,
+    pub namespace: IdentifiedNamespace,
 }
 
 /// Formats the rows of `list` as a table.
 #[must_use]
-pub(crate) fn list_table(rows: &[Listed]) -> String {
-    let cells = |row: &Listed| {
+pub(crate) fn list_table(rows: &[ListedNamespace]) -> String {
+    let cells = |row: &ListedNamespace| {
         let address = match (row.trsvcid.as_str(), row.traddr.contains(':')) {
             ("", _) => row.traddr.clone(),
             (port, true) => format!("[{}]:{port}", row.traddr), // IPv6
@@ -316,17 +317,17 @@ pub(crate) struct ListedHere {
     pub state: &'static str,
     /// Its registry entry.
     #[serde(flatten)]
-    pub entry: Entry,
+    pub entry: AttachmentEntry,
 }
 
 impl ListedHere {
     /// Checks whether the entry's process runs.
     #[must_use]
-    pub(crate) fn new(entry: Entry) -> ListedHere {
+    pub(crate) fn new(entry: AttachmentEntry) -> ListedHere {
         let state = match entry.phase {
             _ if !entry.process.is_alive() => "gone",
-            Phase::Starting => "starting",
-            Phase::Ready => "ready",
+            AttachmentPhase::Starting => "starting",
+            AttachmentPhase::Ready => "ready",
         };
         ListedHere { kind: "attachment", state, entry }
     }
@@ -388,9 +389,9 @@ pub(crate) fn here_table(rows: &[ListedHere]) -> String {
 mod tests {
     use super::*;
 
-    fn namespace() -> Namespace {
+    fn namespace() -> IdentifiedNamespace {
         let nguid = [0x11; 16];
-        Namespace::new(&NamespaceInfo {
+        IdentifiedNamespace::new(&NamespaceInfo {
             nsid: 7,
             blocks: 2048,
             block_bytes: 512,
@@ -405,19 +406,19 @@ mod tests {
         let mut entry = DiscoveryEntry::new(subtype::NVM, "nqn.x:y");
         entry.trtype = trtype::TCP;
         entry.set_address(adrfam::IPV4, "192.0.2.7", "4420");
-        let record = Record::new(&entry);
+        let record = DiscoveryRecord::new(&entry);
         assert!(record.is_storage());
         assert_eq!((record.transport.as_str(), record.adrfam.as_str()), ("tcp", "ipv4"));
         assert_eq!((record.traddr.as_str(), record.trsvcid.as_str()), ("192.0.2.7", "4420"));
         entry.trtype = 1;
-        assert_eq!(Record::new(&entry).transport, "1");
-        let table = Discovery { genctr: 1, records: vec![record] }.table();
+        assert_eq!(DiscoveryRecord::new(&entry).transport, "1");
+        let table = DiscoveryListing { genctr: 1, records: vec![record] }.table();
         assert!(table.lines().nth(1).unwrap().ends_with("nvme subsystem  nqn.x:y"), "{table}");
     }
 
     #[test]
     fn list_is_flat() {
-        let row = Listed {
+        let row = ListedNamespace {
             traddr: "192.0.2.7".into(),
             trsvcid: "4420".into(),
             nqn: "nqn.x:y".into(),

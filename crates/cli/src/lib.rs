@@ -68,7 +68,7 @@ mod top;
 pub mod units;
 mod usage;
 
-pub use failure::{Failure, Kind, Outcome};
+pub use failure::{CommandFailure, CommandResult, FailureKind};
 
 use args::{Cli, Command};
 use roadtrain_host_engine::identity;
@@ -88,7 +88,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     if first_steps::are_asked_for(&arguments) {
         terminal::say(first_steps::OF_SERVE.trim_end());
-        return ExitCode::from(Failure::usage("").status());
+        return ExitCode::from(CommandFailure::usage("").status());
     }
     let cli = Cli::read(arguments);
     let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
@@ -108,7 +108,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn run(cli: &Cli) -> Outcome {
+fn run(cli: &Cli) -> CommandResult {
     let global = &cli.global;
     match &cli.command {
         Command::Serve(args) => serve::run(args, global),

@@ -2,7 +2,7 @@
 
 mod budget;
 
-use self::budget::Budget;
+use self::budget::LogLineBudget;
 use roadtrain_wire::text::{Printable, is_printable};
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,8 @@ pub(crate) fn start(level: &str, verbose: u8) {
     let (levels, handle) = reload::Layer::new(filter(level, verbose));
     keep(handle);
     let ansi = !is_journal() && io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer().with_writer(move || Lines(io::stderr(), ansi));
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(move || OneLineWriter(io::stderr(), ansi));
     if is_journal() {
         init(lines.with_ansi(false).event_format(Journal), levels);
     } else {
@@ -34,9 +35,9 @@ pub(crate) fn start(level: &str, verbose: u8) {
 
 /// Writes an event in one line, even if a peer's text contains line breaks. With colours, the formatter leaves escapes
 /// in peers' text, so they are filtered here.
-struct Lines<W>(W, bool);
+struct OneLineWriter<W>(W, bool);
 
-impl<W: Write> Write for Lines<W> {
+impl<W: Write> Write for OneLineWriter<W> {
     /// Writes one event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
@@ -82,7 +83,11 @@ fn init<F>(lines: impl Layer<Registry> + Send + Sync, levels: F)
 where
     F: Layer<Layered<Box<dyn Layer<Registry> + Send + Sync>, Registry>> + Send + Sync,
 {
-    tracing_subscriber::registry().with(lines.boxed()).with(levels).with(Budget::default()).init();
+    tracing_subscriber::registry()
+        .with(lines.boxed())
+        .with(levels)
+        .with(LogLineBudget::default())
+        .init();
 }
 
 /// Function that changes the level.
@@ -110,7 +115,8 @@ pub(crate) fn set_level(level: &str) -> Result<(), String> {
 /// Starts logging to a file, otherwise as [`start`].
 pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
     let file = Arc::new(file);
-    let lines = tracing_subscriber::fmt::layer().with_writer(move || Lines(file.clone(), false));
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(move || OneLineWriter(file.clone(), false));
     init(lines.with_target(false).with_ansi(false), filter(level, verbose));
 }
 
@@ -200,8 +206,8 @@ mod tests {
             }
         }
         let to = written.clone();
-        let lines =
-            tracing_subscriber::fmt::layer().with_writer(move || Lines(To(to.clone()), true));
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || OneLineWriter(To(to.clone()), true));
         let subscriber = tracing_subscriber::registry().with(lines.with_ansi(true));
         tracing::subscriber::with_default(subscriber, || {
             let evil = "x\u{1b}[31m\u{1b}[2J\ny";

@@ -2,7 +2,7 @@
 //!
 //! It runs only on request, in a separate thread.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use indicatif::{ProgressBar, ProgressStyle};
 use mdns_sd::{ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -25,7 +25,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A discovery service that replied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Found {
+pub(crate) struct DiscoveredService {
     /// Its name.
     pub name: String,
     /// Its addresses; link-local ones with their interface, as in `fe80::1%eth0`.
@@ -41,14 +41,14 @@ pub(crate) struct Found {
     pub nqn: Option<String>,
 }
 
-impl Found {
-    fn new(service: &ResolvedService) -> Found {
+impl DiscoveredService {
+    fn new(service: &ResolvedService) -> DiscoveredService {
         let usable = |ip: &ScopedIp| Some((socket(ip, service.port)?, ip.to_string()));
         let found: BTreeMap<SocketAddr, String> =
             service.addresses.iter().filter_map(usable).take(ADDRESSES_MAX).collect();
         let text = |key: &str| service.get_property_val_str(key).map(str::to_owned);
         let name = service.fullname.strip_suffix(SERVICE).unwrap_or(&service.fullname);
-        Found {
+        DiscoveredService {
             name: name.trim_end_matches('.').chars().filter(|c| !c.is_control()).collect(),
             sockets: found.keys().copied().collect(),
             addresses: found.into_values().collect(),
@@ -76,15 +76,15 @@ fn socket(ip: &ScopedIp, port: u16) -> Option<SocketAddr> {
     }
 }
 
-fn failed(error: mdns_sd::Error) -> Failure {
-    Failure::failed(format!("multicast DNS: {error}"))
+fn failed(error: mdns_sd::Error) -> CommandFailure {
+    CommandFailure::failed(format!("multicast DNS: {error}"))
 }
 
 /// Searches for discovery services for 3 s, and returns them by name.
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(crate) fn look() -> Outcome<Vec<Found>> {
+pub(crate) fn look() -> CommandResult<Vec<DiscoveredService>> {
     let daemon = ServiceDaemon::new().map_err(failed)?;
     let events = daemon.browse(SERVICE).map_err(failed)?;
     let progress = ProgressBar::new_spinner();
@@ -95,7 +95,7 @@ pub(crate) fn look() -> Outcome<Vec<Found>> {
     while let Ok(event) = events.recv_deadline(until) {
         match event {
             ServiceEvent::ServiceResolved(service) if found.len() < SERVICES_MAX => {
-                let one = Found::new(&service);
+                let one = DiscoveredService::new(&service);
                 debug!(name = one.name, port = one.trsvcid, "found");
                 found.insert(one.name.clone(), one);
             }
@@ -115,11 +115,11 @@ pub(crate) fn look() -> Outcome<Vec<Found>> {
 ///
 /// # Errors
 /// No service replies.
-pub(crate) fn discovery_addresses() -> Outcome<Vec<SocketAddr>> {
+pub(crate) fn discovery_addresses() -> CommandResult<Vec<SocketAddr>> {
     let found = look()?;
-    let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(Found::sockets).collect();
+    let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(DiscoveredService::sockets).collect();
     match sockets.is_empty() {
-        true => Err(Failure::connect(
+        true => Err(CommandFailure::connect(
             "--mdns: no discovery service answers on this network; name one with -a",
         )),
         false => Ok(sockets.into_iter().collect()),
@@ -144,7 +144,7 @@ impl Announcement {
     ///
     /// # Errors
     /// The socket cannot be created.
-    pub(crate) fn new() -> Outcome<Announcement> {
+    pub(crate) fn new() -> CommandResult<Announcement> {
         Ok(Announcement { daemon: ServiceDaemon::new().map_err(failed)?, shown: BTreeMap::new() })
     }
 
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn only_what_can_be_asked_over_tcp_is_asked() {
-        let found = |transport: Option<&str>, port| Found {
+        let found = |transport: Option<&str>, port| DiscoveredService {
             name: "a".into(),
             addresses: Vec::new(),
             sockets: ["192.0.2.7", "2001:db8::7", "fe80::7"]

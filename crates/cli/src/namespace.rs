@@ -4,7 +4,7 @@ mod rbd;
 mod saved;
 
 use crate::args::{ClassName, named};
-use crate::config::Form;
+use crate::config::SettingForm;
 use crate::identity::parse_uuid;
 use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
@@ -196,7 +196,7 @@ impl NamespaceSpec {
     ///
     /// # Errors
     /// The error, with a valid alternative.
-    pub(crate) fn check(&self, form: Form) -> Result<(), String> {
+    pub(crate) fn check(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
         if self.lba != 512 && self.lba != 4096 {
             let lba = form.value("lba", self.lba);
@@ -208,7 +208,9 @@ impl NamespaceSpec {
         self.check_size(form)?;
         self.check_pace(form)?;
         let rates = self.rates.rates_as(form).map(drop);
-        rates.map_err(|error| if form == Form::Key { format!("rates: {error}") } else { error })?;
+        rates.map_err(
+            |error| if form == SettingForm::Key { format!("rates: {error}") } else { error },
+        )?;
         if self.standby && !matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd) {
             return Err(format!("standby is for file, block and rbd, not for {kind}"));
         }
@@ -218,12 +220,12 @@ impl NamespaceSpec {
         self.check_kept()
     }
 
-    fn check_path(&self, form: Form) -> Result<(), String> {
+    fn check_path(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
         let needs_path = matches!(self.kind, Kind::File | Kind::Block);
         let example = match form {
-            Form::Key if self.kind == Kind::Block => "write path = \"/dev/loop0\"",
-            Form::Key => "write path = \"disk.img\"",
+            SettingForm::Key if self.kind == Kind::Block => "write path = \"/dev/loop0\"",
+            SettingForm::Key => "write path = \"disk.img\"",
             _ => EXAMPLE,
         };
         match &self.path {
@@ -231,7 +233,7 @@ impl NamespaceSpec {
             Some(path) if needs_path && path.as_os_str().is_empty() => {
                 Err(format!("{kind} has an empty path: {example}"))
             }
-            Some(_) if !needs_path && form == Form::Key => {
+            Some(_) if !needs_path && form == SettingForm::Key => {
                 Err(format!("{kind} has no path: leave path out"))
             }
             Some(_) if !needs_path => Err(format!("{kind} has no path: {EXAMPLE}")),
@@ -239,9 +241,9 @@ impl NamespaceSpec {
         }
     }
 
-    fn check_size(&self, form: Form) -> Result<(), String> {
+    fn check_size(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
-        let example = if form == Form::Key { "write size = \"1GiB\"" } else { EXAMPLE };
+        let example = if form == SettingForm::Key { "write size = \"1GiB\"" } else { EXAMPLE };
         let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd | Kind::Device);
         match self.size {
             Some(_) if self.kind == Kind::Rbd => {
@@ -316,7 +318,7 @@ impl NamespaceSpec {
     /// The error, with a valid alternative.
     pub(crate) fn export(&self) -> Result<Export, String> {
         let nsid = self.nsid.ok_or("every namespace needs its nsid")?;
-        self.check(Form::Key).map_err(|error| format!("namespace {nsid}: {error}"))?;
+        self.check(SettingForm::Key).map_err(|error| format!("namespace {nsid}: {error}"))?;
         let (path, size) = (self.path.clone().unwrap_or_default(), self.size.unwrap_or(0));
         let kind = match self.kind {
             Kind::Mem => StoreKind::Memory { size },
@@ -340,7 +342,7 @@ impl NamespaceSpec {
             uuid,
             nguid,
             class,
-            rates: self.rates.rates_as(Form::Key)?,
+            rates: self.rates.rates_as(SettingForm::Key)?,
             reservations: kept_place(&self.reservations),
             uncorrectable: kept_place(&self.uncorrectable),
             standby: self.standby,
@@ -363,7 +365,7 @@ impl NamespaceSpec {
         }
     }
 
-    fn check_pace(&self, form: Form) -> Result<(), String> {
+    fn check_pace(&self, form: SettingForm) -> Result<(), String> {
         let service_us = form.name("service_us");
         match (self.service_us, self.parallel) {
             (None, None) => Ok(()),
@@ -490,7 +492,7 @@ impl FromStr for NamespaceSpec {
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
-        spec.check(Form::Word)?;
+        spec.check(SettingForm::Word)?;
         Ok(spec)
     }
 }

@@ -1,6 +1,6 @@
 //! Results on stdout: JSON or aligned columns. They contain text of peers, so unprintable characters are escaped.
 
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use roadtrain_wire::text::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write};
 ///
 /// # Errors
 /// The output cannot be written, as on a full disk.
-pub(crate) fn line(text: &str) -> Outcome {
+pub(crate) fn line(text: &str) -> CommandResult {
     line_is_read(text).map(drop)
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn line(text: &str) -> Outcome {
 ///
 /// # Errors
 /// The output cannot be written.
-pub(crate) fn line_is_read(text: &str) -> Outcome<bool> {
+pub(crate) fn line_is_read(text: &str) -> CommandResult<bool> {
     match write(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => Ok(written.map(|()| true)?),
@@ -28,7 +28,7 @@ pub(crate) fn line_is_read(text: &str) -> Outcome<bool> {
 ///
 /// # Errors
 /// The output cannot be written, or the reader has closed the pipe: its caller has ended.
-pub(crate) fn ready(text: &str) -> Outcome {
+pub(crate) fn ready(text: &str) -> CommandResult {
     Ok(write(text)?)
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn lines(text: &str) -> String {
 ///
 /// # Errors
 /// The output cannot be written.
-pub(crate) fn json(value: &impl Serialize) -> Outcome {
+pub(crate) fn json(value: &impl Serialize) -> CommandResult {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
     match write_raw(&json_text(&text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

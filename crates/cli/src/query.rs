@@ -3,13 +3,13 @@
 use crate::args::{
     ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
 };
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::{Identity, show_uuid};
 use crate::inventory::{
-    Discovery, Identified, Listed, ListedHere, Record, ServedHere, here_table, list_table,
-    served_table,
+    DiscoveryListing, DiscoveryRecord, Identified, ListedHere, ListedNamespace, ServedHere,
+    here_table, list_table, served_table,
 };
-use crate::running::{self, Found};
+use crate::running::{self, RunningEntries};
 use crate::{connect, logs, mdns, output};
 use roadtrain_host_engine::{Admin, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tracing::warn;
 
 /// `roadtrain discover`
-pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let Some(portal) = args.portal() else {
         let found = mdns::look()?;
@@ -33,8 +33,8 @@ pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// `roadtrain hostnqn`
-pub(crate) fn hostnqn(global: &GlobalArgs) -> Outcome {
-    let Identity { nqn, id } = Identity::choose(None, None).map_err(Failure::usage)?;
+pub(crate) fn hostnqn(global: &GlobalArgs) -> CommandResult {
+    let Identity { nqn, id } = Identity::choose(None, None).map_err(CommandFailure::usage)?;
     match global.json {
         true => output::json(&json!({"host_nqn": nqn, "host_id": show_uuid(&id)})),
         false => output::line(&nqn),
@@ -42,8 +42,8 @@ pub(crate) fn hostnqn(global: &GlobalArgs) -> Outcome {
 }
 
 /// Formats discovery services on the local network as a table.
-fn services_table(found: &[mdns::Found]) -> String {
-    let row = |one: &mdns::Found| {
+fn services_table(found: &[mdns::DiscoveredService]) -> String {
+    let row = |one: &mdns::DiscoveredService| {
         let addresses = &one.addresses;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
         let (port, nqn) = (one.trsvcid.clone(), said(&one.nqn));
@@ -54,14 +54,14 @@ fn services_table(found: &[mdns::Found]) -> String {
 }
 
 /// `roadtrain identify`
-pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let mut found = identified(config)?;
     if let Some(nsid) = args.nsid {
         found.namespaces.retain(|namespace| namespace.nsid == nsid);
         if found.namespaces.is_empty() {
-            return Err(Failure::failed(no_namespace(&args.nqn, nsid)));
+            return Err(CommandFailure::failed(no_namespace(&args.nqn, nsid)));
         }
     }
     if global.json { output::json(&found) } else { output::line(&found.text()) }
@@ -74,7 +74,7 @@ pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
 }
 
 /// `roadtrain list`
-pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     if args.traddr.is_empty() {
         return here(args.nqn.as_deref(), global);
@@ -100,7 +100,7 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// Moves a port in the address to the portal.
-fn with_own_port(portal: Portal) -> Outcome<Portal> {
+fn with_own_port(portal: Portal) -> CommandResult<Portal> {
     if portal.transport.has_frames() {
         return Ok(portal);
     }
@@ -109,8 +109,8 @@ fn with_own_port(portal: Portal) -> Outcome<Portal> {
 }
 
 /// Lists attachments and targets on this machine, as the registry has them.
-fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
-    let Found { attached, mut served } = running::all()?;
+fn here(nqn: Option<&str>, global: &GlobalArgs) -> CommandResult {
+    let RunningEntries { attached, mut served } = running::all()?;
     let entries = attached.into_iter().map(|(entry, _)| entry);
     let entries = entries.filter(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
     let rows: Vec<ListedHere> = entries.map(ListedHere::new).collect();
@@ -130,7 +130,7 @@ fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
 }
 
 /// Returns the subsystems of a discovery log, each once, preferably at the requested address.
-fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
+fn storage_of(found: &DiscoveryListing, asked: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
     if asked.transport.has_frames() {
         // All are reached by the same interfaces.
@@ -139,11 +139,11 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
         return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
     }
     // The requested address and port first, then the address, then others.
-    let distance = |record: &Record| {
+    let distance = |record: &DiscoveryRecord| {
         let is_port = record.trsvcid.parse() == Ok(asked.trsvcid);
         (record.traddr != asked.traddr, !is_port)
     };
-    let mut records: Vec<&Record> = found.storage().collect();
+    let mut records: Vec<&DiscoveryRecord> = found.storage().collect();
     records.sort_by_key(|record| distance(record));
     for record in records {
         let Ok(trsvcid) = record.trsvcid.parse() else { continue };
@@ -155,9 +155,9 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
     places
 }
 
-fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed>> {
+fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> CommandResult<Vec<ListedNamespace>> {
     let found = identified(connect::config(portal, nqn, args)?)?;
-    let row = |namespace| Listed {
+    let row = |namespace| ListedNamespace {
         traddr: portal.traddr.clone(),
         trsvcid: match portal.transport {
             Transport::Tcp => portal.trsvcid.to_string(),
@@ -171,25 +171,28 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
     Ok(found.namespaces.iter().cloned().map(row).collect())
 }
 
-fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
+fn discovery(portal: &Portal, args: &ConnectArgs) -> CommandResult<DiscoveryListing> {
     match portal.transport {
         Transport::Tcp => read_log(portal, args),
         Transport::Ether => {
             let found = discover_ether(&connect::ether_address(portal)?, "")?;
-            Ok(Discovery { genctr: 0, records: found.iter().map(Record::of_offer).collect() })
+            Ok(DiscoveryListing {
+                genctr: 0,
+                records: found.iter().map(DiscoveryRecord::of_offer).collect(),
+            })
         }
     }
 }
 
-fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
+fn read_log(portal: &Portal, args: &ConnectArgs) -> CommandResult<DiscoveryListing> {
     let config = connect::config(portal, DISCOVERY_NQN, args)?;
     // The connection is short: no keep-alive.
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let (genctr, entries) = roadtrain_host_engine::discover(&config)?;
-    Ok(Discovery { genctr, records: entries.iter().map(Record::new).collect() })
+    Ok(DiscoveryListing { genctr, records: entries.iter().map(DiscoveryRecord::new).collect() })
 }
 
-fn identified(config: HostConfig) -> Outcome<Identified> {
+fn identified(config: HostConfig) -> CommandResult<Identified> {
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let mut admin = Admin::connect_patiently(&config)?;
     let info = admin.information(1, 0);
@@ -202,8 +205,8 @@ mod tests {
     use super::*;
     use crate::args::EtherArgs;
 
-    fn record(nqn: &str, traddr: &str, subtype: &str) -> Record {
-        Record {
+    fn record(nqn: &str, traddr: &str, subtype: &str) -> DiscoveryRecord {
+        DiscoveryRecord {
             tls: "off",
             transport: "tcp".into(),
             adrfam: "ipv4".into(),
@@ -230,7 +233,7 @@ mod tests {
         ];
         let (transport, ether) = (Transport::Tcp, EtherArgs::default());
         let asked = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
-        let places = storage_of(&Discovery { genctr: 1, records }, &asked);
+        let places = storage_of(&DiscoveryListing { genctr: 1, records }, &asked);
         let places: Vec<(&str, &str)> =
             places.iter().map(|(p, n)| (n.as_str(), p.traddr.as_str())).collect();
         assert_eq!(places, [("nqn.x:a", "192.0.2.7"), ("nqn.x:b", "192.0.2.9")]);

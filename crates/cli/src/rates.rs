@@ -1,6 +1,6 @@
 //! Rate limits of a namespace or a host.
 
-use crate::config::Form;
+use crate::config::SettingForm;
 use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
 use roadtrain_manage::model::Limits;
@@ -50,14 +50,14 @@ impl RateArgs {
     /// # Errors
     /// The error, with a valid alternative.
     pub(crate) fn rates(&self) -> Result<Rates, String> {
-        self.rates_as(Form::Option)
+        self.rates_as(SettingForm::Option)
     }
 
     /// Converts limits that are written in `form`.
     ///
     /// # Errors
     /// The error, with a valid alternative.
-    pub(crate) fn rates_as(&self, form: Form) -> Result<Rates, String> {
+    pub(crate) fn rates_as(&self, form: SettingForm) -> Result<Rates, String> {
         let rate = |key: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
             Some(None) => {
                 let zero = form.value(key, 0);

@@ -2,8 +2,8 @@
 
 use crate::connect::split_port;
 use crate::control::{Call, socket};
-use crate::failure::{Failure, Outcome};
-use crate::registry::{self, Entry, Registry, TargetEntry, Targets};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{self, AttachmentEntry, Registry, TargetEntry, Targets};
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use tracing::warn;
 
 /// Registry entries, each with the control socket of its process.
 #[derive(Default)]
-pub(crate) struct Found {
-    pub(crate) attached: Vec<(Entry, PathBuf)>,
+pub(crate) struct RunningEntries {
+    pub(crate) attached: Vec<(AttachmentEntry, PathBuf)>,
     pub(crate) served: Vec<(TargetEntry, PathBuf)>,
 }
 
@@ -20,8 +20,8 @@ pub(crate) struct Found {
 ///
 /// # Errors
 /// The directory of this user cannot be read. That of another user is left out.
-pub(crate) fn all() -> Outcome<Found> {
-    let mut found = Found::default();
+pub(crate) fn all() -> CommandResult<RunningEntries> {
+    let mut found = RunningEntries::default();
     for (number, registry) in Registry::visible().into_iter().enumerate() {
         match found.add(&registry) {
             Err(failure) if number > 0 => warn!("{}", failure.message),
@@ -37,14 +37,14 @@ pub(crate) fn all() -> Outcome<Found> {
 ///
 /// # Errors
 /// A name that is unknown; the directory of this user cannot be read.
-pub(crate) fn find(names: &[String]) -> Outcome<Found> {
+pub(crate) fn find(names: &[String]) -> CommandResult<RunningEntries> {
     let mut found = all()?;
     if names.is_empty() {
         return Ok(found);
     }
     let mut is_meant = vec![false; found.attached.len()];
     for name in names {
-        let is_id = |(entry, _): &(Entry, PathBuf)| entry.id == *name;
+        let is_id = |(entry, _): &(AttachmentEntry, PathBuf)| entry.id == *name;
         let has_id = found.attached.iter().any(is_id);
         let mut is_known = found.served.iter().any(|(entry, _)| entry.id == *name);
         for (one, is_meant) in found.attached.iter().zip(&mut is_meant) {
@@ -62,12 +62,12 @@ pub(crate) fn find(names: &[String]) -> Outcome<Found> {
     Ok(found)
 }
 
-fn nothing(is: String) -> Failure {
-    Failure::failed(format!("nothing here {is}: `roadtrain list` shows what there is"))
+fn nothing(is: String) -> CommandFailure {
+    CommandFailure::failed(format!("nothing here {is}: `roadtrain list` shows what there is"))
 }
 
-impl Found {
-    fn add(&mut self, registry: &Registry) -> Outcome {
+impl RunningEntries {
+    fn add(&mut self, registry: &Registry) -> CommandResult {
         let targets = Targets::of(registry);
         let attached = registry.entries()?.into_iter();
         self.attached.extend(attached.map(|entry| {
@@ -90,8 +90,8 @@ impl Found {
     pub(crate) fn at(
         mut self,
         addresses: &[String],
-        leads: impl Fn(&Entry, &Path) -> bool,
-    ) -> Outcome<Found> {
+        leads: impl Fn(&AttachmentEntry, &Path) -> bool,
+    ) -> CommandResult<RunningEntries> {
         if addresses.is_empty() {
             return Ok(self);
         }
@@ -109,7 +109,7 @@ impl Found {
 }
 
 /// A process with a control socket.
-pub(crate) struct Process {
+pub(crate) struct ControlledProcess {
     pub(crate) id: String,
     pub(crate) socket: PathBuf,
     /// The user that it runs as.
@@ -121,15 +121,16 @@ pub(crate) struct Process {
 ///
 /// # Errors
 /// A name that is unknown here; an invalid address.
-pub(crate) fn processes(names: &[String], addresses: &[String]) -> Outcome<Vec<Process>> {
-    let Found { attached, served } = find(names)?.at(addresses, |_, _| false)?;
+pub(crate) fn processes(
+    names: &[String],
+    addresses: &[String],
+) -> CommandResult<Vec<ControlledProcess>> {
+    let RunningEntries { attached, served } = find(names)?.at(addresses, |_, _| false)?;
     let attached = attached.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
     let served = served.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
     let alive = attached.chain(served).filter(|(_, process, _)| process.is_alive());
-    let process = |(id, process, socket): (String, registry::Process, PathBuf)| Process {
-        id,
-        socket,
-        owner: process.owner,
+    let process = |(id, process, socket): (String, registry::ProcessIdentity, PathBuf)| {
+        ControlledProcess { id, socket, owner: process.owner }
     };
     Ok(alive.map(process).collect())
 }

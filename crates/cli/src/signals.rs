@@ -17,7 +17,7 @@ pub(crate) enum Signal {
 }
 
 /// The right to wait for signals. Threads started after it exists inherit the blocked signals.
-pub(crate) struct Signals {
+pub(crate) struct BlockedSignals {
     set: libc::sigset_t,
     /// Meaning of SIGHUP.
     hangup: Signal,
@@ -26,35 +26,35 @@ pub(crate) struct Signals {
 }
 
 /// Sets the flag on drop, also after a panic.
-struct Over<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Interval at which [`Signals::guard`] checks whether the work has ended.
+/// Interval at which [`BlockedSignals::guard`] checks whether the work has ended.
 const GUARD_LOOK: Duration = Duration::from_millis(10);
 
-impl Signals {
+impl BlockedSignals {
     /// Blocks SIGTERM, SIGINT and SIGHUP. Call before starting threads.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn block() -> io::Result<Signals> {
-        Signals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
+    pub(crate) fn block() -> io::Result<BlockedSignals> {
+        BlockedSignals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
     }
 
     /// Blocks the same signals, and SIGUSR1.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn block_of_target() -> io::Result<Signals> {
-        Signals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
+    pub(crate) fn block_of_target() -> io::Result<BlockedSignals> {
+        BlockedSignals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
     }
 
-    fn block_all(signals: &[libc::c_int]) -> io::Result<Signals> {
+    fn block_all(signals: &[libc::c_int]) -> io::Result<BlockedSignals> {
         // SAFETY: `set` is a plain C struct that `sigemptyset` initialises before use.
         let set = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
@@ -68,15 +68,19 @@ impl Signals {
         match unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
         } {
-            0 => Ok(Signals { set, hangup: Signal::Reload, missed: AtomicBool::new(false) }),
+            0 => Ok(BlockedSignals { set, hangup: Signal::Reload, missed: AtomicBool::new(false) }),
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
 
     /// Makes SIGHUP stop the command, unless `nohup` has made it ignored.
     #[must_use]
-    pub(crate) fn of_terminal(self) -> Signals {
-        if is_ignored(libc::SIGHUP) { self } else { Signals { hangup: Signal::Stop, ..self } }
+    pub(crate) fn of_terminal(self) -> BlockedSignals {
+        if is_ignored(libc::SIGHUP) {
+            self
+        } else {
+            BlockedSignals { hangup: Signal::Stop, ..self }
+        }
     }
 
     /// Runs `begin`, which may block; meanwhile SIGTERM or SIGINT end the program without a cleanup.
@@ -111,7 +115,7 @@ impl Signals {
                     return self.missed.store(true, Ordering::Release);
                 }
             });
-            let _over = Over(&over);
+            let _over = SetOnDrop(&over);
             work()
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::args::{SecurityArgs, TlsMode};
 use crate::config::Spelling;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use crate::keys::{file, keyring};
 use roadtrain_proto::security::{TlsKey, TlsKeys};
@@ -69,10 +69,10 @@ impl TlsSpec {
     ///
     /// # Errors
     /// A file or keyring cannot be read, or has no key.
-    pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> Outcome<TlsConfig> {
+    pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> CommandResult<TlsConfig> {
         let (option, keyring) = (self.spelling.name("tls.keys"), self.spelling.name("tls.keyring"));
         let named = |(host, file): (&String, &String)| Ok((host.clone(), keys(&option, file)?));
-        let configured = self.keys.iter().map(named).collect::<Outcome<_>>()?;
+        let configured = self.keys.iter().map(named).collect::<CommandResult<_>>()?;
         let read = |argument: &str| keyring::read(&keyring, argument);
         let keyring = self.keyring.as_deref().map(read).transpose()?.unwrap_or_default();
         let keys = TlsKeys { configured, keyring, ..TlsKeys::default() };
@@ -84,18 +84,19 @@ impl TlsSpec {
 ///
 /// # Errors
 /// The file has no key.
-pub(crate) fn key(option: &str, argument: &str) -> Outcome<TlsKey> {
+pub(crate) fn key(option: &str, argument: &str) -> CommandResult<TlsKey> {
     parse(option, argument, &file::line(option, argument)?)
 }
 
 /// Reads a host's key, and a second one that is valid while the key is changed.
-fn keys(option: &str, argument: &str) -> Outcome<Vec<TlsKey>> {
+fn keys(option: &str, argument: &str) -> CommandResult<Vec<TlsKey>> {
     let (line, former) = file::lines(option, argument)?;
     let lines = [Some(line), former].into_iter().flatten();
     lines.map(|line| parse(option, argument, &line)).collect()
 }
 
-fn parse(option: &str, argument: &str, line: &str) -> Outcome<TlsKey> {
-    let wrong = |error| Failure::usage(format!("{option}: {}: {error}", file::name(argument)));
+fn parse(option: &str, argument: &str, line: &str) -> CommandResult<TlsKey> {
+    let wrong =
+        |error| CommandFailure::usage(format!("{option}: {}: {error}", file::name(argument)));
     TlsKey::parse(line).map_err(wrong)
 }

@@ -220,7 +220,7 @@ pub mod seconds_field {
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum SecondsText {
         Number(f64),
         Text(String),
     }
@@ -228,9 +228,9 @@ pub mod seconds_field {
     /// # Errors
     /// The value is no number of seconds.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-        let text = match Written::deserialize(d)? {
-            Written::Number(seconds) => seconds.to_string(),
-            Written::Text(text) => text,
+        let text = match SecondsText::deserialize(d)? {
+            SecondsText::Number(seconds) => seconds.to_string(),
+            SecondsText::Text(text) => text,
         };
         parse_seconds(&text).map(Some).map_err(de::Error::custom)
     }

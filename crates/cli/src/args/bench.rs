@@ -59,7 +59,7 @@ Examples:
 
 /// The thread that drives a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub enum BenchMode {
     /// The thread whose requests they carry.
     #[default]
     Inline,
@@ -167,7 +167,7 @@ pub struct LoadArgs {
     pub threads: Option<u32>,
     /// Driver of the lanes: each thread has a lane of its own, or hands requests over to reactors.
     #[arg(long, value_name = "MODE", default_value = "inline", requires_if("queue", "threads"))]
-    pub mode: Mode,
+    pub mode: BenchMode,
     /// End after so many requests (over all lanes).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ios: Option<u64>,
@@ -222,13 +222,13 @@ impl LoadArgs {
     /// Returns the number of threads that hand requests over to reactors.
     #[must_use]
     pub fn queue_threads(&self) -> Option<u32> {
-        self.threads.filter(|_| self.mode == Mode::Queue)
+        self.threads.filter(|_| self.mode == BenchMode::Queue)
     }
 
     /// Returns the number of threads that drive a lane each.
     #[must_use]
     pub fn inline_threads(&self) -> Option<u32> {
-        self.threads.filter(|_| self.mode == Mode::Inline)
+        self.threads.filter(|_| self.mode == BenchMode::Inline)
     }
 
     /// Returns the main load and the streams.

@@ -15,9 +15,9 @@ use std::time::Duration;
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Names with their descriptions.
-pub(super) type Names = BTreeMap<String, String>;
+pub(super) type CompletionNames = BTreeMap<String, String>;
 
-pub(super) fn candidates(names: Option<Names>) -> Vec<CompletionCandidate> {
+pub(super) fn candidates(names: Option<CompletionNames>) -> Vec<CompletionCandidate> {
     let candidate = |(name, what): (String, String)| {
         CompletionCandidate::new(name).help((!what.is_empty()).then(|| what.into()))
     };
@@ -94,7 +94,7 @@ pub(super) fn all_ids() -> Vec<CompletionCandidate> {
 /// Completes names of this user's attachments, and of targets whose process has ended.
 pub(super) fn detachable_ids() -> Vec<CompletionCandidate> {
     let attached = Registry::of_user().entries().unwrap_or_default().into_iter();
-    let mut names: Names = attached.map(|one| (one.id, one.nqn)).collect();
+    let mut names: CompletionNames = attached.map(|one| (one.id, one.nqn)).collect();
     let gone = Targets::of_user().written().unwrap_or_default().into_iter();
     let gone = gone.filter(|one| !one.process.is_alive());
     names.extend(gone.map(|one| (one.id, "a target that is gone".to_owned())));
@@ -153,7 +153,7 @@ pub(super) fn stores() -> Vec<CompletionCandidate> {
 }
 
 /// Completes the names that `list` takes from each subsystem except the discovery subsystem.
-fn of_subsystems(list: impl Fn(&Value) -> Names) -> Vec<CompletionCandidate> {
+fn of_subsystems(list: impl Fn(&Value) -> CompletionNames) -> Vec<CompletionCandidate> {
     let all = ask("nvmf_get_subsystems");
     let own = |all: Vec<Value>| {
         all.iter().filter(|one| one["subtype"] == "NVMe").flat_map(&list).collect()

@@ -30,7 +30,7 @@ const BEFORE: [&str; 12] =
     ["$", "sudo", "exec", "env", "time", "nohup", "!", "if", "until", "while", "do", "then"];
 
 /// A page's shell lines (a continued line is joined with its continuation), or its backquoted text.
-type Lines = Vec<(usize, String)>;
+type PageLines = Vec<(usize, String)>;
 
 /// Documents for users and for contributors.
 fn pages() -> Vec<PathBuf> {
@@ -54,8 +54,8 @@ fn pages() -> Vec<PathBuf> {
 
 /// Returns the lines of code blocks: fenced ones of a shell or without a language, and indented ones. Skips
 /// here-documents of a script (`<<'END'`).
-fn code_lines(text: &str) -> Lines {
-    let mut lines = Lines::new();
+fn code_lines(text: &str) -> PageLines {
+    let mut lines = PageLines::new();
     let mut fence: Option<bool> = None;
     let mut may_begin = true;
     let mut document_end: Option<&str> = None;
@@ -93,8 +93,8 @@ fn code_lines(text: &str) -> Lines {
 }
 
 /// Returns text in backquotes. It may continue on the next line, but not in another paragraph; brackets are left out.
-fn inline_lines(text: &str) -> Lines {
-    let mut lines = Lines::new();
+fn inline_lines(text: &str) -> PageLines {
+    let mut lines = PageLines::new();
     let mut number = 1;
     for (index, part) in text.split("\n```").enumerate() {
         for paragraph in part.split("\n\n") {
@@ -114,7 +114,7 @@ fn inline_lines(text: &str) -> Lines {
 
 /// Commands of a line of shell, without redirections and comments.
 #[derive(Default)]
-struct Split {
+struct ShellSplit {
     commands: Vec<Vec<String>>,
     words: Vec<String>,
     word: Option<String>,
@@ -122,10 +122,10 @@ struct Split {
     drops_word: bool,
 }
 
-impl Split {
+impl ShellSplit {
     /// Splits a line; `None` where a quote does not end.
-    fn new(line: &str) -> Option<Split> {
-        let mut split = Split::default();
+    fn new(line: &str) -> Option<ShellSplit> {
+        let mut split = ShellSplit::default();
         let mut rest = line;
         while let Some(letter) = rest.chars().next() {
             let length = split.take(letter, rest)?;
@@ -273,7 +273,7 @@ fn refusal(mut words: Vec<String>, is_synopsis: bool) -> Option<String> {
 
 /// Returns the lines of pages that the program refuses, and the number that it accepts.
 fn refused(
-    lines_of: fn(&str) -> Lines,
+    lines_of: fn(&str) -> PageLines,
     arguments_of: impl Fn(&[String]) -> Option<Vec<String>>,
     is_synopsis: bool,
 ) -> (usize, Vec<String>) {
@@ -285,7 +285,7 @@ fn refused(
                 continue;
             }
             let place = format!("{}:{number}: {line}", path.display());
-            let Some(split) = Split::new(&line) else {
+            let Some(split) = ShellSplit::new(&line) else {
                 if line.contains("roadtrain ") {
                     refused.push(format!("{place}\n    cannot be split"));
                 }

@@ -48,7 +48,7 @@ mod top;
 
 pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
 pub use attach::{AttachArgs, FrontArgs};
-pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
+pub use bench::{BenchArgs, BenchMode, LoadArgs, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
 pub use ctl::{
@@ -81,7 +81,7 @@ pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
 pub use slow::SlowArgs;
 pub use slow_over::SlowOverName;
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
-pub use tls::{HostKey, TlsAt, TlsMode};
+pub use tls::{HostTlsKeyFile, TlsAt, TlsMode};
 pub use top::TopArgs;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};

@@ -1,6 +1,6 @@
 //! TLS and authentication of a target's hosts.
 
-use super::tls::{HostKey, TlsAt, TlsMode};
+use super::tls::{HostTlsKeyFile, TlsAt, TlsMode};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
@@ -20,7 +20,7 @@ pub struct SecurityArgs {
     pub tls_at: Vec<TlsAt>,
     /// Key of the host for TLS. Written HOSTNQN=FILE (repeatable): the host is let in with that key.
     #[arg(long = "tls-key", value_name = "KEY")]
-    pub tls_keys: Vec<HostKey>,
+    pub tls_keys: Vec<HostTlsKeyFile>,
     /// Keyring with keys for TLS: one of the kernel, by name or number, or a file with a slash in its name as
     /// `nvme tls-key --export` writes it. Hosts with a key there are let in; the one of nvme-cli is .nvme.
     #[arg(long, value_name = "KEYRING")]

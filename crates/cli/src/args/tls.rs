@@ -53,14 +53,14 @@ impl FromStr for TlsAt {
 
 /// A host, and the file with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostKey {
+pub struct HostTlsKeyFile {
     /// Its NQN.
     pub host: String,
     /// The file.
     pub file: PathBuf,
 }
 
-impl FromStr for HostKey {
+impl FromStr for HostTlsKeyFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -68,6 +68,6 @@ impl FromStr for HostKey {
         if host.is_empty() || file.is_empty() {
             return Err("write HOSTNQN=FILE".to_owned());
         }
-        Ok(HostKey { host: host.to_owned(), file: file.into() })
+        Ok(HostTlsKeyFile { host: host.to_owned(), file: file.into() })
     }
 }

@@ -4,10 +4,10 @@
 //! ends. If the child ends first, the parent ends with its exit status. No process with threads forks, and the pipe of
 //! that line is the only shared descriptor.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use crate::registry::Process;
-use crate::signals::Signals;
+use crate::registry::ProcessIdentity;
+use crate::signals::BlockedSignals;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -26,8 +26,8 @@ const SELF: &str = "/proc/self/exe";
 ///
 /// # Errors
 /// The exit status of the child, which has reported the reason.
-pub(super) fn start() -> Outcome {
-    let signals = Signals::block()?.of_terminal();
+pub(super) fn start() -> CommandResult {
+    let signals = BlockedSignals::block()?.of_terminal();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| OsString::from("roadtrain"));
     let mut child = Command::new(program())
@@ -37,8 +37,8 @@ pub(super) fn start() -> Outcome {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| Failure::failed(format!("--background: {e}")))?;
-    let process = Process::of(child.id());
+        .map_err(|e| CommandFailure::failed(format!("--background: {e}")))?;
+    let process = ProcessIdentity::of(child.id());
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);
@@ -46,7 +46,7 @@ pub(super) fn start() -> Outcome {
         signals.guard_with(Duration::ZERO, || end(process), read)?;
     }
     if line.is_empty() {
-        return Err(Failure::of_child(child.wait()?.code()));
+        return Err(CommandFailure::of_child(child.wait()?.code()));
     }
     output::line(&line)
 }
@@ -57,7 +57,7 @@ fn program() -> PathBuf {
 }
 
 /// Ends the child and waits for it.
-fn end(process: Process) {
+fn end(process: ProcessIdentity) {
     process.signal(rustix::process::Signal::TERM);
     let last = Instant::now() + CHILD_TIMEOUT;
     while process.is_alive() && Instant::now() < last {
@@ -70,7 +70,7 @@ fn end(process: Process) {
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn leave_session() -> Outcome {
+pub(super) fn leave_session() -> CommandResult {
     // SAFETY: no preconditions. It fails for the leader of a process group, whose caller has already started a session
     // for it.
     unsafe { libc::setsid() };
@@ -85,7 +85,7 @@ pub(super) fn leave_session() -> Outcome {
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn let_go(log: Option<File>) -> Outcome {
+pub(super) fn let_go(log: Option<File>) -> CommandResult {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let errors = log.as_ref().unwrap_or(&null);
     for (from, to) in [(&null, libc::STDOUT_FILENO), (errors, libc::STDERR_FILENO)] {

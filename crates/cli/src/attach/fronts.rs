@@ -2,7 +2,7 @@
 
 use crate::addresses::check_socket_path;
 use crate::args::{AttachArgs, FrontArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
 use crate::units::show_bytes;
 use roadtrain_front::attachment::{AttachError, Attachment};
@@ -25,24 +25,25 @@ const NSID_DEFAULT: u32 = 1;
 ///
 /// # Errors
 /// A text that names no front-end, or an option of another one.
-pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
-    let spec: FrontSpec = args.front.parse().map_err(|e| Failure::usage(format!("--as {e}")))?;
+pub(super) fn choose(args: &AttachArgs) -> CommandResult<FrontSpec> {
+    let spec: FrontSpec =
+        args.front.parse().map_err(|e| CommandFailure::usage(format!("--as {e}")))?;
     refuse_foreign(&args.options, spec.kind())?;
     if let FrontSpec::Nbd(NbdAddress::Unix(_)) = spec
         && tls_option(&args.options).is_some()
     {
         let why = "a Unix socket has none: its directory says who may connect";
-        return Err(Failure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
+        return Err(CommandFailure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
     }
     let spec = spec.absolute()?;
     if let FrontSpec::Nbd(NbdAddress::Unix(path)) | FrontSpec::VhostUser(path) = &spec {
-        check_socket_path(path, 0).map_err(|e| Failure::usage(format!("--as: {e}")))?;
+        check_socket_path(path, 0).map_err(|e| CommandFailure::usage(format!("--as: {e}")))?;
     }
     Ok(spec)
 }
 
 /// Refuses options that this front-end does not have.
-fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
+fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> CommandResult {
     let all: [(&str, bool, &[FrontKind]); 7] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
         ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
@@ -56,7 +57,7 @@ fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
         if given && !kinds.contains(&kind) {
             let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
             let kinds = kinds.join(" and ");
-            return Err(Failure::usage(format!("{option}: {kind} has none, only {kinds}")));
+            return Err(CommandFailure::usage(format!("{option}: {kind} has none, only {kinds}")));
         }
     }
     Ok(())
@@ -70,7 +71,7 @@ pub(super) fn start(
     spec: &FrontSpec,
     args: &AttachArgs,
     host: HostConfig,
-) -> Outcome<Box<dyn Attachment>> {
+) -> CommandResult<Box<dyn Attachment>> {
     let options = &args.options;
     Ok(match spec {
         FrontSpec::Nbd(address) => {
@@ -112,10 +113,10 @@ fn tls_option(options: &FrontArgs) -> Option<(&'static str, &Path)> {
 }
 
 /// Returns the TLS configuration for clients of NBD.
-fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
+fn nbd_tls(options: &FrontArgs) -> CommandResult<Option<NbdTls>> {
     let Some((option, path)) = tls_option(options) else { return Ok(None) };
     // Runs before any byte of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     let path = std::path::absolute(path)?;
     let verifies_clients = options.nbd_tls_verify_peer;
     let key = match options.nbd_tls_psk {
@@ -130,27 +131,27 @@ fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
 }
 
 /// Checks that `bytes` are enough for all reactors.
-fn nbd_buffers(bytes: u64, config: &HostConfig) -> Outcome<usize> {
+fn nbd_buffers(bytes: u64, config: &HostConfig) -> CommandResult<usize> {
     let reactors = config.cores.len().clamp(1, config.lanes as usize);
     let least = BUFFER_BYTES_MIN * reactors;
     usize::try_from(bytes).ok().filter(|bytes| *bytes >= least).ok_or_else(|| {
         let (asked, least) = (show_bytes(bytes), show_bytes(least as u64));
         let each = show_bytes(BUFFER_BYTES_MIN as u64);
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "--buffers: {asked} is too little: write {least} or more, {each} for each reactor"
         ))
     })
 }
 
-impl From<AttachError> for Failure {
-    fn from(error: AttachError) -> Failure {
+impl From<AttachError> for CommandFailure {
+    fn from(error: AttachError) -> CommandFailure {
         match error {
             AttachError::Host(error) => error.into(),
             AttachError::NoNamespace { .. } => {
-                Failure::failed(format!("{error}: choose one with --nsid"))
+                CommandFailure::failed(format!("{error}: choose one with --nsid"))
             }
             AttachError::Show { ref source, .. } => {
-                Failure::failed(format!("--as: {error}{}", advice(source)))
+                CommandFailure::failed(format!("--as: {error}{}", advice(source)))
             }
         }
     }
@@ -171,7 +172,7 @@ mod tests {
     use crate::args::{Cli, Command};
     use clap::Parser;
 
-    fn choice(options: &str) -> Outcome<FrontSpec> {
+    fn choice(options: &str) -> CommandResult<FrontSpec> {
         let line = format!("roadtrain attach -a h -n nqn.x:y {options}");
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Attach(args) = cli.command else { panic!() };

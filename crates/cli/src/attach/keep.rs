@@ -1,12 +1,13 @@
 //! A running attachment: replies to requests, records changes, ends on request.
 
 use crate::control::socket::PendingReply;
-use crate::control::{ATTACHMENT_METHODS, Call, Refusal, Why};
-use crate::failure::{Failure, Outcome};
+use crate::control::{ATTACHMENT_METHODS, Call, ControlRefusal, RefusalReason};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{self, DeviceEntry, Registration};
-use crate::signals::{self, Signal, Signals};
+use crate::signals::{self, BlockedSignals, Signal};
 use crate::status::report::{
-    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, Rates, Report, State,
+    AttachmentDetails, AttachmentLaneReport, AttachmentLinkReport, AttachmentReport,
+    AttachmentState, DeviceReport, ExpressReport, PathLine, RecentRates,
 };
 use crate::status::waiting::WaitReport;
 use roadtrain_front::attachment::{Attachment, Device};
@@ -32,7 +33,7 @@ const POLL: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Constant properties of an attachment.
-pub(super) struct Facts {
+pub(super) struct AttachmentFacts {
     pub id: String,
     pub spec: String,
     pub address: String,
@@ -42,8 +43,8 @@ pub(super) struct Facts {
 }
 
 /// A running attachment, shared by the main thread and the control server.
-pub(super) struct Kept {
-    facts: Facts,
+pub(super) struct RunningAttachment {
+    facts: AttachmentFacts,
     begun: Instant,
     view: ControllerView,
     /// The namespaces at the start.
@@ -51,7 +52,7 @@ pub(super) struct Kept {
     /// The front-end with its connection; `None` once the attachment stops.
     attachment: Mutex<Option<Box<dyn Attachment>>>,
     /// Recent samples, oldest first; never empty.
-    history: Mutex<VecDeque<Sample>>,
+    history: Mutex<VecDeque<RateSample>>,
     /// The HTTP server, while it runs.
     http: Mutex<Option<roadtrain_manage::http::Server>>,
     /// Callers that have requested the end; each receives a list of what was lost.
@@ -61,21 +62,21 @@ pub(super) struct Kept {
 
 /// Counters at one time. The main thread takes samples independent of requests, so that all callers see the same rates.
 #[derive(Clone)]
-struct Sample {
+struct RateSample {
     at: Instant,
     sum: LaneReading,
     /// Request counts by path address; paths may be added and removed.
     paths: Vec<(String, u64)>,
 }
 
-impl Table for Kept {
+impl Table for RunningAttachment {
     fn names(&self) -> Vec<&'static str> {
         ATTACHMENT_METHODS.iter().map(|method| method.name).chain(["rpc_get_methods"]).collect()
     }
 
     fn run(&self, name: &str, params: Params<'_>, _: Access) -> Option<Called> {
         let method = ATTACHMENT_METHODS.iter().find(|method| method.name == name)?;
-        let refuse = |why: String| Refusal::new(Why::Request, why);
+        let refuse = |why: String| ControlRefusal::new(RefusalReason::Request, why);
         let params = params.read().map_err(|error| refuse(error.to_string()));
         let result =
             params.and_then(|params| Call::read(name, params)).and_then(|call| match call {
@@ -104,16 +105,19 @@ impl Table for Kept {
     }
 }
 
-impl Kept {
-    pub(super) fn new(facts: Facts, attachment: Box<dyn Attachment>) -> Kept {
+impl RunningAttachment {
+    pub(super) fn new(
+        facts: AttachmentFacts,
+        attachment: Box<dyn Attachment>,
+    ) -> RunningAttachment {
         let view = attachment.controller().view().clone();
         let shown = view.info().namespaces;
         let begun = Instant::now();
-        let first = Sample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
+        let first = RateSample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
         let history = Mutex::new(VecDeque::from([first]));
         let attachment = Mutex::new(Some(attachment));
         let (http, stoppers, bursts) = Default::default();
-        Kept { facts, begun, view, shown, attachment, history, http, stoppers, bursts }
+        RunningAttachment { facts, begun, view, shown, attachment, history, http, stoppers, bursts }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -130,7 +134,7 @@ impl Kept {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(super) fn write_down(&self, place: &mut Registration) -> Outcome {
+    pub(super) fn write_down(&self, place: &mut Registration) -> CommandResult {
         let devices = self.devices();
         let resources = self.attachment().as_ref().map(|attachment| attachment.resources());
         resources.map_or(Ok(()), |resources| place.update(devices, &resources))
@@ -140,9 +144,9 @@ impl Kept {
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome<UnixServer> {
+    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> CommandResult<UnixServer> {
         let server = UnixServer::start_control(socket, self.clone());
-        server.map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
+        server.map_err(|e| CommandFailure::failed(format!("{}: {e}", socket.display())))
     }
 
     /// Keeps the HTTP server until the attachment ends.
@@ -159,7 +163,11 @@ impl Kept {
     ///
     /// # Errors
     /// The attachment has ended by itself.
-    pub(super) fn until_stopped(&self, signals: &Signals, place: &mut Registration) -> Outcome {
+    pub(super) fn until_stopped(
+        &self,
+        signals: &BlockedSignals,
+        place: &mut Registration,
+    ) -> CommandResult {
         let mut said = false;
         loop {
             if signals.wait_for(POLL) == Some(Signal::Stop) {
@@ -172,7 +180,7 @@ impl Kept {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
                 let text = self.view.failure().unwrap_or_else(by_itself);
                 error!("{text}");
-                return Err(Failure::failed(text));
+                return Err(CommandFailure::failed(text));
             }
             if let Err(failure) = self.write_down(place)
                 && !std::mem::replace(&mut said, true)
@@ -186,7 +194,7 @@ impl Kept {
     ///
     /// # Errors
     /// Something may be lost.
-    pub(super) fn stop(&self) -> Outcome {
+    pub(super) fn stop(&self) -> CommandResult {
         drop(self.http.lock().unwrap_or_else(PoisonError::into_inner).take());
         let attachment = self.attachment().take();
         if let Some(attachment) = attachment {
@@ -196,7 +204,7 @@ impl Kept {
         for caller in self.take_stoppers() {
             let _ = caller.send(Ok(json!({ "lost": lost }))); // may be gone
         }
-        if lost.is_empty() { Ok(()) } else { Err(Failure::failed(lost.join("; "))) }
+        if lost.is_empty() { Ok(()) } else { Err(CommandFailure::failed(lost.join("; "))) }
     }
 
     fn take_stoppers(&self) -> Vec<PendingReply> {
@@ -219,22 +227,22 @@ impl Kept {
         recorded
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> AttachmentReport {
         let link = self.view.link();
         let devices = self.attachment().as_ref().map(|attachment| attachment.devices());
         let state = match link.state {
-            _ if devices.is_none() => State::Stopping,
-            LinkState::Connected => State::Connected,
-            LinkState::Reconnecting => State::Reconnecting,
-            LinkState::Failing => State::Failing,
+            _ if devices.is_none() => AttachmentState::Stopping,
+            LinkState::Connected => AttachmentState::Connected,
+            LinkState::Reconnecting => AttachmentState::Reconnecting,
+            LinkState::Failing => AttachmentState::Failing,
         };
         let facts = &self.facts;
-        Report {
+        AttachmentReport {
             kind: "attachment".into(),
             id: facts.id.clone(),
             spec: facts.spec.clone(),
             pid: std::process::id(),
-            uid: registry::Process::this().owner,
+            uid: registry::ProcessIdentity::this().owner,
             state,
             state_seconds: Some(link.since.elapsed().as_secs_f64()),
             error: link.error,
@@ -246,10 +254,10 @@ impl Kept {
         .judged()
     }
 
-    fn inside(&self, state: State, devices: Vec<Device>) -> Inside {
+    fn inside(&self, state: AttachmentState, devices: Vec<Device>) -> AttachmentDetails {
         let lanes = self.view.lanes();
         let sum: LaneReading = lanes.iter().copied().sum();
-        Inside {
+        AttachmentDetails {
             policy: self.facts.policy.to_owned(),
             class: self.facts.class.clone(),
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
@@ -282,19 +290,19 @@ impl Kept {
         }
     }
 
-    fn history(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+    fn history(&self) -> MutexGuard<'_, VecDeque<RateSample>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remember(&self, now: Instant, sum: LaneReading, paths: Vec<(String, u64)>) {
-        remember(&mut self.history(), Sample { at: now, sum, paths });
+        remember(&mut self.history(), RateSample { at: now, sum, paths });
     }
 
     /// Returns the paths with their rates.
     fn paths(&self, now: Instant) -> Vec<PathLine> {
         let first = self.history().front().cloned();
         let line = |path: PathReport| {
-            let of_path = |first: &Sample| {
+            let of_path = |first: &RateSample| {
                 first.paths.iter().find(|(address, _)| *address == path.address).map(|of| of.1)
             };
             let before = first.as_ref().and_then(of_path);
@@ -305,14 +313,14 @@ impl Kept {
     }
 
     /// Returns the rates of the window; a query does not change it.
-    fn rates(&self, now: Instant, sum: LaneReading) -> Rates {
+    fn rates(&self, now: Instant, sum: LaneReading) -> RecentRates {
         let first = self.history().front().cloned();
-        first.map_or_else(Rates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
+        first.map_or_else(RecentRates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
     }
 }
 
 /// Adds a sample, and drops those older than the window, except the newest of them.
-fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
+fn remember(history: &mut VecDeque<RateSample>, sample: RateSample) {
     let at = sample.at;
     history.push_back(sample);
     while history.get(1).is_some_and(|next| at.duration_since(next.at) >= WINDOW) {
@@ -320,11 +328,11 @@ fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
     }
 }
 
-fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> Rates {
+fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> RecentRates {
     let seconds = time.as_secs_f64();
     let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let done = now.batching - before.batching;
-    Rates {
+    RecentRates {
         seconds,
         iops: per_second(done.requests),
         bytes_per_second: per_second(done.data_bytes),
@@ -346,13 +354,14 @@ fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
 }
 
 /// Sums the readings of all lanes by link.
-fn links(paths: &[PathReading]) -> Vec<LinkReport> {
-    let mut links: Vec<LinkReport> = Vec::new();
+fn links(paths: &[PathReading]) -> Vec<AttachmentLinkReport> {
+    let mut links: Vec<AttachmentLinkReport> = Vec::new();
     for path in paths {
         let PathReading { interface, node, peer, smoothed_rtt, sent, lost, .. } = path;
         let (is_suspect, sealed) = (path.is_suspect, path.is_sealed);
         let rtt_us = smoothed_rtt.as_secs_f64() * 1e6;
-        let is_same = |link: &&mut LinkReport| (&link.interface, &link.peer) == (interface, peer);
+        let is_same =
+            |link: &&mut AttachmentLinkReport| (&link.interface, &link.peer) == (interface, peer);
         match links.iter_mut().find(is_same) {
             Some(link) => {
                 link.up &= !is_suspect;
@@ -361,7 +370,7 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
                 link.sent_frames += sent;
                 link.lost_frames += lost;
             }
-            None => links.push(LinkReport {
+            None => links.push(AttachmentLinkReport {
                 interface: interface.clone(),
                 node: *node,
                 peer: peer.clone(),
@@ -376,8 +385,8 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
     links
 }
 
-fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
-    LaneReport {
+fn lane_report(lane: usize, reading: &LaneReading, state: AttachmentState) -> AttachmentLaneReport {
+    AttachmentLaneReport {
         lane,
         state,
         requests: reading.batching.requests,
@@ -426,7 +435,7 @@ mod tests {
     #[test]
     fn the_window_moves_by_itself() {
         let begun = Instant::now();
-        let sample = |seconds: u64| Sample {
+        let sample = |seconds: u64| RateSample {
             at: begun + Duration::from_secs(seconds),
             sum: reading(100 * seconds, 0),
             paths: vec![("a".into(), 100 * seconds)],
@@ -447,7 +456,10 @@ mod tests {
     fn rates_are_differences_over_time() {
         let (before, now) = (reading(100, 1000), reading(300, 9000));
         let got = rates(Duration::from_secs(2), &before, &now);
-        assert_eq!(got, Rates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0, errors: 0 });
+        assert_eq!(
+            got,
+            RecentRates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0, errors: 0 }
+        );
         assert_eq!(rates(Duration::ZERO, &before, &now).iops, 0.0);
     }
 }

@@ -13,11 +13,11 @@ mod keep;
 mod snapshot;
 
 use crate::args::{AttachArgs, GlobalArgs};
-use crate::failure::{Failure, Outcome};
-use crate::registry::{Claim, DeviceEntry, Registration, Registry, Sender};
-use crate::signals::Signals;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{AttachmentClaim, DeviceEntry, Registration, Registry, WritesSender};
+use crate::signals::BlockedSignals;
 use crate::{connect, logs, notify, output, terminal};
-use keep::{Facts, Kept};
+use keep::{AttachmentFacts, RunningAttachment};
 use roadtrain_front::spec::FrontSpec;
 use roadtrain_front::system_resource::SystemResource;
 use roadtrain_host_engine::HostConfig;
@@ -33,11 +33,11 @@ use tracing::info;
 const GRACE: Duration = Duration::from_millis(500);
 
 /// `roadtrain attach`
-pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> CommandResult {
     if args.daemon {
         background::leave_session()?;
     }
-    args.policy.check_options(None).map_err(Failure::usage)?;
+    args.policy.check_options(None).map_err(CommandFailure::usage)?;
     let spec = fronts::choose(args)?;
     let config = connect::config_of_paths(&args.portals, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
@@ -47,10 +47,10 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     if args.background && !args.daemon {
         return background::start();
     }
-    let signals = Signals::block()?;
+    let signals = BlockedSignals::block()?;
     let signals = if args.daemon { signals } else { signals.of_terminal() };
     let mut place = claim(args, &spec, &config)?;
-    let sender = Sender { nqn: args.nqn.clone(), host_nqn: config.host_nqn.clone() };
+    let sender = WritesSender { nqn: args.nqn.clone(), host_nqn: config.host_nqn.clone() };
     let (inherited, left) = Registry::of_user().open_writes(&sender);
     let config = HostConfig { inherited, ..config };
     let log = start_log(args, global, &mut place)?;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     let address = config.address.to_string();
     let begin = || fronts::start(&spec, args, config);
     let attachment = signals.guard_with(GRACE, || give_up(&place), begin)?;
-    let facts = Facts {
+    let facts = AttachmentFacts {
         id: place.id().to_owned(),
         spec: spec.to_string(),
         address,
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
         class: args.class.to_string(),
     };
     let pulse = attachment.controller().pulse();
-    let kept = Arc::new(Kept::new(facts, attachment));
+    let kept = Arc::new(RunningAttachment::new(facts, attachment));
     let control = announce(&kept, args, global, &mut place, log);
     let end = control.as_ref().map_err(Clone::clone).and_then(|_| {
         let _watchdog = notify::watch(pulse)?;
@@ -83,12 +83,12 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
 
 /// Reports that the attachment is ready. Serves the control socket until the result is dropped.
 fn announce(
-    kept: &Arc<Kept>,
+    kept: &Arc<RunningAttachment>,
     args: &AttachArgs,
     global: &GlobalArgs,
     place: &mut Registration,
     log: Option<File>,
-) -> Outcome<UnixServer> {
+) -> CommandResult<UnixServer> {
     let control = kept.answer(&place.control_socket())?;
     kept.write_down(place)?;
     if let Some(address) = args.metrics {
@@ -102,9 +102,14 @@ fn announce(
     Ok(control)
 }
 
-fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> Outcome<Registration> {
+fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> CommandResult<Registration> {
     let (id, nqn) = (args.id.as_deref(), args.nqn.clone());
-    Registry::of_user().claim(&Claim { id, spec, address: config.address.to_string(), nqn })
+    Registry::of_user().claim(&AttachmentClaim {
+        id,
+        spec,
+        address: config.address.to_string(),
+        nqn,
+    })
 }
 
 /// Starts logging: to the named file, in the background to the attachment's own, else to stderr.
@@ -112,7 +117,7 @@ fn start_log(
     args: &AttachArgs,
     global: &GlobalArgs,
     place: &mut Registration,
-) -> Outcome<Option<File>> {
+) -> CommandResult<Option<File>> {
     let path = match &args.log {
         Some(path) => std::path::absolute(path)?,
         None if args.daemon => place.log_file(),
@@ -122,7 +127,8 @@ fn start_log(
         }
     };
     let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    let file = open.map_err(|e| Failure::failed(format!("--log {}: {e}", path.display())))?;
+    let file =
+        open.map_err(|e| CommandFailure::failed(format!("--log {}: {e}", path.display())))?;
     logs::start_file("info", global.verbose, file.try_clone()?);
     place.set_log(path)?;
     Ok(Some(file))
@@ -154,7 +160,7 @@ fn ready(
     args: &AttachArgs,
     place: &Registration,
     json: bool,
-) -> Outcome<String> {
+) -> CommandResult<String> {
     #[derive(Serialize)]
     struct Ready<'a> {
         ready: bool,

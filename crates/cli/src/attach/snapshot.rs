@@ -1,8 +1,8 @@
 //! Counters of an attachment at one time.
 
-use super::keep::Kept;
-use crate::failure::{Failure, Outcome};
-use crate::status::report::{Inside, LinkReport, PathState, Report};
+use super::keep::RunningAttachment;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::status::report::{AttachmentDetails, AttachmentLinkReport, AttachmentReport, PathState};
 use roadtrain_host_engine::{LaneReading, PathReport};
 use roadtrain_manage::metrics::{self, Source};
 use roadtrain_reactor::metrics::{
@@ -18,9 +18,9 @@ use tracing::info;
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
 /// An attachment as the source of its metrics.
-struct Observed(Weak<Kept>);
+struct AttachmentMetrics(Weak<RunningAttachment>);
 
-impl Source for Observed {
+impl Source for AttachmentMetrics {
     fn snapshot(&self) -> Snapshot {
         self.0.upgrade().map_or_else(Snapshot::default, |kept| kept.snapshot())
     }
@@ -37,14 +37,15 @@ impl Source for Observed {
     }
 }
 
-impl Kept {
+impl RunningAttachment {
     /// Starts the HTTP server at `address`.
     ///
     /// # Errors
     /// The address cannot be listened on.
-    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> Outcome {
-        let server = metrics::serve(address, Observed(Arc::downgrade(self)));
-        let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
+    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> CommandResult {
+        let server = metrics::serve(address, AttachmentMetrics(Arc::downgrade(self)));
+        let server =
+            server.map_err(|e| CommandFailure::failed(format!("--metrics {address}: {e}")))?;
         info!("metrics at http://{}/", server.address());
         self.keep_http(server);
         Ok(())
@@ -58,11 +59,11 @@ impl Kept {
         reactors.iter().for_each(|(_, of)| io += of);
         let taken: i64 = readings.iter().map(|lane| i64::from(lane.in_flight)).sum();
         io.in_flight = taken;
-        let Report { id, state, problems, address, nqn, spec, inside, .. } = report;
+        let AttachmentReport { id, state, problems, address, nqn, spec, inside, .. } = report;
         let Some(inside) = inside else { return Snapshot::default() };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let attachment = attachment((&nqn, spec, address), &inside, &readings, io.clone());
-        let connected = state == crate::status::report::State::Connected;
+        let connected = state == crate::status::report::AttachmentState::Connected;
         Snapshot {
             kind: Kind::Attachment,
             id,
@@ -85,7 +86,7 @@ impl Kept {
 
 fn attachment(
     (nqn, front, address): (&str, String, String),
-    inside: &Inside,
+    inside: &AttachmentDetails,
     readings: &[LaneReading],
     io: Io,
 ) -> AttachmentSample {
@@ -107,7 +108,7 @@ fn attachment(
 
 /// Returns the namespaces that the devices show. Counters cover all namespaces, so a namespace has them only if it is
 /// the only one.
-fn namespaces(nqn: &str, inside: &Inside, io: &Io) -> Vec<NamespaceSample> {
+fn namespaces(nqn: &str, inside: &AttachmentDetails, io: &Io) -> Vec<NamespaceSample> {
     let is_alone = inside.devices.len() == 1;
     let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {
         nqn: nqn.to_owned(),
@@ -136,7 +137,7 @@ fn lanes(nqn: &str, readings: &[LaneReading], reactors: &[(ReactorSample, Io)]) 
     readings.iter().enumerate().map(sample).collect()
 }
 
-fn link(link: &LinkReport) -> LinkSample {
+fn link(link: &AttachmentLinkReport) -> LinkSample {
     LinkSample {
         interface: link.interface.clone(),
         peer: link.peer.clone(),

@@ -1,8 +1,8 @@
 //! The front on each reactor: hands completions to its loads, and gives each load its turn.
 
-use super::board::{Board, Phase};
-use super::lane::{LaneLoad, LaneResult, Place};
-use super::plan::Plan;
+use super::board::{RunPhase, RunState};
+use super::lane::{LaneLoad, LaneResult, LoadPosition};
+use super::plan::LoadPlan;
 use crate::args::LaneChoice;
 use roadtrain_host_engine::{Front, LaneId, Turn};
 use roadtrain_proto::time::Instant;
@@ -14,7 +14,7 @@ use std::sync::mpsc::Sender;
 
 /// The loads on one reactor: the main one on each of its lanes, then the streams.
 pub(super) struct Generator {
-    board: Arc<Board>,
+    board: Arc<RunState>,
     loads: Vec<LaneLoad>,
     results: Sender<LaneResult>,
     now: Instant,
@@ -33,14 +33,14 @@ pub(super) struct ReactorLanes {
 
 impl ReactorLanes {
     /// Returns the lanes of `plan` on this reactor. `own` counts the streams with lanes of their own so far.
-    fn places(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Place> {
+    fn places(self, plan: &LoadPlan, main_lanes: u32, own: &mut u32) -> Vec<LoadPosition> {
         let (reactor, reactors) = self.reactor;
         let at = |id: u32| (LaneId(id as usize), (reactor + id * reactors) as usize);
         match plan.load.lane {
             LaneChoice::Shared => {
                 let place = |n: u32| {
                     let (number, (id, host_lane)) = (self.first + n, at(n));
-                    Place { lane: number, id, host_lane, part: number, index: 0 }
+                    LoadPosition { lane: number, id, host_lane, part: number, index: 0 }
                 };
                 (0..self.main).map(place).collect()
             }
@@ -48,7 +48,7 @@ impl ReactorLanes {
                 // Numbered after the main load's, stream by stream; a stream has one on each reactor.
                 let lane = main_lanes + *own * plan.lanes + reactor;
                 let (id, host_lane) = at(self.main + *own);
-                let place = Place { lane, id, host_lane, part: reactor, index: 0 };
+                let place = LoadPosition { lane, id, host_lane, part: reactor, index: 0 };
                 *own += 1;
                 vec![place]
             }
@@ -62,8 +62,8 @@ impl Generator {
     /// # Errors
     /// No memory.
     pub(super) fn new(
-        plans: &[Arc<Plan>],
-        board: &Arc<Board>,
+        plans: &[Arc<LoadPlan>],
+        board: &Arc<RunState>,
         lanes: ReactorLanes,
         results: Sender<LaneResult>,
     ) -> io::Result<Generator> {
@@ -75,7 +75,7 @@ impl Generator {
             // One allocation for all lanes: with many lanes, a huge page for each would be too much.
             let mut buffers = Arena::new(depth * places.len(), plan.slot_bytes())?;
             for place in places {
-                let place = Place { index: loads.len(), ..place };
+                let place = LoadPosition { index: loads.len(), ..place };
                 let buffers = buffers.by_ref().take(depth);
                 loads.push(LaneLoad::new(plan.clone(), board.clone(), place, buffers)?);
             }
@@ -96,7 +96,7 @@ impl Front for Generator {
             load.turn(turn, phase);
         }
         // Stopped before the load has begun: not every lane could be connected.
-        let is_unconnected = turn.stopping() && phase == Phase::Prepare;
+        let is_unconnected = turn.stopping() && phase == RunPhase::Prepare;
         if is_unconnected || self.board.abandoned.load(Ordering::Relaxed) {
             return turn.stop();
         }
@@ -117,7 +117,7 @@ impl Front for Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::harness::{self, Harness};
+    use crate::bench::harness::{self, LoadHarness};
     use crate::bench::plan::tests::plans;
 
     #[test]
@@ -125,11 +125,11 @@ mod tests {
         let ends = |begins: bool| {
             let plans = plans("", 1).unwrap();
             let (mut generator, board, _inbox) = harness::generators(plans);
-            let mut harness = Harness::new(64 << 20, 512);
+            let mut harness = LoadHarness::new(64 << 20, 512);
             generator.turn(&mut harness);
             assert!(!harness.stopped, "it waits for the load to begin");
             if begins {
-                board.set_phase(Phase::Ramp);
+                board.set_phase(RunPhase::Ramp);
             }
             harness.stopping = true;
             generator.turn(&mut harness);

@@ -1,9 +1,9 @@
 //! A reactor with a namespace in memory, without sockets and clock, to test loads.
 
-use super::board::Board;
+use super::board::RunState;
 use super::generator::{Generator, ReactorLanes};
 use super::lane::LaneResult;
-use super::plan::Plan;
+use super::plan::LoadPlan;
 use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -12,8 +12,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A reactor. Requests wait in `queue` until [`Harness::answer`] completes them.
-pub(super) struct Harness {
+/// A reactor. Requests wait in `queue` until [`LoadHarness::answer`] completes them.
+pub(super) struct LoadHarness {
     pub(super) now: u64,
     pub(super) queue: VecDeque<(LaneId, Request)>,
     pub(super) room: u32,
@@ -26,9 +26,9 @@ pub(super) struct Harness {
     block_bytes: usize,
 }
 
-impl Harness {
-    pub(super) fn new(bytes: usize, block_bytes: usize) -> Harness {
-        Harness {
+impl LoadHarness {
+    pub(super) fn new(bytes: usize, block_bytes: usize) -> LoadHarness {
+        LoadHarness {
             now: 1_000,
             queue: VecDeque::new(),
             room: 1024,
@@ -77,7 +77,7 @@ impl Harness {
     }
 }
 
-impl Turn for Harness {
+impl Turn for LoadHarness {
     fn now(&self) -> Instant {
         Instant(self.now)
     }
@@ -122,9 +122,9 @@ impl Turn for Harness {
 }
 
 /// Creates a generator for all of `plans` on one reactor, its board, and the receiver of results.
-pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
-    let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
-    let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
+pub(super) fn generators(plans: Vec<LoadPlan>) -> (Generator, Arc<RunState>, Receiver<LaneResult>) {
+    let board = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
+    let plans: Vec<Arc<LoadPlan>> = plans.into_iter().map(Arc::new).collect();
     let lanes = ReactorLanes { reactor: (0, 1), first: 0, main: plans[0].lanes };
     let (results, inbox) = channel();
     let generator = Generator::new(&plans, &board, lanes, results).expect("memory for a test");
@@ -132,12 +132,12 @@ pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<L
 }
 
 /// Creates a generator for a main load alone.
-pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
+pub(super) fn generator(plan: LoadPlan) -> (Generator, Arc<RunState>, Receiver<LaneResult>) {
     generators(vec![plan])
 }
 
 /// Runs turns and completes requests until the generator ends.
-pub(super) fn finish(generator: &mut Generator, harness: &mut Harness) {
+pub(super) fn finish(generator: &mut Generator, harness: &mut LoadHarness) {
     for _ in 0..1_000_000 {
         generator.turn(harness);
         if harness.stopped {
@@ -149,7 +149,7 @@ pub(super) fn finish(generator: &mut Generator, harness: &mut Harness) {
 }
 
 /// Runs turns until the region is prepared, then starts the measurement.
-pub(super) fn begin(generator: &mut Generator, board: &Board, harness: &mut Harness) {
+pub(super) fn begin(generator: &mut Generator, board: &RunState, harness: &mut LoadHarness) {
     generator.turn(harness);
     while !board.all_prepared() {
         harness.answer(16, 100);

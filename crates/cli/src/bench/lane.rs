@@ -1,14 +1,14 @@
 //! A load on one lane: keeps requests in flight, times them, checks their data.
 
-use super::board::{Board, Phase};
+use super::board::{RunPhase, RunState};
 use super::latency::Latencies;
-use super::plan::Plan;
-use super::rng::Rng;
+use super::plan::LoadPlan;
+use super::rng::SplitMix;
 use super::schedule::Schedule;
-use super::step::Steps;
-use super::sweep::{self, Kind, Sweep, Swept};
-use super::verify::{Expected, Ledger};
-use super::workload::{Pick, Workload};
+use super::step::DepthSteps;
+use super::sweep::{self, Sweep, SweepKind, SweepResult};
+use super::verify::{ExpectedBlock, Ledger};
+use super::workload::{PickedRequest, RequestSequence};
 use roadtrain_host_engine::{Completion, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
@@ -25,7 +25,7 @@ const ERROR_TEXTS_MAX: usize = 5;
 
 /// Lane and position of a load.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct LoadPosition {
     /// The lane's number over all reactors.
     pub lane: u32,
     /// The lane's ID on its reactor.
@@ -67,7 +67,7 @@ pub(super) struct LaneResult {
     pub windows: Vec<u32>,
 }
 
-enum Stage {
+enum LoadStage {
     Fill(Sweep),
     /// Waits for the other lanes.
     Ready,
@@ -88,17 +88,17 @@ struct Flight {
 
 /// A load on one lane.
 pub(super) struct LaneLoad {
-    plan: Arc<Plan>,
-    board: Arc<Board>,
+    plan: Arc<LoadPlan>,
+    board: Arc<RunState>,
     /// The lane on its reactor.
     id: LaneId,
     /// Index among the loads of its reactor, in the high bits of tokens.
     mark: u64,
-    stage: Stage,
+    stage: LoadStage,
     first_slot: u64,
-    workload: Workload,
+    workload: RequestSequence,
     schedule: Option<Schedule>,
-    steps: Option<Steps>,
+    steps: Option<DepthSteps>,
     ledger: Option<Ledger>,
     flights: Vec<Flight>,
     free: Vec<u32>,
@@ -116,16 +116,16 @@ impl LaneLoad {
     /// # Errors
     /// No memory.
     pub(super) fn new(
-        plan: Arc<Plan>,
-        board: Arc<Board>,
-        place: Place,
+        plan: Arc<LoadPlan>,
+        board: Arc<RunState>,
+        place: LoadPosition,
         buffers: impl Iterator<Item = Buffer>,
     ) -> io::Result<LaneLoad> {
         let (load, part) = (plan.load, place.part);
         let slots = plan.slots_of(part);
         let (count, seed) = (slots.end - slots.start, plan.author.seed);
         let stream = (plan.number as u64) << 32 | u64::from(part);
-        let mut rng = Rng::new(seed, !stream);
+        let mut rng = SplitMix::new(seed, !stream);
         let flight = |mut buffer: Buffer| {
             sweep::randomise(&mut buffer, &mut rng);
             let started = Instant::default();
@@ -133,17 +133,17 @@ impl LaneLoad {
         };
         let flights: Vec<Flight> = buffers.map(flight).collect();
         let stage = match plan.fill {
-            true => Stage::Fill(Sweep::new(&plan, Kind::Fill, plan.share_of(part))?),
-            false => Stage::Ready,
+            true => LoadStage::Fill(Sweep::new(&plan, SweepKind::Fill, plan.share_of(part))?),
+            false => LoadStage::Ready,
         };
         Ok(LaneLoad {
             id: place.id,
             mark: (place.index as u64) << 32,
             stage,
             first_slot: slots.start,
-            workload: Workload::new(load.rw, load.rwmixread, count, seed, stream),
+            workload: RequestSequence::new(load.rw, load.rwmixread, count, seed, stream),
             schedule: load.rate.map(|rate| Schedule::new(rate, part, plan.lanes)),
-            steps: plan.wave.map(Steps::new),
+            steps: plan.wave.map(DepthSteps::new),
             ledger: plan.verify.then(|| Ledger::new(count)),
             free: (0..flights.len() as u32).rev().collect(),
             flights,
@@ -172,13 +172,13 @@ impl LaneLoad {
     /// True once the load has ended.
     #[must_use]
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done)
+        matches!(self.stage, LoadStage::Done)
     }
 
     /// Returns the results after the end.
     #[must_use]
     pub(super) fn into_result(self) -> LaneResult {
-        let windows = self.steps.map(Steps::into_windows).unwrap_or_default();
+        let windows = self.steps.map(DepthSteps::into_windows).unwrap_or_default();
         LaneResult { windows, ..self.result }
     }
 
@@ -187,19 +187,19 @@ impl LaneLoad {
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         const POLL: std::time::Duration = std::time::Duration::from_millis(1);
         match (&self.stage, &self.schedule) {
-            (Stage::Ready, _) => Some(now + POLL),
+            (LoadStage::Ready, _) => Some(now + POLL),
             // The end of the measurement has to be noticed between two arrivals, too.
-            (Stage::Load, Some(schedule)) if !self.free.is_empty() => {
+            (LoadStage::Load, Some(schedule)) if !self.free.is_empty() => {
                 Some(schedule.next().min(now + POLL * 20))
             }
-            (Stage::Load, None) => self.steps.as_ref().and_then(|steps| steps.next(now)),
+            (LoadStage::Load, None) => self.steps.as_ref().and_then(|steps| steps.next(now)),
             _ => None,
         }
     }
 
     /// Takes a completion of this lane.
     #[inline]
-    pub(super) fn complete(&mut self, completion: Completion, now: Instant, phase: Phase) {
+    pub(super) fn complete(&mut self, completion: Completion, now: Instant, phase: RunPhase) {
         if completion.token & SWEEP != 0 {
             return self.complete_sweep(completion);
         }
@@ -222,7 +222,7 @@ impl LaneLoad {
         if !status.is_success() {
             return self.fail(index as usize, status);
         }
-        if phase == Phase::Measure {
+        if phase == RunPhase::Measure {
             self.latency_ns += latency;
             if self.board.watched.load(Ordering::Relaxed) {
                 self.board().tally.count(latency);
@@ -262,47 +262,47 @@ impl LaneLoad {
         ledger.give(local, generation);
         let (true, Some(data)) = (status.is_success(), &flight.buffer) else { return };
         let expected = match generation {
-            0 if self.plan.writes() => Expected::Whatever,
-            0 => Expected::Earlier,
-            generation => Expected::Generation(generation),
+            0 if self.plan.writes() => ExpectedBlock::Whatever,
+            0 => ExpectedBlock::Earlier,
+            generation => ExpectedBlock::Generation(generation),
         };
-        let mut swept = Swept::default();
+        let mut swept = SweepResult::default();
         sweep::check(&self.plan, data, slot, expected, &mut swept);
         self.take(swept);
     }
 
-    fn take(&mut self, swept: Swept) {
+    fn take(&mut self, swept: SweepResult) {
         self.result.blocks_checked += swept.checked;
         swept.wrong.into_iter().for_each(|text| self.note(text));
     }
 
     fn complete_sweep(&mut self, completion: Completion) {
-        let (Stage::Fill(sweep) | Stage::ReadBack(sweep)) = &mut self.stage else { return };
+        let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
         let index = (completion.token & (SWEEP - 1)) as usize;
         let swept = sweep.complete(&self.plan, self.ledger.as_mut(), completion, index);
         self.take(swept);
     }
 
     /// Runs the load's stage after the completions of this turn.
-    pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: Phase) {
+    pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
         match self.stage {
-            Stage::Load => self.load(turn, phase),
-            Stage::Fill(_) | Stage::ReadBack(_) => self.sweep(turn, phase),
-            Stage::Ready if phase > Phase::Prepare => {
+            LoadStage::Load => self.load(turn, phase),
+            LoadStage::Fill(_) | LoadStage::ReadBack(_) => self.sweep(turn, phase),
+            LoadStage::Ready if phase > RunPhase::Prepare => {
                 if let Some(schedule) = &mut self.schedule {
                     schedule.start(turn.now());
                 }
-                self.stage = Stage::Load;
+                self.stage = LoadStage::Load;
                 self.load(turn, phase);
             }
-            Stage::Ready => self.board().prepared.store(true, Ordering::Relaxed),
-            Stage::Drain if self.free.len() == self.flights.len() => self.drained(turn),
-            Stage::Drain | Stage::Done => {}
+            LoadStage::Ready => self.board().prepared.store(true, Ordering::Relaxed),
+            LoadStage::Drain if self.free.len() == self.flights.len() => self.drained(turn),
+            LoadStage::Drain | LoadStage::Done => {}
         }
         self.publish();
     }
 
-    fn board(&self) -> &super::board::LoadBoard {
+    fn board(&self) -> &super::board::LaneProgress {
         &self.board.loads[self.result.load][self.result.part as usize]
     }
 
@@ -314,15 +314,15 @@ impl LaneLoad {
         board.errors.store(result.errors, Ordering::Relaxed);
     }
 
-    fn load(&mut self, turn: &mut dyn Turn, phase: Phase) {
-        if phase == Phase::Measure && !std::mem::replace(&mut self.has_begun, true) {
+    fn load(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+        if phase == RunPhase::Measure && !std::mem::replace(&mut self.has_begun, true) {
             self.steps.iter_mut().for_each(|steps| steps.begin(self.board.began_at()));
         }
-        if phase == Phase::Stop || self.left == 0 {
+        if phase == RunPhase::Stop || self.left == 0 {
             if let Some(schedule) = &self.schedule {
                 self.result.unsent = schedule.due(turn.now());
             }
-            self.stage = Stage::Drain;
+            self.stage = LoadStage::Drain;
             return self.turn(turn, phase);
         }
         self.submit(turn);
@@ -354,17 +354,17 @@ impl LaneLoad {
 
     /// Picks the next request, in slots of the region.
     #[inline]
-    fn pick(&mut self) -> Option<Pick> {
+    fn pick(&mut self) -> Option<PickedRequest> {
         let pick = self.workload.next();
         let slot = match &mut self.ledger {
             Some(ledger) => ledger.take(pick.slot)?,
             None => pick.slot,
         };
-        Some(Pick { slot: self.first_slot + slot, ..pick })
+        Some(PickedRequest { slot: self.first_slot + slot, ..pick })
     }
 
     #[inline]
-    fn prepare(&mut self, index: u32, pick: Pick, now: Instant) -> Request {
+    fn prepare(&mut self, index: u32, pick: PickedRequest, now: Instant) -> Request {
         let flight = &mut self.flights[index as usize];
         flight.started = self.schedule.as_ref().map_or(now, Schedule::next);
         flight.slot = pick.slot;
@@ -400,25 +400,26 @@ impl LaneLoad {
     fn drained(&mut self, turn: &mut dyn Turn) {
         self.board().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
-        self.stage = Stage::Done;
+        self.stage = LoadStage::Done;
         if wants_check && !self.board.lost.load(Ordering::Relaxed) {
-            match Sweep::new(&self.plan, Kind::ReadBack, self.plan.share_of(self.result.part)) {
-                Ok(sweep) => self.stage = Stage::ReadBack(sweep),
+            match Sweep::new(&self.plan, SweepKind::ReadBack, self.plan.share_of(self.result.part))
+            {
+                Ok(sweep) => self.stage = LoadStage::ReadBack(sweep),
                 Err(error) => self.note(format!("reading back: {error}")),
             }
-            self.turn(turn, Phase::Stop);
+            self.turn(turn, RunPhase::Stop);
         }
     }
 
-    fn sweep(&mut self, turn: &mut dyn Turn, phase: Phase) {
-        let filling = matches!(self.stage, Stage::Fill(_));
-        let (Stage::Fill(sweep) | Stage::ReadBack(sweep)) = &mut self.stage else { return };
-        if self.result.errors > 0 || filling && phase == Phase::Stop {
+    fn sweep(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+        let filling = matches!(self.stage, LoadStage::Fill(_));
+        let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
+        if self.result.errors > 0 || filling && phase == RunPhase::Stop {
             sweep.abandon();
         }
         sweep.submit(&self.plan, self.ledger.as_ref(), (turn, self.id), self.mark | SWEEP);
         if sweep.is_done() {
-            self.stage = if filling { Stage::Ready } else { Stage::Done };
+            self.stage = if filling { LoadStage::Ready } else { LoadStage::Done };
             self.turn(turn, phase);
         }
     }

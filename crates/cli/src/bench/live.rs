@@ -1,7 +1,7 @@
 //! Live progress line on a terminal.
 
-use super::board::Progress;
-use super::plan::Plan;
+use super::board::LoadProgress;
+use super::plan::LoadPlan;
 use crate::units::{show_bandwidth, show_count, show_seconds, show_us};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Progress on stderr if that is a terminal: the main load's, then each stream's.
-pub(super) struct Live {
+pub(super) struct LiveLine {
     bar: Option<ProgressBar>,
     /// Bytes of each load's requests.
     slot_bytes: Vec<u64>,
-    last: Vec<Progress>,
+    last: Vec<LoadProgress>,
     at: Instant,
 }
 
-impl Live {
+impl LiveLine {
     /// Creates the line, empty.
     #[must_use]
-    pub(super) fn new(plans: &[Arc<Plan>], quiet: bool) -> Live {
+    pub(super) fn new(plans: &[Arc<LoadPlan>], quiet: bool) -> LiveLine {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
             let style = ProgressStyle::with_template("{spinner} {duration:>8} {msg}");
@@ -32,8 +32,8 @@ impl Live {
             ProgressBar::new_spinner().with_style(style.with_key("duration", duration))
         });
         let slot_bytes = plans.iter().map(|plan| plan.slot_bytes() as u64).collect();
-        let last = vec![Progress::default(); plans.len()];
-        Live { bar, slot_bytes, last, at: Instant::now() }
+        let last = vec![LoadProgress::default(); plans.len()];
+        LiveLine { bar, slot_bytes, last, at: Instant::now() }
     }
 
     /// True if the line is displayed.
@@ -51,7 +51,7 @@ impl Live {
     }
 
     /// Displays the progress since the last update, at most four times a second.
-    pub(super) fn show(&mut self, progress: impl FnOnce() -> Vec<Progress>) {
+    pub(super) fn show(&mut self, progress: impl FnOnce() -> Vec<LoadProgress>) {
         let Some(bar) = &self.bar else { return };
         let elapsed = self.at.elapsed();
         if elapsed < Duration::from_millis(250) {
@@ -73,7 +73,7 @@ impl Live {
     }
 }
 
-fn text(last: &Progress, now: &Progress, elapsed: Duration, slot_bytes: u64) -> String {
+fn text(last: &LoadProgress, now: &LoadProgress, elapsed: Duration, slot_bytes: u64) -> String {
     let requests = now.requests.saturating_sub(last.requests);
     let iops = requests as f64 / elapsed.as_secs_f64();
     let latency_ns = now.latency_ns.saturating_sub(last.latency_ns) as f64;
@@ -86,15 +86,15 @@ fn text(last: &Progress, now: &Progress, elapsed: Duration, slot_bytes: u64) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tally::Tally;
+    use super::super::tally::LatencyTally;
     use super::*;
 
     #[test]
     fn the_line_shows_the_last_interval() {
-        let last = Progress { requests: 1000, ..Progress::default() };
-        let mut now = Progress { requests: 51_000, latency_ns: 5_000_000_000, ..last.clone() };
+        let last = LoadProgress { requests: 1000, ..LoadProgress::default() };
+        let mut now = LoadProgress { requests: 51_000, latency_ns: 5_000_000_000, ..last.clone() };
         now.errors = 2;
-        let tally = Tally::default();
+        let tally = LatencyTally::default();
         tally.count(212_000);
         now.counts.add(&tally);
         let text = text(&last, &now, Duration::from_millis(500), 4096);

@@ -37,17 +37,17 @@ mod workload;
 
 use crate::args::{BenchArgs, ConnectArgs, GlobalArgs, word};
 use crate::config::number;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::Kind;
 use crate::query::no_namespace;
-use crate::signals::Signals;
+use crate::signals::BlockedSignals;
 use crate::{connect, logs, output};
-use board::Board;
+use board::RunState;
 use generator::{Generator, ReactorLanes};
 use lane::LaneResult;
 use own_target::{OwnKey, OwnTarget};
-use plan::{Place, Plan, Topology};
-use report::{Manner, Report};
+use plan::{LaneTopology, LoadPlan, PlanLimits};
+use report::{BenchReport, RunManner};
 use roadtrain_host_engine::{
     Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
@@ -55,16 +55,16 @@ use roadtrain_system::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
-use threads::Threads;
+use threads::LoadThreads;
 
 /// `roadtrain bench`
-pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     if args.transport.has_frames() && args.traddr.is_empty() {
-        return Err(Failure::usage("-t ether needs -a: what leads to a target"));
+        return Err(CommandFailure::usage("-t ether needs -a: what leads to a target"));
     }
-    args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
-    let signals = Signals::block()?.of_terminal();
+    args.policy.check_options(args.own.target_policy).map_err(CommandFailure::usage)?;
+    let signals = BlockedSignals::block()?.of_terminal();
     let own = match args.traddr.is_empty() {
         false => None,
         true => Some(OwnTarget::start(args)?),
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     let config = host_config(args, own.as_ref())?;
     let nqn = config.subsystem_nqn.clone();
     let (results, inbox) = channel();
-    let mut fronts = Fronts {
+    let mut fronts = LoadFronts {
         args,
         nqn,
         owns_target: own.is_some(),
@@ -80,10 +80,10 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         next_lane: 0,
         bench: None,
     };
-    let host = signals.guard(|| Host::start(config, &mut fronts))?;
+    let host = signals.guard(|| LoadDriver::start(config, &mut fronts))?;
     fronts.results = None; // the inbox closes with the last front
-    let bench = fronts.bench.take().unwrap_or_else(|| Err(Failure::failed("no reactor")))?;
-    let run = run::Run {
+    let bench = fronts.bench.take().unwrap_or_else(|| Err(CommandFailure::failed("no reactor")))?;
+    let run = run::BenchRun {
         args: &args.load,
         plans: &bench.plans,
         board: &bench.board,
@@ -91,7 +91,8 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         view: host.view(),
     };
     let report = run.measure(&inbox, own.as_ref(), global.json);
-    let report = report.map(|measured| Report::new(&bench.plans, host.manner(args), &measured));
+    let report =
+        report.map(|measured| BenchReport::new(&bench.plans, host.manner(args), &measured));
     bench.board.abandoned.store(report.is_err(), Ordering::Relaxed);
     host.end();
     let report = report?;
@@ -99,16 +100,16 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&report) } else { output::line(&report.text()) }?;
     match report.errors {
         0 => Ok(()),
-        _ => Err(Failure::failed(verdict(&report))),
+        _ => Err(CommandFailure::failed(verdict(&report))),
     }
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &BenchReport) -> String {
     let first = report.error_texts.first().map_or("", String::as_str);
     format!("{} errors, the first: {first}", report.errors)
 }
 
-fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig> {
+fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> CommandResult<HostConfig> {
     let config = match own {
         None => {
             let nqn = args.nqn.as_deref().unwrap_or_default();
@@ -128,7 +129,7 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
     let topology = topology(args);
     if args.load.inline_threads().is_some() && args.lanes.lanes.is_some() {
         let text = "--lanes: in inline mode each of --threads has a lane of its own";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     config.reactors = Some(topology.reactors as usize);
     // Each stream with lanes of its own gets one on every reactor of the main load.
@@ -140,34 +141,34 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
 }
 
 /// Driver of the load.
-enum Host {
+enum LoadDriver {
     /// Reactors with the load on them.
     Inline(Controller),
     /// Threads of the load, and the reactors that execute its requests.
-    Queue(Threads),
+    Queue(LoadThreads),
 }
 
-impl Host {
-    fn start(config: HostConfig, fronts: &mut Fronts) -> Outcome<Host> {
+impl LoadDriver {
+    fn start(config: HostConfig, fronts: &mut LoadFronts) -> CommandResult<LoadDriver> {
         let Some(threads) = fronts.args.load.queue_threads() else {
             let make = |reactor, view: &ControllerView| fronts.make(reactor, view);
-            return Ok(Host::Inline(Controller::connect(config, make)?));
+            return Ok(LoadDriver::Inline(Controller::connect(config, make)?));
         };
         let cores = config.cores.clone();
         let client = Client::connect(config)?;
         let generators = fronts.of_threads(threads, client.view())?;
-        Ok(Host::Queue(Threads::start(client, generators, &cores)?))
+        Ok(LoadDriver::Queue(LoadThreads::start(client, generators, &cores)?))
     }
 
     fn view(&self) -> &ControllerView {
         match self {
-            Host::Inline(controller) => controller.view(),
-            Host::Queue(threads) => threads.view(),
+            LoadDriver::Inline(controller) => controller.view(),
+            LoadDriver::Queue(threads) => threads.view(),
         }
     }
 
-    fn manner(&self, args: &BenchArgs) -> Manner {
-        Manner {
+    fn manner(&self, args: &BenchArgs) -> RunManner {
+        RunManner {
             policy: args.policy.policy.as_str().to_owned(),
             mode: word(&args.load.mode),
             threads: args.load.threads,
@@ -179,43 +180,43 @@ impl Host {
     /// Disconnects after the load has ended or was stopped.
     fn end(self) {
         match self {
-            Host::Inline(controller) => {
+            LoadDriver::Inline(controller) => {
                 controller.stop();
                 controller.join();
             }
-            Host::Queue(threads) => threads.join(),
+            LoadDriver::Queue(threads) => threads.join(),
         }
     }
 }
 
 /// Returns the lanes of the main load, and the number of their reactors.
-fn topology(args: &BenchArgs) -> Topology {
+fn topology(args: &BenchArgs) -> LaneTopology {
     if let Some(threads) = args.load.inline_threads() {
-        return Topology { lanes: threads, reactors: threads };
+        return LaneTopology { lanes: threads, reactors: threads };
     }
     let lanes = args.lanes.count();
     let cores = args.lanes.cores.as_ref().map_or(1, |list| list.0.len() as u32);
-    Topology { lanes, reactors: cores.clamp(1, lanes) }
+    LaneTopology { lanes, reactors: cores.clamp(1, lanes) }
 }
 
 /// State of the main thread.
-struct Bench {
+struct PlannedLoads {
     /// The main load's plan, then each stream's.
-    plans: Vec<Arc<Plan>>,
-    board: Arc<Board>,
+    plans: Vec<Arc<LoadPlan>>,
+    board: Arc<RunState>,
 }
 
 /// Makes a generator for each reactor, once the namespace is known.
-struct Fronts<'a> {
+struct LoadFronts<'a> {
     args: &'a BenchArgs,
     nqn: String,
     owns_target: bool,
     results: Option<Sender<LaneResult>>,
     next_lane: u32,
-    bench: Option<Outcome<Bench>>,
+    bench: Option<CommandResult<PlannedLoads>>,
 }
 
-impl Fronts<'_> {
+impl LoadFronts<'_> {
     fn make(&mut self, reactor: ReactorInfo, view: &ControllerView) -> Box<dyn Front + Send> {
         if self.bench.is_none() {
             self.bench = Some(self.plan(view));
@@ -224,56 +225,58 @@ impl Fronts<'_> {
             Ok(generator) => Box::new(generator),
             Err(failure) => {
                 self.bench = Some(Err(failure));
-                Box::new(Nothing)
+                Box::new(NoLoadFront)
             }
         }
     }
 
     /// Creates the load of each of `threads`, which use it like a lane.
-    fn of_threads(&mut self, threads: u32, view: &ControllerView) -> Outcome<Vec<Generator>> {
+    fn of_threads(&mut self, threads: u32, view: &ControllerView) -> CommandResult<Vec<Generator>> {
         self.bench = Some(self.plan(view));
         let lanes = |thread| ReactorLanes { reactor: (thread, threads), first: thread, main: 1 };
         (0..threads).map(|thread| self.generator(lanes(thread))).collect()
     }
 
-    fn plan(&self, view: &ControllerView) -> Outcome<Bench> {
+    fn plan(&self, view: &ControllerView) -> CommandResult<PlannedLoads> {
         let (args, info) = (self.args, view.info());
         let nsid = args.nsid;
         let namespace = view.namespace(nsid);
-        let namespace = namespace.ok_or_else(|| Failure::failed(no_namespace(&self.nqn, nsid)))?;
+        let namespace =
+            namespace.ok_or_else(|| CommandFailure::failed(no_namespace(&self.nqn, nsid)))?;
         let topology = self.topology_granted(&info)?;
         let depth = args.load.lane_depth();
         if depth >= u32::from(info.queue_entries_max) {
             let most = info.queue_entries_max - 1;
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "--depth: {depth} in flight on a lane, at most {most} can be (a stream with lane=own has \
                  a lane of its own)"
             )));
         }
         let run = clock::now().0 ^ u64::from(std::process::id()) << 48;
-        let place = Place { namespace: &namespace, transfer_bytes_max: info.transfer_bytes_max };
-        let plans = plan::plans(&args.load, topology, place, run).map_err(Failure::usage)?;
-        let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
+        let place =
+            PlanLimits { namespace: &namespace, transfer_bytes_max: info.transfer_bytes_max };
+        let plans = plan::plans(&args.load, topology, place, run).map_err(CommandFailure::usage)?;
+        let board = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
         let may_fill = self.owns_target && !namespace.read_only;
         let fitted = plans.into_iter().map(|plan| {
             let fill = may_fill && self.wants_fill(&plan);
-            Arc::new(Plan { fill, ..plan })
+            Arc::new(LoadPlan { fill, ..plan })
         });
-        Ok(Bench { plans: fitted.collect(), board })
+        Ok(PlannedLoads { plans: fitted.collect(), board })
     }
 
     /// Returns the granted topology. A target may grant fewer lanes than requested; a stream's own lanes are required.
-    fn topology_granted(&self, info: &ControllerInfo) -> Outcome<Topology> {
+    fn topology_granted(&self, info: &ControllerInfo) -> CommandResult<LaneTopology> {
         let load = &self.args.load;
         if let Some(threads) = load.queue_threads() {
-            return Ok(Topology { lanes: threads, reactors: threads });
+            return Ok(LaneTopology { lanes: threads, reactors: threads });
         }
         let asked = topology(self.args);
         let own = load.own_lanes() * asked.reactors;
         let granted = info.io_queues.max(1);
         if own == 0 && load.threads.is_none() {
             let reactors = asked.reactors.min(granted);
-            return Ok(Topology { lanes: granted, reactors });
+            return Ok(LaneTopology { lanes: granted, reactors });
         }
         let needed = asked.lanes + own;
         if granted < needed {
@@ -281,7 +284,7 @@ impl Fronts<'_> {
                 Some(_) => ("--threads", "--mode queue or fewer of them"),
                 None => ("--stream lane=own", "lane=shared or fewer --lanes"),
             };
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "{what}: the target grants {granted} I/O queues, {needed} are needed: use {advice}"
             )));
         }
@@ -291,7 +294,7 @@ impl Fronts<'_> {
     /// True if the region is written before the measurement. Memory that was never written is not allocated: a
     /// measurement would include page faults. Verifying reads need data to check. Streams leave it to the main load
     /// unless each has its own part.
-    fn wants_fill(&self, plan: &Plan) -> bool {
+    fn wants_fill(&self, plan: &LoadPlan) -> bool {
         if plan.number > 0 && !plan.verify {
             return false;
         }
@@ -304,7 +307,7 @@ impl Fronts<'_> {
         }
     }
 
-    fn loads(&mut self, reactor: ReactorInfo) -> Outcome<Generator> {
+    fn loads(&mut self, reactor: ReactorInfo) -> CommandResult<Generator> {
         let main = reactor.lanes as u32 - self.args.load.own_lanes();
         let of = (reactor.index as u32, reactor.count as u32);
         let lanes = ReactorLanes { reactor: of, first: self.next_lane, main };
@@ -312,22 +315,22 @@ impl Fronts<'_> {
         self.generator(lanes)
     }
 
-    fn generator(&self, lanes: ReactorLanes) -> Outcome<Generator> {
+    fn generator(&self, lanes: ReactorLanes) -> CommandResult<Generator> {
         let bench = match &self.bench {
             Some(Ok(bench)) => bench,
             Some(Err(failure)) => return Err(failure.clone()),
-            None => return Err(Failure::failed("no plan")),
+            None => return Err(CommandFailure::failed("no plan")),
         };
-        let results = self.results.clone().ok_or_else(|| Failure::failed("too late"))?;
+        let results = self.results.clone().ok_or_else(|| CommandFailure::failed("too late"))?;
         Generator::new(&bench.plans, &bench.board, lanes, results)
-            .map_err(|e| Failure::failed(format!("buffers: {e}")))
+            .map_err(|e| CommandFailure::failed(format!("buffers: {e}")))
     }
 }
 
 /// A front that stops at once.
-struct Nothing;
+struct NoLoadFront;
 
-impl Front for Nothing {
+impl Front for NoLoadFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         turn.stop();
     }

@@ -1,9 +1,9 @@
 //! The target that `bench` without -a starts: this program in a separate process, so that its CPU time is separate.
 
-use super::usage::Work;
+use super::usage::ProcessWork;
 use crate::args::BenchArgs;
 use crate::control::{Call, socket};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::Identity;
 use crate::namespace::NamespaceSpec;
 use crate::signals::stop_child;
@@ -43,12 +43,12 @@ pub(super) struct OwnTarget {
 
 /// A key in a file, which is removed on drop.
 pub(super) struct OwnKey {
-    key: Key,
+    key: OwnKeyKind,
     path: PathBuf,
 }
 
 /// A key by its purpose.
-enum Key {
+enum OwnKeyKind {
     /// TLS.
     Tls(TlsKey),
     /// Authentication, which generates a PSK for TLS.
@@ -63,25 +63,25 @@ impl Drop for OwnKey {
 
 impl OwnKey {
     /// Returns the key of the options, else a new one.
-    fn of(args: &BenchArgs) -> Outcome<Self> {
+    fn of(args: &BenchArgs) -> CommandResult<Self> {
         if args.connect.keyring.is_some() || args.connect.tls_key_identity.is_some() {
             let hint = "bench without -a makes a target and a key of its own";
-            return Err(Failure::usage(format!("--keyring needs -a: {hint}")));
+            return Err(CommandFailure::usage(format!("--keyring needs -a: {hint}")));
         }
         match &args.connect.tls_key {
             _ if args.connect.concat => {
                 let key = keys::new_dhchap_key()?;
                 let line = key.print();
-                OwnKey::make(Key::Authentication(key), &line)
+                OwnKey::make(OwnKeyKind::Authentication(key), &line)
             }
             Some(file) => {
-                let key = Key::Tls(tls::key("--tls-key", file)?);
+                let key = OwnKeyKind::Tls(tls::key("--tls-key", file)?);
                 Ok(OwnKey { key, path: PathBuf::new() })
             }
             None => {
                 let key = keys::new_tls_key()?;
                 let line = key.print();
-                OwnKey::make(Key::Tls(key), &line)
+                OwnKey::make(OwnKeyKind::Tls(key), &line)
             }
         }
     }
@@ -89,8 +89,10 @@ impl OwnKey {
     /// Returns the keys with which the host connects.
     pub(super) fn host(&self) -> (HostTls, Keys) {
         match &self.key {
-            Key::Tls(key) => (HostTls::new(HostKey::Configured(key.clone())), Keys::default()),
-            Key::Authentication(key) => {
+            OwnKeyKind::Tls(key) => {
+                (HostTls::new(HostKey::Configured(key.clone())), Keys::default())
+            }
+            OwnKeyKind::Authentication(key) => {
                 let keys = Keys { host: Some(key.clone()), controller: None };
                 (HostTls::concatenated(), keys)
             }
@@ -100,8 +102,8 @@ impl OwnKey {
     /// Returns the target's options.
     fn options(&self, host: &str, file: &str) -> [String; 4] {
         let (tls, option) = match &self.key {
-            Key::Tls(_) => ("required", "--tls-key"),
-            Key::Authentication(_) => ("allowed", "--dhchap-key"),
+            OwnKeyKind::Tls(_) => ("required", "--tls-key"),
+            OwnKeyKind::Authentication(_) => ("allowed", "--dhchap-key"),
         };
         ["--tls".to_owned(), tls.to_owned(), option.to_owned(), format!("{host}={file}")]
     }
@@ -112,7 +114,7 @@ impl OwnKey {
         args.connect.tls_key.clone().unwrap_or_else(own)
     }
 
-    fn make(key: Key, line: &str) -> Outcome<Self> {
+    fn make(key: OwnKeyKind, line: &str) -> CommandResult<Self> {
         let path = std::env::temp_dir().join(format!("roadtrain-bench-{}.tls", std::process::id()));
         let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
         let mut file = options.open(&path)?;
@@ -127,15 +129,16 @@ impl OwnTarget {
     ///
     /// # Errors
     /// The target does not start; it has reported the reason on stderr.
-    pub(super) fn start(args: &BenchArgs) -> Outcome<OwnTarget> {
-        let failed =
-            |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
+    pub(super) fn start(args: &BenchArgs) -> CommandResult<OwnTarget> {
+        let failed = |what: &str, e: std::io::Error| {
+            CommandFailure::failed(format!("own target: {what}: {e}"))
+        };
         let program = std::env::current_exe().map_err(|e| failed("find this program", e))?;
         let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
         let has_tls = args.connect.tls || args.connect.concat;
         let tls = has_tls.then(|| OwnKey::of(args)).transpose()?;
-        let host =
-            Identity::choose(args.connect.hostnqn.as_deref(), None).map_err(Failure::usage)?;
+        let host = Identity::choose(args.connect.hostnqn.as_deref(), None)
+            .map_err(CommandFailure::usage)?;
         let options = tls.as_ref().map(|tls| tls.options(&host.nqn, &tls.file(args)));
         let mut child = Command::new(program)
             .args(arguments(args))
@@ -155,7 +158,7 @@ impl OwnTarget {
         let address = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
         target.address = address
             .filter(|_| line.starts_with("ready"))
-            .ok_or_else(|| Failure::failed("own target: did not become ready, see above"))?;
+            .ok_or_else(|| CommandFailure::failed("own target: did not become ready, see above"))?;
         Ok(target)
     }
 
@@ -163,14 +166,15 @@ impl OwnTarget {
     ///
     /// # Errors
     /// The target has died.
-    pub(super) fn work(&self) -> Outcome<Work> {
-        let failed =
-            |e: &dyn std::fmt::Display| Failure::failed(format!("own target: counters: {e}"));
+    pub(super) fn work(&self) -> CommandResult<ProcessWork> {
+        let failed = |e: &dyn std::fmt::Display| {
+            CommandFailure::failed(format!("own target: counters: {e}"))
+        };
         let control = self.control.as_ref().ok_or_else(|| failed(&"it ends"))?;
         let reply =
             socket::call_over(control, &Call::Snapshot, COUNTERS_WAIT).map_err(|e| failed(&e))?;
         let seen: Snapshot = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
-        Work::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
+        ProcessWork::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Plan of each load: the options, fitted to the namespace.
 
-use super::step::Wave;
+use super::step::DepthWave;
 use super::verify::Author;
 use crate::args::{LaneChoice, LoadArgs, StreamSpec};
 use crate::units::show_bytes;
@@ -14,7 +14,7 @@ const LEDGER_SLOTS_MAX: u64 = 1 << 28;
 
 /// Plan of the main load or a stream; the same for all its lanes.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct LoadPlan {
     /// 0 for the main load; else the stream's number.
     pub number: usize,
     /// Specification of the load.
@@ -36,7 +36,7 @@ pub(super) struct Plan {
     /// Request count over all lanes (`--ios`).
     pub ios: Option<u64>,
     /// Changes of the depth (`--step`).
-    pub wave: Option<Wave>,
+    pub wave: Option<DepthWave>,
     /// True to check the data.
     pub verify: bool,
     /// True to write the region before the measurement.
@@ -47,7 +47,7 @@ pub(super) struct Plan {
 
 /// Lanes that the host has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Topology {
+pub(super) struct LaneTopology {
     /// Lanes of the main load.
     pub lanes: u32,
     /// Reactors of these lanes: a stream with lanes of its own has one on each.
@@ -56,7 +56,7 @@ pub(super) struct Topology {
 
 /// Namespace, and transfer limit of the target.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct PlanLimits<'a> {
     pub namespace: &'a NamespaceInfo,
     /// Most bytes of one transfer.
     pub transfer_bytes_max: u32,
@@ -64,7 +64,7 @@ pub(super) struct Place<'a> {
 
 /// A part of the namespace, in bytes.
 #[derive(Clone, Copy)]
-struct Region {
+struct LoadRegion {
     first: u64,
     bytes: u64,
 }
@@ -75,16 +75,16 @@ struct Region {
 /// The option that does not fit, and one that would.
 pub(super) fn plans(
     args: &LoadArgs,
-    topology: Topology,
-    place: Place<'_>,
+    topology: LaneTopology,
+    place: PlanLimits<'_>,
     run: u64,
-) -> Result<Vec<Plan>, String> {
-    let region = Region::of(args, place.namespace)?;
+) -> Result<Vec<LoadPlan>, String> {
+    let region = LoadRegion::of(args, place.namespace)?;
     let loads: Vec<StreamSpec> = args.loads().collect();
     let parts = if args.verify { region.split(&loads) } else { vec![region; loads.len()] };
-    let wave = args.step.map(|step| Wave::new(step, args.measured())).transpose()?;
-    let plan = |(number, (load, region)): (usize, (StreamSpec, Region))| {
-        let base = Plan {
+    let wave = args.step.map(|step| DepthWave::new(step, args.measured())).transpose()?;
+    let plan = |(number, (load, region)): (usize, (StreamSpec, LoadRegion))| {
+        let base = LoadPlan {
             number,
             load,
             author: Author { seed: args.seed, run },
@@ -109,9 +109,9 @@ pub(super) fn plans(
     loads.into_iter().zip(parts).enumerate().map(plan).collect()
 }
 
-impl Plan {
+impl LoadPlan {
     /// Fits the plan to `region`.
-    fn fit(self, place: Place<'_>, region: Region) -> Result<Plan, String> {
+    fn fit(self, place: PlanLimits<'_>, region: LoadRegion) -> Result<LoadPlan, String> {
         let (load, block_bytes) = (self.load, self.block_bytes);
         if !load.bs.is_multiple_of(block_bytes) {
             return Err(format!(
@@ -135,7 +135,7 @@ impl Plan {
                 load.bs
             ));
         }
-        let plan = Plan {
+        let plan = LoadPlan {
             slot_blocks: load.bs / block_bytes,
             first_lba: region.first / u64::from(block_bytes),
             slots,
@@ -211,9 +211,9 @@ impl Plan {
     }
 }
 
-impl Region {
+impl LoadRegion {
     /// Returns the region of `--offset` and `--size`.
-    fn of(args: &LoadArgs, namespace: &NamespaceInfo) -> Result<Region, String> {
+    fn of(args: &LoadArgs, namespace: &NamespaceInfo) -> Result<LoadRegion, String> {
         let block = u64::from(namespace.block_bytes);
         let bytes = namespace.blocks.saturating_mul(block);
         if !args.offset.is_multiple_of(block) {
@@ -230,14 +230,14 @@ impl Region {
                 "--offset and --size reach beyond namespace {nsid}, which has {have}"
             ));
         }
-        Ok(Region { first: args.offset, bytes: size })
+        Ok(LoadRegion { first: args.offset, bytes: size })
     }
 
     /// Splits the region into equal parts of whole requests, so that no load writes what another one checks.
-    fn split(self, loads: &[StreamSpec]) -> Vec<Region> {
+    fn split(self, loads: &[StreamSpec]) -> Vec<LoadRegion> {
         let grain = loads.iter().map(|load| u64::from(load.bs)).max().unwrap_or(1);
         let bytes = self.bytes / loads.len() as u64 / grain * grain;
-        let part = |index| Region { first: self.first + index * bytes, bytes };
+        let part = |index| LoadRegion { first: self.first + index * bytes, bytes };
         (0..loads.len() as u64).map(part).collect()
     }
 }
@@ -266,17 +266,21 @@ pub(super) mod tests {
         }
     }
 
-    fn plans_for(line: &str, lanes: u32, namespace: &NamespaceInfo) -> Result<Vec<Plan>, String> {
-        let place = Place { namespace, transfer_bytes_max: 256 << 10 };
-        super::plans(&load(line), Topology { lanes, reactors: 1 }, place, 99)
+    fn plans_for(
+        line: &str,
+        lanes: u32,
+        namespace: &NamespaceInfo,
+    ) -> Result<Vec<LoadPlan>, String> {
+        let place = PlanLimits { namespace, transfer_bytes_max: 256 << 10 };
+        super::plans(&load(line), LaneTopology { lanes, reactors: 1 }, place, 99)
     }
 
     /// For `lanes` lanes on one reactor.
-    pub(crate) fn plans(line: &str, lanes: u32) -> Result<Vec<Plan>, String> {
+    pub(crate) fn plans(line: &str, lanes: u32) -> Result<Vec<LoadPlan>, String> {
         plans_for(line, lanes, &namespace(false))
     }
 
-    pub(crate) fn plan(line: &str, lanes: u32) -> Result<Plan, String> {
+    pub(crate) fn plan(line: &str, lanes: u32) -> Result<LoadPlan, String> {
         plans(line, lanes).map(|mut plans| plans.swap_remove(0))
     }
 

@@ -6,9 +6,9 @@ mod text;
 
 use super::lane::LaneResult;
 use super::latency::{Latencies, LatencySummary};
-use super::plan::Plan;
+use super::plan::LoadPlan;
 use super::step::StepReport;
-use super::usage::Work;
+use super::usage::ProcessWork;
 use crate::args::word;
 use roadtrain_reactor::metrics::Batching;
 use serde::Serialize;
@@ -16,15 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Results of a measurement.
-pub(super) struct Measured {
+pub(super) struct BenchMeasurement {
     /// Measured time in seconds.
     pub seconds: f64,
     /// Results of each load on each of its lanes, the main load's first.
     pub results: Vec<LaneResult>,
     /// CPU usage and counters of this process.
-    pub host: Work,
+    pub host: ProcessWork,
     /// CPU usage and counters of the own target.
-    pub target: Option<Work>,
+    pub target: Option<ProcessWork>,
     /// Connections lost and made again.
     pub reconnects: u64,
 }
@@ -32,7 +32,7 @@ pub(super) struct Measured {
 /// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main load's.
 /// Errors, CPU time, instruments and values "per request" include the streams.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     /// Requests a second.
     pub iops: f64,
     /// Bytes of data a second.
@@ -50,11 +50,11 @@ pub(super) struct Report {
     /// Descriptions of the first errors.
     pub error_texts: Vec<String>,
     /// Reads alone.
-    pub read: Direction,
+    pub read: DirectionReport,
     /// Writes alone.
-    pub write: Direction,
+    pub write: DirectionReport,
     /// Loads in addition to the main one (`--stream`).
-    pub streams: Vec<Stream>,
+    pub streams: Vec<StreamReport>,
     /// Results of load steps (`--step`).
     pub step: Option<StepReport>,
     /// CPU time of this process.
@@ -70,7 +70,7 @@ pub(super) struct Report {
     /// Bytes of a send call of this end.
     pub bytes_per_send: f64,
     /// This end's doorbells by cause.
-    pub doorbells: Doorbells,
+    pub doorbells: DoorbellCounts,
     /// Send, receive and wait calls for each request, of both ends if known.
     pub syscalls_per_io: f64,
     /// Context switches for each request, of both ends if known.
@@ -90,14 +90,14 @@ pub(super) struct Report {
     /// Requests that were due but not sent at the end (`--rate`).
     pub unsent: u64,
     /// Settings of the run.
-    pub settings: Settings,
+    pub settings: BenchSettings,
     /// Each lane; in queue mode each thread, the first with the counters of all lanes.
     pub lanes: Vec<LaneFigures>,
 }
 
 /// Reads or writes.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Direction {
+pub(super) struct DirectionReport {
     pub requests: u64,
     pub iops: f64,
     pub bytes_per_second: f64,
@@ -106,7 +106,7 @@ pub(super) struct Direction {
 
 /// A load in addition to the main one.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Stream {
+pub(super) struct StreamReport {
     pub rw: String,
     pub rwmixread: u8,
     pub bs: usize,
@@ -120,8 +120,8 @@ pub(super) struct Stream {
     pub iops: f64,
     pub bytes_per_second: f64,
     pub latency: LatencySummary,
-    pub read: Direction,
-    pub write: Direction,
+    pub read: DirectionReport,
+    pub write: DirectionReport,
     pub errors: u64,
     pub unsent: u64,
 }
@@ -136,7 +136,7 @@ pub(super) struct Instruments {
     /// Bytes of a send call.
     pub bytes_per_send: f64,
     /// Doorbells by cause.
-    pub doorbells: Doorbells,
+    pub doorbells: DoorbellCounts,
     /// Send, receive and wait calls for each request.
     pub syscalls_per_io: f64,
     /// Context switches of all threads of the process, for each request.
@@ -147,7 +147,7 @@ pub(super) struct Instruments {
 
 /// Doorbells by cause.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Doorbells {
+pub(super) struct DoorbellCounts {
     pub size: u64,
     pub timer: u64,
     pub urgent: u64,
@@ -156,7 +156,7 @@ pub(super) struct Doorbells {
 
 /// Settings of the run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Settings {
+pub(super) struct BenchSettings {
     pub rw: String,
     pub rwmixread: u8,
     pub bs: usize,
@@ -167,12 +167,12 @@ pub(super) struct Settings {
     pub verify: bool,
     pub seed: u64,
     #[serde(flatten)]
-    pub manner: Manner,
+    pub manner: RunManner,
 }
 
 /// Policy, mode and placement of the run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Manner {
+pub(super) struct RunManner {
     pub policy: String,
     /// `inline` or `queue`.
     pub mode: String,
@@ -194,21 +194,22 @@ pub(super) struct LaneFigures {
     pub requests_per_caravan: f64,
     pub sends_per_io: f64,
     pub bytes_per_send: f64,
-    pub doorbells: Doorbells,
+    pub doorbells: DoorbellCounts,
     pub syscalls_per_io: f64,
 }
 
 /// Sum of one load over all its lanes.
-struct Sum {
+struct LoadSum {
     reads: Latencies,
     writes: Latencies,
     errors: u64,
     unsent: u64,
 }
 
-impl Sum {
-    fn of<'a>(results: impl Iterator<Item = &'a LaneResult>) -> Sum {
-        let none = Sum { reads: Latencies::new(), writes: Latencies::new(), errors: 0, unsent: 0 };
+impl LoadSum {
+    fn of<'a>(results: impl Iterator<Item = &'a LaneResult>) -> LoadSum {
+        let none =
+            LoadSum { reads: Latencies::new(), writes: Latencies::new(), errors: 0, unsent: 0 };
         results.fold(none, |mut sum, result| {
             sum.reads.add(&result.reads);
             sum.writes.add(&result.writes);
@@ -225,23 +226,28 @@ impl Sum {
     }
 }
 
-impl Report {
+impl BenchReport {
     /// Builds the report from the results.
     #[must_use]
-    pub(super) fn new(plans: &[Arc<Plan>], manner: Manner, measured: &Measured) -> Report {
+    pub(super) fn new(
+        plans: &[Arc<LoadPlan>],
+        manner: RunManner,
+        measured: &BenchMeasurement,
+    ) -> BenchReport {
         let (results, seconds) = (&measured.results, measured.seconds);
-        let sum_of = |plan: &Plan| Sum::of(results.iter().filter(|r| r.load == plan.number));
+        let sum_of =
+            |plan: &LoadPlan| LoadSum::of(results.iter().filter(|r| r.load == plan.number));
         let (plan, sum) = (&plans[0], sum_of(&plans[0]));
-        let main = Direction::new(plan, &sum.all(), seconds);
+        let main = DirectionReport::new(plan, &sum.all(), seconds);
         let requests_total = results.iter().map(|r| r.reads.count() + r.writes.count()).sum();
-        let cpu = |work: &Work| work.usage.cpu.as_secs_f64();
+        let cpu = |work: &ProcessWork| work.usage.cpu.as_secs_f64();
         let end = measured.target.as_ref();
         let cpu_seconds = cpu(&measured.host) + end.map_or(0.0, cpu);
         let host = Instruments::new(&measured.host, requests_total);
         let target = end.map(|work| Instruments::new(work, requests_total));
         let both =
             |count: fn(&Instruments) -> f64| count(&host) + target.as_ref().map_or(0.0, count);
-        Report {
+        BenchReport {
             iops: main.iops,
             bytes_per_second: main.bytes_per_second,
             latency: main.latency,
@@ -250,9 +256,9 @@ impl Report {
             seconds,
             errors: results.iter().map(|result| result.errors).sum(),
             error_texts: results.iter().flat_map(|r| r.error_texts.clone()).take(5).collect(),
-            read: Direction::new(plan, &sum.reads, seconds),
-            write: Direction::new(plan, &sum.writes, seconds),
-            streams: plans[1..].iter().map(|p| Stream::new(p, &sum_of(p), seconds)).collect(),
+            read: DirectionReport::new(plan, &sum.reads, seconds),
+            write: DirectionReport::new(plan, &sum.writes, seconds),
+            streams: plans[1..].iter().map(|p| StreamReport::new(p, &sum_of(p), seconds)).collect(),
             step: step(plan, results, seconds),
             host_cpu_seconds: cpu(&measured.host),
             target_cpu_seconds: end.map(cpu),
@@ -270,14 +276,14 @@ impl Report {
             reconnects: measured.reconnects,
             blocks_checked: results.iter().map(|result| result.blocks_checked).sum(),
             unsent: sum.unsent,
-            settings: Settings::new(plan, manner),
+            settings: BenchSettings::new(plan, manner),
             lanes: lanes(results, seconds),
         }
     }
 }
 
 /// Sums the windows of all lanes.
-fn step(plan: &Plan, results: &[LaneResult], seconds: f64) -> Option<StepReport> {
+fn step(plan: &LoadPlan, results: &[LaneResult], seconds: f64) -> Option<StepReport> {
     let wave = plan.wave?;
     let mut sum = Vec::new();
     for result in results.iter().filter(|result| result.load == plan.number) {
@@ -297,10 +303,10 @@ fn lanes(results: &[LaneResult], seconds: f64) -> Vec<LaneFigures> {
     by_lane.into_iter().map(|(lane, results)| LaneFigures::new(lane, &results, seconds)).collect()
 }
 
-impl Stream {
-    fn new(plan: &Plan, sum: &Sum, seconds: f64) -> Stream {
-        let (load, all) = (&plan.load, Direction::new(plan, &sum.all(), seconds));
-        Stream {
+impl StreamReport {
+    fn new(plan: &LoadPlan, sum: &LoadSum, seconds: f64) -> StreamReport {
+        let (load, all) = (&plan.load, DirectionReport::new(plan, &sum.all(), seconds));
+        StreamReport {
             rw: word(&load.rw),
             rwmixread: load.rw.read_percent(load.rwmixread),
             bs: plan.slot_bytes(),
@@ -312,18 +318,18 @@ impl Stream {
             iops: all.iops,
             bytes_per_second: all.bytes_per_second,
             latency: all.latency,
-            read: Direction::new(plan, &sum.reads, seconds),
-            write: Direction::new(plan, &sum.writes, seconds),
+            read: DirectionReport::new(plan, &sum.reads, seconds),
+            write: DirectionReport::new(plan, &sum.writes, seconds),
             errors: sum.errors,
             unsent: sum.unsent,
         }
     }
 }
 
-impl Direction {
-    fn new(plan: &Plan, latencies: &Latencies, seconds: f64) -> Direction {
+impl DirectionReport {
+    fn new(plan: &LoadPlan, latencies: &Latencies, seconds: f64) -> DirectionReport {
         let requests = latencies.count();
-        Direction {
+        DirectionReport {
             requests,
             iops: ratio(requests as f64, seconds),
             bytes_per_second: ratio(requests as f64 * plan.slot_bytes() as f64, seconds),
@@ -333,14 +339,14 @@ impl Direction {
 }
 
 impl Instruments {
-    fn new(work: &Work, requests: u64) -> Instruments {
-        let Work { usage, batching, sleeps } = work;
+    fn new(work: &ProcessWork, requests: u64) -> Instruments {
+        let ProcessWork { usage, batching, sleeps } = work;
         let per_io = |count: u64| ratio(count as f64, requests as f64);
         Instruments {
             requests_per_caravan: ratio(batching.caravan_requests as f64, batching.caravans as f64),
             sends_per_io: per_io(batching.sends),
             bytes_per_send: ratio(batching.caravan_bytes as f64, batching.sends as f64),
-            doorbells: Doorbells::new(batching),
+            doorbells: DoorbellCounts::new(batching),
             syscalls_per_io: per_io(batching.sends + batching.receives + sleeps),
             context_switches_per_io: per_io(usage.switches()),
             voluntary_switches_per_io: per_io(usage.switches_voluntary),
@@ -348,9 +354,9 @@ impl Instruments {
     }
 }
 
-impl Doorbells {
-    fn new(batching: &Batching) -> Doorbells {
-        Doorbells {
+impl DoorbellCounts {
+    fn new(batching: &Batching) -> DoorbellCounts {
+        DoorbellCounts {
             size: batching.doorbells_size,
             timer: batching.doorbells_timer,
             urgent: batching.doorbells_urgent,
@@ -359,9 +365,9 @@ impl Doorbells {
     }
 }
 
-impl Settings {
-    fn new(plan: &Plan, manner: Manner) -> Settings {
-        Settings {
+impl BenchSettings {
+    fn new(plan: &LoadPlan, manner: RunManner) -> BenchSettings {
+        BenchSettings {
             rw: word(&plan.load.rw),
             rwmixread: plan.load.rw.read_percent(plan.load.rwmixread),
             bs: plan.slot_bytes(),
@@ -378,12 +384,12 @@ impl Settings {
 
 impl LaneFigures {
     fn new(lane: u32, results: &[&LaneResult], seconds: f64) -> LaneFigures {
-        let sum = Sum::of(results.iter().copied());
+        let sum = LoadSum::of(results.iter().copied());
         let all = sum.all();
         let requests = all.count();
         // One of the loads on a lane has its counters.
         let batching = results.iter().map(|result| result.batching).sum();
-        let i = Instruments::new(&Work { batching, ..Work::default() }, requests);
+        let i = Instruments::new(&ProcessWork { batching, ..ProcessWork::default() }, requests);
         LaneFigures {
             lane,
             requests,

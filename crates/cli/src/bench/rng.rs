@@ -2,16 +2,16 @@
 
 /// SplitMix64: one addition and a mix; passes the usual tests, needs no warm-up.
 #[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub(super) struct SplitMix(u64);
 
 /// 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl Rng {
+impl SplitMix {
     /// Creates the generator of a `(seed, stream)`, each with a different sequence.
     #[must_use]
-    pub(super) fn new(seed: u64, stream: u64) -> Rng {
-        Rng(mix(seed ^ mix(stream.wrapping_add(STEP))))
+    pub(super) fn new(seed: u64, stream: u64) -> SplitMix {
+        SplitMix(mix(seed ^ mix(stream.wrapping_add(STEP))))
     }
 
     /// Returns 64 random bits.
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn streams_repeat_and_differ() {
         let draw = |seed, stream| {
-            let mut rng = Rng::new(seed, stream);
+            let mut rng = SplitMix::new(seed, stream);
             [rng.next(), rng.next(), rng.next()]
         };
         assert_eq!(draw(1, 0), draw(1, 0));
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn scale_is_even_and_in_bounds() {
-        let mut rng = Rng::new(7, 0);
+        let mut rng = SplitMix::new(7, 0);
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {
             counts[scale(rng.next(), 10) as usize] += 1;

@@ -1,15 +1,15 @@
 //! Phases of a measurement: prepare, ramp, measure, end. The main thread only sleeps and polls.
 
-use super::board::{Board, Phase};
+use super::board::{RunPhase, RunState};
 use super::lane::LaneResult;
-use super::live::Live;
+use super::live::LiveLine;
 use super::own_target::OwnTarget;
-use super::plan::Plan;
-use super::report::Measured;
-use super::usage::Work;
+use super::plan::LoadPlan;
+use super::report::BenchMeasurement;
+use super::usage::ProcessWork;
 use crate::args::LoadArgs;
-use crate::failure::{Failure, Outcome};
-use crate::signals::{Signal, Signals};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::signals::{BlockedSignals, Signal};
 use roadtrain_host_engine::{ControllerView, LaneReading};
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::clock;
@@ -28,38 +28,38 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ERRORS_MAX: u64 = 10_000;
 
 /// A measurement.
-pub(super) struct Run<'a> {
+pub(super) struct BenchRun<'a> {
     pub args: &'a LoadArgs,
-    pub plans: &'a [Arc<Plan>],
-    pub board: &'a Board,
-    pub signals: &'a Signals,
+    pub plans: &'a [Arc<LoadPlan>],
+    pub board: &'a RunState,
+    pub signals: &'a BlockedSignals,
     /// Connections of the load.
     pub view: &'a ControllerView,
 }
 
 /// Totals of both ends at one time.
-struct Mark {
-    host: Work,
+struct RunTotals {
+    host: ProcessWork,
     lanes: Vec<LaneReading>,
-    target: Option<Work>,
+    target: Option<ProcessWork>,
     at_ns: u64,
 }
 
-impl Mark {
+impl RunTotals {
     /// Returns the connections lost and made again.
     fn reconnects(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.reconnects).sum()
     }
 
     /// Returns the counters of each of the host's lanes since `earlier`.
-    fn lanes_since(&self, earlier: &Mark) -> Vec<Batching> {
+    fn lanes_since(&self, earlier: &RunTotals) -> Vec<Batching> {
         let pairs = self.lanes.iter().zip(&earlier.lanes);
         pairs.map(|(after, before)| after.batching - before.batching).collect()
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
+enum RunWait {
     /// The event has occurred.
     Done,
     /// A lost controller or too many errors: the run ends.
@@ -68,7 +68,7 @@ enum Wait {
     Interrupted,
 }
 
-impl Run<'_> {
+impl BenchRun<'_> {
     /// Runs the measurement.
     ///
     /// # Errors
@@ -78,22 +78,22 @@ impl Run<'_> {
         inbox: &Receiver<LaneResult>,
         own: Option<&OwnTarget>,
         quiet: bool,
-    ) -> Outcome<Measured> {
-        let mut live = Live::new(self.plans, quiet);
+    ) -> CommandResult<BenchMeasurement> {
+        let mut live = LiveLine::new(self.plans, quiet);
         self.board.watched.store(live.is_shown(), Ordering::Relaxed);
         live.say(if self.plans[0].fill { "filling" } else { "preparing" });
         let mut wait = self.wait(None, POLL_SOON, || self.board.all_prepared());
-        if wait == Wait::Done && !self.args.ramp.is_zero() {
+        if wait == RunWait::Done && !self.args.ramp.is_zero() {
             live.say("ramp");
-            self.board.set_phase(Phase::Ramp);
+            self.board.set_phase(RunPhase::Ramp);
             wait = self.wait(Some(self.args.ramp), POLL, || false);
         }
-        if wait == Wait::Interrupted {
+        if wait == RunWait::Interrupted {
             live.end();
-            return Err(Failure::failed("interrupted before anything was measured"));
+            return Err(CommandFailure::failed("interrupted before anything was measured"));
         }
         let before = self.mark(own)?;
-        if wait == Wait::Done {
+        if wait == RunWait::Done {
             self.board.measure_from(clock::now());
             let look = if self.plans[0].ios.is_some() { POLL_SOON } else { POLL };
             wait = self.wait(self.limit(), look, || {
@@ -102,7 +102,7 @@ impl Run<'_> {
             });
         }
         let after = self.mark(own)?;
-        self.board.set_phase(Phase::Stop);
+        self.board.set_phase(RunPhase::Stop);
         live.say("ending");
         let finished_at = self.board.finished_at().unwrap_or(after.at_ns);
         let results = self.collect(inbox, wait);
@@ -112,7 +112,7 @@ impl Run<'_> {
         let owners: Vec<bool> = self.plans.iter().map(|plan| plan.counts_lanes()).collect();
         let owners = self.args.queue_threads().is_none().then_some(&owners[..]);
         add_counters(&mut results, &after.lanes_since(&before), owners);
-        Ok(Measured {
+        Ok(BenchMeasurement {
             seconds: ns as f64 / 1e9,
             results,
             host: after.host.since(before.host),
@@ -127,12 +127,12 @@ impl Run<'_> {
     }
 
     /// Reads the totals. Reading takes the same time before and after, so that the intervals are equal.
-    fn mark(&self, own: Option<&OwnTarget>) -> Outcome<Mark> {
+    fn mark(&self, own: Option<&OwnTarget>) -> CommandResult<RunTotals> {
         let target = own.map(OwnTarget::work).transpose()?;
         let (lanes, reactors) = (self.view.lanes(), self.view.reactors());
         let reactors = reactors.into_iter().map(|(reactor, _)| reactor).collect();
-        let host = Work::of(std::process::id(), reactors)?;
-        Ok(Mark { host, lanes, target, at_ns: clock::now().0 })
+        let host = ProcessWork::of(std::process::id(), reactors)?;
+        Ok(RunTotals { host, lanes, target, at_ns: clock::now().0 })
     }
 
     /// Sleeps until `done` returns true, at most for `limit`.
@@ -141,33 +141,37 @@ impl Run<'_> {
         limit: Option<Duration>,
         look: Duration,
         mut done: impl FnMut() -> bool,
-    ) -> Wait {
+    ) -> RunWait {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = end.map_or(look, |end| end.saturating_duration_since(Instant::now()));
             if done() || left.is_zero() {
-                return Wait::Done;
+                return RunWait::Done;
             }
             if self.signals.wait_for(left.min(look)) == Some(Signal::Stop) {
-                return Wait::Interrupted;
+                return RunWait::Interrupted;
             }
             let lost = self.board.lost.load(Ordering::Relaxed);
             if lost || self.board.errors() > ERRORS_MAX {
-                return Wait::Broken;
+                return RunWait::Broken;
             }
         }
     }
 
     /// Waits for the lanes' results: for a limited time after a signal, and not at all after a second one.
-    fn collect(&self, inbox: &Receiver<LaneResult>, ended: Wait) -> Outcome<Vec<LaneResult>> {
-        let mut give_up_at = (ended == Wait::Interrupted).then(|| Instant::now() + PATIENCE);
+    fn collect(
+        &self,
+        inbox: &Receiver<LaneResult>,
+        ended: RunWait,
+    ) -> CommandResult<Vec<LaneResult>> {
+        let mut give_up_at = (ended == RunWait::Interrupted).then(|| Instant::now() + PATIENCE);
         let mut results = Vec::new();
         let count: usize = self.board.loads.iter().map(Vec::len).sum();
         while results.len() < count {
             match inbox.recv_timeout(POLL) {
                 Ok(result) => results.push(result),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::failed("a reactor has died, see above"));
+                    return Err(CommandFailure::failed("a reactor has died, see above"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.signals.wait_for(Duration::ZERO) == Some(Signal::Stop) {
@@ -176,7 +180,7 @@ impl Run<'_> {
                     }
                     if give_up_at.is_some_and(|at| at <= Instant::now()) {
                         let text = "interrupted: requests in flight were not waited for";
-                        return Err(Failure::failed(text));
+                        return Err(CommandFailure::failed(text));
                     }
                 }
             }

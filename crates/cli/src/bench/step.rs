@@ -12,7 +12,7 @@ const REACHED: f64 = 0.95;
 
 /// A square wave that begins with the lower depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wave {
+pub(super) struct DepthWave {
     spec: StepSpec,
     /// Windows in the measured time.
     windows: usize,
@@ -20,8 +20,8 @@ pub(super) struct Wave {
 
 /// State of one lane: the depth, and the completions in each window.
 #[derive(Clone, Debug)]
-pub(super) struct Steps {
-    wave: Wave,
+pub(super) struct DepthSteps {
+    wave: DepthWave,
     began_at: Option<Instant>,
     /// Completions in each window, of requests sent since the last step.
     windows: Vec<u32>,
@@ -45,13 +45,13 @@ pub(super) struct StepReport {
     pub settle_down_ms: f64,
 }
 
-impl Wave {
+impl DepthWave {
     /// Creates a wave for the measured time, which has at least one period.
-    pub(super) fn new(spec: StepSpec, measured: Duration) -> Result<Wave, String> {
+    pub(super) fn new(spec: StepSpec, measured: Duration) -> Result<DepthWave, String> {
         if measured < Duration::from_millis(spec.period_ms.into()) {
             return Err("--step: measure for one period-ms at least (--seconds)".into());
         }
-        Ok(Wave { spec, windows: (measured.as_nanos() / u128::from(WINDOW_NS)) as usize })
+        Ok(DepthWave { spec, windows: (measured.as_nanos() / u128::from(WINDOW_NS)) as usize })
     }
 
     fn half_ns(&self) -> u64 {
@@ -62,9 +62,10 @@ impl Wave {
     #[must_use]
     pub(super) fn report(&self, windows: &[u32]) -> StepReport {
         let length = (self.half_ns() / WINDOW_NS) as usize;
-        let halves: Vec<Half> = windows.chunks_exact(length).map(Half::new).collect();
+        let halves: Vec<HalfPeriod> = windows.chunks_exact(length).map(HalfPeriod::new).collect();
         let every_other = |first: usize| halves.iter().skip(first).step_by(2);
-        let settled = |halves: &mut dyn Iterator<Item = &Half>| median(halves.map(|h| h.settle_ms));
+        let settled =
+            |halves: &mut dyn Iterator<Item = &HalfPeriod>| median(halves.map(|h| h.settle_ms));
         let windows_per_second = 1e9 / WINDOW_NS as f64;
         StepReport {
             period_ms: self.spec.period_ms,
@@ -81,19 +82,19 @@ impl Wave {
 }
 
 /// Half a period: the time between two steps.
-struct Half {
+struct HalfPeriod {
     /// Completions in a window in the steady state.
     steady: f64,
     /// Milliseconds until the steady state was reached; the whole half period if it never was.
     settle_ms: f64,
 }
 
-impl Half {
-    fn new(windows: &[u32]) -> Half {
+impl HalfPeriod {
+    fn new(windows: &[u32]) -> HalfPeriod {
         let steady = mean(windows[windows.len() / 2..].iter().map(|&count| f64::from(count)));
         let reached = |&count: &u32| steady > 0.0 && f64::from(count) >= REACHED * steady;
         let before = windows.iter().position(reached).map_or(windows.len(), |index| index + 1);
-        Half { steady, settle_ms: before as f64 * WINDOW_NS as f64 / 1e6 }
+        HalfPeriod { steady, settle_ms: before as f64 * WINDOW_NS as f64 / 1e6 }
     }
 }
 
@@ -114,11 +115,11 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-impl Steps {
+impl DepthSteps {
     /// Creates the state before the beginning: the lower depth applies.
     #[must_use]
-    pub(super) fn new(wave: Wave) -> Steps {
-        Steps { wave, began_at: None, windows: vec![0; wave.windows] }
+    pub(super) fn new(wave: DepthWave) -> DepthSteps {
+        DepthSteps { wave, began_at: None, windows: vec![0; wave.windows] }
     }
 
     /// Begins with half a period at the lower depth.
@@ -174,14 +175,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn wave(period_ms: u32, measured_ms: u64) -> Wave {
+    fn wave(period_ms: u32, measured_ms: u64) -> DepthWave {
         let spec = StepSpec { low: 1, high: 64, period_ms };
-        Wave::new(spec, Duration::from_millis(measured_ms)).unwrap()
+        DepthWave::new(spec, Duration::from_millis(measured_ms)).unwrap()
     }
 
     #[test]
     fn depth_alternates_from_the_beginning() {
-        let mut steps = Steps::new(wave(20, 100));
+        let mut steps = DepthSteps::new(wave(20, 100));
         assert_eq!((steps.depth(Instant(5)), steps.next(Instant(5))), (1, None));
         steps.begin(Instant(1000));
         let at = |ms: u64| Instant(1000 + ms * MS);
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn requests_from_before_the_step_do_not_count() {
-        let mut steps = Steps::new(wave(20, 40));
+        let mut steps = DepthSteps::new(wave(20, 40));
         steps.record(Instant(1), Instant(2));
         steps.begin(Instant(0));
         for (sent, ended) in [(0, 1), (9, 10), (10, 10), (9, 12), (11, 12), (39, 39), (39, 40)] {
@@ -243,6 +244,6 @@ mod tests {
     #[test]
     fn a_wave_needs_its_time() {
         let spec = StepSpec { low: 1, high: 2, period_ms: 200 };
-        assert!(Wave::new(spec, Duration::from_millis(199)).is_err());
+        assert!(DepthWave::new(spec, Duration::from_millis(199)).is_err());
     }
 }

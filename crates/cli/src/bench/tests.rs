@@ -1,11 +1,11 @@
 //! Loads on a reactor without sockets: order of requests, counters, and detected errors.
 
-use super::board::Phase;
-use super::harness::{Harness, begin, finish, generator, generators};
+use super::board::RunPhase;
+use super::harness::{LoadHarness, begin, finish, generator, generators};
 use super::lane::LaneResult;
 use super::plan::tests::{plan, plans};
 use super::run::add_counters;
-use super::usage::Usage;
+use super::usage::ProcessUsage;
 use roadtrain_host_engine::{Class, Front, Op};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
@@ -13,8 +13,8 @@ use roadtrain_wire::status::Status;
 
 const BYTES: usize = 1 << 20;
 
-fn harness() -> Harness {
-    Harness::new(BYTES, 512)
+fn harness() -> LoadHarness {
+    LoadHarness::new(BYTES, 512)
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn closed_loop_refills_in_the_same_turn() {
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 8);
     assert_eq!(board.progress()[0].requests, 3);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert_eq!((result.reads.count(), result.writes.count(), result.errors), (3, 0, 0));
@@ -40,15 +40,15 @@ fn ramp_is_not_counted() {
     let mut harness = harness();
     load.turn(&mut harness);
     assert!(board.all_prepared() && harness.queue.is_empty(), "waits for the others");
-    board.set_phase(Phase::Ramp);
+    board.set_phase(RunPhase::Ramp);
     load.turn(&mut harness);
     harness.answer(4, 10);
     load.turn(&mut harness);
-    board.set_phase(Phase::Measure);
+    board.set_phase(RunPhase::Measure);
     load.turn(&mut harness);
     harness.answer(2, 10);
     load.turn(&mut harness);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     assert_eq!(inbox.try_recv().unwrap().reads.count(), 2);
 }
@@ -76,7 +76,7 @@ fn a_lane_without_room_waits() {
     harness.room = 1024;
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 8);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     assert_eq!(board.errors(), 0);
 }
@@ -95,7 +95,7 @@ fn open_loop_counts_from_the_schedule() {
     harness.answer(2, 0);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 2, "late, but sent");
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     load.turn(&mut harness);
     finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
@@ -121,7 +121,7 @@ fn failures_are_counted_and_named() {
     harness.answer(1, 10);
     load.turn(&mut harness);
     assert!(board.lost.load(std::sync::atomic::Ordering::Relaxed), "the path is gone");
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     harness.status = Status::SUCCESS;
     finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
@@ -140,7 +140,7 @@ fn fill_writes_everything_once() {
         begin(&mut load, &board, &mut harness);
         let blank = harness.store.chunks(512).filter(|block| block.iter().all(|b| *b == 0)).count();
         assert_eq!(blank, 0, "{line}");
-        board.set_phase(Phase::Stop);
+        board.set_phase(RunPhase::Stop);
         finish(&mut load, &mut harness);
         assert!(inbox.try_iter().all(|lane| lane.errors == 0), "{line}");
     }
@@ -160,7 +160,7 @@ fn verified_requests_never_overlap() {
         harness.answer(5, 10);
         load.turn(&mut harness);
     }
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     assert_eq!(board.errors(), 0);
 }
@@ -186,7 +186,7 @@ fn lost_writes_are_found_when_read_back() {
     harness.answer(1, 10);
     harness.complete_blindly(); // acknowledged, never done
     load.turn(&mut harness);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert_eq!(result.errors, 8, "the eight blocks of one request");
@@ -209,7 +209,7 @@ fn corruption_under_load_is_found() {
         harness.answer(4, 10);
         load.turn(&mut harness);
     }
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert!(result.errors > 0);
@@ -237,7 +237,7 @@ fn streams_run_beside_the_main_load() {
     assert_eq!(harness.queue.len(), 15);
     let done: Vec<u64> = board.progress().iter().map(|load| load.requests).collect();
     assert_eq!(done, [8, 4, 3]);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let mut results: Vec<_> = inbox.try_iter().collect();
     let lanes: Vec<_> = results.iter().map(|r| (r.load, r.part, r.lane, r.host_lane)).collect();
@@ -265,7 +265,7 @@ fn streams_last_as_long_as_the_main_load() {
     }
     assert!(board.finished_at().is_some() && !harness.stopped);
     assert_eq!(harness.queue.len(), 4, "the stream goes on");
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let counts: Vec<u64> = inbox.try_iter().map(|result| result.reads.count()).collect();
     assert!(counts[0] == 10 && counts[1] > 300, "{counts:?}");
@@ -288,7 +288,7 @@ fn verified_streams_keep_to_their_parts() {
             harness.answer(7, 10);
             load.turn(&mut harness);
         }
-        board.set_phase(Phase::Stop);
+        board.set_phase(RunPhase::Stop);
         finish(&mut load, &mut harness);
         let checked: Vec<bool> = inbox.try_iter().map(|r| r.blocks_checked > 0).collect();
         assert_eq!((board.errors(), checked), (0, vec![true; 5]), "filled: {fills}");
@@ -297,7 +297,7 @@ fn verified_streams_keep_to_their_parts() {
     let mut harness = harness();
     begin(&mut load, &board, &mut harness);
     harness.store[400 << 10..].fill(0);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let errors: Vec<u64> = board.progress().iter().map(|load| load.errors).collect();
     assert!(errors[0] == 0 && errors[1] == 0 && errors[2] > 0, "the last one's part: {errors:?}");
@@ -324,7 +324,7 @@ fn the_depth_follows_the_steps() {
     harness.answer(65, 0);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 3);
-    board.set_phase(Phase::Stop);
+    board.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
     let windows = inbox.try_recv().unwrap().windows;
     assert_eq!((windows.len(), windows[19], windows[20]), (100, 62, 2), "{windows:?}");
@@ -359,7 +359,7 @@ fn cost_of_a_request() {
         let (mut load, board, _inbox) = generator(plan(&line, 1).unwrap());
         let mut harness = harness();
         begin(&mut load, &board, &mut harness);
-        let before = Usage::of(std::process::id()).unwrap();
+        let before = ProcessUsage::of(std::process::id()).unwrap();
         for _ in 0..ROUNDS {
             for _ in 0..32 {
                 harness.complete_blindly();
@@ -367,7 +367,7 @@ fn cost_of_a_request() {
             harness.now += 30_000;
             load.turn(&mut harness);
         }
-        let cpu = Usage::of(std::process::id()).unwrap().since(before).cpu;
+        let cpu = ProcessUsage::of(std::process::id()).unwrap().since(before).cpu;
         let ns = cpu.as_nanos() as f64 / f64::from(ROUNDS * 32);
         println!("{line}: {ns:.1} ns a request, queues of the harness included");
     }

@@ -2,7 +2,7 @@
 //! arrive.
 
 use super::generator::Generator;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_host_engine::{
     Client, Completion, ControllerView, Front, Interest, LaneId, Request, RingCommand, Turn,
 };
@@ -20,12 +20,12 @@ use tracing::warn;
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The threads, and the connection that they share.
-pub(super) struct Threads {
+pub(super) struct LoadThreads {
     client: Client,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Threads {
+impl LoadThreads {
     /// Starts one thread for each of `generators`, on `cores` in turn.
     ///
     /// # Errors
@@ -34,8 +34,8 @@ impl Threads {
         client: Client,
         generators: Vec<Generator>,
         cores: &[usize],
-    ) -> Outcome<Threads> {
-        let mut started = Threads { client, threads: Vec::new() };
+    ) -> CommandResult<LoadThreads> {
+        let mut started = LoadThreads { client, threads: Vec::new() };
         for (number, mut generator) in generators.into_iter().enumerate() {
             let core = cores.get(number % cores.len().max(1)).copied();
             let mut turn = ClientTurn::new(started.client.clone());
@@ -51,7 +51,7 @@ impl Threads {
             let thread = builder.spawn(body);
             started
                 .threads
-                .push(thread.map_err(|e| Failure::failed(format!("thread {number}: {e}")))?);
+                .push(thread.map_err(|e| CommandFailure::failed(format!("thread {number}: {e}")))?);
         }
         Ok(started)
     }

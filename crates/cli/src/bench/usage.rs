@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Totals since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     /// CPU time, user and system, to the nanosecond.
     pub cpu: Duration,
     /// Context switches of the live threads because they waited: as many wake-ups.
@@ -18,29 +18,29 @@ pub(super) struct Usage {
 
 /// Usage of a process, and counters of its reactors, since it began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
-    pub usage: Usage,
+pub(super) struct ProcessWork {
+    pub usage: ProcessUsage,
     /// Counters of all lanes.
     pub batching: Batching,
     /// Sleeps of all reactors.
     pub sleeps: u64,
 }
 
-impl Work {
+impl ProcessWork {
     /// Returns the work of the process `pid`, which belongs to this user, with these reactors.
     ///
     /// # Errors
     /// The process has ended.
-    pub(super) fn of(pid: u32, reactors: Vec<ReactorSample>) -> io::Result<Work> {
+    pub(super) fn of(pid: u32, reactors: Vec<ReactorSample>) -> io::Result<ProcessWork> {
         let batching = reactors.iter().map(|reactor| reactor.batching).sum();
         let sleeps = reactors.iter().map(|reactor| reactor.waits).sum();
-        Ok(Work { usage: Usage::of(pid)?, batching, sleeps })
+        Ok(ProcessWork { usage: ProcessUsage::of(pid)?, batching, sleeps })
     }
 
     /// Work since `earlier`.
     #[must_use]
-    pub(super) fn since(self, earlier: Work) -> Work {
-        Work {
+    pub(super) fn since(self, earlier: ProcessWork) -> ProcessWork {
+        ProcessWork {
             usage: self.usage.since(earlier.usage),
             batching: self.batching - earlier.batching,
             sleeps: self.sleeps.saturating_sub(earlier.sleeps),
@@ -48,21 +48,21 @@ impl Work {
     }
 }
 
-impl Usage {
+impl ProcessUsage {
     /// Returns the usage of the process `pid`, which belongs to this user.
     ///
     /// # Errors
     /// The process has ended.
-    pub(super) fn of(pid: u32) -> io::Result<Usage> {
+    pub(super) fn of(pid: u32) -> io::Result<ProcessUsage> {
         // The clock is read last, or first, right at the edge of the measured time; see `since`.
         let usage = switches(pid)?;
-        Ok(Usage { cpu: cpu_time(pid)?, ..usage })
+        Ok(ProcessUsage { cpu: cpu_time(pid)?, ..usage })
     }
 
     /// Returns the usage since `earlier`.
     #[must_use]
-    pub(super) fn since(self, earlier: Usage) -> Usage {
-        Usage {
+    pub(super) fn since(self, earlier: ProcessUsage) -> ProcessUsage {
+        ProcessUsage {
             cpu: self.cpu.saturating_sub(earlier.cpu),
             switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
             switches_involuntary: self
@@ -94,8 +94,8 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
 }
 
 /// Reads the context switches; CPU time is 0.
-fn switches(pid: u32) -> io::Result<Usage> {
-    let mut sum = Usage::default();
+fn switches(pid: u32) -> io::Result<ProcessUsage> {
+    let mut sum = ProcessUsage::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end between the listing and the reading.
         let status = fs::read_to_string(task?.path().join("status")).unwrap_or_default();
@@ -115,28 +115,30 @@ mod tests {
 
     #[test]
     fn work_is_counted() {
-        let before = Usage::of(std::process::id()).unwrap();
+        let before = ProcessUsage::of(std::process::id()).unwrap();
         let mut x = 1u64;
-        while Usage::of(std::process::id()).unwrap().since(before).cpu < Duration::from_millis(5) {
+        while ProcessUsage::of(std::process::id()).unwrap().since(before).cpu
+            < Duration::from_millis(5)
+        {
             x = std::hint::black_box(super::super::rng::mix(x));
         }
-        let after = Usage::of(std::process::id()).unwrap();
+        let after = ProcessUsage::of(std::process::id()).unwrap();
         assert!(after.since(before).cpu >= Duration::from_millis(5));
     }
 
     #[test]
     fn nothing_is_negative() {
         let cpu = Duration::from_millis(1);
-        let more = Usage { cpu, switches_voluntary: 1, switches_involuntary: 1 };
-        assert_eq!(Usage::default().since(more), Usage::default());
+        let more = ProcessUsage { cpu, switches_voluntary: 1, switches_involuntary: 1 };
+        assert_eq!(ProcessUsage::default().since(more), ProcessUsage::default());
     }
 
     #[test]
     fn waiting_is_a_voluntary_switch() {
         let sleep = |_| {
-            let before = Usage::of(std::process::id()).unwrap();
+            let before = ProcessUsage::of(std::process::id()).unwrap();
             (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
-            Usage::of(std::process::id()).unwrap().since(before)
+            ProcessUsage::of(std::process::id()).unwrap().since(before)
         };
         // Threads of other tests may end meanwhile, with their counts.
         let used = (0..1000).map(sleep).find(|used| used.switches_voluntary >= 20);
@@ -146,6 +148,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(Usage::of(u32::MAX >> 1).is_err());
+        assert!(ProcessUsage::of(u32::MAX >> 1).is_err());
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Author {
 
 /// Data that a block must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedBlock {
     /// Data of this run with that generation.
     Generation(u32),
     /// Data of any run with the same seed; blank blocks were never written.
@@ -33,7 +33,7 @@ pub(super) enum Expected {
 
 /// Result of a check without error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum BlockCheck {
     /// The block was checked.
     Checked,
     /// The block had no pattern to check.
@@ -42,7 +42,7 @@ pub(super) enum Found {
 
 /// Error of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum BlockError {
     /// The block does not begin with this program's magic.
     Foreign,
     /// The block is all zeroes.
@@ -69,19 +69,19 @@ pub(super) enum Wrong {
     },
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Wrong::Foreign => f.write_str(
+            BlockError::Foreign => f.write_str(
                 "does not carry this program's pattern (write the region with --rw write --verify)",
             ),
-            Wrong::Blank => f.write_str("is blank, but was written"),
-            Wrong::Seed(seed) => write!(f, "was written with --seed {seed}"),
-            Wrong::Misplaced(lba) => write!(f, "carries the data of block {lba}"),
-            Wrong::Stale { found, expected } => {
+            BlockError::Blank => f.write_str("is blank, but was written"),
+            BlockError::Seed(seed) => write!(f, "was written with --seed {seed}"),
+            BlockError::Misplaced(lba) => write!(f, "carries the data of block {lba}"),
+            BlockError::Stale { found, expected } => {
                 write!(f, "is stale: carries generation {found} instead of {expected}")
             }
-            Wrong::Corrupt { octet, expected, found } => {
+            BlockError::Corrupt { octet, expected, found } => {
                 write!(f, "is corrupt: octet {octet} is {found:#04x} instead of {expected:#04x}")
             }
         }
@@ -105,51 +105,51 @@ pub(super) fn check(
     block: &[u8],
     author: Author,
     lba: u64,
-    expected: Expected,
-) -> Result<Found, Wrong> {
+    expected: ExpectedBlock,
+) -> Result<BlockCheck, BlockError> {
     let (words, _) = block.as_chunks::<8>();
-    let Some(header) = words.first_chunk::<HEADER_WORDS>() else { return Err(Wrong::Foreign) };
+    let Some(header) = words.first_chunk::<HEADER_WORDS>() else { return Err(BlockError::Foreign) };
     let header = header.map(u64::from_le_bytes);
     let [magic, seed, number, run, generation] = header;
     let is_blank = || block.iter().all(|octet| *octet == 0);
     match expected {
-        Expected::Generation(expected) => {
+        ExpectedBlock::Generation(expected) => {
             let wanted = [MAGIC, author.seed, lba, author.run, expected.into()];
             match magic {
                 _ if header == wanted => compare(words, wanted),
-                MAGIC if number != lba => Err(Wrong::Misplaced(number)),
-                MAGIC if seed != author.seed => Err(Wrong::Seed(seed)),
+                MAGIC if number != lba => Err(BlockError::Misplaced(number)),
+                MAGIC if seed != author.seed => Err(BlockError::Seed(seed)),
                 MAGIC if run != author.run || generation < expected.into() => {
-                    Err(Wrong::Stale { found: generation, expected })
+                    Err(BlockError::Stale { found: generation, expected })
                 }
-                0 if is_blank() => Err(Wrong::Blank),
+                0 if is_blank() => Err(BlockError::Blank),
                 _ => compare(words, wanted),
             }
         }
-        Expected::Earlier if magic != MAGIC => {
+        ExpectedBlock::Earlier if magic != MAGIC => {
             if is_blank() {
-                Ok(Found::Unwritten)
+                Ok(BlockCheck::Unwritten)
             } else {
-                Err(Wrong::Foreign)
+                Err(BlockError::Foreign)
             }
         }
-        Expected::Earlier if seed != author.seed => Err(Wrong::Seed(seed)),
-        Expected::Whatever if magic != MAGIC => Ok(Found::Unwritten),
-        _ if number != lba => Err(Wrong::Misplaced(number)),
+        ExpectedBlock::Earlier if seed != author.seed => Err(BlockError::Seed(seed)),
+        ExpectedBlock::Whatever if magic != MAGIC => Ok(BlockCheck::Unwritten),
+        _ if number != lba => Err(BlockError::Misplaced(number)),
         _ => compare(words, header),
     }
 }
 
-fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<Found, Wrong> {
+fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<BlockCheck, BlockError> {
     for (index, (word, value)) in words.iter().zip(pattern(header)).enumerate() {
         let value = value.to_le_bytes();
         if *word != value {
             let at = (0..8).find(|&i| word[i] != value[i]).unwrap_or(0);
             let octet = index * 8 + at;
-            return Err(Wrong::Corrupt { octet, expected: value[at], found: word[at] });
+            return Err(BlockError::Corrupt { octet, expected: value[at], found: word[at] });
         }
     }
-    Ok(Found::Checked)
+    Ok(BlockCheck::Checked)
 }
 
 /// Returns the header's words, then an endless sequence derived from them.
@@ -231,8 +231,10 @@ mod tests {
         for bytes in [512, 4096] {
             let mut block = vec![0; bytes];
             fill(&mut block, AUTHOR, 5, 3);
-            for expected in [Expected::Generation(3), Expected::Earlier, Expected::Whatever] {
-                assert_eq!(check(&block, AUTHOR, 5, expected), Ok(Found::Checked));
+            for expected in
+                [ExpectedBlock::Generation(3), ExpectedBlock::Earlier, ExpectedBlock::Whatever]
+            {
+                assert_eq!(check(&block, AUTHOR, 5, expected), Ok(BlockCheck::Checked));
             }
         }
     }
@@ -243,45 +245,51 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            check(&bad, AUTHOR, 5, Expected::Generation(3)).expect_err(&format!("bit {bit}"));
-            check(&bad, AUTHOR, 5, Expected::Earlier)
+            check(&bad, AUTHOR, 5, ExpectedBlock::Generation(3)).expect_err(&format!("bit {bit}"));
+            check(&bad, AUTHOR, 5, ExpectedBlock::Earlier)
                 .expect_err(&format!("bit {bit} of earlier data"));
         }
         let mut bad = good.clone();
         bad[300] ^= 0x40;
         let found = bad[300];
-        let wrong = Wrong::Corrupt { octet: 300, expected: good[300], found };
-        assert_eq!(check(&bad, AUTHOR, 5, Expected::Generation(3)), Err(wrong));
+        let wrong = BlockError::Corrupt { octet: 300, expected: good[300], found };
+        assert_eq!(check(&bad, AUTHOR, 5, ExpectedBlock::Generation(3)), Err(wrong));
     }
 
     #[test]
     fn misdirected_stale_and_lost_writes_are_named() {
         let expect = |block: &[u8], expected| check(block, AUTHOR, 5, expected);
-        assert_eq!(expect(&block(6, 3), Expected::Generation(3)), Err(Wrong::Misplaced(6)));
-        let stale = Wrong::Stale { found: 2, expected: 3 };
-        assert_eq!(expect(&block(5, 2), Expected::Generation(3)), Err(stale));
-        assert_eq!(expect(&[0; 512], Expected::Generation(3)), Err(Wrong::Blank));
+        assert_eq!(
+            expect(&block(6, 3), ExpectedBlock::Generation(3)),
+            Err(BlockError::Misplaced(6))
+        );
+        let stale = BlockError::Stale { found: 2, expected: 3 };
+        assert_eq!(expect(&block(5, 2), ExpectedBlock::Generation(3)), Err(stale));
+        assert_eq!(expect(&[0; 512], ExpectedBlock::Generation(3)), Err(BlockError::Blank));
         let mut other_run = vec![0; 512];
         fill(&mut other_run, Author { run: 98, ..AUTHOR }, 5, 3);
-        assert!(matches!(expect(&other_run, Expected::Generation(3)), Err(Wrong::Stale { .. })));
-        assert_eq!(expect(&other_run, Expected::Earlier), Ok(Found::Checked));
+        assert!(matches!(
+            expect(&other_run, ExpectedBlock::Generation(3)),
+            Err(BlockError::Stale { .. })
+        ));
+        assert_eq!(expect(&other_run, ExpectedBlock::Earlier), Ok(BlockCheck::Checked));
     }
 
     #[test]
     fn blocks_of_others() {
         let expect = |block: &[u8], expected| check(block, AUTHOR, 5, expected);
-        assert_eq!(expect(&[0; 512], Expected::Earlier), Ok(Found::Unwritten));
-        assert_eq!(expect(&[1; 512], Expected::Earlier), Err(Wrong::Foreign));
-        assert_eq!(expect(&[1; 512], Expected::Whatever), Ok(Found::Unwritten));
-        assert_eq!(expect(&block(6, 1), Expected::Whatever), Err(Wrong::Misplaced(6)));
+        assert_eq!(expect(&[0; 512], ExpectedBlock::Earlier), Ok(BlockCheck::Unwritten));
+        assert_eq!(expect(&[1; 512], ExpectedBlock::Earlier), Err(BlockError::Foreign));
+        assert_eq!(expect(&[1; 512], ExpectedBlock::Whatever), Ok(BlockCheck::Unwritten));
+        assert_eq!(expect(&block(6, 1), ExpectedBlock::Whatever), Err(BlockError::Misplaced(6)));
         let mut other_seed = vec![0; 512];
         fill(&mut other_seed, Author { seed: 8, ..AUTHOR }, 5, 1);
-        assert_eq!(expect(&other_seed, Expected::Earlier), Err(Wrong::Seed(8)));
+        assert_eq!(expect(&other_seed, ExpectedBlock::Earlier), Err(BlockError::Seed(8)));
     }
 
     #[test]
     fn a_newer_generation_than_written_is_wrong() {
-        check(&block(5, 4), AUTHOR, 5, Expected::Generation(3)).expect_err("never written");
+        check(&block(5, 4), AUTHOR, 5, ExpectedBlock::Generation(3)).expect_err("never written");
     }
 
     #[test]

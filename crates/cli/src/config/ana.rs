@@ -3,7 +3,7 @@
 use super::ServeConfig;
 use crate::args::AnaPort;
 use crate::connect::resolve;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_target_engine::{AnaListener, AnaStates, Export};
 use roadtrain_target_proto::TargetConfig;
 
@@ -11,7 +11,7 @@ use roadtrain_target_proto::TargetConfig;
 ///
 /// # Errors
 /// A name that resolves to no address.
-pub(crate) fn listener_of(at: &AnaPort, port: u16) -> Outcome<AnaListener> {
+pub(crate) fn listener_of(at: &AnaPort, port: u16) -> CommandResult<AnaListener> {
     match at {
         AnaPort::Ether => Ok(AnaListener::Ether),
         AnaPort::Tcp { address, port: own } => {
@@ -25,20 +25,23 @@ impl ServeConfig {
     ///
     /// # Errors
     /// A name that resolves to no address, or a listener that does not exist.
-    pub(crate) fn ana_states(&self) -> Outcome<AnaStates> {
+    pub(crate) fn ana_states(&self) -> CommandResult<AnaStates> {
         let state = |(at, state): (&AnaPort, &crate::args::AnaName)| {
             Ok((listener_of(at, self.port)?, (*state).into()))
         };
-        let ana = self.ana.iter().map(state).collect::<Outcome<AnaStates>>()?;
+        let ana = self.ana.iter().map(state).collect::<CommandResult<AnaStates>>()?;
         if self.ana.contains_key(&AnaPort::Ether) && self.ether.is_none() {
             let name = self.spelling.name("ana");
-            return Err(Failure::usage(format!("{name}: ether: it does not listen on Ethernet")));
+            return Err(CommandFailure::usage(format!(
+                "{name}: ether: it does not listen on Ethernet"
+            )));
         }
         let nowhere = TargetConfig::<Export>::default();
         let listeners = nowhere.listeners_at(&self.addresses()?);
         let checked = TargetConfig { listeners, ana: ana.clone(), ..nowhere }.check();
-        checked
-            .map_err(|error| Failure::usage(format!("{}: {error}", self.spelling.name("ana"))))?;
+        checked.map_err(|error| {
+            CommandFailure::usage(format!("{}: {error}", self.spelling.name("ana")))
+        })?;
         Ok(ana)
     }
 }

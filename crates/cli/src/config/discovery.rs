@@ -10,13 +10,13 @@ use std::net::{IpAddr, SocketAddr};
 pub struct DiscoverySpec {
     /// Discovery controllers to which hosts are referred.
     #[serde(default, rename = "referral", skip_serializing_if = "Vec::is_empty")]
-    pub referrals: Vec<ReferralSpec>,
+    pub referrals: Vec<ReferralSettings>,
 }
 
 /// A discovery controller over TCP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReferralSpec {
+pub struct ReferralSettings {
     /// Its address. Discovery logs have no names.
     pub address: IpAddr,
     /// Its TCP port.

@@ -11,7 +11,7 @@ use roadtrain_target_engine::Export;
 
 const EXAMPLE: &str = include_str!("../../../../examples/serve.toml");
 
-fn flags(line: &str) -> Result<ServeConfig, Failure> {
+fn flags(line: &str) -> Result<ServeConfig, CommandFailure> {
     let words = ["roadtrain", "serve", "-a", "127.0.0.1", "-n", "nqn.x:y"];
     let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
     let Command::Serve(args) = cli.command else { unreachable!() };

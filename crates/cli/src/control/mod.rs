@@ -6,8 +6,8 @@ pub(crate) mod descriptors;
 pub(crate) mod socket;
 
 use crate::args::{AnaName, AnaPort};
-use crate::config::{SubsystemSpec, default_port};
-use crate::failure::Failure;
+use crate::config::{SubsystemSettings, default_port};
+use crate::failure::CommandFailure;
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::size_field;
@@ -37,7 +37,7 @@ pub(crate) enum Call {
     /// A target makes all of these changes, or none.
     Apply {
         /// Changes in this order.
-        operations: Vec<Change>,
+        operations: Vec<ExportChange>,
     },
     /// A target returns what it serves, as a configuration file.
     Config,
@@ -140,7 +140,7 @@ pub(crate) struct SnapshotReply {
 
 /// Reply to [`Call::TakeOver`], along with the sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shared {
+pub(crate) struct TakeOverReply {
     /// Number of sockets that come with this reply.
     pub sockets: usize,
     /// Time limit for finishing the requests of hosts, in seconds.
@@ -152,9 +152,9 @@ pub(crate) struct Shared {
 
 /// Reply to [`Call::Proceed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Released {
+pub(crate) struct ProceedReply {
     /// Reservations of its namespaces.
-    pub reservations: Vec<Known>,
+    pub reservations: Vec<KnownReservations>,
     /// Writes of hosts that may be lost, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
@@ -162,7 +162,7 @@ pub(crate) struct Released {
 
 /// Reservations of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Known {
+pub(crate) struct KnownReservations {
     /// The subsystem.
     pub nqn: String,
     /// The namespace.
@@ -174,11 +174,11 @@ pub(crate) struct Known {
 /// A change to what a target exports. Where `nqn` may be left out, it means the target's only subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Change {
+pub(crate) enum ExportChange {
     /// Adds a subsystem.
     AddSubsystem {
         /// As in the configuration file.
-        subsystem: SubsystemSpec,
+        subsystem: SubsystemSettings,
     },
     /// Removes a subsystem; its hosts are disconnected.
     RemoveSubsystem {
@@ -291,33 +291,34 @@ pub(crate) enum Change {
     },
 }
 
-impl Change {
+impl ExportChange {
     /// Returns the subsystem, if it is named.
     pub(crate) fn nqn(&self) -> Option<&str> {
         match self {
-            Change::RemoveSubsystem { nqn } => Some(nqn),
-            Change::AddSubsystem { subsystem } => Some(&subsystem.nqn),
-            Change::SetSubsystem { nqn, .. }
-            | Change::AddNamespace { nqn, .. }
-            | Change::ReplaceNamespace { nqn, .. }
-            | Change::RemoveNamespace { nqn, .. }
-            | Change::ResizeNamespace { nqn, .. }
-            | Change::AllowHost { nqn, .. }
-            | Change::DisallowHost { nqn, .. }
-            | Change::AllowAnyHost { nqn, .. }
-            | Change::LimitNamespace { nqn, .. }
-            | Change::LimitHost { nqn, .. } => nqn.as_deref(),
-            Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => None,
+            ExportChange::RemoveSubsystem { nqn } => Some(nqn),
+            ExportChange::AddSubsystem { subsystem } => Some(&subsystem.nqn),
+            ExportChange::SetSubsystem { nqn, .. }
+            | ExportChange::AddNamespace { nqn, .. }
+            | ExportChange::ReplaceNamespace { nqn, .. }
+            | ExportChange::RemoveNamespace { nqn, .. }
+            | ExportChange::ResizeNamespace { nqn, .. }
+            | ExportChange::AllowHost { nqn, .. }
+            | ExportChange::DisallowHost { nqn, .. }
+            | ExportChange::AllowAnyHost { nqn, .. }
+            | ExportChange::LimitNamespace { nqn, .. }
+            | ExportChange::LimitHost { nqn, .. } => nqn.as_deref(),
+            ExportChange::Listen { .. }
+            | ExportChange::Unlisten { .. }
+            | ExportChange::SetAna { .. } => None,
         }
     }
 
     /// Makes paths absolute, for a process with another working directory.
-    pub(crate) fn with_absolute_paths(mut self) -> Change {
+    pub(crate) fn with_absolute_paths(mut self) -> ExportChange {
         let namespaces = match &mut self {
-            Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. } => {
-                std::slice::from_mut(namespace)
-            }
-            Change::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
+            ExportChange::AddNamespace { namespace, .. }
+            | ExportChange::ReplaceNamespace { namespace, .. } => std::slice::from_mut(namespace),
+            ExportChange::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
             _ => &mut [],
         };
         namespaces.iter_mut().for_each(NamespaceSpec::make_paths_absolute);
@@ -326,12 +327,12 @@ impl Change {
 }
 
 /// Result of a request.
-pub(crate) type Reply = Result<Value, Refusal>;
+pub(crate) type ControlReply = Result<Value, ControlRefusal>;
 
 /// Reason for the refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Why {
+pub(crate) enum RefusalReason {
     /// The request does not match the schema, or is not for this process.
     Request,
     /// A value is invalid.
@@ -352,9 +353,9 @@ pub(crate) enum Why {
 
 /// A refused request, with the object and the field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refusal {
+pub(crate) struct ControlRefusal {
     /// Reason, for programs.
-    pub why: Why,
+    pub why: RefusalReason,
     /// Message, for people.
     pub message: Box<str>,
     /// The object.
@@ -373,9 +374,9 @@ pub(crate) struct Refusal {
 
 /// Result of a reload or a list of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Done {
+pub(crate) struct ChangesReply {
     /// Changes for hosts.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<HostVisibleChange>,
     /// Advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
@@ -395,7 +396,7 @@ pub(crate) struct ConfigDiff {
     #[serde(rename = "config")]
     pub file: PathBuf,
     /// Changes for hosts that a reload would make.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<HostVisibleChange>,
     /// Keys of the file that only a restart or a takeover changes.
     pub restart: Vec<String>,
     /// Subsystems that are in the file, which is served, and in the state, where they are kept.
@@ -404,7 +405,7 @@ pub(crate) struct ConfigDiff {
 
 /// A change for hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Changed {
+pub(crate) struct HostVisibleChange {
     /// Description, for people.
     pub what: String,
     /// The subsystem.
@@ -416,8 +417,8 @@ pub(crate) struct Changed {
     pub address: Option<SocketAddr>,
 }
 
-impl<N: Description> From<&Operation<N>> for Changed {
-    fn from(operation: &Operation<N>) -> Changed {
+impl<N: Description> From<&Operation<N>> for HostVisibleChange {
+    fn from(operation: &Operation<N>) -> HostVisibleChange {
         let (nqn, nsid, address) = match operation.place() {
             Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
             Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
@@ -428,31 +429,31 @@ impl<N: Description> From<&Operation<N>> for Changed {
                 (None, None, None)
             }
         };
-        Changed { what: operation.to_string(), nqn, nsid, address }
+        HostVisibleChange { what: operation.to_string(), nqn, nsid, address }
     }
 }
 
-impl Refusal {
-    pub(crate) fn new(why: Why, message: impl fmt::Display) -> Refusal {
+impl ControlRefusal {
+    pub(crate) fn new(why: RefusalReason, message: impl fmt::Display) -> ControlRefusal {
         let message = message.to_string().into();
-        Refusal { why, message, place: None, field: None, value: None, hint: None }
+        ControlRefusal { why, message, place: None, field: None, value: None, hint: None }
     }
 }
 
-impl From<ConfigError> for Refusal {
-    fn from(error: ConfigError) -> Refusal {
+impl From<ConfigError> for ControlRefusal {
+    fn from(error: ConfigError) -> ControlRefusal {
         let why = match &error {
-            ConfigError::Invalid { .. } => Why::Invalid,
-            ConfigError::Exists(_) => Why::Exists,
-            ConfigError::Unknown(_) => Why::Unknown,
-            ConfigError::SameIdentity { .. } => Why::Conflict,
-            ConfigError::Store { .. } => Why::Store,
-            ConfigError::Listen { .. } => Why::Listen,
+            ConfigError::Invalid { .. } => RefusalReason::Invalid,
+            ConfigError::Exists(_) => RefusalReason::Exists,
+            ConfigError::Unknown(_) => RefusalReason::Unknown,
+            ConfigError::SameIdentity { .. } => RefusalReason::Conflict,
+            ConfigError::Store { .. } => RefusalReason::Store,
+            ConfigError::Listen { .. } => RefusalReason::Listen,
         };
         let place = Some(error.place().to_string().into());
-        let refusal = Refusal { place, ..Refusal::new(why, &error) };
+        let refusal = ControlRefusal { place, ..ControlRefusal::new(why, &error) };
         match error {
-            ConfigError::Invalid { field, value, hint, .. } => Refusal {
+            ConfigError::Invalid { field, value, hint, .. } => ControlRefusal {
                 field: Some(field.into()),
                 value: Some(value.into()),
                 hint: Some(hint.into()),
@@ -463,24 +464,30 @@ impl From<ConfigError> for Refusal {
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        let why = if failure.kind == crate::Kind::Usage { Why::Invalid } else { Why::Failed };
-        Refusal::new(why, failure.message)
+impl From<CommandFailure> for ControlRefusal {
+    fn from(failure: CommandFailure) -> ControlRefusal {
+        let why = if failure.kind == crate::FailureKind::Usage {
+            RefusalReason::Invalid
+        } else {
+            RefusalReason::Failed
+        };
+        ControlRefusal::new(why, failure.message)
     }
 }
 
-impl From<RpcError> for Failure {
-    fn from(error: RpcError) -> Failure {
-        Refusal::from(error).into()
+impl From<RpcError> for CommandFailure {
+    fn from(error: RpcError) -> CommandFailure {
+        ControlRefusal::from(error).into()
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
+impl From<ControlRefusal> for CommandFailure {
+    fn from(refusal: ControlRefusal) -> CommandFailure {
         match refusal.why {
-            Why::Store | Why::Listen | Why::Failed => Failure::failed(refusal.message),
-            _ => Failure::usage(refusal.message),
+            RefusalReason::Store | RefusalReason::Listen | RefusalReason::Failed => {
+                CommandFailure::failed(refusal.message)
+            }
+            _ => CommandFailure::usage(refusal.message),
         }
     }
 }
@@ -545,8 +552,9 @@ impl Call {
     ///
     /// # Errors
     /// An unknown method, or parameters of another form.
-    pub(crate) fn read(method: &str, params: Value) -> Result<Call, Refusal> {
-        let refuse = |why: String| Refusal::new(Why::Request, format!("{method}: {why}"));
+    pub(crate) fn read(method: &str, params: Value) -> Result<Call, ControlRefusal> {
+        let refuse =
+            |why: String| ControlRefusal::new(RefusalReason::Request, format!("{method}: {why}"));
         let word = method.strip_prefix(PREFIX).unwrap_or_default();
         let mut call = json!({ "method": word });
         let is_empty = params.as_object().is_some_and(serde_json::Map::is_empty);
@@ -557,27 +565,27 @@ impl Call {
     }
 }
 
-impl From<Refusal> for RpcError {
-    fn from(refusal: Refusal) -> RpcError {
+impl From<ControlRefusal> for RpcError {
+    fn from(refusal: ControlRefusal) -> RpcError {
         let (code, words) = match refusal.why {
-            Why::Request => (-32602, "Invalid parameters"),
-            Why::Invalid => (-22, "Invalid argument"),
-            Why::Exists | Why::Conflict => (-17, "File exists"),
-            Why::Unknown => (-19, "No such device"),
-            Why::Store => (-5, "Input/output error"),
-            Why::Listen => (-98, "Address already in use"),
-            Why::Failed => (-32603, "Internal error"),
+            RefusalReason::Request => (-32602, "Invalid parameters"),
+            RefusalReason::Invalid => (-22, "Invalid argument"),
+            RefusalReason::Exists | RefusalReason::Conflict => (-17, "File exists"),
+            RefusalReason::Unknown => (-19, "No such device"),
+            RefusalReason::Store => (-5, "Input/output error"),
+            RefusalReason::Listen => (-98, "Address already in use"),
+            RefusalReason::Failed => (-32603, "Internal error"),
         };
         let error = RpcError::new(code, words, &refusal.message);
         RpcError { data: Some(Box::new(json!(refusal))), ..error }
     }
 }
 
-impl From<RpcError> for Refusal {
-    fn from(error: RpcError) -> Refusal {
+impl From<RpcError> for ControlRefusal {
+    fn from(error: RpcError) -> ControlRefusal {
         let data = error.data.and_then(|data| serde_json::from_value(*data).ok());
-        let why = if error.code == -32602 { Why::Request } else { Why::Failed };
-        data.unwrap_or_else(|| Refusal::new(why, error.message))
+        let why = if error.code == -32602 { RefusalReason::Request } else { RefusalReason::Failed };
+        data.unwrap_or_else(|| ControlRefusal::new(why, error.message))
     }
 }
 
@@ -590,11 +598,11 @@ mod tests {
         let host = || "nqn.x:h".to_owned();
         let namespace: NamespaceSpec = "file:a.img,size=2GiB,lba=4096,nsid=3".parse().unwrap();
         let operations = vec![
-            Change::AddNamespace { nqn: None, namespace },
-            Change::ResizeNamespace { nqn: Some(host()), nsid: 3, size: Some(1 << 30) },
-            Change::ResizeNamespace { nqn: None, nsid: 3, size: None },
-            Change::AllowAnyHost { nqn: None, allow: false },
-            Change::AllowHost { nqn: None, host: host() },
+            ExportChange::AddNamespace { nqn: None, namespace },
+            ExportChange::ResizeNamespace { nqn: Some(host()), nsid: 3, size: Some(1 << 30) },
+            ExportChange::ResizeNamespace { nqn: None, nsid: 3, size: None },
+            ExportChange::AllowAnyHost { nqn: None, allow: false },
+            ExportChange::AllowHost { nqn: None, host: host() },
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
         let asking = [Call::Status, Call::Stop, Call::Snapshot, Call::Recorded, Call::Reload];
@@ -640,7 +648,7 @@ mod tests {
             ),
         ] {
             let refusal = Call::read(method, params).unwrap_err();
-            assert_eq!(refusal.why, Why::Request, "{method}");
+            assert_eq!(refusal.why, RefusalReason::Request, "{method}");
             assert!(refusal.message.contains(why), "{method}: {}", refusal.message);
         }
     }
@@ -649,14 +657,14 @@ mod tests {
     fn errors_say_what_is_wrong_and_where() {
         let place = Place::Namespace("nqn.x:y".into(), 7);
         let error = ConfigError::invalid(place, "nsid", 7000, "choose a number from 1 to 1024");
-        let refusal = Refusal::from(error);
-        assert_eq!(Refusal::from(RpcError::from(refusal.clone())), refusal);
+        let refusal = ControlRefusal::from(error);
+        assert_eq!(ControlRefusal::from(RpcError::from(refusal.clone())), refusal);
         let json = json!(refusal);
         assert_eq!((&json["why"], &json["field"]), (&json!("invalid"), &json!("nsid")));
         assert_eq!(
             (&json["place"], &json["value"]),
             (&json!("namespace 7 of nqn.x:y"), &json!("7000"))
         );
-        assert_eq!(Failure::from(refusal).kind, crate::Kind::Usage);
+        assert_eq!(CommandFailure::from(refusal).kind, crate::FailureKind::Usage);
     }
 }

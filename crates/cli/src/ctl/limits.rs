@@ -1,7 +1,7 @@
 //! Limits of namespaces and hosts as text.
 
-use super::target::Target;
-use crate::failure::{Failure, Outcome};
+use super::target::ControlledTarget;
+use crate::failure::{CommandFailure, CommandResult};
 use crate::rates::RateArgs;
 use crate::units::{show_bytes, show_us};
 use serde_json::Value;
@@ -10,15 +10,15 @@ use serde_json::Value;
 ///
 /// # Errors
 /// A limit of 0, or a burst without a limit.
-pub(super) fn check(rates: &RateArgs) -> Outcome {
-    let limited = rates.rates().map_err(Failure::usage)?;
+pub(super) fn check(rates: &RateArgs) -> CommandResult {
+    let limited = rates.rates().map_err(CommandFailure::usage)?;
     match rates.burst.is_some() && !limited.is_limited() {
-        true => Err(Failure::usage("--burst: of which limit? Say that, too")),
+        true => Err(CommandFailure::usage("--burst: of which limit? Say that, too")),
         false => Ok(()),
     }
 }
 
-impl Target {
+impl ControlledTarget {
     /// Formats limits in `rows` for people; programs get the target's values.
     pub(super) fn with_limits(&self, mut rows: Vec<Value>) -> Vec<Value> {
         if !self.json {

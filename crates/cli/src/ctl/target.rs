@@ -2,8 +2,8 @@
 
 use crate::args::{AnaPort, CtlCommand, CtlTarget, ListenerCommand};
 use crate::config::{default_port, listener_of};
-use crate::control::{Call, Change, Done};
-use crate::failure::{Failure, Outcome};
+use crate::control::{Call, ChangesReply, ExportChange};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::registry::TargetEntry;
 use crate::running;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const REPLY_WAIT: Duration = Duration::from_secs(90);
 
 /// A target, and the format of results.
-pub(super) struct Target {
+pub(super) struct ControlledTarget {
     /// Name for messages.
     name: String,
     socket: PathBuf,
@@ -31,15 +31,19 @@ pub(super) struct Target {
     pub(super) json: bool,
 }
 
-impl Target {
+impl ControlledTarget {
     /// Chooses the target by the options.
     ///
     /// # Errors
     /// No target runs here, or several do.
-    pub(super) fn choose(args: &CtlTarget, command: &CtlCommand, json: bool) -> Outcome<Target> {
+    pub(super) fn choose(
+        args: &CtlTarget,
+        command: &CtlCommand,
+        json: bool,
+    ) -> CommandResult<ControlledTarget> {
         if let Some(socket) = &args.socket {
             let (name, socket) = (socket.display().to_string(), socket.clone());
-            return Ok(Target { name, socket, owner: None, json });
+            return Ok(ControlledTarget { name, socket, owner: None, json });
         }
         let mut all = running::all()?.served;
         all.retain(|(entry, _)| entry.process.is_alive());
@@ -54,18 +58,20 @@ impl Target {
             (1, _) => {
                 let (entry, socket) = all.remove(0);
                 let (name, owner) = (entry.id, Some(entry.process.owner));
-                Ok(Target { name, socket, owner, json })
+                Ok(ControlledTarget { name, socket, owner, json })
             }
-            (0, Some(id)) => Err(Failure::connect(format!(
+            (0, Some(id)) => Err(CommandFailure::connect(format!(
                 "no target {id} runs here: `roadtrain status` shows those that do"
             ))),
-            (0, None) => Err(Failure::connect(
+            (0, None) => Err(CommandFailure::connect(
                 "no target runs here: start one with `roadtrain serve`, or name its socket with --rpc PATH",
             )),
             _ => {
                 let ids: Vec<&str> = all.iter().map(|(entry, _)| entry.id.as_str()).collect();
                 let ids = ids.join(" or ");
-                Err(Failure::usage(format!("several targets run here: choose one with --id {ids}")))
+                Err(CommandFailure::usage(format!(
+                    "several targets run here: choose one with --id {ids}"
+                )))
             }
         }
     }
@@ -86,7 +92,7 @@ impl Target {
     ///
     /// # Errors
     /// The target does not reply, or refuses.
-    pub(super) fn call(&self, method: &str, params: &Value) -> Outcome<Value> {
+    pub(super) fn call(&self, method: &str, params: &Value) -> CommandResult<Value> {
         let called = || {
             let stream = self.connect()?;
             client::send(&stream, REPLY_WAIT, method, params)?;
@@ -100,14 +106,14 @@ impl Target {
     ///
     /// # Errors
     /// The target does not reply, or refuses.
-    pub(super) fn call_as<T: DeserializeOwned>(&self, call: &Call) -> Outcome<T> {
+    pub(super) fn call_as<T: DeserializeOwned>(&self, call: &Call) -> CommandResult<T> {
         let (method, params) = call.request();
         let result = self.call(&method, &params)?;
-        let invalid = |e| Failure::failed(format!("{}: an invalid reply: {e}", self.name));
+        let invalid = |e| CommandFailure::failed(format!("{}: an invalid reply: {e}", self.name));
         serde_json::from_value(result).map_err(invalid)
     }
 
-    fn unreachable(&self, error: &io::Error) -> Failure {
+    fn unreachable(&self, error: &io::Error) -> CommandFailure {
         let hint = match error.kind() {
             ErrorKind::NotFound => without_socket(),
             ErrorKind::ConnectionRefused => "no process listens there any more".to_owned(),
@@ -116,21 +122,21 @@ impl Target {
             }
             _ => "it does not answer in time".to_owned(),
         };
-        Failure::connect(format!("{}: {error}: {hint}", self.name))
+        CommandFailure::connect(format!("{}: {error}: {hint}", self.name))
     }
 
     /// Makes a change, and shows the result.
-    pub(super) fn apply(&self, change: Change) -> Outcome {
+    pub(super) fn apply(&self, change: ExportChange) -> CommandResult {
         // Paths are relative to this process's directory, not to the target's.
         self.change_by(&Call::Apply { operations: vec![change.with_absolute_paths()] })
     }
 
     /// Calls a method that changes something, and shows the result.
-    pub(super) fn change_by(&self, call: &Call) -> Outcome {
+    pub(super) fn change_by(&self, call: &Call) -> CommandResult {
         self.show_done(self.call_as(call)?)
     }
 
-    pub(super) fn show_done(&self, done: Done) -> Outcome {
+    pub(super) fn show_done(&self, done: ChangesReply) -> CommandResult {
         if self.json {
             return output::json(&done);
         }
@@ -145,13 +151,13 @@ impl Target {
     }
 
     /// Makes a change by one method, and shows its result to programs, `done` to people.
-    pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> Outcome {
+    pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> CommandResult {
         let result = self.call(method, params)?;
         if self.json { output::json(&result) } else { output::line(done) }
     }
 
     /// Shows the members `names` of each row.
-    pub(super) fn table(&self, names: &[&str], rows: Vec<Value>) -> Outcome {
+    pub(super) fn table(&self, names: &[&str], rows: Vec<Value>) -> CommandResult {
         if self.json {
             return output::json(&rows);
         }
@@ -190,19 +196,19 @@ fn without_socket() -> String {
     }
 }
 
-fn refused(method: &str, error: RpcError) -> Failure {
+fn refused(method: &str, error: RpcError) -> CommandFailure {
     match error.data {
-        Some(_) => Failure::from(error),
-        None => Failure::failed(format!("{method}: {} ({})", error.message, error.code)),
+        Some(_) => CommandFailure::from(error),
+        None => CommandFailure::failed(format!("{method}: {} ({})", error.message, error.code)),
     }
 }
 
 /// Returns the listener that a command names, by which its target can be found.
-fn wanted_listener(command: &CtlCommand) -> Outcome<Option<AnaListener>> {
+fn wanted_listener(command: &CtlCommand) -> CommandResult<Option<AnaListener>> {
     match command {
         CtlCommand::Listener(ListenerCommand::Set { address, .. }) => {
             let (address, port) = (address.traddr.parse::<AnaPort>(), address.trsvcid);
-            let address = address.map_err(Failure::usage)?;
+            let address = address.map_err(CommandFailure::usage)?;
             listener_of(&address, port.unwrap_or(default_port())).map(Some)
         }
         _ => Ok(None),

@@ -1,17 +1,17 @@
 //! Volumes and their stores.
 
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::{StoreCommand, VolumeCommand};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use serde_json::{Value, json};
 
-impl Target {
-    pub(super) fn volume(&self, command: &VolumeCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn volume(&self, command: &VolumeCommand) -> CommandResult {
         match command {
             VolumeCommand::Create { volume, size, thin } => {
                 let (store, name) = volume.split_once('/').ok_or_else(|| {
-                    Failure::usage(format!("{volume}: write STORE/NAME, such as vols/disk"))
+                    CommandFailure::usage(format!("{volume}: write STORE/NAME, such as vols/disk"))
                 })?;
                 let params = json!({
                     "lvs_name": store, "lvol_name": name, "size": size, "thin_provision": thin,
@@ -49,7 +49,7 @@ impl Target {
         }
     }
 
-    pub(super) fn store(&self, command: &StoreCommand) -> Outcome {
+    pub(super) fn store(&self, command: &StoreCommand) -> CommandResult {
         match command {
             StoreCommand::Create { name, place } => {
                 let params = json!({"lvs_name": name, "bdev_name": place});
@@ -68,7 +68,7 @@ impl Target {
     }
 
     /// Creates an object with a UUID.
-    fn made(&self, method: &str, params: &Value, what: &str) -> Outcome {
+    fn made(&self, method: &str, params: &Value, what: &str) -> CommandResult {
         let uuid = self.call(method, params)?;
         match (self.json, uuid.as_str()) {
             (false, Some(uuid)) => output::line(&format!("{what}: made, {uuid}")),
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    fn volumes(&self, store: Option<&str>) -> Outcome {
+    fn volumes(&self, store: Option<&str>) -> CommandResult {
         let params = store.map_or(Value::Null, |store| json!({"lvs_name": store}));
         let volumes = self.call("bdev_lvol_get_lvols", &params)?;
         let devices = self.call("bdev_get_bdevs", &Value::Null)?;
@@ -101,7 +101,7 @@ impl Target {
         self.table(&names, rows.collect())
     }
 
-    fn stores(&self) -> Outcome {
+    fn stores(&self) -> CommandResult {
         let stores = self.call("bdev_lvol_get_lvstores", &Value::Null)?;
         let rows = stores.as_array().into_iter().flatten().map(|store| {
             let bytes = |name: &str| {

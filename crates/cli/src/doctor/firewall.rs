@@ -2,20 +2,20 @@
 //! evaluate which rule decides for a packet, so its result is advice.
 
 use super::Finding;
-use super::machine::{Listing, Machine};
+use super::machine::{ExaminedMachine, Listing};
 use super::network::PORTS;
 
 const CHECK: &str = "firewall";
 
 /// Action of a rule for a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum RuleAction {
     Accepts,
     Refuses,
 }
 
 /// Checks for rules that block 4420 or 8009.
-pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
+pub(super) fn rules(machine: &ExaminedMachine) -> Vec<Finding> {
     let rules = &machine.told.rules;
     let mut findings = Vec::new();
     for (program, listing) in [("nft", &rules.nft), ("iptables", &rules.iptables)] {
@@ -47,7 +47,7 @@ pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
 /// Returns the findings in a listing.
 fn of(program: &str, text: &str) -> Vec<Finding> {
     let names = PORTS.map(|port| (port, verdict(text, port)));
-    let refused = names.iter().find(|(_, verdict)| *verdict == Some(Verdict::Refuses));
+    let refused = names.iter().find(|(_, verdict)| *verdict == Some(RuleAction::Refuses));
     if let Some((port, _)) = refused {
         let show = if program == "nft" { "nft -a list ruleset" } else { "iptables -S" };
         return vec![Finding::problem(
@@ -80,12 +80,12 @@ fn of(program: &str, text: &str) -> Vec<Finding> {
 }
 
 /// Returns the action of the first rule that names the port.
-fn verdict(text: &str, port: u16) -> Option<Verdict> {
+fn verdict(text: &str, port: u16) -> Option<RuleAction> {
     text.lines().filter(|line| names_port(line, port)).find_map(|line| {
         let mut words = line.split_whitespace();
         words.find_map(|word| match word {
-            "accept" | "ACCEPT" => Some(Verdict::Accepts),
-            "drop" | "reject" | "DROP" | "REJECT" => Some(Verdict::Refuses),
+            "accept" | "ACCEPT" => Some(RuleAction::Accepts),
+            "drop" | "reject" | "DROP" | "REJECT" => Some(RuleAction::Refuses),
             _ => None,
         })
     })

@@ -1,24 +1,24 @@
 //! Each network interface that has a device.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 use roadtrain_system::platform::Interface;
 
 /// Payload bytes of a jumbo frame.
 const JUMBO: u64 = 9000;
 
 /// A network card with the data for its checks.
-struct Card<'a> {
+struct NetworkCard<'a> {
     name: &'a str,
     folder: String,
     interface: Interface,
     queues: usize,
     cores: usize,
-    machine: &'a Machine,
+    machine: &'a ExaminedMachine,
 }
 
 /// Checks all interfaces.
-pub(super) fn all(machine: &Machine) -> Vec<Finding> {
+pub(super) fn all(machine: &ExaminedMachine) -> Vec<Finding> {
     let names = machine.entries("sys/class/net");
     let cards = names.iter().filter(|name| machine.has(&format!("sys/class/net/{name}/device")));
     let findings: Vec<Finding> = cards.flat_map(|name| examine(machine, name)).collect();
@@ -31,7 +31,7 @@ pub(super) fn all(machine: &Machine) -> Vec<Finding> {
     }
 }
 
-fn examine(machine: &Machine, name: &str) -> Vec<Finding> {
+fn examine(machine: &ExaminedMachine, name: &str) -> Vec<Finding> {
     let folder = format!("sys/class/net/{name}");
     if machine.text(&format!("{folder}/operstate")).as_deref() == Some("down") {
         return vec![Finding::ok(name, "down")];
@@ -39,11 +39,11 @@ fn examine(machine: &Machine, name: &str) -> Vec<Finding> {
     let queues = machine.entries(&format!("{folder}/queues"));
     let queues = queues.iter().filter(|queue| queue.starts_with("rx-")).count();
     let interface = Interface::read(machine.root(), name);
-    let card = Card { name, folder, interface, queues, cores: machine.cores(), machine };
+    let card = NetworkCard { name, folder, interface, queues, cores: machine.cores(), machine };
     vec![card.queues(), card.interrupts(), card.steering(), card.mtu(), card.offloads()]
 }
 
-impl Card<'_> {
+impl NetworkCard<'_> {
     fn check(&self, what: &str) -> String {
         format!("{} {what}", self.name)
     }

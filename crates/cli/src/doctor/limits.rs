@@ -1,7 +1,7 @@
 //! Limits of this process: descriptors, locked memory, capabilities.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
 /// Connections of `serve` without options, and a few descriptors.
 const OPEN_FILES: u64 = 16384 + 64;
@@ -21,7 +21,7 @@ const CAPABILITIES: &[(u32, &str, &str)] = &[
 ];
 
 /// Checks the possible number of connections.
-pub(super) fn open_files(machine: &Machine) -> Vec<Finding> {
+pub(super) fn open_files(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(hard) = limit(machine, "Max open files") else { return Vec::new() };
     let advice = "raise the hard limit: ulimit -Hn 1048576 as root, nofile in /etc/security/limits.conf, \
                   LimitNOFILE=1048576 in a unit";
@@ -34,7 +34,7 @@ pub(super) fn open_files(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks that enough memory can be locked for AF_XDP and large rings.
-pub(super) fn locked_memory(machine: &Machine) -> Vec<Finding> {
+pub(super) fn locked_memory(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "locked memory";
     let Some(hard) = limit(machine, "Max locked memory") else { return Vec::new() };
     let is_free = effective(machine) & (1 << IPC_LOCK) != 0;
@@ -50,7 +50,7 @@ pub(super) fn locked_memory(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Lists the functions that need root.
-pub(super) fn capabilities(machine: &Machine) -> Vec<Finding> {
+pub(super) fn capabilities(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "capabilities";
     let have = effective(machine);
     let missing = CAPABILITIES.iter().filter(|(bit, ..)| have & (1 << bit) == 0);
@@ -67,14 +67,14 @@ pub(super) fn capabilities(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Returns a hard limit of this process.
-fn limit(machine: &Machine, name: &str) -> Option<u64> {
+fn limit(machine: &ExaminedMachine, name: &str) -> Option<u64> {
     let text = machine.text("proc/self/limits")?;
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let word = rest.split_whitespace().nth(1)?;
     if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() }
 }
 
-fn effective(machine: &Machine) -> u64 {
+fn effective(machine: &ExaminedMachine) -> u64 {
     let status = machine.text("proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A machine.
-pub(super) struct Machine {
+pub(super) struct ExaminedMachine {
     root: PathBuf,
     /// State that no file has.
-    pub(super) told: Told,
+    pub(super) told: MachineProbes,
 }
 
 /// Results of calls and programs; tests supply their own.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct MachineProbes {
     /// Error of the attempt to create an io_uring.
     pub(super) no_ring: Option<String>,
     /// The firewall's rules, as `nft` and `iptables-save` list them.
-    pub(super) rules: Rules,
+    pub(super) rules: FirewallRules,
     /// Offloads by interface.
     pub(super) offloads: BTreeMap<String, Offloads>,
     /// Channels by interface.
@@ -29,7 +29,7 @@ pub(super) struct Told {
 
 /// The firewall's rules.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct FirewallRules {
     /// `nft -n list ruleset`.
     pub(super) nft: Listing,
     /// `iptables-save` and `ip6tables-save`.
@@ -48,15 +48,16 @@ pub(super) enum Listing {
     Listed(String),
 }
 
-impl Machine {
+impl ExaminedMachine {
     /// Reads the state of this machine.
-    pub(super) fn this() -> Machine {
-        let mut machine = Machine { root: PathBuf::from("/"), told: Told::default() };
+    pub(super) fn this() -> ExaminedMachine {
+        let mut machine =
+            ExaminedMachine { root: PathBuf::from("/"), told: MachineProbes::default() };
         let names = machine.entries("sys/class/net");
         let of = |name: &String| Some((name.clone(), Offloads::read(name).ok()?));
-        machine.told = Told {
+        machine.told = MachineProbes {
             no_ring: Ring::new(8).err().map(|error| error.to_string()),
-            rules: Rules {
+            rules: FirewallRules {
                 nft: list(&[&["nft", "-n", "list", "ruleset"]]),
                 iptables: list(&[&["iptables-save"], &["ip6tables-save"]]),
             },
@@ -70,8 +71,8 @@ impl Machine {
     }
 
     #[cfg(test)]
-    pub(super) fn described(root: &Path, told: Told) -> Machine {
-        Machine { root: root.to_owned(), told }
+    pub(super) fn described(root: &Path, told: MachineProbes) -> ExaminedMachine {
+        ExaminedMachine { root: root.to_owned(), told }
     }
 
     /// Returns the root directory.

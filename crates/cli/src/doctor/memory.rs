@@ -1,7 +1,7 @@
 //! Memory checks: free memory, page sizes, NUMA nodes.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 use roadtrain_system::platform::Topology;
 
 const MIB: u64 = 1 << 20;
@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 const NEEDED: u64 = 256 * MIB;
 
 /// Checks that there is enough memory for the buffers.
-pub(super) fn free(machine: &Machine) -> Vec<Finding> {
+pub(super) fn free(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(free) = meminfo(machine, "MemAvailable") else { return Vec::new() };
     let found = format!("{} MiB can be had", free / MIB);
     vec![match free < NEEDED {
@@ -23,7 +23,7 @@ pub(super) fn free(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks that buffers can have huge pages.
-pub(super) fn transparent(machine: &Machine) -> Vec<Finding> {
+pub(super) fn transparent(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "transparent huge pages";
     let file = "sys/kernel/mm/transparent_hugepage/enabled";
     vec![match machine.chosen(file).as_deref() {
@@ -38,7 +38,7 @@ pub(super) fn transparent(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks for memory reserved for huge pages, which Roadtrain does not use.
-pub(super) fn reserved(machine: &Machine) -> Vec<Finding> {
+pub(super) fn reserved(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "reserved huge pages";
     let pages = meminfo(machine, "HugePages_Free").unwrap_or(0);
     let bytes = pages * meminfo(machine, "Hugepagesize").unwrap_or(0);
@@ -53,7 +53,7 @@ pub(super) fn reserved(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks for several nodes between which the kernel moves pages.
-pub(super) fn nodes(machine: &Machine) -> Vec<Finding> {
+pub(super) fn nodes(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "NUMA";
     if !Topology::read(machine.root()).has_nodes() {
         return vec![Finding::ok(check, "one node")];
@@ -71,7 +71,7 @@ pub(super) fn nodes(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Returns a value of meminfo: bytes, or a plain number.
-fn meminfo(machine: &Machine, key: &str) -> Option<u64> {
+fn meminfo(machine: &ExaminedMachine, key: &str) -> Option<u64> {
     let text = machine.text("proc/meminfo")?;
     let line = text.lines().find(|line| line.split(':').next() == Some(key))?;
     let mut words = line.split_whitespace().skip(1);

@@ -12,7 +12,7 @@
 //! | `firewall` | rules that may block |
 //! | `fronts` | ublk, FUSE, loop devices, librbd |
 //!
-//! A check is a function from a [`Machine`] to its findings.
+//! A check is a function from a [`ExaminedMachine`] to its findings.
 
 mod firewall;
 mod fronts;
@@ -27,15 +27,15 @@ mod processor;
 mod tests;
 
 use crate::args::{DoctorArgs, GlobalArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use machine::Machine;
+use machine::ExaminedMachine;
 use serde::Serialize;
 
 /// State of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum FindingState {
     /// No change is needed.
     Ok,
     /// Works, and could be better.
@@ -49,7 +49,7 @@ enum State {
 struct Finding {
     /// Name of the check.
     check: String,
-    state: State,
+    state: FindingState,
     /// The observed state.
     finding: String,
     /// Action with its command; `None` if none is needed.
@@ -59,23 +59,23 @@ struct Finding {
 impl Finding {
     fn ok(check: &str, finding: impl Into<String>) -> Finding {
         let (check, finding) = (check.to_owned(), finding.into());
-        Finding { check, state: State::Ok, finding, advice: None }
+        Finding { check, state: FindingState::Ok, finding, advice: None }
     }
 
     fn advice(check: &str, finding: impl Into<String>, advice: impl Into<String>) -> Finding {
         let advice = Some(advice.into());
-        Finding { state: State::Advice, advice, ..Finding::ok(check, finding) }
+        Finding { state: FindingState::Advice, advice, ..Finding::ok(check, finding) }
     }
 
     fn problem(check: &str, finding: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { state: State::Problem, ..Finding::advice(check, finding, advice) }
+        Finding { state: FindingState::Problem, ..Finding::advice(check, finding, advice) }
     }
 }
 
-type Check = fn(&Machine) -> Vec<Finding>;
+type DoctorCheck = fn(&ExaminedMachine) -> Vec<Finding>;
 
 /// The checks, in the order of display.
-const CHECKS: &[Check] = &[
+const CHECKS: &[DoctorCheck] = &[
     kernel::version,
     kernel::io_uring,
     kernel::modules,
@@ -100,19 +100,19 @@ const CHECKS: &[Check] = &[
 ];
 
 /// `roadtrain doctor`
-pub(crate) fn run(_: &DoctorArgs, global: &GlobalArgs) -> Outcome {
-    let findings = examine(&Machine::this());
+pub(crate) fn run(_: &DoctorArgs, global: &GlobalArgs) -> CommandResult {
+    let findings = examine(&ExaminedMachine::this());
     match global.json {
         true => output::json(&findings)?,
         false => output::line(&text(&findings))?,
     }
-    match findings.iter().any(|finding| finding.state == State::Problem) {
-        true => Err(Failure::failed("")),
+    match findings.iter().any(|finding| finding.state == FindingState::Problem) {
+        true => Err(CommandFailure::failed("")),
         false => Ok(()),
     }
 }
 
-fn examine(machine: &Machine) -> Vec<Finding> {
+fn examine(machine: &ExaminedMachine) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(machine)).collect()
 }
 
@@ -121,9 +121,9 @@ fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { check, state, finding, advice } in findings {
         let state = match state {
-            State::Ok => "ok",
-            State::Advice => "advice",
-            State::Problem => "PROBLEM",
+            FindingState::Ok => "ok",
+            FindingState::Advice => "advice",
+            FindingState::Problem => "PROBLEM",
         };
         text.push_str(&format!("{state:<7}  {check:<width$}  {finding}\n"));
         if let Some(advice) = advice {
@@ -131,7 +131,8 @@ fn text(findings: &[Finding]) -> String {
         }
     }
     let count = |wanted| findings.iter().filter(|finding| finding.state == wanted).count();
-    let (ok, advice, problems) = (count(State::Ok), count(State::Advice), count(State::Problem));
+    let (ok, advice, problems) =
+        (count(FindingState::Ok), count(FindingState::Advice), count(FindingState::Problem));
     text + &format!(
         "\n{ok} ok, {advice} advice, {problems} problem{}",
         if problems == 1 { "" } else { "s" }

@@ -1,7 +1,7 @@
 //! TCP settings, and the use of targets' ports.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
 /// Ports of targets and of discovery controllers.
 pub(super) const PORTS: [u16; 2] = [4420, 8009];
@@ -11,7 +11,7 @@ const WINDOW: u64 = 4 << 20;
 const LISTENS: &str = "0A";
 
 /// Checks TCP's congestion control.
-pub(super) fn congestion_control(machine: &Machine) -> Vec<Finding> {
+pub(super) fn congestion_control(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "congestion control";
     let Some(name) = machine.text("proc/sys/net/ipv4/tcp_congestion_control") else {
         return Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn congestion_control(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks the size of TCP windows.
-pub(super) fn buffers(machine: &Machine) -> Vec<Finding> {
+pub(super) fn buffers(machine: &ExaminedMachine) -> Vec<Finding> {
     let largest = |name: &str| {
         let text = machine.text(&format!("proc/sys/net/ipv4/{name}"))?;
         text.split_whitespace().nth(2)?.parse::<u64>().ok()
@@ -47,7 +47,7 @@ pub(super) fn buffers(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks whether a process listens at these ports.
-pub(super) fn ports(machine: &Machine) -> Vec<Finding> {
+pub(super) fn ports(machine: &ExaminedMachine) -> Vec<Finding> {
     let taken: Vec<u16> = PORTS.into_iter().filter(|port| is_taken(machine, *port)).collect();
     let ports = "sys/kernel/config/nvmet/ports";
     let linux = machine.entries(ports).into_iter().filter(|port| {
@@ -73,7 +73,7 @@ pub(super) fn ports(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-fn is_taken(machine: &Machine, port: u16) -> bool {
+fn is_taken(machine: &ExaminedMachine, port: u16) -> bool {
     let text = ["proc/net/tcp", "proc/net/tcp6"].map(|file| machine.text(file).unwrap_or_default());
     text.iter().flat_map(|text| text.lines().skip(1)).any(|line| {
         let mut words = line.split_whitespace().skip(1);

@@ -1,10 +1,10 @@
 //! Processor checks: clock, frequency.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
 /// Checks that the clock is read without a system call.
-pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
+pub(super) fn clock(machine: &ExaminedMachine) -> Vec<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
     let Some(source) = machine.text(&format!("{folder}/current_clocksource")) else {
         return Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
 }
 
 /// Checks that cores stay fast.
-pub(super) fn frequency(machine: &Machine) -> Vec<Finding> {
+pub(super) fn frequency(machine: &ExaminedMachine) -> Vec<Finding> {
     let cores = machine.entries("sys/devices/system/cpu");
     let governors = cores.iter().filter_map(|core| {
         machine.text(&format!("sys/devices/system/cpu/{core}/cpufreq/scaling_governor"))

@@ -1,13 +1,13 @@
 //! Additions to and removals from a group's configuration.
 
 use super::config::GroupConfig;
-use crate::config::{HostSpec, SubsystemSpec, number};
-use crate::failure::{Failure, Outcome};
+use crate::config::{HostSpec, SubsystemSettings, number};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
 use crate::namespace::NamespaceSpec;
 
 /// Descriptions of changes.
-pub(crate) type Changes = Vec<String>;
+pub(crate) type ChangeDescriptions = Vec<String>;
 
 /// A host's key in a file.
 #[derive(Clone, Debug)]
@@ -47,29 +47,29 @@ pub(crate) struct GroupRemoval {
 }
 
 /// A host, and the line in its key file.
-type Key = (String, String);
+type HostKeyLine = (String, String);
 
 /// Keys to add, read from their files.
-pub(crate) struct Keys {
-    dhchap: Vec<Key>,
-    dhchap_ctrl: Vec<Key>,
-    tls: Vec<Key>,
+pub(crate) struct AddedKeys {
+    dhchap: Vec<HostKeyLine>,
+    dhchap_ctrl: Vec<HostKeyLine>,
+    tls: Vec<HostKeyLine>,
 }
 
-impl Keys {
+impl AddedKeys {
     /// Reads the keys.
     ///
     /// # Errors
     /// A file cannot be read, or has no key.
-    pub(crate) fn read(args: &GroupAddition) -> Outcome<Keys> {
+    pub(crate) fn read(args: &GroupAddition) -> CommandResult<AddedKeys> {
         let read = |option: &str, keys: &[HostKeyFile]| {
             let line = |key: &HostKeyFile| {
                 let text = file::line(option, &key.file)?;
-                Ok::<_, Failure>((key.host.clone(), text.to_string()))
+                Ok::<_, CommandFailure>((key.host.clone(), text.to_string()))
             };
-            keys.iter().map(line).collect::<Outcome<Vec<Key>>>()
+            keys.iter().map(line).collect::<CommandResult<Vec<HostKeyLine>>>()
         };
-        Ok(Keys {
+        Ok(AddedKeys {
             dhchap: read("--dhchap-key", &args.dhchap_key)?,
             dhchap_ctrl: read("--dhchap-ctrl-key", &args.dhchap_ctrl_key)?,
             tls: read("--tls-key", &args.tls_keys)?,
@@ -84,10 +84,10 @@ impl Keys {
 pub(crate) fn add(
     config: &mut GroupConfig,
     args: &GroupAddition,
-    keys: &Keys,
+    keys: &AddedKeys,
     serial: &str,
-) -> Result<Changes, String> {
-    let mut changes = Changes::new();
+) -> Result<ChangeDescriptions, String> {
+    let mut changes = ChangeDescriptions::new();
     if let Some(nqn) = &args.nqn {
         let subsystem = subsystem(config, nqn, &mut changes);
         set_numbers(subsystem, args, serial, &mut changes);
@@ -126,12 +126,12 @@ pub(crate) fn add(
 fn subsystem<'a>(
     config: &'a mut GroupConfig,
     nqn: &str,
-    changes: &mut Changes,
-) -> &'a mut SubsystemSpec {
+    changes: &mut ChangeDescriptions,
+) -> &'a mut SubsystemSettings {
     let known = config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
     let at = known.unwrap_or_else(|| {
         changes.push(format!("subsystem {nqn}"));
-        config.subsystems.push(SubsystemSpec {
+        config.subsystems.push(SubsystemSettings {
             nqn: nqn.to_owned(),
             serial: None,
             model: None,
@@ -148,10 +148,10 @@ fn subsystem<'a>(
 
 /// Sets serial and model number. All gateways report the same serial number, so it does not depend on the machine.
 fn set_numbers(
-    subsystem: &mut SubsystemSpec,
+    subsystem: &mut SubsystemSettings,
     args: &GroupAddition,
     serial: &str,
-    changes: &mut Changes,
+    changes: &mut ChangeDescriptions,
 ) {
     let nqn = &subsystem.nqn;
     if args.serial.is_some() && args.serial != subsystem.serial {
@@ -166,9 +166,9 @@ fn set_numbers(
 }
 
 fn add_namespace(
-    subsystem: &mut SubsystemSpec,
+    subsystem: &mut SubsystemSettings,
     namespace: NamespaceSpec,
-    changes: &mut Changes,
+    changes: &mut ChangeDescriptions,
 ) -> Result<(), String> {
     let nqn = &subsystem.nqn;
     if let Some(nsid) = namespace.nsid
@@ -198,8 +198,11 @@ fn host<'a>(config: &'a mut GroupConfig, nqn: &str) -> &'a mut HostSpec {
 ///
 /// # Errors
 /// A part that does not exist.
-pub(crate) fn remove(config: &mut GroupConfig, args: &GroupRemoval) -> Result<Changes, String> {
-    let mut changes = Changes::new();
+pub(crate) fn remove(
+    config: &mut GroupConfig,
+    args: &GroupRemoval,
+) -> Result<ChangeDescriptions, String> {
+    let mut changes = ChangeDescriptions::new();
     if let Some(nqn) = &args.nqn {
         let known = config.subsystems.iter().position(|subsystem| subsystem.nqn == *nqn);
         let at = known.ok_or_else(|| format!("there is no subsystem {nqn}"))?;
@@ -232,9 +235,9 @@ pub(crate) fn remove(config: &mut GroupConfig, args: &GroupRemoval) -> Result<Ch
 }
 
 fn remove_from(
-    subsystem: &mut SubsystemSpec,
+    subsystem: &mut SubsystemSettings,
     args: &GroupRemoval,
-    changes: &mut Changes,
+    changes: &mut ChangeDescriptions,
 ) -> Result<(), String> {
     let nqn = &subsystem.nqn;
     for nsid in &args.nsid {
@@ -263,13 +266,13 @@ mod tests {
 
     const KEY: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
 
-    fn change(config: &mut GroupConfig, line: &str) -> Result<Changes, String> {
+    fn change(config: &mut GroupConfig, line: &str) -> Result<ChangeDescriptions, String> {
         let words = ["roadtrain", "ctl", "--group", "gates", "--pool", "disks"];
         let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
         let Command::Ctl(args) = cli.command else { unreachable!() };
         match group_change(&args.command).unwrap().unwrap() {
             GroupChange::Add(args) => {
-                add(config, &args, &Keys::read(&args).unwrap(), "01234567890123456789")
+                add(config, &args, &AddedKeys::read(&args).unwrap(), "01234567890123456789")
             }
             GroupChange::Remove(args) => remove(config, &args),
         }

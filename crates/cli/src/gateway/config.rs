@@ -1,8 +1,8 @@
 //! Configuration of a group of gateways: the same tables as in the configuration file of `serve`.
 
 use crate::args::{CephArgs, TlsMode};
-use crate::config::{HostSpec, ServeConfig, SubsystemSpec};
-use crate::failure::Outcome;
+use crate::config::{HostSpec, ServeConfig, SubsystemSettings};
+use crate::failure::CommandResult;
 use crate::keys::authentication::AuthenticationSpec;
 use crate::namespace::{Kind, NamespaceSpec};
 use crate::tls::TlsSpec;
@@ -28,7 +28,7 @@ pub(crate) struct GroupConfig {
     pub(crate) hosts: Vec<HostSpec>,
     /// Subsystems to serve.
     #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) subsystems: Vec<SubsystemSpec>,
+    pub(crate) subsystems: Vec<SubsystemSettings>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -56,12 +56,12 @@ impl GroupConfig {
     ///
     /// # Errors
     /// The first error.
-    pub(crate) fn check(&self) -> Outcome {
-        self.check_images().map_err(crate::Failure::usage)?;
+    pub(crate) fn check(&self) -> CommandResult {
+        self.check_images().map_err(crate::CommandFailure::usage)?;
         let mut text = self.clone();
         text.tls.mode = if self.tls.keys.is_empty() { TlsMode::Off } else { TlsMode::Allowed };
         let config = ServeConfig::parse_group(&format!("{SOMEWHERE}{}", text.to_toml()));
-        config.map_err(crate::Failure::usage)?.server().map(drop)
+        config.map_err(crate::CommandFailure::usage)?.server().map(drop)
     }
 
     /// Checks that namespaces are images, and that no two have the same image.

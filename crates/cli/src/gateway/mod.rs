@@ -13,15 +13,15 @@ mod object;
 mod show;
 
 pub(crate) use config::GroupConfig;
-pub(crate) use object::{Group, GroupState, Now, Said};
+pub(crate) use object::{GatewayGroup, GatewayStatus, GroupHeartbeats, GroupState};
 
 pub(crate) use changes::{GroupAddition, GroupRemoval, HostKeyFile};
 
 use crate::args::{CephArgs, GlobalArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::output;
-use changes::{Changes, Keys};
+use changes::{AddedKeys, ChangeDescriptions};
 use roadtrain_proto::digest::digest;
 use roadtrain_store::{ObjectError, RbdImage, StoreKind, StoreSpec};
 use serde::Serialize;
@@ -46,8 +46,8 @@ pub(crate) struct GroupPlace {
 }
 
 impl GroupPlace {
-    fn open(&self) -> Outcome<Group> {
-        Group::open(&self.pool, &self.group, &self.ceph)
+    fn open(&self) -> CommandResult<GatewayGroup> {
+        GatewayGroup::open(&self.pool, &self.group, &self.ceph)
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn change_group(
     place: &GroupPlace,
     change: GroupChange,
     global: &GlobalArgs,
-) -> Outcome {
+) -> CommandResult {
     match change {
         GroupChange::Add(addition) => add(place, addition, global),
         GroupChange::Remove(removal) => remove(place, &removal, global),
@@ -73,12 +73,12 @@ pub(crate) fn change_group(
 }
 
 /// Shows the configuration, the gateways, and the namespaces that they serve.
-pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
+pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> CommandResult {
     show::run(place, global)
 }
 
-fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outcome {
-    let keys = Keys::read(&args)?;
+fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> CommandResult {
+    let keys = AddedKeys::read(&args)?;
     let namespaces = args.namespaces.clone();
     // The image is created by this command, not by a gateway.
     args.namespaces.iter_mut().for_each(|namespace| namespace.create = None);
@@ -89,7 +89,8 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outc
     let changed = change(
         &group,
         |config| {
-            let changes = changes::add(config, &args, &keys, &serial).map_err(Failure::usage)?;
+            let changes =
+                changes::add(config, &args, &keys, &serial).map_err(CommandFailure::usage)?;
             // An invalid change creates no image.
             config.check()?;
             Ok(changes)
@@ -100,10 +101,10 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outc
 }
 
 /// Creates the images that have `create`, and checks that all exist.
-fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> Outcome {
+fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> CommandResult {
     for namespace in namespaces {
         let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
-        let spec = numbered.export().map_err(Failure::usage)?.blocks;
+        let spec = numbered.export().map_err(CommandFailure::usage)?.blocks;
         let roadtrain_target_engine::Blocks::Spec(StoreSpec {
             kind: StoreKind::Rbd(image),
             lba_bytes,
@@ -115,35 +116,35 @@ fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> Outcome {
         let how = config::place(&args.pool, &args.ceph);
         let image = RbdImage { conf: how.conf, id: how.id, keyring: how.keyring, ..image };
         let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes, read_only: true };
-        roadtrain_store::open(&spec).map_err(Failure::failed)?;
+        roadtrain_store::open(&spec).map_err(CommandFailure::failed)?;
     }
     Ok(())
 }
 
-fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> Outcome {
+fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> CommandResult {
     let group = place.open()?;
     let mut gone = forget(&group, &args.gateways)?;
     if args.nqn.is_none() && args.hosts.is_empty() {
         let version = group.now()?.version;
-        return report(&group, Changed { version, changes: gone }, global);
+        return report(&group, ChangedConfig { version, changes: gone }, global);
     }
     let mut changed = change(
         &group,
         |config| {
-            let changes = changes::remove(config, args).map_err(Failure::usage)?;
+            let changes = changes::remove(config, args).map_err(CommandFailure::usage)?;
             config.check()?;
             Ok(changes)
         },
         || Ok(()),
     )?;
     gone.append(&mut changed.changes);
-    report(&group, Changed { changes: gone, ..changed }, global)
+    report(&group, ChangedConfig { changes: gone, ..changed }, global)
 }
 
 /// Removes gateways that have stopped.
-fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
+fn forget(group: &GatewayGroup, gateways: &[String]) -> CommandResult<ChangeDescriptions> {
     if gateways.is_empty() {
-        return Ok(Changes::new());
+        return Ok(ChangeDescriptions::new());
     }
     let state = group.read()?.unwrap_or_default();
     let living = group.who()?;
@@ -155,39 +156,39 @@ fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
             true if living.contains(gateway) => "it runs: stop it first",
             true => continue,
         };
-        return Err(Failure::usage(format!("gateway {gateway}: {wrong}")));
+        return Err(CommandFailure::usage(format!("gateway {gateway}: {wrong}")));
     }
     gateways.iter().try_for_each(|gateway| group.forget(&state, gateway))?;
     Ok(gateways.iter().map(|gateway| format!("gateway {gateway}")).collect())
 }
 
 /// A change that was made, with the version of the configuration.
-struct Changed {
+struct ChangedConfig {
     version: u64,
-    changes: Changes,
+    changes: ChangeDescriptions,
 }
 
 /// Changes the configuration as a whole or not at all, on top of concurrent changes. `before` runs once, before it is
 /// written.
 fn change(
-    group: &Group,
-    change: impl Fn(&mut GroupConfig) -> Outcome<Changes>,
-    before: impl FnOnce() -> Outcome,
-) -> Outcome<Changed> {
+    group: &GatewayGroup,
+    change: impl Fn(&mut GroupConfig) -> CommandResult<ChangeDescriptions>,
+    before: impl FnOnce() -> CommandResult,
+) -> CommandResult<ChangedConfig> {
     let mut before = Some(before);
     for _ in 0..ATTEMPTS {
         let GroupState { version, mut config, .. } = group.read()?.unwrap_or_default();
         let old = config.clone();
         let changes = change(&mut config)?;
         if config == old {
-            return Ok(Changed { version, changes: Changes::new() });
+            return Ok(ChangedConfig { version, changes: ChangeDescriptions::new() });
         }
         before.take().map_or(Ok(()), |before| before())?;
         if group.write(version, &config)? {
-            return Ok(Changed { version: version + 1, changes });
+            return Ok(ChangedConfig { version: version + 1, changes });
         }
     }
-    Err(Failure::failed(format!(
+    Err(CommandFailure::failed(format!(
         "gateway group {}: others change it all the time: try again",
         group.name()
     )))
@@ -195,7 +196,7 @@ fn change(
 
 /// Result of a change.
 #[derive(Serialize)]
-struct Report {
+struct GroupChangeReport {
     config_version: u64,
     changes: Vec<GroupChanged>,
     /// Gateways that serve the version.
@@ -222,15 +223,15 @@ fn unknown(error: ObjectError) -> Vec<String> {
 }
 
 /// Reports no gateways when their state cannot be read; it is read again later.
-fn unread(failure: Failure) -> Option<GroupState> {
+fn unread(failure: CommandFailure) -> Option<GroupState> {
     warn!("changed, but the state of its gateways cannot be read: {}", failure.message);
     None
 }
 
 /// Waits for the gateways, and reports the result.
-fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
-    let Changed { version, changes } = changed;
-    let mut report = Report {
+fn report(group: &GatewayGroup, changed: ChangedConfig, global: &GlobalArgs) -> CommandResult {
+    let ChangedConfig { version, changes } = changed;
+    let mut report = GroupChangeReport {
         config_version: version,
         changes: changes.into_iter().map(|what| GroupChanged { what }).collect(),
         applied: BTreeSet::new(),
@@ -262,14 +263,14 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
     say(&report, global)?;
     match report.refusals.is_empty() && report.silent.is_empty() {
         true => Ok(()),
-        false => Err(Failure::failed(format!(
+        false => Err(CommandFailure::failed(format!(
             "gateway group {}: version {version} is not served by all: see above, and the logs of these gateways",
             group.name()
         ))),
     }
 }
 
-fn say(report: &Report, global: &GlobalArgs) -> Outcome {
+fn say(report: &GroupChangeReport, global: &GlobalArgs) -> CommandResult {
     if global.json {
         return output::json(report);
     }
@@ -305,11 +306,11 @@ mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    type Failing = fn(&mut Cluster) -> Result<Notified, ObjectError>;
+    type Failing = fn(&mut FailingCluster) -> Result<Notified, ObjectError>;
 
     /// A cluster that fails as a test requires, once a change was made.
     #[derive(Debug)]
-    struct Cluster {
+    struct FailingCluster {
         map: Map,
         is_changed: bool,
         fails_to_read: bool,
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    struct Object(Arc<Mutex<Cluster>>);
+    struct Object(Arc<Mutex<FailingCluster>>);
 
     fn failed(problem: &str) -> ObjectError {
         ObjectError::new("disks/roadtrain.gateways.gates", problem)
@@ -352,9 +353,9 @@ mod tests {
 
     /// Log lines of a test.
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct GroupTestLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for GroupTestLog {
         fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(text)
         }
@@ -365,13 +366,13 @@ mod tests {
     }
 
     /// Adds a host, with notifications as in `notify`; returns the outcome, the object and the log.
-    fn added(fails_to_read: bool, notify: Failing) -> (Outcome, Map, String) {
-        let cluster = Cluster { map: Map::new(), is_changed: false, fails_to_read, notify };
+    fn added(fails_to_read: bool, notify: Failing) -> (CommandResult, Map, String) {
+        let cluster = FailingCluster { map: Map::new(), is_changed: false, fails_to_read, notify };
         let object = Object(Arc::new(Mutex::new(cluster)));
-        let group = Group::new("disks", "gates", Box::new(object.clone()));
+        let group = GatewayGroup::new("disks", "gates", Box::new(object.clone()));
         let line = "roadtrain ctl --group gates --pool disks gateway list";
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let lines = Lines::default();
+        let lines = GroupTestLog::default();
         let log = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || log.clone()).finish();
         let outcome = tracing::subscriber::with_default(subscriber, || {
@@ -394,7 +395,7 @@ mod tests {
     /// A change in the object is no failure, even if its notification fails.
     #[test]
     fn a_change_that_is_made_and_not_notified_is_made() {
-        let made = |(outcome, map, log): (Outcome, Map, String)| {
+        let made = |(outcome, map, log): (CommandResult, Map, String)| {
             assert_eq!(outcome, Ok(()));
             assert!(map["configuration"].starts_with(b"[[host]]"), "{map:?}");
             log
@@ -410,7 +411,9 @@ mod tests {
         assert_eq!(log, "", "all is well");
         // A gateway replies, but its state cannot be read at once.
         let log = made(added(true, |cluster| {
-            let said = serde_json::to_vec(&Said { version: 1, ..Said::default() }).unwrap();
+            let said =
+                serde_json::to_vec(&GatewayStatus { version: 1, ..GatewayStatus::default() })
+                    .unwrap();
             cluster.map.insert("gateway/one".into(), said);
             Ok(Notified { replies: vec![b"one".to_vec()], is_complete: true })
         }));

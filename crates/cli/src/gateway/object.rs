@@ -10,7 +10,7 @@
 
 use super::config::GroupConfig;
 use crate::args::CephArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_store::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
 use roadtrain_target_proto::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// State that a gateway publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Said {
+pub(crate) struct GatewayStatus {
     /// Its slot.
     pub(crate) slot: u16,
     /// Its listeners.
@@ -55,14 +55,14 @@ pub(crate) struct Said {
 pub(crate) struct GroupState {
     pub(crate) version: u64,
     pub(crate) config: GroupConfig,
-    pub(crate) gateways: BTreeMap<String, Said>,
+    pub(crate) gateways: BTreeMap<String, GatewayStatus>,
     pub(crate) slots: BTreeMap<u16, String>,
     pub(crate) beats: BTreeMap<String, u64>,
 }
 
 /// Version and heartbeats, which change all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Now {
+pub(crate) struct GroupHeartbeats {
     pub(crate) version: u64,
     pub(crate) beats: BTreeMap<String, u64>,
 }
@@ -102,7 +102,7 @@ impl GroupObject for RadosObject {
 
 /// A group in its pool.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct GatewayGroup {
     object: Box<dyn GroupObject>,
     /// Name without the pool.
     plain_name: String,
@@ -110,26 +110,30 @@ pub(crate) struct Group {
     name: String,
 }
 
-impl Group {
+impl GatewayGroup {
     /// Connects to the cluster.
     ///
     /// # Errors
     /// The cluster cannot be reached, or has no such pool.
-    pub(crate) fn open(pool: &str, group: &str, ceph: &CephArgs) -> Outcome<Group> {
+    pub(crate) fn open(pool: &str, group: &str, ceph: &CephArgs) -> CommandResult<GatewayGroup> {
         let object = RadosObject::open(
             &super::config::place(pool, ceph),
             &format!("roadtrain.gateways.{group}"),
         );
         let unreachable = |error: ObjectError| match error.is_connect() {
-            true => Failure::connect(error),
-            false => Failure::failed(error),
+            true => CommandFailure::connect(error),
+            false => CommandFailure::failed(error),
         };
-        Ok(Group::new(pool, group, Box::new(object.map_err(unreachable)?)))
+        Ok(GatewayGroup::new(pool, group, Box::new(object.map_err(unreachable)?)))
     }
 
     /// Creates a group with an existing object.
-    pub(super) fn new(pool: &str, group: &str, object: Box<dyn GroupObject>) -> Group {
-        Group { object, plain_name: group.to_owned(), name: format!("{group} in pool {pool}") }
+    pub(super) fn new(pool: &str, group: &str, object: Box<dyn GroupObject>) -> GatewayGroup {
+        GatewayGroup {
+            object,
+            plain_name: group.to_owned(),
+            name: format!("{group} in pool {pool}"),
+        }
     }
 
     /// Returns the name without the pool.
@@ -146,15 +150,15 @@ impl Group {
     ///
     /// # Errors
     /// The cluster does not reply, or its reply is invalid.
-    pub(crate) fn read(&self) -> Outcome<Option<GroupState>> {
+    pub(crate) fn read(&self) -> CommandResult<Option<GroupState>> {
         let map = self.object.read("")?;
         if map.is_empty() {
             return Ok(None);
         }
         let wrong = |what: &str, why: &str| {
-            Failure::failed(format!("gateway group {}: {what}: {why}", self.name))
+            CommandFailure::failed(format!("gateway group {}: {what}: {why}", self.name))
         };
-        let Now { version, beats } = now(&map);
+        let GroupHeartbeats { version, beats } = now(&map);
         let mut state = GroupState { version, beats, ..GroupState::default() };
         if let Some(text) = map.get(CONFIGURATION) {
             let config = GroupConfig::parse(&String::from_utf8_lossy(text));
@@ -177,7 +181,7 @@ impl Group {
     ///
     /// # Errors
     /// The cluster does not reply.
-    pub(crate) fn now(&self) -> Result<Now, ObjectError> {
+    pub(crate) fn now(&self) -> Result<GroupHeartbeats, ObjectError> {
         self.object.read(NOW).map(|map| now(&map))
     }
 
@@ -185,10 +189,10 @@ impl Group {
     ///
     /// # Errors
     /// The cluster refuses, or the configuration is too long.
-    pub(crate) fn write(&self, version: u64, config: &GroupConfig) -> Outcome<bool> {
+    pub(crate) fn write(&self, version: u64, config: &GroupConfig) -> CommandResult<bool> {
         let text = config.to_toml().into_bytes();
         if text.len() > CONFIGURATION_BYTES_MAX {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "gateway group {}: {} octets of configuration are more than {CONFIGURATION_BYTES_MAX}: make two groups",
                 self.name,
                 text.len()
@@ -212,7 +216,7 @@ impl Group {
     ///
     /// # Errors
     /// All slots are taken, or the cluster refuses.
-    pub(crate) fn take_slot(&self, gateway: &str) -> Outcome<u16> {
+    pub(crate) fn take_slot(&self, gateway: &str) -> CommandResult<u16> {
         for _ in 0..=SLOTS_MAX {
             let slots = self.read()?.unwrap_or_default().slots;
             if let Some((slot, _)) = slots.iter().find(|(_, owner)| *owner == gateway) {
@@ -229,7 +233,7 @@ impl Group {
                 return Ok(free);
             }
         }
-        Err(Failure::failed(format!(
+        Err(CommandFailure::failed(format!(
             "gateway group {}: all {SLOTS_MAX} slots are taken: `roadtrain ctl --group` with `gateway list` has the gateways; \
              `gateway remove NAME` forgets one that does not come back",
             self.name
@@ -261,7 +265,7 @@ impl Group {
     ///
     /// # Errors
     /// The cluster refuses.
-    pub(crate) fn say(&self, gateway: &str, said: &Said) -> Result<(), ObjectError> {
+    pub(crate) fn say(&self, gateway: &str, said: &GatewayStatus) -> Result<(), ObjectError> {
         let value = serde_json::to_vec(said).unwrap_or_default();
         let set = [(format!("{GATEWAY}{gateway}"), value)].into();
         self.object.change(&MapChange { set, ..MapChange::default() }).map(drop)
@@ -285,7 +289,7 @@ impl Group {
     ///
     /// # Errors
     /// The cluster refuses.
-    pub(crate) fn forget(&self, state: &GroupState, gateway: &str) -> Outcome {
+    pub(crate) fn forget(&self, state: &GroupState, gateway: &str) -> CommandResult {
         let slots = state.slots.iter().filter(|(_, owner)| *owner == gateway);
         let mut removed: Vec<String> = slots.map(|(slot, _)| format!("{SLOT}{slot}")).collect();
         removed.extend([format!("{GATEWAY}{gateway}"), format!("{BEAT}{gateway}")]);
@@ -338,17 +342,17 @@ impl Group {
     }
 }
 
-fn now(map: &Map) -> Now {
+fn now(map: &Map) -> GroupHeartbeats {
     let number = |value: &[u8]| String::from_utf8_lossy(value).parse().unwrap_or(0);
     let beat = |(name, value): (&String, &Vec<u8>)| {
         Some((name.strip_prefix(BEAT)?.to_owned(), number(value)))
     };
     let version = map.get(VERSION).map_or(0, |value| number(value));
-    Now { version, beats: map.iter().filter_map(beat).collect() }
+    GroupHeartbeats { version, beats: map.iter().filter_map(beat).collect() }
 }
 
-impl From<ObjectError> for Failure {
-    fn from(error: ObjectError) -> Failure {
-        Failure::failed(error)
+impl From<ObjectError> for CommandFailure {
+    fn from(error: ObjectError) -> CommandFailure {
+        CommandFailure::failed(error)
     }
 }

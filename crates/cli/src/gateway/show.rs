@@ -1,9 +1,9 @@
 //! Display of a group's state.
 
-use super::{GroupPlace, GroupState, Said};
+use super::{GatewayStatus, GroupPlace, GroupState};
 use crate::args::GlobalArgs;
-use crate::config::SubsystemSpec;
-use crate::failure::{Failure, Outcome};
+use crate::config::SubsystemSettings;
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::output;
 use roadtrain_target_proto::gateways::preferred;
@@ -17,7 +17,7 @@ struct GroupReport {
     pool: String,
     config_version: u64,
     gateways: Vec<GatewayReport>,
-    subsystems: Vec<SubsystemReport>,
+    subsystems: Vec<GroupSubsystemReport>,
     hosts: Vec<HostReport>,
 }
 
@@ -37,7 +37,7 @@ struct GatewayReport {
 }
 
 #[derive(Serialize)]
-struct SubsystemReport {
+struct GroupSubsystemReport {
     nqn: String,
     serial: Option<String>,
     model: Option<String>,
@@ -45,11 +45,11 @@ struct SubsystemReport {
     allow_hosts: Option<BTreeSet<String>>,
     require_auth: bool,
     require_tls: bool,
-    namespaces: Vec<NamespaceReport>,
+    namespaces: Vec<GroupNamespaceReport>,
 }
 
 #[derive(Serialize)]
-struct NamespaceReport {
+struct GroupNamespaceReport {
     nsid: u32,
     /// Namespace in the configuration's form.
     spec: String,
@@ -69,10 +69,10 @@ struct HostReport {
 }
 
 /// Shows a group.
-pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
+pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> CommandResult {
     let group = place.open()?;
     let Some(state) = group.read()? else {
-        return Err(Failure::failed(format!(
+        return Err(CommandFailure::failed(format!(
             "there is no gateway group {}: `roadtrain ctl --group` with `subsystem add` makes it",
             group.name()
         )));
@@ -134,18 +134,19 @@ fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> 
 }
 
 fn subsystem(
-    spec: &SubsystemSpec,
+    spec: &SubsystemSettings,
     state: &GroupState,
     living: &BTreeSet<String>,
-) -> SubsystemReport {
+) -> GroupSubsystemReport {
     let namespace = |namespace: &NamespaceSpec| {
         let (nsid, image) =
             (namespace.nsid.unwrap_or(0), namespace.image.clone().unwrap_or_default());
-        let serves =
-            |said: &Said| said.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid));
+        let serves = |said: &GatewayStatus| {
+            said.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid))
+        };
         let served =
             state.gateways.iter().filter(|(name, said)| living.contains(*name) && serves(said));
-        NamespaceReport {
+        GroupNamespaceReport {
             nsid,
             spec: NamespaceSpec { nsid: None, ..namespace.clone() }.to_string(),
             served_by: served.map(|(name, _)| name.clone()).collect(),
@@ -153,7 +154,7 @@ fn subsystem(
             image,
         }
     };
-    SubsystemReport {
+    GroupSubsystemReport {
         nqn: spec.nqn.clone(),
         serial: spec.serial.clone(),
         model: spec.model.clone(),

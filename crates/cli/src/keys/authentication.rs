@@ -3,7 +3,7 @@
 use super::file;
 use crate::args::{GroupName, HashName, KeyArgs, SecurityArgs};
 use crate::config::Spelling;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_proto::security::dhchap::{Keys, Offer};
@@ -53,7 +53,11 @@ impl AuthenticationSpec {
     ///
     /// # Errors
     /// A key cannot be read, or is invalid.
-    pub(crate) fn read(&self, hosts: &[HostSpec], spelling: &Spelling) -> Outcome<Authentication> {
+    pub(crate) fn read(
+        &self,
+        hosts: &[HostSpec],
+        spelling: &Spelling,
+    ) -> CommandResult<Authentication> {
         let mut offer = Offer::default();
         if !self.hashes.is_empty() {
             offer.hashes = self.hashes.iter().map(|hash| hash.hash()).collect();
@@ -77,21 +81,24 @@ impl AuthenticationSpec {
     }
 }
 
-fn key(what: &str, file: Option<&str>) -> Outcome<Option<DhchapKey>> {
+fn key(what: &str, file: Option<&str>) -> CommandResult<Option<DhchapKey>> {
     let Some(file) = file else { return Ok(None) };
     parse(what, file, &file::line(what, file)?).map(Some)
 }
 
 /// Reads a host's key, and a second one that is valid while the key is changed.
-fn two_keys(what: &str, file: Option<&str>) -> Outcome<(Option<DhchapKey>, Option<DhchapKey>)> {
+fn two_keys(
+    what: &str,
+    file: Option<&str>,
+) -> CommandResult<(Option<DhchapKey>, Option<DhchapKey>)> {
     let Some(file) = file else { return Ok((None, None)) };
     let (line, former) = file::lines(what, file)?;
     let former = former.map(|line| parse(what, file, &line)).transpose()?;
     Ok((Some(parse(what, file, &line)?), former))
 }
 
-fn parse(what: &str, file: &str, line: &str) -> Outcome<DhchapKey> {
-    let wrong = |error| Failure::usage(format!("{what}: {}: {error}", file::name(file)));
+fn parse(what: &str, file: &str, line: &str) -> CommandResult<DhchapKey> {
+    let wrong = |error| CommandFailure::usage(format!("{what}: {}: {error}", file::name(file)));
     DhchapKey::parse(line).map_err(wrong)
 }
 
@@ -165,7 +172,7 @@ pub(crate) fn check(
 ///
 /// # Errors
 /// A key cannot be read, or is invalid.
-pub(crate) fn of_host(args: &KeyArgs) -> Outcome<Keys> {
+pub(crate) fn of_host(args: &KeyArgs) -> CommandResult<Keys> {
     Ok(Keys {
         host: key("--dhchap-secret", args.dhchap_secret.as_deref())?,
         controller: key("--dhchap-ctrl-secret", args.dhchap_ctrl_secret.as_deref())?,

@@ -1,6 +1,6 @@
 //! Key files: one key in a line.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::terminal;
 use roadtrain_system::memory;
 use std::fs::File;
@@ -17,20 +17,20 @@ const KEYRING_BYTES_MAX: usize = 4 << 20;
 const FORMS: [&str; 2] = ["NVMeTLSkey-1:", "DHHC-1:"];
 
 /// A key, and a second one.
-pub(crate) type Lines = (Zeroizing<String>, Option<Zeroizing<String>>);
+pub(crate) type KeyLines = (Zeroizing<String>, Option<Zeroizing<String>>);
 
 /// Returns the key's line, which is in the file `argument` or is the argument itself; `option` names it in messages.
 /// Empty lines of a file and those that begin with # are skipped.
 ///
 /// # Errors
 /// The file cannot be read, or does not have one line.
-pub(crate) fn line(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
+pub(crate) fn line(option: &str, argument: &str) -> CommandResult<Zeroizing<String>> {
     let (line, former) = lines(option, argument)?;
     match former {
         None => Ok(line),
-        Some(_) => {
-            Err(Failure::usage(format!("{option}: {argument}: a file has one key, in one line")))
-        }
+        Some(_) => Err(CommandFailure::usage(format!(
+            "{option}: {argument}: a file has one key, in one line"
+        ))),
     }
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn line(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
 ///
 /// # Errors
 /// The file cannot be read, or does not have one line or two.
-pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
+pub(crate) fn lines(option: &str, argument: &str) -> CommandResult<KeyLines> {
     // Runs before any byte of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     if is_key(argument) {
         // The configuration of a gateway group has keys, too, which no other user sees.
         if std::env::args().any(|word| word.contains(argument)) {
@@ -56,7 +56,7 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
     let mut line = || lines.next().map(|line| Zeroizing::new(line.trim().to_owned()));
     match (line(), line(), line()) {
         (Some(line), former, None) => Ok((line, former)),
-        _ => Err(Failure::usage(format!(
+        _ => Err(CommandFailure::usage(format!(
             "{option}: {argument}: a file has one key, in one line, or two while it is changed"
         ))),
     }
@@ -66,16 +66,16 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
 ///
 /// # Errors
 /// The file cannot be read, or is too long.
-pub(crate) fn text(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+pub(crate) fn text(option: &str, argument: &str) -> CommandResult<Zeroizing<String>> {
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     text_of(option, argument, KEYRING_BYTES_MAX)
 }
 
-fn text_of(option: &str, argument: &str, bytes_max: usize) -> Outcome<Zeroizing<String>> {
+fn text_of(option: &str, argument: &str, bytes_max: usize) -> CommandResult<Zeroizing<String>> {
     let read = |from: &mut dyn Read| read(from, bytes_max);
     let text = if argument == "-" { read(&mut io::stdin()) } else { open(argument, read) };
     // A usage error: only a person can correct the file, so a service must not try again.
-    text.map_err(|error| Failure::usage(format!("{option}: {argument}: {error}")))
+    text.map_err(|error| CommandFailure::usage(format!("{option}: {argument}: {error}")))
 }
 
 /// Returns the name for messages: the file's name, never the key.

@@ -1,7 +1,7 @@
 //! Keyrings: derived PSKs for TLS, in the kernel or in a file.
 
 use super::file;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_proto::security::{Keyring, Secret, TlsPsk};
 use roadtrain_system::keyring;
 use roadtrain_system::memory;
@@ -16,22 +16,22 @@ const PREFIX: &str = "NVMe";
 ///
 /// # Errors
 /// The keyring or file does not exist, or has other content.
-pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
+pub(crate) fn read(option: &str, argument: &str) -> CommandResult<Keyring> {
     if argument.contains('/') {
         let text = file::text(option, argument)?;
-        let wrong = |error| Failure::usage(format!("{option}: {argument}: {error}"));
+        let wrong = |error| CommandFailure::usage(format!("{option}: {argument}: {error}"));
         return Keyring::parse(&text).map_err(wrong);
     }
     let failed = |error: std::io::Error| {
         let hint = "a keyring of the kernel is named as in /proc/keys, or by its number; a file has a / in its name, as ./keys";
-        Failure::failed(format!("{option}: {argument}: {error} ({hint})"))
+        CommandFailure::failed(format!("{option}: {argument}: {error} ({hint})"))
     };
     // Runs before any byte of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     let mut found = Keyring::default();
     for key in keyring::read(argument, PREFIX).map_err(failed)? {
         let added = found.add(&key.description, Secret::new(&key.payload));
-        added.map_err(|error| Failure::usage(format!("{option}: {argument}: {error}")))?;
+        added.map_err(|error| CommandFailure::usage(format!("{option}: {argument}: {error}")))?;
     }
     Ok(found)
 }
@@ -40,9 +40,13 @@ pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
 ///
 /// # Errors
 /// There is no such PSK, or several.
-pub(crate) fn psk(argument: &str, identity: Option<&str>, names: (&str, &str)) -> Outcome<TlsPsk> {
+pub(crate) fn psk(
+    argument: &str,
+    identity: Option<&str>,
+    names: (&str, &str),
+) -> CommandResult<TlsPsk> {
     let refuse =
-        |why| Failure::connect(format!("this host does not connect to {}: {why}", names.1));
+        |why| CommandFailure::connect(format!("this host does not connect to {}: {why}", names.1));
     choose(&read("--keyring", argument)?, argument, identity, names).map_err(refuse)
 }
 

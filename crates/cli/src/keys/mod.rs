@@ -5,7 +5,7 @@ pub(crate) mod file;
 pub(crate) mod keyring;
 
 use crate::args::{DhchapKeyArgs, GlobalArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsKeyArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use crate::output;
 use roadtrain_proto::security::{
@@ -18,7 +18,7 @@ use std::io::Read;
 use zeroize::Zeroizing;
 
 /// Runs `roadtrain keys`.
-pub(crate) fn run(args: &KeysArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &KeysArgs, global: &GlobalArgs) -> CommandResult {
     match &args.command {
         KeysCommand::Tls(args) => tls(args, global),
         KeysCommand::Dhchap(args) => dhchap(args, global),
@@ -32,7 +32,7 @@ struct NewKey<'a> {
     key: &'a str,
 }
 
-fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> Outcome {
+fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> CommandResult {
     let hash = args.hmac.hash();
     let secret = octets(args.secret.as_deref(), hash.bytes())?;
     let key = TlsKey::new(Some(hash), &secret).map_err(wrong_secret)?;
@@ -40,7 +40,7 @@ fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// Generates a random key for TLS.
-pub(crate) fn new_tls_key() -> Outcome<TlsKey> {
+pub(crate) fn new_tls_key() -> CommandResult<TlsKey> {
     let secret = octets(None, Hash::Sha256.bytes())?;
     TlsKey::new(Some(Hash::Sha256), &secret).map_err(wrong_secret)
 }
@@ -49,38 +49,38 @@ pub(crate) fn new_tls_key() -> Outcome<TlsKey> {
 ///
 /// # Errors
 /// No random bytes are available.
-pub(crate) fn new_dhchap_key() -> Outcome<DhchapKey> {
+pub(crate) fn new_dhchap_key() -> CommandResult<DhchapKey> {
     let hash = Hash::Sha256;
     DhchapKey::new(Some(hash), &octets(None, hash.bytes())?).map_err(wrong_secret)
 }
 
-fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> Outcome {
+fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> CommandResult {
     let hash = args.hmac.hash();
     let secret = octets(args.secret.as_deref(), hash.map_or(32, Hash::bytes))?;
     let mut key = DhchapKey::new(hash, &secret).map_err(wrong_secret)?;
     if let Some(nqn) = args.hostnqn.as_ref().or(args.nqn.as_ref()) {
-        check_nqn(nqn).map_err(Failure::usage)?;
+        check_nqn(nqn).map_err(CommandFailure::usage)?;
         key = DhchapKey::new(hash, key.transform(nqn).reveal()).map_err(wrong_secret)?;
     }
     print_key(&key.print(), global)
 }
 
-fn print_key(key: &str, global: &GlobalArgs) -> Outcome {
+fn print_key(key: &str, global: &GlobalArgs) -> CommandResult {
     if global.json { output::json(&NewKey { key }) } else { output::line(key) }
 }
 
-fn wrong_secret(error: KeyError) -> Failure {
-    Failure::usage(format!("--secret: {error}"))
+fn wrong_secret(error: KeyError) -> CommandFailure {
+    CommandFailure::usage(format!("--secret: {error}"))
 }
 
 /// Parses the secret, or returns random bytes.
-fn octets(secret: Option<&str>, count: usize) -> Outcome<Zeroizing<Vec<u8>>> {
+fn octets(secret: Option<&str>, count: usize) -> CommandResult<Zeroizing<Vec<u8>>> {
     let Some(text) = secret else {
         let mut octets = Zeroizing::new(vec![0; count]);
         File::open("/dev/urandom")?.read_exact(&mut octets)?;
         return Ok(octets);
     };
-    let bad = || Failure::usage("--secret: write octets in hexadecimal, two digits each");
+    let bad = || CommandFailure::usage("--secret: write octets in hexadecimal, two digits each");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(bad());
     }
@@ -93,7 +93,7 @@ fn octets(secret: Option<&str>, count: usize) -> Outcome<Zeroizing<Vec<u8>>> {
 
 /// A key, and values derived from it.
 #[derive(Serialize)]
-struct Shown {
+struct ShownKey {
     /// Purpose of the key.
     kind: &'static str,
     /// Its hash.
@@ -115,9 +115,9 @@ struct Shown {
     controller_secret: Option<String>,
 }
 
-impl Shown {
+impl ShownKey {
     fn new(kind: &'static str, hash: Option<Hash>) -> Self {
-        Shown {
+        ShownKey {
             kind,
             hash: hash.map(|hash| hash.to_string()),
             identity: None,
@@ -141,12 +141,13 @@ impl Shown {
     }
 }
 
-fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> Outcome {
+fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> CommandResult {
     for nqn in [&args.hostnqn, &args.nqn].into_iter().flatten() {
-        check_nqn(nqn).map_err(Failure::usage)?;
+        check_nqn(nqn).map_err(CommandFailure::usage)?;
     }
     let line = file::line("KEY", &args.key)?;
-    let wrong = |error: KeyError| Failure::usage(format!("{}: {error}", file::name(&args.key)));
+    let wrong =
+        |error: KeyError| CommandFailure::usage(format!("{}: {error}", file::name(&args.key)));
     let shown = if line.starts_with("DHHC-1") {
         show_dhchap(&DhchapKey::parse(&line).map_err(wrong)?, args)
     } else {
@@ -155,12 +156,16 @@ fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&shown) } else { output::line(&shown.text()) }
 }
 
-fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> Outcome<Shown> {
-    let mut shown = Shown::new("TLS", key.hash());
+fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> CommandResult<ShownKey> {
+    let mut shown = ShownKey::new("TLS", key.hash());
     let (hostnqn, subnqn) = match (&args.hostnqn, &args.nqn) {
         (Some(hostnqn), Some(subnqn)) => (hostnqn, subnqn),
         (None, None) if !args.reveal => return Ok(shown),
-        _ => return Err(Failure::usage("a PSK is derived for --hostnqn and --nqn: give both")),
+        _ => {
+            return Err(CommandFailure::usage(
+                "a PSK is derived for --hostnqn and --nqn: give both",
+            ));
+        }
     };
     let version = if args.identity == 0 { IdentityVersion::V0 } else { IdentityVersion::V1 };
     let psk = key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat: args.compat });
@@ -173,12 +178,12 @@ fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> Outcome<Shown> {
     Ok(shown)
 }
 
-fn show_dhchap(key: &DhchapKey, args: &ShowKeyArgs) -> Shown {
+fn show_dhchap(key: &DhchapKey, args: &ShowKeyArgs) -> ShownKey {
     let secret = |nqn: &Option<String>| {
         let nqn = nqn.as_ref().filter(|_| args.reveal)?;
         Some(hex(&key.transform(nqn)))
     };
-    let mut shown = Shown::new("authentication", key.hash());
+    let mut shown = ShownKey::new("authentication", key.hash());
     (shown.host_secret, shown.controller_secret) = (secret(&args.hostnqn), secret(&args.nqn));
     shown
 }

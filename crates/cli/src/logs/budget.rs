@@ -19,9 +19,9 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Filter that leaves out lines beyond the budget of their kind, and reports that.
 #[derive(Default)]
-pub(super) struct Budget(Mutex<HashMap<Identifier, Period>>);
+pub(super) struct LogLineBudget(Mutex<HashMap<Identifier, Period>>);
 
-impl<S: Subscriber> Layer<S> for Budget {
+impl<S: Subscriber> Layer<S> for LogLineBudget {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         // Lines of this file are limited by the periods themselves.
@@ -34,20 +34,22 @@ impl<S: Subscriber> Layer<S> for Budget {
             kinds.entry(metadata.callsite()).or_insert_with(|| Period::new(now)).line(now)
         };
         match answer {
-            Answer::Written => {}
-            Answer::WrittenAfter(count) => warn!("{count} lines like the next one were left out"),
-            Answer::WrittenLast => {
+            LineDecision::Written => {}
+            LineDecision::WrittenAfter(count) => {
+                warn!("{count} lines like the next one were left out")
+            }
+            LineDecision::WrittenLast => {
                 warn!("lines like the next one are left out for up to {} s", PERIOD.as_secs())
             }
-            Answer::LeftOut => {}
+            LineDecision::LeftOut => {}
         }
-        answer != Answer::LeftOut
+        answer != LineDecision::LeftOut
     }
 }
 
 /// Decision about a line.
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum LineDecision {
     Written,
     /// Written after this number of lines were left out.
     WrittenAfter(u32),
@@ -67,7 +69,7 @@ impl Period {
         Period { began, lines: 0 }
     }
 
-    fn line(&mut self, now: Instant) -> Answer {
+    fn line(&mut self, now: Instant) -> LineDecision {
         let before = if now.duration_since(self.began) >= PERIOD {
             let lines = std::mem::take(&mut self.lines);
             self.began = now;
@@ -77,10 +79,10 @@ impl Period {
         };
         self.lines = self.lines.saturating_add(1);
         match self.lines {
-            LINES => Answer::WrittenLast,
-            lines if lines > LINES => Answer::LeftOut,
-            _ if before > 0 => Answer::WrittenAfter(before),
-            _ => Answer::Written,
+            LINES => LineDecision::WrittenLast,
+            lines if lines > LINES => LineDecision::LeftOut,
+            _ if before > 0 => LineDecision::WrittenAfter(before),
+            _ => LineDecision::Written,
         }
     }
 }
@@ -98,14 +100,17 @@ mod tests {
         let start = Instant::now();
         let mut period = Period::new(start);
         for _ in 1..LINES {
-            assert_eq!(period.line(start), Answer::Written);
+            assert_eq!(period.line(start), LineDecision::Written);
         }
-        assert_eq!(period.line(start), Answer::WrittenLast);
+        assert_eq!(period.line(start), LineDecision::WrittenLast);
         for _ in 0..10 {
-            assert_eq!(period.line(start + PERIOD - Duration::from_millis(1)), Answer::LeftOut);
+            assert_eq!(
+                period.line(start + PERIOD - Duration::from_millis(1)),
+                LineDecision::LeftOut
+            );
         }
-        assert_eq!(period.line(start + PERIOD), Answer::WrittenAfter(10));
-        assert_eq!(period.line(start + PERIOD), Answer::Written);
+        assert_eq!(period.line(start + PERIOD), LineDecision::WrittenAfter(10));
+        assert_eq!(period.line(start + PERIOD), LineDecision::Written);
     }
 
     #[test]
@@ -113,7 +118,7 @@ mod tests {
         let start = Instant::now();
         let mut period = Period::new(start);
         for second in 0..3_600 {
-            assert_eq!(period.line(start + Duration::from_secs(second)), Answer::Written);
+            assert_eq!(period.line(start + Duration::from_secs(second)), LineDecision::Written);
         }
     }
 
@@ -124,16 +129,16 @@ mod tests {
         let logger = tracing_subscriber::fmt()
             .with_max_level(Level::DEBUG)
             .with_ansi(false)
-            .with_writer(move || Lines(writer.clone()))
+            .with_writer(move || BudgetTestLog(writer.clone()))
             .finish()
-            .with(Budget::default());
+            .with(LogLineBudget::default());
         tracing::subscriber::with_default(logger, log);
         String::from_utf8(text.lock().unwrap().clone()).unwrap()
     }
 
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct BudgetTestLog(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl io::Write for BudgetTestLog {
         fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(octets)
         }

@@ -1,9 +1,9 @@
 //! Registration of a new attachment: no two have the same name, mountpoint or socket.
 
-use super::entry::{DeviceEntry, Entry, Phase, write_entry};
-use super::process::Process;
+use super::entry::{AttachmentEntry, AttachmentPhase, DeviceEntry, write_entry};
+use super::process::ProcessIdentity;
 use super::{Registry, remove_folder};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_front::spec::FrontSpec;
 use roadtrain_front::system_resource::SystemResource;
 use std::fs::{self, DirBuilder};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 const ID_LENGTH_MAX: usize = 64;
 
 /// Properties of a new attachment.
-pub(crate) struct Claim<'a> {
+pub(crate) struct AttachmentClaim<'a> {
     /// Name; `None`: chosen by the registry.
     pub id: Option<&'a str>,
     /// The front-end.
@@ -30,7 +30,7 @@ pub(crate) struct Claim<'a> {
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Registry,
-    entry: Entry,
+    entry: AttachmentEntry,
     /// Resources that an earlier process has left to be taken over.
     pub recovered: Vec<SystemResource>,
     /// Cleanup actions, for the log.
@@ -42,7 +42,7 @@ impl Registry {
     ///
     /// # Errors
     /// The name or a resource is taken, or leftovers cannot be removed.
-    pub(crate) fn claim(&self, claim: &Claim) -> Outcome<Registration> {
+    pub(crate) fn claim(&self, claim: &AttachmentClaim) -> CommandResult<Registration> {
         claim.id.map_or(Ok(()), check_id)?;
         let _lock = self.lock()?;
         let (recovered, notes) = self.make_room(claim)?;
@@ -52,17 +52,17 @@ impl Registry {
             remove_folder(&folder)?; // an unfinished registration
             DirBuilder::new().mode(0o700).create(&folder)
         };
-        make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
+        make().map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))?;
         let wanted = claim.spec.resources();
         let more = recovered.iter().filter(|one| !wanted.contains(one));
         let resources = wanted.iter().chain(more).map(ToString::to_string).collect();
-        let entry = Entry {
+        let entry = AttachmentEntry {
             id,
             spec: claim.spec.to_string(),
             address: claim.address.clone(),
             nqn: claim.nqn.clone(),
-            process: Process::this(),
-            phase: Phase::Starting,
+            process: ProcessIdentity::this(),
+            phase: AttachmentPhase::Starting,
             devices: Vec::new(),
             resources,
             log: None,
@@ -74,7 +74,10 @@ impl Registry {
 
     /// Checks that no running attachment has the name or a resource. Returns the resources to take over, and the
     /// cleanup actions.
-    fn make_room(&self, claim: &Claim) -> Outcome<(Vec<SystemResource>, Vec<String>)> {
+    fn make_room(
+        &self,
+        claim: &AttachmentClaim,
+    ) -> CommandResult<(Vec<SystemResource>, Vec<String>)> {
         let wanted = claim.spec.resources();
         let (mut recovered, mut notes) = (Vec::new(), Vec::new());
         for other in self.entries()? {
@@ -91,7 +94,11 @@ impl Registry {
     }
 
     /// Clears the registration of a dead process; returns the resources to take over.
-    fn take_over(&self, mut old: Entry, notes: &mut Vec<String>) -> Outcome<Vec<SystemResource>> {
+    fn take_over(
+        &self,
+        mut old: AttachmentEntry,
+        notes: &mut Vec<String>,
+    ) -> CommandResult<Vec<SystemResource>> {
         let (kept, gone): (Vec<_>, Vec<_>) =
             old.resources().into_iter().partition(SystemResource::is_recovered);
         old.resources = gone.iter().map(ToString::to_string).collect();
@@ -100,37 +107,39 @@ impl Registry {
         notes.push(format!("process of {} is gone{}", old.id, removed.collect::<String>()));
         match cleared.stuck.first() {
             None => Ok(kept),
-            Some(stuck) => Err(Failure::failed(format!("{stuck}, left by {}", old.id))),
+            Some(stuck) => Err(CommandFailure::failed(format!("{stuck}, left by {}", old.id))),
         }
     }
 
     fn free_id(&self, spec: &FrontSpec) -> String {
         let mut numbers = 0..;
         let ids = numbers.by_ref().map(|number| format!("{}{number}", spec.kind()));
-        let mut free =
-            ids.filter(|id| matches!(Entry::read(&self.folder(id), self.owner), Ok(None)));
+        let mut free = ids
+            .filter(|id| matches!(AttachmentEntry::read(&self.folder(id), self.owner), Ok(None)));
         free.next().unwrap_or_default()
     }
 }
 
-fn taken(other: &Entry, claim: &Claim) -> Failure {
-    let Entry { id, process, .. } = other;
+fn taken(other: &AttachmentEntry, claim: &AttachmentClaim) -> CommandFailure {
+    let AttachmentEntry { id, process, .. } = other;
     let pid = process.pid;
     if claim.id == Some(id) {
-        return Failure::failed(format!("--id {id}: process {pid} has that name: choose another"));
+        return CommandFailure::failed(format!(
+            "--id {id}: process {pid} has that name: choose another"
+        ));
     }
-    Failure::failed(format!(
+    CommandFailure::failed(format!(
         "--as {}: attachment {id} (process {pid}) is there: `roadtrain detach {id}`, or choose another place",
         claim.spec
     ))
 }
 
 /// Checks a name, which is also a directory's name.
-pub(super) fn check_id(id: &str) -> Outcome {
+pub(super) fn check_id(id: &str) -> CommandResult {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     if id.is_empty() || id.len() > ID_LENGTH_MAX || id.starts_with('.') || !id.chars().all(good) {
         let rule = "write up to 64 letters, digits and -_.:@, no dot first";
-        return Err(Failure::usage(format!("--id {id}: {rule}")));
+        return Err(CommandFailure::usage(format!("--id {id}: {rule}")));
     }
     Ok(())
 }
@@ -155,7 +164,7 @@ impl Registration {
     ///
     /// # Errors
     /// The entry cannot be written.
-    pub(crate) fn set_log(&mut self, path: PathBuf) -> Outcome {
+    pub(crate) fn set_log(&mut self, path: PathBuf) -> CommandResult {
         self.entry.log = Some(path);
         self.write()
     }
@@ -168,9 +177,14 @@ impl Registration {
         &mut self,
         devices: Vec<DeviceEntry>,
         resources: &[SystemResource],
-    ) -> Outcome {
+    ) -> CommandResult {
         let resources = resources.iter().map(ToString::to_string).collect();
-        let new = Entry { phase: Phase::Ready, devices, resources, ..self.entry.clone() };
+        let new = AttachmentEntry {
+            phase: AttachmentPhase::Ready,
+            devices,
+            resources,
+            ..self.entry.clone()
+        };
         if new != self.entry {
             self.entry = new;
             self.write()?;
@@ -189,7 +203,7 @@ impl Registration {
         for resource in self.resources() {
             match &resource {
                 // This process listens there. Before it is ready, the socket may belong to another one.
-                SystemResource::Socket(path) if self.entry.phase == Phase::Ready => {
+                SystemResource::Socket(path) if self.entry.phase == AttachmentPhase::Ready => {
                     let _ = fs::remove_file(path);
                 }
                 other if other.is_recovered() => stays = true,
@@ -204,21 +218,21 @@ impl Registration {
     /// Removes the entry if this process still owns it: another process may have cleared it and taken the name. The
     /// entry stays for the next process if resources were to be taken over and this one has not become ready.
     fn remove(&self) {
-        if self.entry.phase == Phase::Starting && !self.recovered.is_empty() {
+        if self.entry.phase == AttachmentPhase::Starting && !self.recovered.is_empty() {
             return;
         }
         let folder = self.registry.folder(self.id());
-        if let Ok(Some(entry)) = Entry::read(&folder, self.registry.owner)
+        if let Ok(Some(entry)) = AttachmentEntry::read(&folder, self.registry.owner)
             && entry.process == self.entry.process
         {
             let _ = fs::remove_dir_all(folder);
         }
     }
 
-    fn write(&self) -> Outcome {
+    fn write(&self) -> CommandResult {
         let folder = self.registry.folder(self.id());
         write_entry(&folder, &self.entry)
-            .map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Registry entry of an attachment, for other processes to read.
 
 use super::place;
-use super::process::Process;
+use super::process::ProcessIdentity;
 use roadtrain_front::attachment::Device;
 use roadtrain_front::system_resource::SystemResource;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub(super) const FILE: &str = "entry.json";
 /// Phase of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Phase {
+pub(crate) enum AttachmentPhase {
     /// It connects.
     Starting,
     /// It is ready.
@@ -33,7 +33,7 @@ pub(crate) struct DeviceEntry {
 
 /// An attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct AttachmentEntry {
     /// Its name here.
     pub id: String,
     /// Front-end with its place, as `--as` takes it.
@@ -45,9 +45,9 @@ pub(crate) struct Entry {
     pub nqn: String,
     /// Process of the attachment.
     #[serde(flatten)]
-    pub process: Process,
+    pub process: ProcessIdentity,
     /// Phase.
-    pub phase: Phase,
+    pub phase: AttachmentPhase,
     /// Devices.
     pub devices: Vec<DeviceEntry>,
     /// Resources to clean up after the end of the process, in order.
@@ -57,18 +57,18 @@ pub(crate) struct Entry {
     pub log: Option<PathBuf>,
 }
 
-impl Entry {
+impl AttachmentEntry {
     /// Reads the entry in a directory of `owner`; `None` if the directory has none.
     ///
     /// # Errors
     /// The entry cannot be read, or is invalid.
-    pub(crate) fn read(folder: &Path, owner: u32) -> io::Result<Option<Entry>> {
+    pub(crate) fn read(folder: &Path, owner: u32) -> io::Result<Option<AttachmentEntry>> {
         let text = match place::read(&folder.join(FILE), owner) {
             Ok(text) => text,
             Err(error) if is_absence(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut entry: Entry = serde_json::from_slice(&text)?;
+        let mut entry: AttachmentEntry = serde_json::from_slice(&text)?;
         entry.process.owner = owner;
         if folder.file_name().is_none_or(|name| name != entry.id.as_str()) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "is of another folder"));

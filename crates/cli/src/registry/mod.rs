@@ -23,13 +23,13 @@ mod place;
 mod process;
 mod target;
 
-pub(crate) use claim::{Claim, Registration};
-pub(crate) use entry::{DeviceEntry, Entry, Phase, write_entry};
-pub(crate) use open_writes::Sender;
-pub(crate) use process::Process;
+pub(crate) use claim::{AttachmentClaim, Registration};
+pub(crate) use entry::{AttachmentEntry, AttachmentPhase, DeviceEntry, write_entry};
+pub(crate) use open_writes::WritesSender;
+pub(crate) use process::ProcessIdentity;
 pub(crate) use target::{TargetClaim, TargetEntry, TargetPlace, Targets};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -66,12 +66,12 @@ impl Registry {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn entries(&self) -> Outcome<Vec<Entry>> {
+    pub(crate) fn entries(&self) -> CommandResult<Vec<AttachmentEntry>> {
         let Some(folders) = self.folders()? else { return Ok(Vec::new()) };
         let mut entries = Vec::new();
         for folder in folders {
             let path = folder.map_err(|e| self.failure(&e))?.path();
-            match Entry::read(&path, self.owner) {
+            match AttachmentEntry::read(&path, self.owner) {
                 Ok(entry) => entries.extend(entry),
                 Err(error) => warn!("{}: {error}", path.display()),
             }
@@ -81,7 +81,7 @@ impl Registry {
     }
 
     /// Lists the directory; `None` if it does not exist.
-    fn folders(&self) -> Outcome<Option<fs::ReadDir>> {
+    fn folders(&self) -> CommandResult<Option<fs::ReadDir>> {
         let checked = place::check(&self.directory, self.owner);
         match checked.and_then(|()| fs::read_dir(&self.directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -93,7 +93,7 @@ impl Registry {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn find(&self, name: &str) -> Outcome<Vec<Entry>> {
+    pub(crate) fn find(&self, name: &str) -> CommandResult<Vec<AttachmentEntry>> {
         let mut entries = self.entries()?;
         if let Some(by_id) = entries.iter().find(|entry| entry.id == name) {
             return Ok(vec![by_id.clone()]);
@@ -106,11 +106,13 @@ impl Registry {
     ///
     /// # Errors
     /// No attachment has that name.
-    pub(crate) fn find_some(&self, name: &str) -> Outcome<Vec<Entry>> {
+    pub(crate) fn find_some(&self, name: &str) -> CommandResult<Vec<AttachmentEntry>> {
         let found = self.find(name)?;
         if found.is_empty() {
             let advice = "`roadtrain list` shows what is";
-            return Err(Failure::failed(format!("nothing here is attached as {name}: {advice}")));
+            return Err(CommandFailure::failed(format!(
+                "nothing here is attached as {name}: {advice}"
+            )));
         }
         Ok(found)
     }
@@ -129,12 +131,12 @@ impl Registry {
     ///
     /// # Errors
     /// The directory cannot be locked.
-    pub(crate) fn clear(&self, entry: &Entry) -> Outcome<Cleared> {
+    pub(crate) fn clear(&self, entry: &AttachmentEntry) -> CommandResult<Cleared> {
         let _lock = self.lock()?;
         Ok(self.clear_locked(entry))
     }
 
-    fn clear_locked(&self, entry: &Entry) -> Cleared {
+    fn clear_locked(&self, entry: &AttachmentEntry) -> Cleared {
         let mut cleared = Cleared::default();
         if entry.process.is_alive() {
             return cleared; // taken over meanwhile
@@ -155,7 +157,7 @@ impl Registry {
     }
 
     /// Creates the directory, and locks it against changes by other processes.
-    fn lock(&self) -> Outcome<File> {
+    fn lock(&self) -> CommandResult<File> {
         place::make(&self.directory).map_err(|e| {
             let text = format!("{e}: name another folder with {}", place::OVERRIDE);
             self.failure(&io::Error::new(e.kind(), text))
@@ -164,8 +166,8 @@ impl Registry {
         file.and_then(|file| file.lock().map(|()| file)).map_err(|e| self.failure(&e))
     }
 
-    fn failure(&self, error: &io::Error) -> Failure {
-        Failure::failed(format!("{}: {error}", self.directory.display()))
+    fn failure(&self, error: &io::Error) -> CommandFailure {
+        CommandFailure::failed(format!("{}: {error}", self.directory.display()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! registry's directory.
 
 use super::Registry;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_host_engine::{BlockRange, ControllerIdentity, ControllerInstance, OpenController};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
@@ -18,7 +18,7 @@ const NAME: (&str, &str) = (".open-", ".json");
 
 /// Host that has sent the writes, and their subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sender {
+pub(crate) struct WritesSender {
     pub(crate) nqn: String,
     pub(crate) host_nqn: String,
 }
@@ -27,13 +27,13 @@ pub(crate) struct Sender {
 #[derive(Debug, Serialize, Deserialize)]
 struct OpenWrites {
     #[serde(flatten)]
-    sender: Sender,
-    controllers: Vec<Controller>,
+    sender: WritesSender,
+    controllers: Vec<OpenWritesController>,
 }
 
 /// A controller that may still execute writes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Controller {
+struct OpenWritesController {
     /// CNTLID, CIU and CIRN; `None` if the target does not offer Cross-Controller Reset.
     instance: Option<(u16, u8, u64)>,
     endpoint: u64,
@@ -43,10 +43,10 @@ struct Controller {
     ranges: Vec<(u32, u64, u64)>,
 }
 
-impl From<&OpenController> for Controller {
-    fn from(open: &OpenController) -> Controller {
+impl From<&OpenController> for OpenWritesController {
+    fn from(open: &OpenController) -> OpenWritesController {
         let ControllerIdentity { instance, endpoint, quiet } = open.controller;
-        Controller {
+        OpenWritesController {
             instance: instance.map(|of| (of.cntlid, of.ciu, of.cirn)),
             endpoint,
             quiet_ms: quiet.map(|quiet| u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX)),
@@ -55,8 +55,8 @@ impl From<&OpenController> for Controller {
     }
 }
 
-impl From<Controller> for OpenController {
-    fn from(read: Controller) -> OpenController {
+impl From<OpenWritesController> for OpenController {
+    fn from(read: OpenWritesController) -> OpenController {
         let instance =
             read.instance.map(|(cntlid, ciu, cirn)| ControllerInstance { cntlid, ciu, cirn });
         let quiet = read.quiet_ms.map(Duration::from_millis);
@@ -71,7 +71,7 @@ impl From<Controller> for OpenController {
 
 impl Registry {
     /// Returns the controllers that attachments of that sender have left, and their files.
-    pub(crate) fn open_writes(&self, sender: &Sender) -> (Vec<OpenController>, Vec<PathBuf>) {
+    pub(crate) fn open_writes(&self, sender: &WritesSender) -> (Vec<OpenController>, Vec<PathBuf>) {
         let (mut open, mut files) = (Vec::new(), Vec::new());
         for file in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = file.file_name();
@@ -102,13 +102,13 @@ impl Registry {
     pub(crate) fn leave_open_writes(
         &self,
         id: &str,
-        sender: &Sender,
+        sender: &WritesSender,
         open: &[OpenController],
         read: &[PathBuf],
-    ) -> Outcome {
+    ) -> CommandResult {
         let path = self.directory.join(format!("{}{id}{}", NAME.0, NAME.1));
         if !open.is_empty() {
-            let controllers = open.iter().map(Controller::from).collect();
+            let controllers = open.iter().map(OpenWritesController::from).collect();
             let text = serde_json::to_vec(&OpenWrites { sender: sender.clone(), controllers });
             let write = |text: Vec<u8>| {
                 let new = path.with_extension("new");
@@ -120,7 +120,7 @@ impl Registry {
                 fs::rename(&new, &path)
             };
             let written = text.map_err(std::io::Error::from).and_then(write);
-            written.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+            written.map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?;
         }
         for old in read.iter().filter(|old| open.is_empty() || **old != path) {
             let _ = fs::remove_file(old); // another process may have removed it
@@ -137,9 +137,11 @@ mod tests {
     fn what_one_attachment_leaves_is_there_for_the_next_one_of_its_sender() {
         let directory = tempfile::tempdir().unwrap();
         let registry = Registry::at(directory.path());
-        let sender =
-            Sender { nqn: "nqn.2026-11.test:a".into(), host_nqn: "nqn.2026-11.test:h".into() };
-        let other = Sender { host_nqn: "nqn.2026-11.test:i".into(), ..sender.clone() };
+        let sender = WritesSender {
+            nqn: "nqn.2026-11.test:a".into(),
+            host_nqn: "nqn.2026-11.test:h".into(),
+        };
+        let other = WritesSender { host_nqn: "nqn.2026-11.test:i".into(), ..sender.clone() };
         let quiet = Some(Duration::from_secs(15));
         let open = OpenController {
             controller: ControllerIdentity {

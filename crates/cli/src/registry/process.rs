@@ -7,7 +7,7 @@ use std::fs;
 
 /// A process: its ID, which may be reused after its end, and its start time, which may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
+pub(crate) struct ProcessIdentity {
     /// Process ID.
     pub pid: u32,
     /// Start time, in clock ticks since boot.
@@ -17,17 +17,17 @@ pub(crate) struct Process {
     pub owner: u32,
 }
 
-impl Process {
+impl ProcessIdentity {
     /// Returns this process.
     #[must_use]
-    pub(crate) fn this() -> Process {
-        Process::of(std::process::id())
+    pub(crate) fn this() -> ProcessIdentity {
+        ProcessIdentity::of(std::process::id())
     }
 
     /// Returns the process that has this ID now.
     #[must_use]
-    pub(crate) fn of(pid: u32) -> Process {
-        Process { pid, started: start_of(pid).unwrap_or(0), owner: user_id() }
+    pub(crate) fn of(pid: u32) -> ProcessIdentity {
+        ProcessIdentity { pid, started: start_of(pid).unwrap_or(0), owner: user_id() }
     }
 
     /// True while it runs as a process of its owner: one of another user has reused its ID.
@@ -98,11 +98,11 @@ mod tests {
         assert_eq!(effective_user("Name:\tx\n"), None);
         assert_eq!(owner_of(std::process::id()), Some(user_id()));
         if user_id() != 0 {
-            assert!(!Process::of(1).is_alive(), "the first process is root's");
+            assert!(!ProcessIdentity::of(1).is_alive(), "the first process is root's");
             return;
         }
         let mut child = Command::new("sleep").arg("60").uid(65534).spawn().unwrap();
-        let process = Process::of(child.id());
+        let process = ProcessIdentity::of(child.id());
         assert_eq!(start_of(child.id()), Some(process.started));
         assert!(!process.is_alive());
         process.signal(Signal::KILL);
@@ -113,11 +113,11 @@ mod tests {
 
     #[test]
     fn the_dead_are_told_from_the_living() {
-        let this = Process::this();
+        let this = ProcessIdentity::this();
         assert!(this.is_alive());
-        assert!(!Process { started: this.started + 1, ..this }.is_alive(), "another one");
+        assert!(!ProcessIdentity { started: this.started + 1, ..this }.is_alive(), "another one");
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id());
+        let process = ProcessIdentity::of(child.id());
         assert!(process.is_alive());
         process.signal(Signal::KILL);
         child.wait().unwrap();

@@ -7,9 +7,9 @@
 //! ```
 
 use super::entry::{FILE, write_entry};
-use super::process::Process;
+use super::process::ProcessIdentity;
 use super::{Registry, claim, place, remove_folder};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) struct TargetEntry {
     pub listeners: Vec<String>,
     /// Its process.
     #[serde(flatten)]
-    pub process: Process,
+    pub process: ProcessIdentity,
     /// Its configuration file.
     pub config: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ impl Targets {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn entries(&self) -> Outcome<Vec<TargetEntry>> {
+    pub(crate) fn entries(&self) -> CommandResult<Vec<TargetEntry>> {
         let mut entries = self.written()?;
         entries.retain(|entry| entry.process.is_alive());
         Ok(entries)
@@ -59,7 +59,7 @@ impl Targets {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub(crate) fn written(&self) -> Outcome<Vec<TargetEntry>> {
+    pub(crate) fn written(&self) -> CommandResult<Vec<TargetEntry>> {
         let Some(folders) = self.0.folders()? else { return Ok(Vec::new()) };
         let read = |folder: io::Result<fs::DirEntry>| {
             let folder = folder.ok()?.path();
@@ -77,7 +77,7 @@ impl Targets {
     ///
     /// # Errors
     /// The directory cannot be locked, or the entry not removed.
-    pub(crate) fn clear(&self, id: &str) -> Outcome<bool> {
+    pub(crate) fn clear(&self, id: &str) -> CommandResult<bool> {
         let is_gone = |entry: &TargetEntry| entry.id == id && !entry.process.is_alive();
         let _lock = self.0.lock()?;
         let is_there = self.written()?.iter().any(is_gone);
@@ -96,7 +96,7 @@ impl Targets {
     ///
     /// # Errors
     /// The name is taken, or the directory cannot be written to.
-    pub(crate) fn claim(&self, claim: &TargetClaim) -> Outcome<TargetPlace> {
+    pub(crate) fn claim(&self, claim: &TargetClaim) -> CommandResult<TargetPlace> {
         claim.id.map_or(Ok(()), claim::check_id)?;
         let _lock = self.0.lock()?;
         let mut taken = self.written()?;
@@ -108,20 +108,20 @@ impl Targets {
         let id = match claim.id {
             Some(id) if !is_free(&id.to_owned()) => {
                 let message = format!("--id {id}: another target has that name: choose another");
-                return Err(Failure::failed(message));
+                return Err(CommandFailure::failed(message));
             }
             Some(id) => id.to_owned(),
             None => free.next().unwrap_or_default(),
         };
         let (listeners, config) = (claim.listeners.clone(), claim.config.map(Path::to_owned));
-        let entry = TargetEntry { id, listeners, process: Process::this(), config };
+        let entry = TargetEntry { id, listeners, process: ProcessIdentity::this(), config };
         let folder = self.0.folder(&entry.id);
         let make = || -> io::Result<()> {
             remove_folder(&folder)?; // an unfinished registration
             DirBuilder::new().mode(0o700).create(&folder)?;
             write_entry(&folder, &entry)
         };
-        make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
+        make().map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))?;
         Ok(TargetPlace { entry, folder })
     }
 }
@@ -180,7 +180,7 @@ mod tests {
             (vec!["disk".into(), "target0".into()], "target0")
         );
         assert!(claim(Some("disk")).unwrap_err().message.contains("choose another"));
-        assert_eq!(claim(Some("../x")).unwrap_err().kind, crate::Kind::Usage);
+        assert_eq!(claim(Some("../x")).unwrap_err().kind, crate::FailureKind::Usage);
         let mut gone = targets.entries().unwrap().remove(0);
         gone.process.started += 1;
         fs::write(disk.folder.join(FILE), serde_json::to_vec(&gone).unwrap()).unwrap();

@@ -1,8 +1,11 @@
 use super::*;
 use std::os::unix::net::UnixListener;
 
-fn claim<'a>(id: Option<&'a str>, spec: &'a roadtrain_front::spec::FrontSpec) -> Claim<'a> {
-    Claim { id, spec, address: "192.0.2.7:4420".into(), nqn: "nqn.x:y".into() }
+fn claim<'a>(
+    id: Option<&'a str>,
+    spec: &'a roadtrain_front::spec::FrontSpec,
+) -> AttachmentClaim<'a> {
+    AttachmentClaim { id, spec, address: "192.0.2.7:4420".into(), nqn: "nqn.x:y".into() }
 }
 
 fn ids(registry: &Registry) -> Vec<String> {
@@ -10,7 +13,7 @@ fn ids(registry: &Registry) -> Vec<String> {
 }
 
 /// Changes the entry to one of a dead process.
-fn kill(registry: &Registry, id: &str) -> Entry {
+fn kill(registry: &Registry, id: &str) -> AttachmentEntry {
     let mut entry = registry.find(id).unwrap().remove(0);
     entry.process.started += 1;
     write_entry(&registry.folder(id), &entry).unwrap();
@@ -47,7 +50,7 @@ fn names_are_names_of_folders() {
     let spec = "ublk".parse().unwrap();
     for id in ["", ".", "..", ".x", "a/b", "a b", "\u{e4}", &"x".repeat(65)] {
         let failure = registry.claim(&claim(Some(id), &spec)).unwrap_err();
-        assert_eq!(failure.kind, crate::Kind::Usage, "{id}");
+        assert_eq!(failure.kind, crate::FailureKind::Usage, "{id}");
     }
 }
 

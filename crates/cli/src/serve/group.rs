@@ -10,8 +10,8 @@
 
 use crate::args::{CephArgs, CntlidRange, ServeArgs};
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
-use crate::gateway::{Group, GroupState, Now, Said};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::gateway::{GatewayGroup, GatewayStatus, GroupHeartbeats, GroupState};
 use roadtrain_reactor::metrics::GatewaySample;
 use roadtrain_store::{ObjectError, StoreKind, Watch};
 use roadtrain_target_engine::{Blocks, Subsystem};
@@ -42,34 +42,34 @@ const FIRST_WAIT: Duration = Duration::from_secs(60);
 pub(super) type Serves = BTreeMap<String, Vec<u32>>;
 
 /// A running target that follows its group.
-pub(super) trait Follower: Send + Sync {
+pub(super) trait GroupFollower: Send + Sync {
     /// Exports the configuration `new`, or the present one, with this gateway's present share.
     ///
     /// # Errors
     /// The configuration cannot be served; nothing has changed then.
-    fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome;
+    fn follow(&self, new: Option<ServeConfig>, from: &str) -> CommandResult;
 
     /// Returns the listeners, and the namespaces that hosts reach here.
     fn served(&self) -> (Vec<String>, Serves);
 }
 
 /// This gateway in its group.
-pub(super) struct Member {
-    group: Group,
+pub(super) struct GroupMember {
+    group: GatewayGroup,
     name: String,
     slot: u16,
     /// Configuration of this gateway alone: listeners, limits, waiting.
     own: ServeConfig,
     ceph: CephArgs,
-    state: Mutex<State>,
+    state: Mutex<GatewayGroupState>,
     changed: Condvar,
     /// Heartbeat state. Locked during a round.
-    beating: Mutex<Beating>,
+    beating: Mutex<HeartbeatState>,
 }
 
 /// State of the group as this gateway knows it.
 #[derive(Default)]
-struct State {
+struct GatewayGroupState {
     /// Newest version of the configuration.
     version: u64,
     living: BTreeSet<String>,
@@ -77,27 +77,27 @@ struct State {
     is_called: bool,
     is_leaving: bool,
     /// State that is served here.
-    applied: Option<Applied>,
+    applied: Option<AppliedVersion>,
 }
 
 /// Group state that the target follows.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Applied {
+struct AppliedVersion {
     version: u64,
     living: BTreeSet<String>,
-    refused: Option<Refused>,
+    refused: Option<RefusedVersion>,
 }
 
 /// A version that this gateway could not serve.
 #[derive(Clone, PartialEq, Eq)]
-struct Refused {
+struct RefusedVersion {
     version: u64,
     why: String,
     /// Time of the next attempt.
     again: Instant,
 }
 
-impl Applied {
+impl AppliedVersion {
     /// True if nothing needs to be read for the newest `version`.
     fn knows(&self, version: u64, now: Instant) -> bool {
         match &self.refused {
@@ -108,13 +108,13 @@ impl Applied {
 
     /// Records that `version` could not be served at `now`. Returns true if this reason was recorded before.
     fn refuse(&mut self, version: u64, why: String, now: Instant) -> bool {
-        let new = Refused { version, why, again: now + RETRY_REFUSED };
+        let new = RefusedVersion { version, why, again: now + RETRY_REFUSED };
         let old = self.refused.replace(new.clone());
         old.is_some_and(|old| (old.version, old.why) == (new.version, new.why))
     }
 }
 
-struct Beating {
+struct HeartbeatState {
     members: Members,
     /// Last heartbeat of an earlier process with this name.
     before: Option<u64>,
@@ -126,18 +126,21 @@ struct Beating {
     is_silent: bool,
 }
 
-impl Member {
-    /// Connects, and takes a slot in the group. Returns the first configuration, without a share yet: [`Member::start`]
+impl GroupMember {
+    /// Connects, and takes a slot in the group. Returns the first configuration, without a share yet: [`GroupMember::start`]
     /// announces this gateway to the others.
     ///
     /// The cluster cannot be reached, another gateway has the name, or the configuration is invalid here.
     /// The cluster cannot be reached, another gateway has the name, or the configuration makes no sense here.
-    pub(super) fn join(args: &ServeArgs, own: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
+    pub(super) fn join(
+        args: &ServeArgs,
+        own: ServeConfig,
+    ) -> CommandResult<(Arc<GroupMember>, ServeConfig)> {
         let asked = &args.member;
         let (Some(name), Some(pool)) = (&asked.gateway_group, &asked.pool) else {
-            return Err(Failure::usage("--group needs --pool"));
+            return Err(CommandFailure::usage("--group needs --pool"));
         };
-        let group = Group::open(pool, name, &asked.ceph)?;
+        let group = GatewayGroup::open(pool, name, &asked.ceph)?;
         let name = match &asked.gateway {
             Some(name) => name.clone(),
             None => machine_name()?,
@@ -148,11 +151,12 @@ impl Member {
         let mut own = own;
         own.limits.cntlid_range = own.limits.cntlid_range.or(cntlid_range(slot));
         let ceph = asked.ceph.clone();
-        let served = config.served_by(&own, &ceph).map_err(Failure::usage)?;
+        let served = config.served_by(&own, &ceph).map_err(CommandFailure::usage)?;
         let first = first_beat();
-        let applied = Applied { version, ..Applied::default() };
-        let state = State { version, applied: Some(applied), ..State::default() };
-        let beating = Beating {
+        let applied = AppliedVersion { version, ..AppliedVersion::default() };
+        let state =
+            GatewayGroupState { version, applied: Some(applied), ..GatewayGroupState::default() };
+        let beating = HeartbeatState {
             members: Members::default(),
             before,
             written: first,
@@ -163,7 +167,7 @@ impl Member {
         let (state, beating) = (Mutex::new(state), Mutex::new(beating));
         info!("gateway {name} of group {}: slot {slot}, version {version}", group.name());
         let member =
-            Member { group, name, slot, own, ceph, state, changed: Condvar::new(), beating };
+            GroupMember { group, name, slot, own, ceph, state, changed: Condvar::new(), beating };
         Ok((Arc::new(member), served))
     }
 
@@ -188,16 +192,20 @@ impl Member {
     ///
     /// # Errors
     /// Another gateway has taken the name, the group cannot be reached, or the threads cannot be started.
-    pub(super) fn start(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) -> Outcome {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        served: &Arc<impl GroupFollower + 'static>,
+    ) -> CommandResult {
         self.first_beat()?;
         let member = self.clone();
         thread::Builder::new().name("roadtrain-beat".into()).spawn(move || member.beat())?;
-        let (member, of) = (self.clone(), Arc::downgrade(served) as Weak<dyn Follower>);
+        let (member, of) = (self.clone(), Arc::downgrade(served) as Weak<dyn GroupFollower>);
         thread::Builder::new().name("roadtrain-group".into()).spawn(move || member.follow(&of))?;
         let until = Instant::now() + FIRST_WAIT;
         let mut state = self.lock();
-        let is_first =
-            |state: &State| state.applied.as_ref().is_none_or(|applied| applied.living.is_empty());
+        let is_first = |state: &GatewayGroupState| {
+            state.applied.as_ref().is_none_or(|applied| applied.living.is_empty())
+        };
         while is_first(&state) && Instant::now() < until {
             state = wait(&self.changed, state, ROUND);
         }
@@ -205,7 +213,7 @@ impl Member {
     }
 
     /// Writes the first heartbeat.
-    fn first_beat(&self) -> Outcome {
+    fn first_beat(&self) -> CommandResult {
         let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
         match self.group.beat(&self.name, beating.before, beating.written)? {
             true => Ok(()),
@@ -214,7 +222,7 @@ impl Member {
     }
 
     /// Hands all namespaces to the other gateways. Waits with a time limit, as the cluster may be down.
-    pub(super) fn leave(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) {
+    pub(super) fn leave(self: &Arc<Self>, served: &Arc<impl GroupFollower + 'static>) {
         self.lock().is_leaving = true;
         self.changed.notify_all();
         let (done, is_done) = mpsc::channel();
@@ -229,14 +237,16 @@ impl Member {
         }
     }
 
-    fn hand_over(&self, served: &dyn Follower) {
+    fn hand_over(&self, served: &dyn GroupFollower) {
         let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.group.leave(&self.name, beating.written) {
             warn!("the other gateways see in a few seconds that this one has left: {error}");
         }
         drop(beating);
-        let applied =
-            Applied { living: BTreeSet::new(), ..self.lock().applied.clone().unwrap_or_default() };
+        let applied = AppliedVersion {
+            living: BTreeSet::new(),
+            ..self.lock().applied.clone().unwrap_or_default()
+        };
         self.lock().applied = Some(applied);
         if let Err(failure) = served.follow(None, &self.source()) {
             warn!("not handed to the other gateways before the end: {}", failure.message);
@@ -257,7 +267,7 @@ impl Member {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GatewayGroupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -306,7 +316,7 @@ impl Member {
         self.see(&mut beating, &now);
     }
 
-    fn write_beat(&self, beating: &mut Beating) -> Result<(), ObjectError> {
+    fn write_beat(&self, beating: &mut HeartbeatState) -> Result<(), ObjectError> {
         if beating.is_out {
             return Ok(());
         }
@@ -332,7 +342,7 @@ impl Member {
         Ok(())
     }
 
-    fn see(&self, beating: &mut Beating, now: &Now) {
+    fn see(&self, beating: &mut HeartbeatState, now: &GroupHeartbeats) {
         let others = now.beats.iter().filter(|(name, _)| !beating.is_out || **name != self.name);
         let has_changed = beating.members.round(others.map(|(name, beat)| (name.as_str(), *beat)));
         let living: BTreeSet<String> = beating.members.living().map(str::to_owned).collect();
@@ -349,13 +359,13 @@ impl Member {
     }
 
     /// Thread that keeps the target up to date until this gateway leaves.
-    fn follow(&self, served: &Weak<dyn Follower>) {
+    fn follow(&self, served: &Weak<dyn GroupFollower>) {
         let mut said = None;
         let mut is_due = Instant::now();
         loop {
             let (version, living, applied) = {
                 let mut state = self.lock();
-                let is_same = |state: &State| {
+                let is_same = |state: &GatewayGroupState| {
                     let applied = state.applied.clone().unwrap_or_default();
                     applied.knows(state.version, Instant::now()) && applied.living == state.living
                 };
@@ -381,20 +391,20 @@ impl Member {
     /// Applies new group state to the target. Returns true if there was any.
     fn apply(
         &self,
-        served: &dyn Follower,
+        served: &dyn GroupFollower,
         (version, living): (u64, BTreeSet<String>),
-        applied: Applied,
+        applied: AppliedVersion,
     ) -> bool {
         let is_known = applied.knows(version, Instant::now());
         if is_known && applied.living == living {
             return false;
         }
         // The share depends on the applied state, so that is set first.
-        self.lock().applied = Some(Applied { living: living.clone(), ..applied.clone() });
+        self.lock().applied = Some(AppliedVersion { living: living.clone(), ..applied.clone() });
         let next = match is_known {
-            true => {
-                served.follow(None, &self.source()).map(|()| Applied { living, ..applied.clone() })
-            }
+            true => served
+                .follow(None, &self.source())
+                .map(|()| AppliedVersion { living, ..applied.clone() }),
             false => self.read(served, living, applied.clone()),
         };
         let is_done = next.is_ok();
@@ -416,14 +426,14 @@ impl Member {
     /// later.
     fn read(
         &self,
-        served: &dyn Follower,
+        served: &dyn GroupFollower,
         living: BTreeSet<String>,
-        mut applied: Applied,
-    ) -> Outcome<Applied> {
+        mut applied: AppliedVersion,
+    ) -> CommandResult<AppliedVersion> {
         let GroupState { version, config, .. } = self.group.read()?.unwrap_or_default();
-        let new = config.served_by(&self.own, &self.ceph).map_err(Failure::usage);
+        let new = config.served_by(&self.own, &self.ceph).map_err(CommandFailure::usage);
         match new.and_then(|new| served.follow(Some(new), &self.source())) {
-            Ok(()) => Ok(Applied { version, living, refused: None }),
+            Ok(()) => Ok(AppliedVersion { version, living, refused: None }),
             Err(failure) => {
                 let why = failure.message;
                 if !applied.refuse(version, why.clone(), Instant::now()) {
@@ -436,17 +446,18 @@ impl Member {
                 if applied.living != living {
                     served.follow(None, &self.source())?;
                 }
-                Ok(Applied { living, ..applied })
+                Ok(AppliedVersion { living, ..applied })
             }
         }
     }
 
     /// Publishes the served namespaces, if they have changed.
-    fn say(&self, served: &dyn Follower, last: &mut Option<Said>) {
+    fn say(&self, served: &dyn GroupFollower, last: &mut Option<GatewayStatus>) {
         let (listeners, serves) = served.served();
-        let Applied { version, refused, .. } = self.lock().applied.clone().unwrap_or_default();
-        let refused = refused.map(|Refused { version, why, .. }| (version, why));
-        let said = Said { slot: self.slot, listeners, version, refused, serves };
+        let AppliedVersion { version, refused, .. } =
+            self.lock().applied.clone().unwrap_or_default();
+        let refused = refused.map(|RefusedVersion { version, why, .. }| (version, why));
+        let said = GatewayStatus { slot: self.slot, listeners, version, refused, serves };
         if last.as_ref() == Some(&said) {
             return;
         }
@@ -473,9 +484,9 @@ fn share(subsystems: &mut [Subsystem], me: &str, living: &BTreeSet<String>) {
 
 fn wait<'a>(
     changed: &Condvar,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, GatewayGroupState>,
     pause: Duration,
-) -> MutexGuard<'a, State> {
+) -> MutexGuard<'a, GatewayGroupState> {
     changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
 }
 
@@ -490,18 +501,20 @@ fn cntlid_range(slot: u16) -> Option<CntlidRange> {
 }
 
 /// Returns the machine's name.
-fn machine_name() -> Outcome<String> {
+fn machine_name() -> CommandResult<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
-        "" | "localhost" => Err(Failure::usage("this machine has no name: say --gateway NAME")),
+        "" | "localhost" => {
+            Err(CommandFailure::usage("this machine has no name: say --gateway NAME"))
+        }
         name => Ok(name.to_owned()),
     }
 }
 
 /// Returns the last heartbeat of an ended gateway with that name; fails if one runs, as two would overwrite each
 /// other's state.
-fn find_namesake(group: &Group, name: &str) -> Outcome<Option<u64>> {
-    let beat = || Ok::<_, Failure>(group.now()?.beats.get(name).copied());
+fn find_namesake(group: &GatewayGroup, name: &str) -> CommandResult<Option<u64>> {
+    let beat = || Ok::<_, CommandFailure>(group.now()?.beats.get(name).copied());
     let mut last = beat()?;
     let until = Instant::now() + NAMESAKE_WAIT;
     while last.is_some() && Instant::now() < until {
@@ -515,8 +528,8 @@ fn find_namesake(group: &Group, name: &str) -> Outcome<Option<u64>> {
     Ok(last)
 }
 
-fn namesake(group: &Group, name: &str) -> Failure {
-    Failure::failed(format!(
+fn namesake(group: &GatewayGroup, name: &str) -> CommandFailure {
+    CommandFailure::failed(format!(
         "gateway group {}: a gateway called {name} runs: give this one another name with --gateway",
         group.name()
     ))
@@ -530,7 +543,7 @@ mod tests {
     #[test]
     fn a_version_that_was_refused_is_tried_again() {
         let now = Instant::now();
-        let mut applied = Applied { version: 3, ..Applied::default() };
+        let mut applied = AppliedVersion { version: 3, ..AppliedVersion::default() };
         assert!(applied.knows(3, now) && !applied.knows(4, now));
         assert!(!applied.refuse(4, "in use".into(), now));
         assert!(applied.knows(4, now) && !applied.knows(5, now) && !applied.knows(3, now));

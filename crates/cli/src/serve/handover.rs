@@ -16,15 +16,18 @@
 //! sure that the other process has ended, and serves again.
 
 use super::AfterTakeover;
-use super::served::Served;
+use super::served::RunningTarget;
 use super::successor::{OPEN_LOOK, Successor};
-use super::{Mine, management, upgrade};
+use super::{ServeResources, management, upgrade};
 use crate::control::socket::PendingReply;
-use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors};
-use crate::failure::{Failure, Outcome};
+use crate::control::{
+    Call, ControlRefusal, KnownReservations, ProceedReply, RefusalReason, TakeOverReply,
+    descriptors,
+};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::notify::{self, NotifyState};
-use crate::registry::Process;
-use crate::signals::{self, Signal, Signals};
+use crate::registry::ProcessIdentity;
+use crate::signals::{self, BlockedSignals, Signal};
 use roadtrain_manage::rpc::LetGo;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{
@@ -50,14 +53,14 @@ const OPEN_WAIT: Duration = Duration::from_secs(10);
 const VOLUMES_WAIT: Duration = Duration::from_secs(30);
 
 /// Outcome of a takeover.
-pub(super) enum End {
+pub(super) enum HandoverOutcome {
     /// The other process serves; writes from before may be lost.
     Over(Option<String>),
     /// This process serves, as before.
     Back,
 }
 
-impl Served {
+impl RunningTarget {
     /// Registers the process of `reply` as successor, and wakes the main thread for the takeover.
     pub(super) fn take_over(&self, reply: PendingReply) {
         let process = match self.check_successor(&reply) {
@@ -70,34 +73,40 @@ impl Served {
         match self.set_successor(Successor { reply, process }) {
             Ok(()) => signals::take_over_self(),
             Err(second) => {
-                let refusal = Refusal::new(Why::Exists, "another process is taking over already");
+                let refusal = ControlRefusal::new(
+                    RefusalReason::Exists,
+                    "another process is taking over already",
+                );
                 let _ = second.reply.send(Err(refusal));
             }
         }
     }
 
     /// Returns the successor's process, if it may take over.
-    fn check_successor(&self, reply: &PendingReply) -> Result<Process, Refusal> {
-        let failed = |error: std::io::Error| Refusal::new(Why::Failed, error);
+    fn check_successor(&self, reply: &PendingReply) -> Result<ProcessIdentity, ControlRefusal> {
+        let failed = |error: std::io::Error| ControlRefusal::new(RefusalReason::Failed, error);
         let peer = descriptors::peer(&reply.stream).map_err(failed)?;
         if peer.uid != rustix::process::geteuid() {
-            return Err(Refusal::new(Why::Request, "only a process of the same user takes over"));
+            return Err(ControlRefusal::new(
+                RefusalReason::Request,
+                "only a process of the same user takes over",
+            ));
         }
         if self.listens_on_ethernet() {
-            return Err(Refusal::new(
-                Why::Invalid,
+            return Err(ControlRefusal::new(
+                RefusalReason::Invalid,
                 "it listens on Ethernet, whose lanes cannot be taken over: stop it, and start the new one",
             ));
         }
         check_kept(&self.server().exports())?;
         let managed = self.manager().map_or(Ok(()), |manager| manager.check_kept());
-        managed.map_err(|lost| Refusal::new(Why::Invalid, lost))?;
-        Ok(Process::of(peer.pid.as_raw_nonzero().get().cast_unsigned()))
+        managed.map_err(|lost| ControlRefusal::new(RefusalReason::Invalid, lost))?;
+        Ok(ProcessIdentity::of(peer.pid.as_raw_nonzero().get().cast_unsigned()))
     }
 }
 
 /// Checks that another process can open all exports.
-fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
+fn check_kept(exports: &TargetConfig<Export>) -> Result<(), ControlRefusal> {
     for subsystem in &exports.subsystems {
         for export in &subsystem.namespaces {
             let Blocks::Spec(spec) = &export.blocks else { continue };
@@ -115,7 +124,10 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
             let (nsid, nqn) = (export.nsid, &subsystem.nqn);
             let message = format!("namespace {nsid} of {nqn} {why}");
             let place = Some(format!("namespace {nsid} of {nqn}").into());
-            return Err(Refusal { place, ..Refusal::new(Why::Invalid, message) });
+            return Err(ControlRefusal {
+                place,
+                ..ControlRefusal::new(RefusalReason::Invalid, message)
+            });
         }
     }
     Ok(())
@@ -126,14 +138,14 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
 /// # Errors
 /// No process serves any more; this one has to end.
 pub(super) fn run(
-    served: &Arc<Served>,
+    served: &Arc<RunningTarget>,
     successor: &mut Successor,
-    (mine, signals): (&mut Mine, &Signals),
-) -> Outcome<End> {
+    (mine, signals): (&mut ServeResources, &BlockedSignals),
+) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
     let Some(sockets) = asked_to_proceed(served, successor) else {
         info!(pid, "the process that wanted to take over has changed its mind");
-        return Ok(End::Back);
+        return Ok(HandoverOutcome::Back);
     };
     info!(pid, "another process takes over");
     let server = served.server();
@@ -148,14 +160,15 @@ pub(super) fn run(
         Ok(()) => None,
         Err(HandOverError::Unsaved(error)) => Some(error.to_string()),
         Err(error @ HandOverError::Held(_)) => {
-            let refusal = Refusal::new(Why::Store, &error);
+            let refusal = ControlRefusal::new(RefusalReason::Store, &error);
             let _ = successor.reply.send(Err(refusal));
-            return Err(Failure::failed(error));
+            return Err(CommandFailure::failed(error));
         }
     };
     lost.iter().for_each(|lost| error!("{lost}"));
     let inherited = Inherited { sockets, reservations };
-    let released = Released { reservations: known(&inherited.reservations), lost: lost.clone() };
+    let released =
+        ProceedReply { reservations: known(&inherited.reservations), lost: lost.clone() };
     let sent = successor.reply.send(Ok(json!(released)));
     match sent.and_then(|()| successor.reply.next_call(SERVING_WAIT)) {
         Ok(Some(Call::Serving)) => {
@@ -164,7 +177,7 @@ pub(super) fn run(
             let _ = successor.reply.send(Ok(json!({})));
             upgrade::done(served, pid);
             info!(pid, "the other process serves");
-            Ok(End::Over(lost))
+            Ok(HandoverOutcome::Over(lost))
         }
         Ok(_) => take_back(served, (successor, mine), (config, inherited), "it has ended"),
         Err(error) => take_back(served, (successor, mine), (config, inherited), &error.to_string()),
@@ -172,12 +185,13 @@ pub(super) fn run(
 }
 
 /// Shares the sockets; returns them when the other process requests to proceed.
-fn asked_to_proceed(served: &Served, successor: &mut Successor) -> Option<Vec<TcpListener>> {
+fn asked_to_proceed(served: &RunningTarget, successor: &mut Successor) -> Option<Vec<TcpListener>> {
     let server = served.server();
     let sockets = server.share_sockets();
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     let drain_seconds = served.engine_config().drain_timeout.as_secs() + 1;
-    let shared = Shared { sockets: sockets.len(), drain_seconds, state: served.state_file() };
+    let shared =
+        TakeOverReply { sockets: sockets.len(), drain_seconds, state: served.state_file() };
     let sent = successor.reply.send_with(Ok(json!(shared)), &descriptors);
     match sent.and_then(|()| successor.reply.next_call(PROCEED_WAIT)) {
         Ok(Some(Call::Proceed)) => Some(sockets),
@@ -189,8 +203,8 @@ fn asked_to_proceed(served: &Served, successor: &mut Successor) -> Option<Vec<Tc
     }
 }
 
-fn known(reservations: &[Reserved]) -> Vec<Known> {
-    let known = |reserved: &Reserved| Known {
+fn known(reservations: &[Reserved]) -> Vec<KnownReservations> {
+    let known = |reserved: &Reserved| KnownReservations {
         nqn: reserved.nqn.clone(),
         nsid: reserved.nsid,
         image: String::from_utf8_lossy(&reserved.image).into_owned(),
@@ -214,16 +228,16 @@ fn gone(released: &LetGo) -> Result<(), HandOverError> {
 
 /// Serves the former exports again.
 fn take_back(
-    served: &Arc<Served>,
-    (successor, mine): (&Successor, &mut Mine),
+    served: &Arc<RunningTarget>,
+    (successor, mine): (&Successor, &mut ServeResources),
     (mut config, inherited): (ServerConfig, Inherited),
     why: &str,
-) -> Outcome<End> {
+) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
     warn!(pid, "the new process does not serve: {why}");
     successor.end()?;
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::failed(format!("this process cannot serve again: {error}"))
+        CommandFailure::failed(format!("this process cannot serve again: {error}"))
     };
     let model = management::load(&mine.config, &mut config);
     let model = model.map_err(|failure| failed(&failure.message))?;
@@ -234,7 +248,7 @@ fn take_back(
     let web = over.or_without(management::web(own))?;
     mine.management = management::start(own, web, over, (&mine.methods, model, files))?;
     warn!("this process serves again");
-    Ok(End::Back)
+    Ok(HandoverOutcome::Back)
 }
 
 /// Starts a target; retries while files and devices are still in use.

@@ -19,20 +19,20 @@ mod upgrade;
 
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{TargetClaim, TargetPlace, Targets};
-use crate::signals::{Signal, Signals};
+use crate::signals::{BlockedSignals, Signal};
 use crate::{logs, notify, output};
 use control::TargetMethods;
-use group::Member;
-use handover::End;
+use group::GroupMember;
+use handover::HandoverOutcome;
 use management::Management;
-use observed::Observed;
+use observed::TargetMetrics;
 use roadtrain_manage::http;
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::{Files, UnixServer};
 use roadtrain_target_engine::{ConfigError, Place, Server, ServerConfig, ServerError};
-use served::{Served, interfaces, listeners};
+use served::{RunningTarget, interfaces, listeners};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ const PREDECESSOR_WAIT: Duration = Duration::from_secs(5);
 const PREDECESSOR_PAUSE: Duration = Duration::from_millis(50);
 
 /// `roadtrain serve`
-pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     let config = ServeConfig::from_args(args)?;
     if args.print_config {
         return output::line(&config.to_toml());
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
         global.verbose,
     );
-    let signals = Signals::block_of_target()?;
+    let signals = BlockedSignals::block_of_target()?;
     let (config, member) = join(args, config, &signals)?;
     let mut engine_config = config.server()?;
     let web = management::web(&config)?;
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let source = (config.clone(), file, member.clone());
     // The running server has the objects of RPC: a device that is removed has to be closed.
     engine_config.subsystems.retain(|subsystem| !model.serves(&subsystem.nqn));
-    let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
+    let served = Arc::new(RunningTarget::new((server, engine_config), place.as_ref(), source));
     served.manage_as(&args.rpc);
     let over = AfterTakeover(args.takeover);
     let methods = Arc::new(TargetMethods::new(served.clone()));
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         server.inspect_err(|error| warn!("no control socket: {error}")).ok()
     });
     if args.control_stdin {
-        over.or_without(methods.clone().answer_on_stdin().map_err(Failure::from))?;
+        over.or_without(methods.clone().answer_on_stdin().map_err(CommandFailure::from))?;
     }
     if announces {
         over.or_without(served.announce())?;
@@ -100,9 +100,9 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     over.or_without(output::ready(&ready))?;
     notify::tell(notify::NotifyState::Ready);
-    let mut mine = Mine { place, management, methods, config, files };
-    if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
-        return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
+    let mut mine = ServeResources { place, management, methods, config, files };
+    if let ServeEnd::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
+        return lost.map_or(Ok(()), |lost| Err(CommandFailure::failed(lost)));
     }
     served.withdraw();
     drop(mine.management);
@@ -113,13 +113,13 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// Notifies the hosts, and shuts down. A second signal ends the wait for them.
-fn end(server: &Server, signals: &Signals) -> Outcome {
+fn end(server: &Server, signals: &BlockedSignals) -> CommandResult {
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     let ended = server.shut_down();
     match server.failure() {
         Some(failure) => {
             ended.unwrap_or_else(|error| error!("{error}"));
-            Err(Failure::failed(failure))
+            Err(CommandFailure::failed(failure))
         }
         None => Ok(ended?),
     }
@@ -134,7 +134,7 @@ impl AfterTakeover {
     ///
     /// # Errors
     /// There was no takeover: the process ends.
-    fn or_without<T: Default>(self, result: Outcome<T>) -> Outcome<T> {
+    fn or_without<T: Default>(self, result: CommandResult<T>) -> CommandResult<T> {
         result.or_else(|failure| match self.0 {
             true => {
                 error!("{}: serving without", failure.message);
@@ -149,21 +149,21 @@ impl AfterTakeover {
 fn join(
     args: &ServeArgs,
     config: ServeConfig,
-    signals: &Signals,
-) -> Outcome<(ServeConfig, Option<Arc<Member>>)> {
+    signals: &BlockedSignals,
+) -> CommandResult<(ServeConfig, Option<Arc<GroupMember>>)> {
     if args.member.gateway_group.is_none() {
         return Ok((config, None));
     }
-    let (member, config) = signals.guard(|| Member::join(args, config))?;
+    let (member, config) = signals.guard(|| GroupMember::join(args, config))?;
     Ok((config, Some(member)))
 }
 
 /// Starts the HTTP server for metrics, if the command line or the file has an address.
-fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Server>> {
+fn metrics(args: &ServeArgs, served: &Arc<RunningTarget>) -> CommandResult<Option<http::Server>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
     let until = Instant::now() + PREDECESSOR_WAIT;
     loop {
-        match roadtrain_manage::metrics::serve(address, Observed(served.clone())) {
+        match roadtrain_manage::metrics::serve(address, TargetMetrics(served.clone())) {
             Ok(server) => {
                 info!("metrics at http://{}/", server.address());
                 return Ok(Some(server));
@@ -176,7 +176,9 @@ fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Serve
                 }
                 thread::sleep(PREDECESSOR_PAUSE);
             }
-            Err(error) => return Err(Failure::failed(format!("--metrics {address}: {error}"))),
+            Err(error) => {
+                return Err(CommandFailure::failed(format!("--metrics {address}: {error}")));
+            }
         }
     }
 }
@@ -185,8 +187,8 @@ fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Serve
 fn take_over(
     (args, own): (&ServeArgs, &ServeConfig),
     config: &mut ServerConfig,
-    signals: &Signals,
-) -> Outcome<(Server, Option<String>, Model)> {
+    signals: &BlockedSignals,
+) -> CommandResult<(Server, Option<String>, Model)> {
     let (server, model, predecessor) = signals.guard(|| {
         let mut seen = config.clone();
         // Their sockets exist already.
@@ -197,13 +199,17 @@ fn take_over(
         // The predecessor has released the state, and does not change it any more.
         let model = management::load(own, config)?;
         let server = predecessor.succeed(config, patience)?;
-        Ok::<_, Failure>((server, model, predecessor))
+        Ok::<_, CommandFailure>((server, model, predecessor))
     })?;
     Ok((server, Some(predecessor.dismiss()), model))
 }
 
 /// Registers the target. Without `--id` a failure is only a warning.
-fn claim(args: &ServeArgs, id: Option<&str>, listeners: &[String]) -> Outcome<Option<TargetPlace>> {
+fn claim(
+    args: &ServeArgs,
+    id: Option<&str>,
+    listeners: &[String],
+) -> CommandResult<Option<TargetPlace>> {
     let config = args.config.as_deref().map(std::path::absolute).transpose()?;
     let listeners = listeners.to_vec();
     let claim = TargetClaim { id, listeners, config: config.as_deref() };
@@ -224,7 +230,7 @@ fn ready(listeners: &[String], config: &ServeConfig) -> String {
 }
 
 /// Reason why serving has ended.
-enum Until {
+enum ServeEnd {
     /// A signal to stop.
     Stopped,
     /// Another process serves. Earlier writes of hosts may be lost.
@@ -232,7 +238,7 @@ enum Until {
 }
 
 /// Resources of the process in addition to the target.
-struct Mine {
+struct ServeResources {
     place: Option<TargetPlace>,
     management: Management,
     methods: Arc<TargetMethods>,
@@ -242,7 +248,11 @@ struct Mine {
 }
 
 /// Serves until a signal to stop, or a takeover by another process.
-fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outcome<Until> {
+fn until_ended(
+    signals: &BlockedSignals,
+    served: &Arc<RunningTarget>,
+    mine: &mut ServeResources,
+) -> CommandResult<ServeEnd> {
     let mut watchdog = notify::watch(served.server().pulse())?;
     loop {
         match signals.wait() {
@@ -258,8 +268,10 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
                 // The other process announces the same service.
                 let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
-                if let End::Over(lost) = handover::run(served, &mut successor, (mine, signals))? {
-                    return Ok(Until::TakenOver(lost));
+                if let HandoverOutcome::Over(lost) =
+                    handover::run(served, &mut successor, (mine, signals))?
+                {
+                    return Ok(ServeEnd::TakenOver(lost));
                 }
                 drop((successor, waiting));
                 served.stay();
@@ -272,7 +284,7 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
     }
     notify::tell(notify::NotifyState::Stopping);
     info!("stopping");
-    Ok(Until::Stopped)
+    Ok(ServeEnd::Stopped)
 }
 
 /// Returns a hint about this user's target that listens there and could be taken over.
@@ -290,17 +302,17 @@ fn takeover_hint(address: SocketAddr) -> String {
     })
 }
 
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Failure {
+impl From<ServerError> for CommandFailure {
+    fn from(error: ServerError) -> CommandFailure {
         match error {
             ServerError::Config(ConfigError::Listen {
                 place: Place::Listener(address), ..
-            }) => Failure::failed(format!("{error}{}", takeover_hint(address))),
+            }) => CommandFailure::failed(format!("{error}{}", takeover_hint(address))),
             ServerError::Config(ConfigError::Store { .. } | ConfigError::Listen { .. }) => {
-                Failure::failed(error)
+                CommandFailure::failed(error)
             }
-            ServerError::Config(_) => Failure::usage(error),
-            _ => Failure::failed(error),
+            ServerError::Config(_) => CommandFailure::usage(error),
+            _ => CommandFailure::failed(error),
         }
     }
 }

@@ -2,17 +2,20 @@
 
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_reactor::metrics::GatewaySample;
 use roadtrain_target_engine::Subsystem;
 use std::sync::Arc;
 
 /// Never exists.
-pub(super) enum Member {}
+pub(super) enum GroupMember {}
 
-impl Member {
-    pub(super) fn join(_: &ServeArgs, _: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
-        Err(Failure::failed(
+impl GroupMember {
+    pub(super) fn join(
+        _: &ServeArgs,
+        _: ServeConfig,
+    ) -> CommandResult<(Arc<GroupMember>, ServeConfig)> {
+        Err(CommandFailure::failed(
             "this program was built without images of Ceph clusters (feature rbd), so without gateway groups",
         ))
     }
@@ -29,7 +32,7 @@ impl Member {
         match *self {}
     }
 
-    pub(super) fn start<T>(self: &Arc<Self>, _: &Arc<T>) -> Outcome {
+    pub(super) fn start<T>(self: &Arc<Self>, _: &Arc<T>) -> CommandResult {
         match **self {}
     }
 

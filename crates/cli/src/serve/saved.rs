@@ -1,11 +1,11 @@
 //! The served configuration as a file, and a preview of a reload.
 
-use super::served::{Served, lock};
+use super::served::{RunningTarget, lock};
 use crate::addresses::Addresses;
 use crate::args::{AnaName, AnaPort, TlsMode};
-use crate::config::{ListenerSpec, ServeConfig, SubsystemSpec};
-use crate::control::{Changed, ConfigDiff, ConfigText, Refusal, Why};
-use crate::failure::{Failure, Outcome};
+use crate::config::{ListenerSettings, ServeConfig, SubsystemSettings};
+use crate::control::{ConfigDiff, ConfigText, ControlRefusal, HostVisibleChange, RefusalReason};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use roadtrain_manage::model::{Model, show_uuid};
@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-impl Served {
+impl RunningTarget {
     /// Returns the served configuration as a file.
-    pub(super) fn config_text(&self) -> Outcome<ConfigText> {
+    pub(super) fn config_text(&self) -> CommandResult<ConfigText> {
         let manager = self.managed()?;
         let (model, server) = (manager.model(), self.server());
         let (exports, (seen, _)) = (server.exports(), server.view());
@@ -38,10 +38,10 @@ impl Served {
     }
 
     /// Returns the changes that a reload would make.
-    pub(super) fn config_diff(&self) -> Outcome<ConfigDiff> {
+    pub(super) fn config_diff(&self) -> CommandResult<ConfigDiff> {
         let Some(file) = self.file() else {
             let message = "the target was started without a configuration file";
-            return Err(Refusal::new(Why::Invalid, message).into());
+            return Err(ControlRefusal::new(RefusalReason::Invalid, message).into());
         };
         let manager = self.managed()?;
         let new = self.read_file(file)?;
@@ -52,8 +52,8 @@ impl Served {
         let both = both.map(|one| one.nqn.clone()).collect();
         model.shadowed = names;
         let wanted = self.wanted(&new, &model)?;
-        let operations = wanted.preview(&self.server()).map_err(Failure::failed)?;
-        let changes = operations.iter().map(Changed::from).collect();
+        let operations = wanted.preview(&self.server()).map_err(CommandFailure::failed)?;
+        let changes = operations.iter().map(HostVisibleChange::from).collect();
         Ok(ConfigDiff { file: file.to_owned(), changes, restart, both })
     }
 }
@@ -61,7 +61,7 @@ impl Served {
 /// Empties the allowed hosts of a subsystem that the file would open to more hosts: a file cannot have its keys or
 /// listeners.
 fn close_if_narrower(
-    saved: &mut SubsystemSpec,
+    saved: &mut SubsystemSettings,
     (subsystem, model): (&Subsystem, &Model),
     missing: &mut Vec<String>,
 ) {
@@ -77,7 +77,7 @@ fn close_if_narrower(
 }
 
 /// Adds the identity of the subsystem and its namespaces, so that hosts see copies on another machine as the same.
-fn add_identity(saved: &mut SubsystemSpec, seen: &TargetConfig) {
+fn add_identity(saved: &mut SubsystemSettings, seen: &TargetConfig) {
     let Some(shown) = seen.subsystems.iter().find(|one| one.nqn == saved.nqn) else { return };
     saved.serial = Some(seen.serial(shown));
     for spec in &mut saved.namespaces {
@@ -92,9 +92,9 @@ fn add_identity(saved: &mut SubsystemSpec, seen: &TargetConfig) {
 
 fn saved_subsystem(
     subsystem: &Subsystem,
-    (known, model): (Option<&SubsystemSpec>, &Model),
+    (known, model): (Option<&SubsystemSettings>, &Model),
     missing: &mut Vec<String>,
-) -> SubsystemSpec {
+) -> SubsystemSettings {
     let nqn = &subsystem.nqn;
     let mut save = |export: &Export| {
         let same = known.into_iter().flat_map(|known| &known.namespaces);
@@ -116,7 +116,7 @@ fn saved_subsystem(
     };
     let namespaces = subsystem.namespaces.iter().filter_map(&mut save).collect();
     let rates = subsystem.host_rates.iter();
-    SubsystemSpec {
+    SubsystemSettings {
         nqn: nqn.clone(),
         serial: subsystem.serial.clone(),
         model: Some(subsystem.model.clone()),
@@ -129,7 +129,7 @@ fn saved_subsystem(
 }
 
 /// Writes the present listeners, if they differ from those of the file, and their ANA states.
-fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> Outcome {
+fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> CommandResult {
     let shared: Vec<&Listener> = exports.listeners.iter().filter(|one| !one.named_only).collect();
     let addresses: BTreeSet<SocketAddr> = shared.iter().map(|one| one.address).collect();
     if config.addresses()?.into_iter().collect::<BTreeSet<_>>() != addresses {
@@ -142,11 +142,11 @@ fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> O
     Ok(())
 }
 
-fn saved_listener(listener: &Listener, all: TlsMode) -> ListenerSpec {
+fn saved_listener(listener: &Listener, all: TlsMode) -> ListenerSettings {
     let modes = [TlsMode::Off, TlsMode::Allowed, TlsMode::Required].into_iter();
     let tls = modes.into_iter().find(|mode| listener.tls == (*mode).into());
     let (address, port) = (listener.address.ip().to_string(), Some(listener.address.port()));
-    ListenerSpec { address, port, tls: tls.filter(|tls| *tls != all) }
+    ListenerSettings { address, port, tls: tls.filter(|tls| *tls != all) }
 }
 
 fn port_of(listener: AnaListener) -> AnaPort {

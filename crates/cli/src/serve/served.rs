@@ -1,21 +1,23 @@
 //! A running target: its state, and changes by the control socket, RPC, a group and SIGHUP.
 
 use super::changes::{Batch, subsystem_of};
-use super::group::Member;
+use super::group::GroupMember;
 #[cfg(feature = "rbd")]
-use super::group::{Follower, Serves};
+use super::group::{GroupFollower, Serves};
 use super::problems;
 use super::successor::Successor;
 use crate::addresses::Addresses;
 use crate::args::{AnaPort, RpcServeArgs};
 use crate::config::ServeConfig;
 use crate::control::socket::PendingReply;
-use crate::control::{Change, Changed, Done, Refusal, Reply, Why};
-use crate::failure::{Failure, Outcome};
+use crate::control::{
+    ChangesReply, ControlRefusal, ControlReply, ExportChange, HostVisibleChange, RefusalReason,
+};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::mdns::Announcement;
 use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
-use crate::status::target::{TargetReport, Traffic};
+use crate::status::target::{TargetReport, TargetTraffic};
 use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_manage::model::Model;
@@ -39,7 +41,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 /// A running target, shared by the main thread and the control server.
-pub(super) struct Served {
+pub(super) struct RunningTarget {
     /// The server; replaced after a failed takeover.
     server: Mutex<Arc<Server>>,
     /// Configuration at the start, with the present keys.
@@ -58,7 +60,7 @@ pub(super) struct Served {
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
     /// Group that determines the exports, if this is its gateway.
-    member: Option<Arc<Member>>,
+    member: Option<Arc<GroupMember>>,
     begun: Instant,
     /// True if the last reload was successful.
     reloaded: AtomicBool,
@@ -70,14 +72,14 @@ pub(super) struct Served {
     announcement: Mutex<Option<Announcement>>,
 }
 
-impl Served {
+impl RunningTarget {
     pub(super) fn new(
         (server, engine_config): (Server, ServerConfig),
         place: Option<&TargetPlace>,
-        (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<Member>>),
-    ) -> Served {
+        (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<GroupMember>>),
+    ) -> RunningTarget {
         server.on_failure(signals::stop_self);
-        Served {
+        RunningTarget {
             server: Mutex::new(Arc::new(server)),
             engine_config: Mutex::new(engine_config),
             successor: Mutex::default(),
@@ -139,7 +141,7 @@ impl Served {
     ///
     /// # Errors
     /// The socket cannot be created.
-    pub(super) fn announce(&self) -> Outcome {
+    pub(super) fn announce(&self) -> CommandResult {
         let mut announcement = Announcement::new()?;
         announcement.show(&self.server().addresses());
         *lock(&self.announcement) = Some(announcement);
@@ -192,7 +194,7 @@ impl Served {
         Ok(())
     }
 
-    /// Returns the process that takes over. Nothing may change until [`Served::stay`].
+    /// Returns the process that takes over. Nothing may change until [`RunningTarget::stay`].
     pub(super) fn leave(&self) -> Option<Successor> {
         let _config = lock(&self.config);
         let successor = lock(&self.successor).take()?;
@@ -206,9 +208,9 @@ impl Served {
     }
 
     /// Checks that changes can be made; `config` is locked.
-    fn check_stays(&self) -> Result<(), Refusal> {
+    fn check_stays(&self) -> Result<(), ControlRefusal> {
         match self.is_leaving.load(Ordering::Acquire) {
-            true => Err(Refusal::new(Why::Failed, "another process takes over")),
+            true => Err(ControlRefusal::new(RefusalReason::Failed, "another process takes over")),
             false => Ok(()),
         }
     }
@@ -217,11 +219,11 @@ impl Served {
     ///
     /// # Errors
     /// The file cannot be read, or is invalid; nothing has changed then.
-    pub(super) fn reload(&self) -> Outcome<Done> {
+    pub(super) fn reload(&self) -> CommandResult<ChangesReply> {
         if let Some(member) = &self.member {
             member.retry();
             let hint = format!("{} is followed all the time", member.source());
-            return Ok(Done { changes: Vec::new(), hint: Some(hint) });
+            return Ok(ChangesReply { changes: Vec::new(), hint: Some(hint) });
         }
         let done = self.read_again();
         if self.file.is_some() {
@@ -240,9 +242,9 @@ impl Served {
         std::path::absolute(lock(&self.config).state.as_deref()?).ok()
     }
 
-    fn read_again(&self) -> Outcome<Done> {
+    fn read_again(&self) -> CommandResult<ChangesReply> {
         let Some(file) = &self.file else {
-            return Err(Failure::usage("there is no configuration file to read again"));
+            return Err(CommandFailure::usage("there is no configuration file to read again"));
         };
         let new = self.read_file(file)?;
         let kept = lock(&self.config).needs_restart(&new);
@@ -256,11 +258,11 @@ impl Served {
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
         let changes = self.adopt(new, &file.display().to_string())?;
-        Ok(Done { changes, hint })
+        Ok(ChangesReply { changes, hint })
     }
 
     /// Reads the configuration file.
-    pub(super) fn read_file(&self, file: &Path) -> Outcome<ServeConfig> {
+    pub(super) fn read_file(&self, file: &Path) -> CommandResult<ServeConfig> {
         ServeConfig::read_for(file, self.options.get_or_init(Default::default))
     }
 
@@ -270,7 +272,7 @@ impl Served {
     }
 
     /// Exports the configuration `new` from the source `from`, in addition to the state. Returns the changes for hosts.
-    fn adopt(&self, new: ServeConfig, from: &str) -> Outcome<Vec<Changed>> {
+    fn adopt(&self, new: ServeConfig, from: &str) -> CommandResult<Vec<HostVisibleChange>> {
         let names = new.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
         self.managed()?.change_file(names, |model| {
             let mut config = lock(&self.config);
@@ -284,11 +286,11 @@ impl Served {
         model: &Model,
         (config, new): (&mut ServeConfig, ServeConfig),
         from: &str,
-    ) -> Outcome<Vec<Changed>> {
+    ) -> CommandResult<Vec<HostVisibleChange>> {
         let read = |tls: &TlsSpec| tls.config(new.tls_at()?);
         let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
         let keys = keys.unwrap_or_default();
-        new.check_keys(&keys).map_err(Failure::usage)?;
+        new.check_keys(&keys).map_err(CommandFailure::usage)?;
         let (server, wanted) = (self.server(), self.wanted(&new, model)?);
         let changes = wanted.apply(&server);
         let changes = changes.map_err(ServerError::from)?;
@@ -313,22 +315,26 @@ impl Served {
         let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
         *config = ServeConfig { listeners, ana, ..new };
         self.write_listeners();
-        Ok(changes.iter().map(Changed::from).collect())
+        Ok(changes.iter().map(HostVisibleChange::from).collect())
     }
 
     /// Makes all of `changes`, or none.
-    pub(super) fn apply(&self, changes: Vec<Change>, access: Access) -> Reply {
+    pub(super) fn apply(&self, changes: Vec<ExportChange>, access: Access) -> ControlReply {
         let manager = self.managed()?;
-        if let [Change::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
+        if let [ExportChange::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
             let nqn = subsystem_of(&self.server().exports(), nqn.clone())?;
             if manager.model().serves(&nqn) {
                 manager.resize_namespace((&nqn, *nsid), *size)?;
                 let what = format!("namespace {nsid} of {nqn}: another size");
-                let change = Changed { what, nqn: Some(nqn), nsid: Some(*nsid), address: None };
-                return Ok(json!(Done { changes: vec![change], hint: self.state_hint(&manager) }));
+                let change =
+                    HostVisibleChange { what, nqn: Some(nqn), nsid: Some(*nsid), address: None };
+                return Ok(json!(ChangesReply {
+                    changes: vec![change],
+                    hint: self.state_hint(&manager)
+                }));
             }
         }
-        let refused = |error| RpcError::from(Refusal::from(error));
+        let refused = |error| RpcError::from(ControlRefusal::from(error));
         let (batch, changes) = manager.change_with(refused, |model, operations| {
             let mut batch = Batch::new(&self.server(), manager.session(access));
             for change in changes {
@@ -346,12 +352,15 @@ impl Served {
             (false, true) => self.state_hint(&manager),
             (false, false) => None,
         };
-        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
+        Ok(json!(ChangesReply {
+            changes: changes.iter().map(HostVisibleChange::from).collect(),
+            hint
+        }))
     }
 
-    fn check_ether(&self, change: &Change) -> Result<(), Refusal> {
+    fn check_ether(&self, change: &ExportChange) -> Result<(), ControlRefusal> {
         match change {
-            Change::SetAna { listener: AnaPort::Ether, .. } if self.interfaces.is_empty() => {
+            ExportChange::SetAna { listener: AnaPort::Ether, .. } if self.interfaces.is_empty() => {
                 Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)).into())
             }
             _ => Ok(()),
@@ -384,24 +393,26 @@ impl Served {
     }
 
     /// Returns the RPC manager, which makes changes.
-    pub(super) fn managed(&self) -> Result<Arc<Manager>, Refusal> {
-        self.manager().ok_or_else(|| Refusal::new(Why::Failed, "another process takes over"))
+    pub(super) fn managed(&self) -> Result<Arc<Manager>, ControlRefusal> {
+        self.manager()
+            .ok_or_else(|| ControlRefusal::new(RefusalReason::Failed, "another process takes over"))
     }
 
     /// Returns the exports for the configuration `new`, together with those of the state.
-    pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> Outcome<Wanted> {
-        let (listen, mut subsystems) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
+    pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> CommandResult<WantedExports> {
+        let (listen, mut subsystems) =
+            (new.addresses()?, new.exports().map_err(CommandFailure::usage)?);
         let mut authentication = new.authentication()?;
         authentication.keys_at = model.keys_at();
         let (tls, mut tls_at) = (new.tls_mode().into(), new.tls_at()?);
         let tls_of = |at: &SocketAddr| tls_at.get(at).copied().unwrap_or(tls);
-        model.check_listeners(&listen, tls_of).map_err(Failure::usage)?;
+        model.check_listeners(&listen, tls_of).map_err(CommandFailure::usage)?;
         self.member.iter().for_each(|member| member.share(&mut subsystems));
         subsystems.extend(model.exports());
         // These include addresses that only subsystems of the state have.
         tls_at.extend(model.addresses().into_iter().filter(|(at, _)| !listen.contains(at)));
         let (ana, follows) = (new.ana_states()?, self.member.is_some());
-        Ok(Wanted { listen, subsystems, authentication, tls: (tls, tls_at), ana, follows })
+        Ok(WantedExports { listen, subsystems, authentication, tls: (tls, tls_at), ana, follows })
     }
 
     /// Updates the announcement and the registry entry after a possible change of the listeners.
@@ -444,7 +455,7 @@ impl Served {
         let server = self.server();
         let usage = server.usage();
         let done: Batching = server.reactors().iter().map(|reactor| reactor.batching).sum();
-        let traffic = Traffic {
+        let traffic = TargetTraffic {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             connections: usage.connections,
             in_stores: usage.store_commands,
@@ -473,8 +484,8 @@ impl Served {
 }
 
 #[cfg(feature = "rbd")]
-impl Follower for Served {
-    fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome {
+impl GroupFollower for RunningTarget {
+    fn follow(&self, new: Option<ServeConfig>, from: &str) -> CommandResult {
         let new = new.unwrap_or_else(|| lock(&self.config).clone());
         self.adopt(new, from).map(drop)
     }
@@ -491,7 +502,7 @@ impl Follower for Served {
 }
 
 /// Wanted exports.
-pub(super) struct Wanted {
+pub(super) struct WantedExports {
     listen: Vec<SocketAddr>,
     subsystems: Vec<Subsystem>,
     authentication: Authentication,
@@ -501,7 +512,7 @@ pub(super) struct Wanted {
     follows: bool,
 }
 
-impl Wanted {
+impl WantedExports {
     fn apply(&self, server: &Server) -> Result<Vec<Operation>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);
@@ -511,7 +522,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the operations that [`Wanted::apply`] would make.
+    /// Returns the operations that [`WantedExports::apply`] would make.
     pub(super) fn preview(&self, server: &Server) -> Result<Vec<Operation<Export>>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);

@@ -1,8 +1,8 @@
 //! The process that takes over from this one.
 
 use crate::control::socket::PendingReply;
-use crate::failure::{Failure, Outcome};
-use crate::registry::Process;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::ProcessIdentity;
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -15,12 +15,12 @@ pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
 /// The process that wants to take over.
 pub(super) struct Successor {
     pub(super) reply: PendingReply,
-    pub(super) process: Process,
+    pub(super) process: ProcessIdentity,
 }
 
 impl Successor {
     /// Makes sure that the process has ended, and so has closed its files.
-    pub(super) fn end(&self) -> Outcome {
+    pub(super) fn end(&self) -> CommandResult {
         let begun = Instant::now();
         let mut is_told = false;
         while self.process.is_alive() {
@@ -31,7 +31,7 @@ impl Successor {
             }
             if begun.elapsed() >= 2 * END_WAIT {
                 let pid = self.process.pid;
-                return Err(Failure::failed(format!(
+                return Err(CommandFailure::failed(format!(
                     "process {pid} has not taken over, and cannot be ended: this one cannot serve again"
                 )));
             }

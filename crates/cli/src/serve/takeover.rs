@@ -4,9 +4,11 @@ use super::handover::open_soon;
 use super::successor::OPEN_LOOK;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
-use crate::control::{Call, Known, Refusal, Released, Shared, socket};
-use crate::failure::{Failure, Outcome};
-use crate::registry::{Process, TargetEntry, Targets};
+use crate::control::{
+    Call, ControlRefusal, KnownReservations, ProceedReply, TakeOverReply, socket,
+};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{ProcessIdentity, TargetEntry, Targets};
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{Blocks, Inherited, Reserved, Server, ServerConfig};
 use serde::de::DeserializeOwned;
@@ -41,13 +43,13 @@ impl Predecessor {
     pub(super) fn find(
         (args, own): (&ServeArgs, &ServeConfig),
         config: &ServerConfig,
-    ) -> Outcome<Predecessor> {
+    ) -> CommandResult<Predecessor> {
         if config.ether.is_some() {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--takeover: not with Ethernet: stop the other target first",
             ));
         }
-        config.check().map_err(Failure::usage)?;
+        config.check().map_err(CommandFailure::usage)?;
         check_paths(config)?;
         let targets = Targets::of_user();
         let entry = choose(targets.entries()?, args, config)?;
@@ -56,16 +58,16 @@ impl Predecessor {
         let stream = stream.map_err(silent)?;
         let (reply, descriptors) =
             socket::call_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
-        let shared: Shared = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
+        let shared: TakeOverReply = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
         check_state(shared.state.as_deref(), own)?;
         let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
         if sockets.len() != shared.sockets {
             let (came, of) = (sockets.len(), shared.sockets);
-            return Err(Failure::failed(format!("{came} of {of} sockets have come")));
+            return Err(CommandFailure::failed(format!("{came} of {of} sockets have come")));
         }
         sockets.iter().try_for_each(Inherited::check_socket)?;
         let mut inherited = Inherited { sockets, reservations: Vec::new() };
-        inherited.listen(&config.listen).map_err(Failure::failed)?;
+        inherited.listen(&config.listen).map_err(CommandFailure::failed)?;
         let drain = Duration::from_secs(shared.drain_seconds);
         Ok(Predecessor { stream, entry, inherited, drain })
     }
@@ -74,14 +76,14 @@ impl Predecessor {
     ///
     /// # Errors
     /// The process does not release them, and serves again.
-    pub(super) fn released(&mut self) -> Outcome<Duration> {
+    pub(super) fn released(&mut self) -> CommandResult<Duration> {
         let (id, pid) = (&self.entry.id, self.entry.process.pid);
         info!("takes over from {id} (process {pid})");
         let within = self.drain + RELEASE_WAIT;
         let mut patience = Duration::ZERO;
         match socket::call_over(&self.stream, &Call::Proceed, within) {
             Ok(Ok(released)) => {
-                let Released { reservations, lost } = parse(released)?;
+                let ProceedReply { reservations, lost } = parse(released)?;
                 lost.iter().for_each(|lost| error!("the other process: {lost}"));
                 self.inherited.reservations = reservations.into_iter().map(reserved).collect();
             }
@@ -102,7 +104,11 @@ impl Predecessor {
     ///
     /// # Errors
     /// This process cannot serve. The other one serves again.
-    pub(super) fn succeed(&self, config: &ServerConfig, patience: Duration) -> Outcome<Server> {
+    pub(super) fn succeed(
+        &self,
+        config: &ServerConfig,
+        patience: Duration,
+    ) -> CommandResult<Server> {
         Ok(open_soon(config, &self.inherited, patience)?)
     }
 
@@ -122,7 +128,7 @@ fn choose(
     mut targets: Vec<TargetEntry>,
     args: &ServeArgs,
     config: &ServerConfig,
-) -> Outcome<TargetEntry> {
+) -> CommandResult<TargetEntry> {
     let listens = |target: &TargetEntry| {
         config.listen.iter().any(|address| target.listeners.contains(&address.to_string()))
     };
@@ -138,19 +144,21 @@ fn choose(
     };
     match targets.len() {
         1 => Ok(targets.remove(0)),
-        0 => Err(Failure::connect(format!(
+        0 => Err(CommandFailure::connect(format!(
             "--takeover: no target {} runs here: start without --takeover; `roadtrain status` shows those that run",
             what()
         ))),
-        _ => Err(Failure::usage("--takeover: several targets are meant: choose one with --id")),
+        _ => Err(CommandFailure::usage(
+            "--takeover: several targets are meant: choose one with --id",
+        )),
     }
 }
 
 /// Checks that this process uses the other one's state file, so that the objects of RPC exist again.
-fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
+fn check_state(other: Option<&Path>, own: &ServeConfig) -> CommandResult {
     let mine = own.state.as_deref().map(std::path::absolute).transpose()?;
     match other {
-        Some(other) if mine.as_deref() != Some(other) => Err(Failure::usage(format!(
+        Some(other) if mine.as_deref() != Some(other) => Err(CommandFailure::usage(format!(
             "--takeover: what JSON-RPC requests have made is in {}: take over with that as state (--state), or start \
              without --takeover",
             other.display()
@@ -160,10 +168,10 @@ fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
 }
 
 /// Checks that files and devices exist, as far as possible while another process has them open.
-fn check_paths(config: &ServerConfig) -> Outcome {
+fn check_paths(config: &ServerConfig) -> CommandResult {
     let check = |path: &Path, may_be_missing: bool| match std::fs::metadata(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound || !may_be_missing => {
-            Err(Failure::failed(format!("{}: {error}", path.display())))
+            Err(CommandFailure::failed(format!("{}: {error}", path.display())))
         }
         _ => Ok(()),
     };
@@ -179,13 +187,15 @@ fn check_paths(config: &ServerConfig) -> Outcome {
 }
 
 /// Waits for the end of a process that does not release its files: they are closed then.
-fn gone(process: Process, why: &str) -> Outcome {
+fn gone(process: ProcessIdentity, why: &str) -> CommandResult {
     let (pid, until) = (process.pid, Instant::now() + GONE_WAIT);
     warn!("process {pid}: {why}");
     while process.is_alive() {
         if Instant::now() >= until {
             let advice = "it still has its files and devices: see what it waits for, or end it";
-            return Err(Failure::failed(format!("--takeover: process {pid}: {why}: {advice}")));
+            return Err(CommandFailure::failed(format!(
+                "--takeover: process {pid}: {why}: {advice}"
+            )));
         }
         thread::sleep(OPEN_LOOK);
     }
@@ -193,22 +203,23 @@ fn gone(process: Process, why: &str) -> Outcome {
     Ok(())
 }
 
-fn silent(entry: &TargetEntry, error: &io::Error) -> Failure {
+fn silent(entry: &TargetEntry, error: &io::Error) -> CommandFailure {
     let (id, pid) = (&entry.id, entry.process.pid);
-    Failure::connect(format!("--takeover: {id} (process {pid}) does not answer: {error}"))
+    CommandFailure::connect(format!("--takeover: {id} (process {pid}) does not answer: {error}"))
 }
 
-fn refused(entry: &TargetEntry, refusal: Refusal) -> Failure {
+fn refused(entry: &TargetEntry, refusal: ControlRefusal) -> CommandFailure {
     let message = format!("--takeover: {} refuses: {}", entry.id, refusal.message);
-    Failure { message, ..Failure::from(refusal) }
+    CommandFailure { message, ..CommandFailure::from(refusal) }
 }
 
-fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> Outcome<T> {
-    let nonsense =
-        |error| Failure::failed(format!("--takeover: an answer that makes no sense: {error}"));
+fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> CommandResult<T> {
+    let nonsense = |error| {
+        CommandFailure::failed(format!("--takeover: an answer that makes no sense: {error}"))
+    };
     serde_json::from_value(answer).map_err(nonsense)
 }
 
-fn reserved(known: Known) -> Reserved {
+fn reserved(known: KnownReservations) -> Reserved {
     Reserved { nqn: known.nqn, nsid: known.nsid, image: known.image.into_bytes() }
 }

@@ -1,9 +1,9 @@
 //! Upgrade: a target starts the program anew, and the new process takes over. The program's file may have been
 //! replaced.
 
-use super::served::{Served, lock};
+use super::served::{RunningTarget, lock};
 use crate::control::socket::PendingReply;
-use crate::control::{Changed, Done, Refusal, Why};
+use crate::control::{ChangesReply, ControlRefusal, HostVisibleChange, RefusalReason};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,7 +17,7 @@ use tracing::info;
 const REPLACED: &[u8] = b" (deleted)";
 
 /// Starts the new process. The reply is sent when that process serves, or has failed.
-pub(super) fn begin(served: &Arc<Served>, reply: PendingReply) {
+pub(super) fn begin(served: &Arc<RunningTarget>, reply: PendingReply) {
     let mut reply = Some(reply);
     let begun = start_process(served, &mut reply);
     if let (Err(refusal), Some(reply)) = (begun, reply) {
@@ -25,11 +25,17 @@ pub(super) fn begin(served: &Arc<Served>, reply: PendingReply) {
     }
 }
 
-fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Result<(), Refusal> {
-    let failed = |error: io::Error| Refusal::new(Why::Failed, error);
+fn start_process(
+    served: &Arc<RunningTarget>,
+    reply: &mut Option<PendingReply>,
+) -> Result<(), ControlRefusal> {
+    let failed = |error: io::Error| ControlRefusal::new(RefusalReason::Failed, error);
     let mut waiting = lock(&served.upgrader);
     if waiting.is_some() {
-        return Err(Refusal::new(Why::Exists, "a new process is starting already"));
+        return Err(ControlRefusal::new(
+            RefusalReason::Exists,
+            "a new process is starting already",
+        ));
     }
     let mut child = start(served.id()).map_err(failed)?;
     info!(pid = child.id(), "a new process is started to take over");
@@ -42,20 +48,20 @@ fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Resu
 }
 
 /// Reports to the caller that the new process serves.
-pub(super) fn done(served: &Served, pid: u32) {
+pub(super) fn done(served: &RunningTarget, pid: u32) {
     let Some(caller) = lock(&served.upgrader).take() else { return };
     let what = format!("process {pid} serves");
-    let change = Changed { what, nqn: None, nsid: None, address: None };
-    let _ = caller.send(Ok(json!(Done { changes: vec![change], hint: None })));
+    let change = HostVisibleChange { what, nqn: None, nsid: None, address: None };
+    let _ = caller.send(Ok(json!(ChangesReply { changes: vec![change], hint: None })));
 }
 
 /// Waits for the new process; if it ends while this one exists, it has failed.
-fn watch(served: &Served, child: &mut Child) {
+fn watch(served: &RunningTarget, child: &mut Child) {
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     let Some(caller) = lock(&served.upgrader).take() else { return };
     let message =
         format!("the new process has ended ({ended}), and the old one serves: the log says why");
-    let _ = caller.send(Err(Refusal::new(Why::Failed, message)));
+    let _ = caller.send(Err(ControlRefusal::new(RefusalReason::Failed, message)));
 }
 
 fn start(id: Option<String>) -> io::Result<Child> {

@@ -5,7 +5,7 @@
 //! one command at a time. A Roadtrain host reuses an identifier after at least 32 other commands, so the target's time
 //! span lies within the host's. Timestamps may be early by one turn of a reactor, as they are taken at its beginning.
 
-use super::Source;
+use super::RecordSource;
 use roadtrain_reactor::recorded::{Line, RecordedRequest, Side};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,21 +15,21 @@ const SLACK_NS: u64 = 100_000;
 
 /// A request, by the index of its source and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct RecordIndex {
     pub(super) source: usize,
     pub(super) request: usize,
 }
 
 /// All requests, with the links between the two ends of one request.
-pub(super) struct Joined<'a> {
-    sources: &'a [Source],
-    other_ends: HashMap<Place, Place>,
+pub(super) struct JoinedRequests<'a> {
+    sources: &'a [RecordSource],
+    other_ends: HashMap<RecordIndex, RecordIndex>,
 }
 
-impl<'a> Joined<'a> {
-    pub(super) fn new(sources: &'a [Source]) -> Joined<'a> {
-        let mut joined = Joined { sources, other_ends: HashMap::new() };
-        let mut commands: HashMap<_, Vec<Place>> = HashMap::new();
+impl<'a> JoinedRequests<'a> {
+    pub(super) fn new(sources: &'a [RecordSource]) -> JoinedRequests<'a> {
+        let mut joined = JoinedRequests { sources, other_ends: HashMap::new() };
+        let mut commands: HashMap<_, Vec<RecordIndex>> = HashMap::new();
         for place in joined.places() {
             if joined.request(place).end == Side::Target
                 && let Some(key) = joined.key(place)
@@ -37,11 +37,11 @@ impl<'a> Joined<'a> {
                 commands.entry(key).or_default().push(place);
             }
         }
-        let hosts: Vec<Place> =
+        let hosts: Vec<RecordIndex> =
             joined.places().filter(|place| joined.request(*place).end == Side::Host).collect();
         for host in hosts {
             let candidates = joined.key(host).and_then(|key| commands.get(&key));
-            let fits = |place: &&Place| joined.lies_within(**place, host);
+            let fits = |place: &&RecordIndex| joined.lies_within(**place, host);
             let mut fitting = candidates.into_iter().flatten().filter(fits);
             if let (Some(&target), None) = (fitting.next(), fitting.next()) {
                 joined.other_ends.insert(host, target);
@@ -51,18 +51,18 @@ impl<'a> Joined<'a> {
         joined
     }
 
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<'a> {
-        let of = |(source, from): (usize, &'a Source)| {
-            (0..from.recorded.requests.len()).map(move |request| Place { source, request })
+    pub(super) fn places(&self) -> impl Iterator<Item = RecordIndex> + use<'a> {
+        let of = |(source, from): (usize, &'a RecordSource)| {
+            (0..from.recorded.requests.len()).map(move |request| RecordIndex { source, request })
         };
         self.sources.iter().enumerate().flat_map(of)
     }
 
-    pub(super) fn request(&self, place: Place) -> &'a RecordedRequest {
+    pub(super) fn request(&self, place: RecordIndex) -> &'a RecordedRequest {
         &self.sources[place.source].recorded.requests[place.request]
     }
 
-    pub(super) fn line(&self, place: Place) -> &'a Line {
+    pub(super) fn line(&self, place: RecordIndex) -> &'a Line {
         static NONE: Line = Line {
             nqn: String::new(),
             host_nqn: String::new(),
@@ -77,12 +77,12 @@ impl<'a> Joined<'a> {
     }
 
     /// Returns the same request's record at the other end.
-    pub(super) fn other_end(&self, place: Place) -> Option<Place> {
+    pub(super) fn other_end(&self, place: RecordIndex) -> Option<RecordIndex> {
         self.other_ends.get(&place).copied()
     }
 
     /// Returns the boot ID, the host's address, the queue and the command identifier.
-    fn key(&self, place: Place) -> Option<(&'a str, SocketAddr, u16, u16)> {
+    fn key(&self, place: RecordIndex) -> Option<(&'a str, SocketAddr, u16, u16)> {
         let (request, line) = (self.request(place), self.line(place));
         let address = if request.end == Side::Host { &line.local } else { &line.peer };
         let address: SocketAddr = address.parse().ok()?;
@@ -91,8 +91,8 @@ impl<'a> Joined<'a> {
         (!boot.is_empty()).then_some((boot, address, line.qid, request.cid))
     }
 
-    fn lies_within(&self, target: Place, host: Place) -> bool {
-        let span = |place: Place| {
+    fn lies_within(&self, target: RecordIndex, host: RecordIndex) -> bool {
+        let span = |place: RecordIndex| {
             let request = self.request(place);
             (request.begun_ns, request.begun_ns + (request.total_us * 1e3) as u64)
         };

@@ -6,18 +6,18 @@ pub(crate) mod trace;
 
 use crate::args::{GlobalArgs, SlowArgs};
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
-use crate::running::{self, Process};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::running::{self, ControlledProcess};
 use crate::units::{show_bytes, show_us};
 use crate::{logs, output, terminal};
-use join::Joined;
+use join::JoinedRequests;
 use roadtrain_reactor::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
 use serde::Serialize;
 use table::TableRow;
 
 /// Records of one process.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct RecordSource {
     /// Name of the process.
     pub(crate) id: String,
     pub(crate) recorded: Recorded,
@@ -25,7 +25,7 @@ pub(crate) struct Source {
 
 /// A request in the output, with the other end's record if that is known.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownRequest<'a> {
     /// The target or the attachment.
     id: &'a str,
     #[serde(flatten)]
@@ -33,26 +33,26 @@ struct Shown<'a> {
     line: &'a Line,
     /// The same request's record at the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    other_end: Option<Box<Shown<'a>>>,
+    other_end: Option<Box<ShownRequest<'a>>>,
 }
 
 /// A target or an attachment, and its recording thresholds.
 #[derive(Debug, Serialize)]
-struct Recorder<'a> {
+struct RecorderReport<'a> {
     id: &'a str,
     reactors: &'a [RecorderState],
 }
 
 /// Output of the command.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
-    recorders: Vec<Recorder<'a>>,
+struct SlowReport<'a> {
+    recorders: Vec<RecorderReport<'a>>,
     /// Requests, the slowest first.
-    requests: Vec<Shown<'a>>,
+    requests: Vec<ShownRequest<'a>>,
 }
 
 /// `roadtrain slow`
-pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let processes = running::processes(&args.names, &args.traddr)?;
     let (sources, failed) = gather(processes);
@@ -65,22 +65,24 @@ pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// Collects the records of the processes, and the failure of one that has not replied.
-pub(crate) fn gather(processes: Vec<Process>) -> (Vec<Source>, Option<Failure>) {
+pub(crate) fn gather(
+    processes: Vec<ControlledProcess>,
+) -> (Vec<RecordSource>, Option<CommandFailure>) {
     let mut failed = None;
     let mut sources = Vec::new();
-    for Process { id, socket, owner } in processes {
+    for ControlledProcess { id, socket, owner } in processes {
         match running::ask((&socket, owner), &Call::Recorded) {
-            Ok(recorded) => sources.push(Source { id, recorded }),
-            Err(error) => failed = Some(Failure::failed(format!("{id}: {error}"))),
+            Ok(recorded) => sources.push(RecordSource { id, recorded }),
+            Err(error) => failed = Some(CommandFailure::failed(format!("{id}: {error}"))),
         }
     }
     (sources, failed)
 }
 
-fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> {
-    let joined = Joined::new(sources);
-    let mut places: Vec<join::Place> = joined.places().collect();
-    let request = |place: &join::Place| joined.request(*place);
+fn report<'a>(sources: &'a [RecordSource], count: usize, sampled: bool) -> SlowReport<'a> {
+    let joined = JoinedRequests::new(sources);
+    let mut places: Vec<join::RecordIndex> = joined.places().collect();
+    let request = |place: &join::RecordIndex| joined.request(*place);
     places.retain(|place| sampled || request(place).why == Reason::Slow);
     // A request with records of both ends is listed once.
     places.retain(|place| {
@@ -89,7 +91,7 @@ fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> 
     });
     places.sort_by(|a, b| request(b).total_us.total_cmp(&request(a).total_us));
     places.truncate(count);
-    let shown = |place: join::Place| Shown {
+    let shown = |place: join::RecordIndex| ShownRequest {
         id: &sources[place.source].id,
         request: joined.request(place),
         line: joined.line(place),
@@ -97,15 +99,17 @@ fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> 
     };
     let requests = places.into_iter().map(|place| {
         let other_end = joined.other_end(place).map(|other| Box::new(shown(other)));
-        Shown { other_end, ..shown(place) }
+        ShownRequest { other_end, ..shown(place) }
     });
-    let recorder =
-        |source: &'a Source| Recorder { id: &source.id, reactors: &source.recorded.reactors };
-    Report { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
+    let recorder = |source: &'a RecordSource| RecorderReport {
+        id: &source.id,
+        reactors: &source.recorded.reactors,
+    };
+    SlowReport { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
 }
 
 /// Formats the report, in lines of at most `width` characters if given.
-fn text(report: &Report<'_>, width: Option<usize>) -> String {
+fn text(report: &SlowReport<'_>, width: Option<usize>) -> String {
     if report.recorders.is_empty() {
         return "nothing is attached or served here".into();
     }
@@ -139,8 +143,8 @@ fn state(reactors: &[RecorderState]) -> String {
     format!("slow is over {slow} now, by reactor; one in {one_in} is sampled")
 }
 
-fn row(shown: &Shown<'_>, is_other_end: bool) -> TableRow {
-    let Shown { id, request, line, .. } = shown;
+fn row(shown: &ShownRequest<'_>, is_other_end: bool) -> TableRow {
+    let ShownRequest { id, request, line, .. } = shown;
     let is_failed = request.status != "success";
     let stage = |stage: &roadtrain_reactor::recorded::StageTime| {
         let star = if stage.stage == request.longest { "*" } else { "" };

@@ -4,21 +4,21 @@ use crate::output;
 use roadtrain_wire::text::Printable;
 
 /// A column. Those with a smaller rank are left out first.
-struct Column {
+struct SlowColumn {
     head: &'static str,
     rank: u8,
 }
 
-const COLUMNS: [Column; 9] = [
-    Column { head: "time (UTC)", rank: 4 },
-    Column { head: "id", rank: 6 },
-    Column { head: "op", rank: 7 },
-    Column { head: "size", rank: 3 },
-    Column { head: "lba", rank: 1 },
-    Column { head: "nsid", rank: 2 },
-    Column { head: "host", rank: 0 },
-    Column { head: "lane", rank: 5 },
-    Column { head: "total", rank: 8 },
+const COLUMNS: [SlowColumn; 9] = [
+    SlowColumn { head: "time (UTC)", rank: 4 },
+    SlowColumn { head: "id", rank: 6 },
+    SlowColumn { head: "op", rank: 7 },
+    SlowColumn { head: "size", rank: 3 },
+    SlowColumn { head: "lba", rank: 1 },
+    SlowColumn { head: "nsid", rank: 2 },
+    SlowColumn { head: "host", rank: 0 },
+    SlowColumn { head: "lane", rank: 5 },
+    SlowColumn { head: "total", rank: 8 },
 ];
 /// Column of the host's NQN.
 const HOST: usize = 6;

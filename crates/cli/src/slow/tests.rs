@@ -36,15 +36,15 @@ fn at_target(begun_us: u64, cid: u16, us: [f64; 5]) -> RecordedRequest {
     }
 }
 
-fn source(id: &str, line: Line, requests: Vec<RecordedRequest>) -> Source {
+fn source(id: &str, line: Line, requests: Vec<RecordedRequest>) -> RecordSource {
     let reactors = vec![RecorderState { slow_over_us: Some(120.4), sampled_one_in: 64 }];
     let (boot, connections) = ("boot".to_owned(), vec![line]);
     let recorded = Recorded { boot, reactors, connections, requests, ..Recorded::default() };
-    Source { id: id.into(), recorded }
+    RecordSource { id: id.into(), recorded }
 }
 
 /// Returns a host and its target.
-fn both(host: Vec<RecordedRequest>, target: Vec<RecordedRequest>) -> [Source; 2] {
+fn both(host: Vec<RecordedRequest>, target: Vec<RecordedRequest>) -> [RecordSource; 2] {
     let (local, peer) = ("127.0.0.1:5555".to_owned(), "127.0.0.1:4420".to_owned());
     let here = Line { local, peer, qid: 2, ..Line::default() };
     let (peer, host_nqn) = ("[::ffff:127.0.0.1]:5555".to_owned(), "nqn.x:host".to_owned());
@@ -88,8 +88,8 @@ fn the_slowest_come_first_with_what_the_other_end_has_seen() {
 fn requests_are_joined_only_where_that_is_sure() {
     let host = || vec![at_host(1000, 5, [0.0, 1.0, 300.0, 2.0])];
     let target = |begun| at_target(begun, 5, [0.0, 0.0, 200.0, 1.0, 3.0]);
-    let joined = |sources: &[Source]| {
-        Joined::new(sources).other_end(join::Place { source: 0, request: 0 }).is_some()
+    let joined = |sources: &[RecordSource]| {
+        JoinedRequests::new(sources).other_end(join::Place { source: 0, request: 0 }).is_some()
     };
     assert!(joined(&both(host(), vec![target(1050)])));
     assert!(!joined(&both(host(), vec![target(1050), target(1060)])), "there are two");

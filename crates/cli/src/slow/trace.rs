@@ -4,9 +4,9 @@
 //! request is a slice, its stages are slices within it. An arrow leads from a host's request to the same request at its
 //! target.
 
-use super::Source;
-use super::join::{Joined, Place};
-use crate::failure::{Failure, Outcome};
+use super::RecordSource;
+use super::join::{JoinedRequests, RecordIndex};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::units::show_bytes;
 use roadtrain_reactor::recorded::{Line, Reason, RecordedRequest, Side};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ const ROWS_MAX: usize = 1000;
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn write(sources: &[Source], file: Option<&Path>) -> Outcome {
+pub(crate) fn write(sources: &[RecordSource], file: Option<&Path>) -> CommandResult {
     let trace = trace(sources);
     let write = |to: &mut dyn Write| -> io::Result<()> {
         serde_json::to_writer(&mut *to, &trace)?;
@@ -33,15 +33,15 @@ pub(crate) fn write(sources: &[Source], file: Option<&Path>) -> Outcome {
         None => Ok(write(&mut BufWriter::new(io::stdout().lock()))?),
         Some(path) => {
             let written = File::create(path).and_then(|file| write(&mut BufWriter::new(file)));
-            written.map_err(|e| Failure::failed(format!("-o {}: {e}", path.display())))
+            written.map_err(|e| CommandFailure::failed(format!("-o {}: {e}", path.display())))
         }
     }
 }
 
 /// Converts all records to trace events.
-pub(super) fn trace(sources: &[Source]) -> Value {
-    let joined = Joined::new(sources);
-    let mut places: Vec<Place> = joined.places().collect();
+pub(super) fn trace(sources: &[RecordSource]) -> Value {
+    let joined = JoinedRequests::new(sources);
+    let mut places: Vec<RecordIndex> = joined.places().collect();
     places.sort_by_key(|place| joined.request(*place).begun_ns);
     let origin = places.first().map_or(0, |first| joined.request(*first).begun_ns);
     let mut events = Vec::new();

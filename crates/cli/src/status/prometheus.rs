@@ -1,15 +1,15 @@
 //! `roadtrain status --prometheus`: all counters of the processes here, as a file for node_exporter.
 
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use crate::running::{self, Found};
+use crate::running::{self, RunningEntries};
 use roadtrain_manage::metrics::textfile;
 use roadtrain_reactor::metrics::Snapshot;
 use std::path::PathBuf;
 
 /// Prints the counters of the processes. One that does not reply is left out, and makes the command fail.
-pub(super) fn run(names: &[String]) -> Outcome {
+pub(super) fn run(names: &[String]) -> CommandResult {
     let (mut snapshots, mut silent) = (Vec::new(), Vec::new());
     for (id, path, owner) in sockets(names)? {
         match running::ask::<Snapshot>((&path, owner), &Call::Snapshot) {
@@ -18,11 +18,11 @@ pub(super) fn run(names: &[String]) -> Outcome {
         }
     }
     output::line(textfile(&snapshots).trim_end())?;
-    if silent.is_empty() { Ok(()) } else { Err(Failure::failed(silent.join(", "))) }
+    if silent.is_empty() { Ok(()) } else { Err(CommandFailure::failed(silent.join(", "))) }
 }
 
-fn sockets(names: &[String]) -> Outcome<Vec<(String, PathBuf, u32)>> {
-    let Found { attached, served } = running::all()?;
+fn sockets(names: &[String]) -> CommandResult<Vec<(String, PathBuf, u32)>> {
+    let RunningEntries { attached, served } = running::all()?;
     let attached = attached.into_iter().map(|(entry, path)| (entry.id, path, entry.process.owner));
     let served = served.into_iter().map(|(entry, path)| (entry.id, path, entry.process.owner));
     let all = attached.chain(served);

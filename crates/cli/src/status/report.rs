@@ -2,7 +2,7 @@
 
 use super::waiting::{self, WaitReport};
 use crate::output::columns;
-use crate::registry::Entry;
+use crate::registry::AttachmentEntry;
 use crate::units::{show_bandwidth, show_bytes, show_seconds, show_us};
 use roadtrain_host_engine::LinkState;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::fmt;
 /// State of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum AttachmentState {
     /// It connects for the first time.
     Starting,
     /// It is connected.
@@ -28,7 +28,7 @@ pub(crate) enum State {
     Gone,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for AttachmentState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -36,7 +36,7 @@ impl fmt::Display for State {
 
 /// An attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct AttachmentReport {
     /// `attachment`: targets are in the same list.
     #[serde(default = "attachment")]
     pub kind: String,
@@ -51,7 +51,7 @@ pub(crate) struct Report {
     #[serde(default)]
     pub uid: u32,
     /// State.
-    pub state: State,
+    pub state: AttachmentState,
     /// Duration of the state, if known.
     pub state_seconds: Option<f64>,
     /// Reason of the last failure, while there is no connection.
@@ -65,7 +65,7 @@ pub(crate) struct Report {
     pub nqn: String,
     /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
-    pub inside: Option<Inside>,
+    pub inside: Option<AttachmentDetails>,
 }
 
 fn attachment() -> String {
@@ -74,7 +74,7 @@ fn attachment() -> String {
 
 /// Data that only the process has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Inside {
+pub(crate) struct AttachmentDetails {
     /// Batching policy.
     pub policy: String,
     /// Priority class of requests.
@@ -84,10 +84,10 @@ pub(crate) struct Inside {
     /// Devices.
     pub devices: Vec<DeviceReport>,
     /// Its lanes.
-    pub lanes: Vec<LaneReport>,
+    pub lanes: Vec<AttachmentLaneReport>,
     /// Links of the lanes, if these have no connections of their own.
     #[serde(default)]
-    pub links: Vec<LinkReport>,
+    pub links: Vec<AttachmentLinkReport>,
     /// The paths to its namespaces: one for each address.
     #[serde(default)]
     pub paths: Vec<PathLine>,
@@ -103,7 +103,7 @@ pub(crate) struct Inside {
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
     /// Recent rates: of the last 10 s, or since the former sample with `--watch`.
-    pub recent: Rates,
+    pub recent: RecentRates,
 }
 
 /// State of a path.
@@ -169,11 +169,11 @@ pub(crate) struct DeviceReport {
 
 /// A lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LaneReport {
+pub(crate) struct AttachmentLaneReport {
     /// Index.
     pub lane: usize,
     /// State of its controller: all connections are lost and made together.
-    pub state: State,
+    pub state: AttachmentState,
     /// Requests completed by the target.
     pub requests: u64,
     /// Bytes of their data.
@@ -202,7 +202,7 @@ pub(crate) struct ExpressReport {
 
 /// A link: the sum of all lanes' parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LinkReport {
+pub(crate) struct AttachmentLinkReport {
     /// Interface of this machine.
     pub interface: String,
     /// NUMA node of the interface, if known.
@@ -225,7 +225,7 @@ pub(crate) struct LinkReport {
 
 /// Rates in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rates {
+pub(crate) struct RecentRates {
     /// Duration of the interval.
     pub seconds: f64,
     /// Requests a second.
@@ -237,10 +237,14 @@ pub(crate) struct Rates {
     pub errors: u64,
 }
 
-impl Report {
+impl AttachmentReport {
     /// Creates a report without the process's data, with the reason why it does not reply.
-    pub(crate) fn outside(entry: &Entry, state: State, error: Option<String>) -> Report {
-        Report {
+    pub(crate) fn outside(
+        entry: &AttachmentEntry,
+        state: AttachmentState,
+        error: Option<String>,
+    ) -> AttachmentReport {
+        AttachmentReport {
             kind: attachment(),
             id: entry.id.clone(),
             spec: entry.spec.clone(),
@@ -260,15 +264,18 @@ impl Report {
     /// Lists the problems: the state, then paths, namespaces and requests, which may have problems while it is
     /// connected.
     #[must_use]
-    pub(crate) fn judged(mut self) -> Report {
-        let inside = self.inside.iter().flat_map(Inside::problems);
+    pub(crate) fn judged(mut self) -> AttachmentReport {
+        let inside = self.inside.iter().flat_map(AttachmentDetails::problems);
         self.problems = self.state_problem().into_iter().chain(inside).collect();
         self
     }
 
     /// Returns the problem that makes the attachment unusable as a whole.
     pub(crate) fn state_problem(&self) -> Option<String> {
-        let is_bad = !matches!(self.state, State::Starting | State::Connected | State::Stopping);
+        let is_bad = !matches!(
+            self.state,
+            AttachmentState::Starting | AttachmentState::Connected | AttachmentState::Stopping
+        );
         is_bad.then(|| self.error.clone().unwrap_or_else(|| format!("it is {}", self.state)))
     }
 
@@ -301,7 +308,7 @@ impl Report {
         }
         let rows: Vec<Vec<String>> = inside.devices.iter().map(DeviceReport::cells).collect();
         let devices = columns(&["  nsid", "size", "block", "access", "device"], &rows);
-        let rows: Vec<Vec<String>> = inside.links.iter().map(LinkReport::cells).collect();
+        let rows: Vec<Vec<String>> = inside.links.iter().map(AttachmentLinkReport::cells).collect();
         let links = match rows.is_empty() {
             true => String::new(),
             false => columns(&["  link", "node", "to", "state", "rtt", "frames", "lost"], &rows),
@@ -318,9 +325,9 @@ impl Report {
     }
 }
 
-impl Report {
+impl AttachmentReport {
     /// Sets the rates to those since the sample `before` of the same process.
-    pub(crate) fn since(&mut self, before: &Report) {
+    pub(crate) fn since(&mut self, before: &AttachmentReport) {
         let (Some(inside), Some(before)) = (&mut self.inside, &before.inside) else { return };
         let seconds = inside.uptime_seconds - before.uptime_seconds;
         if seconds > 0.0 {
@@ -329,7 +336,7 @@ impl Report {
                 let earlier = before.paths.iter().find(|other| other.address == path.address);
                 path.iops = rate(path.requests, earlier.map_or(0, |other| other.requests));
             }
-            inside.recent = Rates {
+            inside.recent = RecentRates {
                 seconds,
                 iops: rate(inside.requests, before.requests),
                 bytes_per_second: rate(inside.data_bytes, before.data_bytes),
@@ -339,7 +346,7 @@ impl Report {
     }
 }
 
-impl Inside {
+impl AttachmentDetails {
     /// Problems of paths, namespaces and requests.
     fn problems(&self) -> Vec<String> {
         let is_live = |path: &PathLine| path.state == PathState::Live;
@@ -350,7 +357,7 @@ impl Inside {
         let removed = removed.map(|device| {
             format!("namespace {} is removed, or another one has its place", device.nsid)
         });
-        let Rates { seconds, errors, .. } = self.recent;
+        let RecentRates { seconds, errors, .. } = self.recent;
         let failed = (errors > 0)
             .then(|| format!("{errors} requests failed in the last {}", show_seconds(seconds)));
         paths.chain(removed).chain(failed).collect()
@@ -371,7 +378,7 @@ impl Inside {
     }
 
     fn load(&self) -> String {
-        let Rates { seconds, iops, bytes_per_second, .. } = self.recent;
+        let RecentRates { seconds, iops, bytes_per_second, .. } = self.recent;
         format!(
             "{iops:.0} IOPS, {} in {}, {} in flight",
             show_bandwidth(bytes_per_second),
@@ -427,7 +434,7 @@ impl PathLine {
     }
 }
 
-impl LinkReport {
+impl AttachmentLinkReport {
     fn cells(&self) -> Vec<String> {
         let percent = self.lost_frames as f64 * 100.0 / (self.sent_frames.max(1) as f64);
         vec![
@@ -451,29 +458,29 @@ mod tests {
     use super::*;
     use crate::registry;
 
-    pub(crate) fn report() -> Report {
-        let lane = LaneReport {
+    pub(crate) fn report() -> AttachmentReport {
+        let lane = AttachmentLaneReport {
             lane: 0,
-            state: State::Reconnecting,
+            state: AttachmentState::Reconnecting,
             requests: 100,
             data_bytes: 4096,
             in_flight: 3,
             reconnects: 2,
             express: ExpressReport { open: true, opened: 2, requests: 60, in_flight: 1 },
         };
-        Report {
+        AttachmentReport {
             kind: attachment(),
             id: "nbd0".into(),
             spec: "nbd:unix:/a".into(),
             pid: 7,
             uid: 0,
-            state: State::Reconnecting,
+            state: AttachmentState::Reconnecting,
             problems: Vec::new(),
             state_seconds: Some(3.25),
             error: Some("cannot reach 192.0.2.7:4420".into()),
             address: "192.0.2.7:4420".into(),
             nqn: "nqn.x:y".into(),
-            inside: Some(Inside {
+            inside: Some(AttachmentDetails {
                 policy: "auto".into(),
                 class: "normal".into(),
                 uptime_seconds: 150.0,
@@ -489,7 +496,7 @@ mod tests {
                     })
                     .collect(),
                 lanes: vec![lane],
-                links: vec![LinkReport {
+                links: vec![AttachmentLinkReport {
                     interface: "eth1".into(),
                     node: Some(1),
                     peer: "02:00:00:00:00:01".into(),
@@ -517,14 +524,21 @@ mod tests {
                 errors: 1,
                 in_flight: 3,
                 waiting: vec![WaitReport { sleep_cost_us: 12.0, spin_bound_us: 24.0, caught: 0.5 }],
-                recent: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0, errors: 3 },
+                recent: RecentRates {
+                    seconds: 2.0,
+                    iops: 50.0,
+                    bytes_per_second: 2048.0,
+                    errors: 3,
+                },
             }),
         }
     }
 
     #[test]
     fn people_see_what_matters() {
-        let text = Report { uid: registry::Process::this().owner, ..report() }.judged().text();
+        let text = AttachmentReport { uid: registry::ProcessIdentity::this().owner, ..report() }
+            .judged()
+            .text();
         for part in [
             "nbd0  nbd:unix:/a  reconnecting for 3.25 s\n",
             "  problem  cannot reach 192.0.2.7:4420\n",
@@ -555,11 +569,11 @@ mod tests {
         assert_eq!(json["paths"][1]["iops"], 12.3);
         assert_eq!(json["lanes"][0]["express"]["open"], true);
         assert_eq!(json["devices"][0]["capacity_bytes"], 1u64 << 30);
-        let back: Report = serde_json::from_value(json).unwrap();
+        let back: AttachmentReport = serde_json::from_value(json).unwrap();
         assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);
-        let gone = Report { inside: None, ..report() };
+        let gone = AttachmentReport { inside: None, ..report() };
         let json = serde_json::to_value(gone).unwrap();
         assert!(json.get("requests").is_none());
-        assert!(serde_json::from_value::<Report>(json).unwrap().inside.is_none());
+        assert!(serde_json::from_value::<AttachmentReport>(json).unwrap().inside.is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! State of a target, as reported by its process and as shown.
 
-use super::proof::Proof;
+use super::proof::RequiredProof;
 use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
@@ -66,7 +66,7 @@ pub(crate) struct TargetReport {
     pub ana_listeners: Vec<AnaReport>,
     /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
-    pub inside: Option<Inside>,
+    pub inside: Option<TargetDetails>,
 }
 
 /// ANA state of the paths through a listener.
@@ -80,20 +80,20 @@ pub(crate) struct AnaReport {
 
 /// Data that only the process has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Inside {
+pub(crate) struct TargetDetails {
     /// Counters.
     #[serde(flatten)]
-    pub traffic: Traffic,
+    pub traffic: TargetTraffic,
     /// Exports.
-    pub subsystems: Vec<SubsystemReport>,
+    pub subsystems: Vec<TargetSubsystemReport>,
     /// Its lanes.
     #[serde(default)]
-    pub lanes: Vec<LaneReport>,
+    pub lanes: Vec<TargetLaneReport>,
 }
 
 /// Counters of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Traffic {
+pub(crate) struct TargetTraffic {
     /// Seconds since it was ready.
     pub uptime_seconds: f64,
     /// Connections, and lanes over Ethernet.
@@ -113,7 +113,7 @@ pub(crate) struct Traffic {
 
 /// A lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LaneReport {
+pub(crate) struct TargetLaneReport {
     /// Controller ID.
     pub cntlid: u16,
     /// Queue ID.
@@ -133,7 +133,7 @@ pub(crate) struct LaneReport {
 
 /// A subsystem.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SubsystemReport {
+pub(crate) struct TargetSubsystemReport {
     /// Its NQN.
     pub nqn: String,
     /// Owner of its configuration: `file`, `state` or `group`.
@@ -148,7 +148,7 @@ pub(crate) struct SubsystemReport {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_tls: bool,
     /// Its namespaces.
-    pub namespaces: Vec<NamespaceReport>,
+    pub namespaces: Vec<TargetNamespaceReport>,
     /// Rate limits of hosts, by host NQN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_limits: BTreeMap<String, LimitReport>,
@@ -158,7 +158,7 @@ pub(crate) struct SubsystemReport {
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct NamespaceReport {
+pub(crate) struct TargetNamespaceReport {
     /// Namespace ID.
     pub nsid: u32,
     /// Size in bytes.
@@ -262,15 +262,15 @@ impl TargetReport {
     /// Creates the report of the running target.
     pub(crate) fn serving(
         (id, listeners, config): (String, Vec<String>, Option<PathBuf>),
-        (traffic, lanes): (Traffic, &[LanePlace]),
+        (traffic, lanes): (TargetTraffic, &[LanePlace]),
         exports: &TargetConfig<Export>,
         (seen, controllers): (&TargetConfig, &[ControllerView]),
     ) -> TargetReport {
         let has_ether = listeners.iter().any(|listener| listener.starts_with("ether:"));
         let subsystems = seen.subsystems.iter().map(|subsystem| {
             let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
-            let proof = Proof::new(seen, subsystem, has_ether);
-            SubsystemReport::new(subsystem, asked, proof, controllers)
+            let proof = RequiredProof::new(seen, subsystem, has_ether);
+            TargetSubsystemReport::new(subsystem, asked, proof, controllers)
         });
         let ana_listeners = ways(seen, has_ether);
         TargetReport {
@@ -278,16 +278,16 @@ impl TargetReport {
             kind: "target".into(),
             id,
             pid: std::process::id(),
-            uid: crate::registry::Process::this().owner,
+            uid: crate::registry::ProcessIdentity::this().owner,
             state: TargetState::Serving,
             error: None,
             problems: Vec::new(),
             listeners,
             config,
-            inside: Some(Inside {
+            inside: Some(TargetDetails {
                 traffic,
                 subsystems: subsystems.collect(),
-                lanes: lanes.iter().map(LaneReport::new).collect(),
+                lanes: lanes.iter().map(TargetLaneReport::new).collect(),
             }),
         }
     }
@@ -329,8 +329,9 @@ impl TargetReport {
             line("ana", worse.join("  "));
         }
         line("process", crate::status::process(self.pid, self.uid));
-        let Some(Inside { traffic, subsystems, lanes }) = &self.inside else { return text };
-        let Traffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } = traffic;
+        let Some(TargetDetails { traffic, subsystems, lanes }) = &self.inside else { return text };
+        let TargetTraffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } =
+            traffic;
         let buffers = show_bytes(*buffer_bytes as u64);
         line(
             "load",
@@ -364,8 +365,8 @@ fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
 }
 
 /// Formats the lanes of I/O queues, up to a maximum.
-fn lane_text(lanes: &[LaneReport]) -> String {
-    let lanes: Vec<&LaneReport> = lanes.iter().filter(|lane| lane.qid > 0).collect();
+fn lane_text(lanes: &[TargetLaneReport]) -> String {
+    let lanes: Vec<&TargetLaneReport> = lanes.iter().filter(|lane| lane.qid > 0).collect();
     if lanes.is_empty() {
         return String::new();
     }
@@ -379,10 +380,10 @@ fn lane_text(lanes: &[LaneReport]) -> String {
     text
 }
 
-impl LaneReport {
-    fn new(lane: &LanePlace) -> LaneReport {
+impl TargetLaneReport {
+    fn new(lane: &LanePlace) -> TargetLaneReport {
         let &LanePlace { cntlid, qid, core, packets_core, napi_id, moves, requests } = lane;
-        LaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests }
+        TargetLaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -398,18 +399,18 @@ impl LaneReport {
     }
 }
 
-impl SubsystemReport {
+impl TargetSubsystemReport {
     fn new(
         seen: &SubsystemConfig,
         asked: Option<&SubsystemConfig<Export>>,
-        proof: Proof,
+        proof: RequiredProof,
         controllers: &[ControllerView],
-    ) -> SubsystemReport {
+    ) -> TargetSubsystemReport {
         let namespace = |namespace: &NamespaceConfig| {
             let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
             let export = exports.iter().find(|export| export.nsid == namespace.nsid);
             let id = namespace.id;
-            NamespaceReport {
+            TargetNamespaceReport {
                 nsid: namespace.nsid,
                 capacity_bytes: namespace.blocks << namespace.lba_shift,
                 block_bytes: 1 << namespace.lba_shift,
@@ -433,7 +434,7 @@ impl SubsystemReport {
             auth: None,
         };
         let attached = controllers.iter().filter(|controller| *controller.subnqn == *seen.nqn);
-        SubsystemReport {
+        TargetSubsystemReport {
             nqn: seen.nqn.clone(),
             owner: String::new(),
             allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
@@ -447,13 +448,16 @@ impl SubsystemReport {
 
     fn text(&self) -> String {
         let hosts = match &self.allow_hosts {
-            None => Proof { auth: self.require_auth, tls: self.require_tls }.any_host().to_owned(),
+            None => RequiredProof { auth: self.require_auth, tls: self.require_tls }
+                .any_host()
+                .to_owned(),
             Some(hosts) if hosts.is_empty() => "no host".to_owned(),
             Some(hosts) => hosts.join(", "),
         };
         let owner = if self.owner == "state" { ", of the state" } else { "" };
         let mut text = format!("  {}  for {hosts}{owner}\n", self.nqn);
-        let rows: Vec<Vec<String>> = self.namespaces.iter().map(NamespaceReport::cells).collect();
+        let rows: Vec<Vec<String>> =
+            self.namespaces.iter().map(TargetNamespaceReport::cells).collect();
         let namespaces = columns(&["    nsid", "size", "block", "access", "store"], &rows);
         let cells = |c: &ControllerReport| {
             let auth = c.auth.as_ref().map_or_else(|| "-".to_owned(), |auth| auth.hash.clone());
@@ -477,7 +481,7 @@ impl SubsystemReport {
     }
 }
 
-impl NamespaceReport {
+impl TargetNamespaceReport {
     fn cells(&self) -> Vec<String> {
         vec![
             format!("    {}", self.nsid),

@@ -1,6 +1,6 @@
 //! Recent rates of all processes, and their history, as rows.
 
-use super::rates::{Process, Rates};
+use super::rates::{IoRates, ProcessRates};
 use std::collections::{HashMap, VecDeque};
 
 /// Intervals in the history.
@@ -8,30 +8,35 @@ const HISTORY: usize = 240;
 
 /// Kind of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum View {
+pub(super) enum DashboardView {
     Processes,
     Namespaces,
     Hosts,
     Lanes,
 }
 
-impl View {
-    pub(super) const ALL: [View; 4] = [View::Processes, View::Namespaces, View::Hosts, View::Lanes];
+impl DashboardView {
+    pub(super) const ALL: [DashboardView; 4] = [
+        DashboardView::Processes,
+        DashboardView::Namespaces,
+        DashboardView::Hosts,
+        DashboardView::Lanes,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            View::Processes => "Processes",
-            View::Namespaces => "Namespaces",
-            View::Hosts => "Hosts",
-            View::Lanes => "Lanes",
+            DashboardView::Processes => "Processes",
+            DashboardView::Namespaces => "Namespaces",
+            DashboardView::Hosts => "Hosts",
+            DashboardView::Lanes => "Lanes",
         }
     }
 }
 
 /// Identity of a row over time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub(super) view: View,
+pub(super) struct RowKey {
+    pub(super) view: DashboardView,
     /// The target or attachment.
     pub(super) process: String,
     pub(super) name: String,
@@ -39,19 +44,19 @@ pub(super) struct Key {
 
 /// A row of a view.
 #[derive(Clone, Debug)]
-pub(super) struct Row<'a> {
-    pub(super) key: Key,
+pub(super) struct DashboardRow<'a> {
+    pub(super) key: RowKey,
     /// Index within its process.
     pub(super) index: usize,
-    pub(super) process: &'a Process,
+    pub(super) process: &'a ProcessRates,
     /// True if there is no other process.
     pub(super) is_alone: bool,
-    pub(super) rates: &'a Rates,
+    pub(super) rates: &'a IoRates,
 }
 
 /// Rates of a past interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Past {
+pub(super) struct PastRates {
     pub(super) iops: f64,
     pub(super) bytes_per_second: f64,
     pub(super) p99_us: f64,
@@ -59,17 +64,17 @@ pub(super) struct Past {
 
 /// Processes with their rates in the last interval, and the history.
 #[derive(Default)]
-pub(super) struct Board {
-    pub(super) processes: Vec<Process>,
+pub(super) struct Dashboard {
+    pub(super) processes: Vec<ProcessRates>,
     /// Processes that did not reply, with the reason.
     pub(super) silent: Vec<String>,
-    history: HashMap<Key, VecDeque<Past>>,
+    history: HashMap<RowKey, VecDeque<PastRates>>,
     looks: u64,
 }
 
-impl Board {
+impl Dashboard {
     /// Adds the rates of an interval.
-    pub(super) fn put(&mut self, processes: Vec<Process>) {
+    pub(super) fn put(&mut self, processes: Vec<ProcessRates>) {
         self.processes = processes;
         self.looks += 1;
         if self.looks == 1 {
@@ -77,10 +82,10 @@ impl Board {
         }
         let mut history = std::mem::take(&mut self.history);
         let mut now = HashMap::new();
-        for view in View::ALL {
-            for Row { key, rates, .. } in self.rows(view) {
+        for view in DashboardView::ALL {
+            for DashboardRow { key, rates, .. } in self.rows(view) {
                 let mut past = history.remove(&key).unwrap_or_default();
-                past.push_back(Past {
+                past.push_back(PastRates {
                     iops: rates.iops,
                     bytes_per_second: rates.bytes_per_second,
                     p99_us: rates.p99_us.unwrap_or_default(),
@@ -95,21 +100,21 @@ impl Board {
     }
 
     /// Returns the rows of a view, unsorted.
-    pub(super) fn rows(&self, view: View) -> Vec<Row<'_>> {
-        let of = |process: &'_ Process| -> Vec<(String, usize)> {
+    pub(super) fn rows(&self, view: DashboardView) -> Vec<DashboardRow<'_>> {
+        let of = |process: &'_ ProcessRates| -> Vec<(String, usize)> {
             let names: Vec<String> = match view {
-                View::Processes => vec![process.id.clone()],
-                View::Namespaces => process
+                DashboardView::Processes => vec![process.id.clone()],
+                DashboardView::Namespaces => process
                     .namespaces
                     .iter()
                     .map(|one| format!("{} {}", one.nsid, one.nqn))
                     .collect(),
-                View::Hosts => process
+                DashboardView::Hosts => process
                     .hosts
                     .iter()
                     .map(|one| format!("{} {}", one.host_nqn, one.nqn))
                     .collect(),
-                View::Lanes => process
+                DashboardView::Lanes => process
                     .lanes
                     .iter()
                     .map(|one| format!("{}.{} {}", one.cntlid, one.qid, one.peer))
@@ -121,21 +126,21 @@ impl Board {
         for process in &self.processes {
             for (name, index) in of(process) {
                 let rates = match view {
-                    View::Processes => &process.total,
-                    View::Namespaces => &process.namespaces[index].rates,
-                    View::Hosts => &process.hosts[index].rates,
-                    View::Lanes => &process.lanes[index].rates,
+                    DashboardView::Processes => &process.total,
+                    DashboardView::Namespaces => &process.namespaces[index].rates,
+                    DashboardView::Hosts => &process.hosts[index].rates,
+                    DashboardView::Lanes => &process.lanes[index].rates,
                 };
-                let key = Key { view, process: process.id.clone(), name };
+                let key = RowKey { view, process: process.id.clone(), name };
                 let is_alone = self.processes.len() == 1;
-                rows.push(Row { key, index, process, is_alone, rates });
+                rows.push(DashboardRow { key, index, process, is_alone, rates });
             }
         }
         rows
     }
 
     /// Returns the past intervals of a row, the oldest first.
-    pub(super) fn history(&self, key: &Key) -> impl DoubleEndedIterator<Item = Past> + '_ {
+    pub(super) fn history(&self, key: &RowKey) -> impl DoubleEndedIterator<Item = PastRates> + '_ {
         self.history.get(key).into_iter().flatten().copied()
     }
 }

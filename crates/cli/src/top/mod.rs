@@ -23,40 +23,40 @@ mod text;
 mod view;
 
 use crate::args::{GlobalArgs, TopArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, output};
-use app::App;
-use board::Board;
+use app::TopState;
+use board::Dashboard;
 use roadtrain_reactor::metrics::Snapshot;
 use serde::Serialize;
-use source::Source;
+use source::SnapshotSource;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Sources, each with its last snapshot.
-struct Watched(Vec<(Source, Option<Snapshot>)>);
+struct WatchedSources(Vec<(SnapshotSource, Option<Snapshot>)>);
 
 /// Output of `--once`.
 #[derive(Serialize)]
-struct Once<'a> {
+struct OnceReport<'a> {
     unix_seconds: f64,
     /// Targets and attachments.
-    processes: &'a [rates::Process],
+    processes: &'a [rates::ProcessRates],
     /// Processes that did not reply, with the reason.
     silent: &'a [String],
 }
 
 /// `roadtrain top`
-pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("error", global.verbose);
-    let sources = Source::all(&args.names, &args.traddr)?;
-    let mut watched = Watched(sources.into_iter().map(|source| (source, None)).collect());
-    let mut board = Board::default();
+    let sources = SnapshotSource::all(&args.names, &args.traddr)?;
+    let mut watched = WatchedSources(sources.into_iter().map(|source| (source, None)).collect());
+    let mut board = Dashboard::default();
     watched.look(&mut board);
     if watched.0.iter().all(|(_, snapshot)| snapshot.is_none()) {
         return Err(match board.silent.first() {
-            Some(silent) => Failure::connect(silent),
-            None => Failure::failed(
+            Some(silent) => CommandFailure::connect(silent),
+            None => CommandFailure::failed(
                 "nothing is attached or served here: --metrics ADDRESS:PORT shows another process",
             ),
         });
@@ -66,7 +66,8 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
         watched.look(&mut board);
         return once(&board, global.json);
     }
-    let app = App::new(args.interval, std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()));
+    let app =
+        TopState::new(args.interval, std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()));
     match &args.picture {
         Some(file) => {
             picture::draw(app, board, args.interval, &mut |board| watched.look(board), file)
@@ -75,9 +76,9 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-impl Watched {
+impl WatchedSources {
     /// Takes a snapshot of all sources, and puts the rates since the last ones on the board.
-    fn look(&mut self, board: &mut Board) {
+    fn look(&mut self, board: &mut Dashboard) {
         let mut processes = Vec::new();
         board.silent.clear();
         for (source, last) in &mut self.0 {
@@ -94,16 +95,20 @@ impl Watched {
     }
 }
 
-fn once(board: &Board, json: bool) -> Outcome {
+fn once(board: &Dashboard, json: bool) -> CommandResult {
     if json {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let unix_seconds = now.as_secs_f64();
-        output::json(&Once { unix_seconds, processes: &board.processes, silent: &board.silent })?;
+        output::json(&OnceReport {
+            unix_seconds,
+            processes: &board.processes,
+            silent: &board.silent,
+        })?;
     } else {
         output::line(&text::all(board))?;
     }
     match board.silent.first() {
-        Some(silent) => Err(Failure::connect(silent)),
+        Some(silent) => Err(CommandFailure::connect(silent)),
         None => Ok(()),
     }
 }

@@ -1,9 +1,9 @@
 //! A screen as an SVG, for the documentation.
 
-use super::app::App;
-use super::board::{Board, View};
+use super::app::TopState;
+use super::board::{Dashboard, DashboardView};
 use super::view;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -28,21 +28,21 @@ const FOREGROUND: &str = "#d5dbe3";
 /// # Errors
 /// The file cannot be written.
 pub(super) fn draw(
-    mut app: App,
-    mut board: Board,
+    mut app: TopState,
+    mut board: Dashboard,
     interval: Duration,
-    look: &mut dyn FnMut(&mut Board),
+    look: &mut dyn FnMut(&mut Dashboard),
     file: &Path,
-) -> Outcome {
+) -> CommandResult {
     for _ in 0..LOOKS {
         thread::sleep(interval);
         look(&mut board);
     }
-    app.view = View::Lanes;
+    app.view = DashboardView::Lanes;
     let Ok(mut terminal) = Terminal::new(TestBackend::new(SIZE.0, SIZE.1));
     let Ok(_) = terminal.draw(|frame| view::draw(frame, &app, &board));
     let written = fs::write(file, svg(terminal.backend().buffer()));
-    written.map_err(|e| Failure::failed(format!("--picture {}: {e}", file.display())))
+    written.map_err(|e| CommandFailure::failed(format!("--picture {}: {e}", file.display())))
 }
 
 /// Converts a screen to SVG: text stays text, so that it can be searched; bars and box lines become shapes that join.

@@ -2,8 +2,8 @@
 
 use crate::connect::split_port;
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
-use crate::running::{self, Process};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::running::{self, ControlledProcess};
 use roadtrain_reactor::metrics::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,22 +14,27 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Source of snapshots, which is queried repeatedly.
-pub(super) enum Source {
+pub(super) enum SnapshotSource {
     /// A process on this machine.
-    Here(Process),
+    Here(ControlledProcess),
     /// The metrics address of another process.
     There(String),
 }
 
-impl Source {
+impl SnapshotSource {
     /// Returns the processes here with these names, and the sources at these addresses.
     ///
     /// # Errors
     /// A name that is unknown here, or an invalid address.
-    pub(super) fn all(names: &[String], addresses: &[String]) -> Outcome<Vec<Source>> {
+    pub(super) fn all(
+        names: &[String],
+        addresses: &[String],
+    ) -> CommandResult<Vec<SnapshotSource>> {
         for address in addresses {
             if split_port(address, 0)?.1 == 0 {
-                return Err(Failure::usage(format!("-a {address}: which port? Write ADDR:PORT")));
+                return Err(CommandFailure::usage(format!(
+                    "-a {address}: which port? Write ADDR:PORT"
+                )));
             }
         }
         let here = if names.is_empty() && !addresses.is_empty() {
@@ -37,25 +42,25 @@ impl Source {
         } else {
             running::processes(names, &[])?
         };
-        let there = addresses.iter().cloned().map(Source::There);
-        Ok(here.into_iter().map(Source::Here).chain(there).collect())
+        let there = addresses.iter().cloned().map(SnapshotSource::There);
+        Ok(here.into_iter().map(SnapshotSource::Here).chain(there).collect())
     }
 
     /// Returns the name.
     pub(super) fn name(&self) -> &str {
         match self {
-            Source::Here(process) => &process.id,
-            Source::There(address) => address,
+            SnapshotSource::Here(process) => &process.id,
+            SnapshotSource::There(address) => address,
         }
     }
 
     /// Returns the present counters, or the reason why they are not available.
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
-            Source::Here(process) => {
+            SnapshotSource::Here(process) => {
                 running::ask((&process.socket, process.owner), &Call::Snapshot)
             }
-            Source::There(address) => {
+            SnapshotSource::There(address) => {
                 let text = get(address, "/snapshot.json").map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not answer".to_owned(),
                     _ => error.to_string(),
@@ -150,7 +155,7 @@ mod tests {
             assert!(request[..count].starts_with(b"GET /snapshot.json HTTP/1.1\r\n"));
             stream.write_all(answer).unwrap();
         });
-        let snapshot = Source::There(address).snapshot();
+        let snapshot = SnapshotSource::There(address).snapshot();
         serving.join().unwrap();
         snapshot
     }
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn addresses_have_a_port() {
-        let wrong = Source::all(&[], &["192.0.2.1".into()]).err().unwrap();
+        let wrong = SnapshotSource::all(&[], &["192.0.2.1".into()]).err().unwrap();
         assert!(wrong.message.contains("which port"));
     }
 }

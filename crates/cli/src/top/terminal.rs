@@ -1,10 +1,10 @@
 //! Event loop of the terminal: draws after changes, and restores the terminal at the end.
 
-use super::app::App;
-use super::board::Board;
+use super::app::TopState;
+use super::board::Dashboard;
 use super::view;
-use crate::failure::{Failure, Outcome};
-use crate::signals::{Signal, Signals};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::signals::{BlockedSignals, Signal};
 use crate::terminal::{self, end_when_gone};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(100);
 
 /// The terminal, which is restored on drop. The library's own `drop` would panic if the terminal is gone.
-struct Screen(ManuallyDrop<DefaultTerminal>);
+struct TopScreen(ManuallyDrop<DefaultTerminal>);
 
-impl Drop for Screen {
+impl Drop for TopScreen {
     fn drop(&mut self) {
         let _ = self.0.show_cursor();
         let _ = ratatui::try_restore();
@@ -29,16 +29,20 @@ impl Drop for Screen {
 ///
 /// # Errors
 /// There is no terminal, or it has hung up.
-pub(super) fn run(mut app: App, mut board: Board, look: &mut dyn FnMut(&mut Board)) -> Outcome {
+pub(super) fn run(
+    mut app: TopState,
+    mut board: Dashboard,
+    look: &mut dyn FnMut(&mut Dashboard),
+) -> CommandResult {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "this is no terminal: --once prints it once, --once --json for programs",
         ));
     }
-    let signals = Signals::block()?.of_terminal();
+    let signals = BlockedSignals::block()?.of_terminal();
     // The library would read a terminal that hangs up during an event for ever.
     end_when_gone()?;
-    let mut screen = Screen(ManuallyDrop::new(ratatui::try_init()?));
+    let mut screen = TopScreen(ManuallyDrop::new(ratatui::try_init()?));
     let mut next = Instant::now() + app.interval;
     let mut is_new = true;
     while !app.has_ended && signals.wait_for(Duration::ZERO) != Some(Signal::Stop) {
@@ -46,7 +50,7 @@ pub(super) fn run(mut app: App, mut board: Board, look: &mut dyn FnMut(&mut Boar
             screen.0.draw(|frame| view::draw(frame, &app, &board))?;
         }
         if terminal::is_gone() {
-            return Err(Failure::failed("the terminal is gone"));
+            return Err(CommandFailure::failed("the terminal is gone"));
         }
         if event::poll(Duration::ZERO)? {
             match event::read()? {

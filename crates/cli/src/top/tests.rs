@@ -1,5 +1,5 @@
-use super::app::{App, Column};
-use super::board::{Board, View};
+use super::app::{RateColumn, TopState};
+use super::board::{Dashboard, DashboardView};
 use super::rates::between;
 use super::{picture, text, view};
 use ratatui::Terminal;
@@ -90,15 +90,15 @@ fn snapshot(n: u64) -> Snapshot {
     }
 }
 
-fn board(seconds: u64) -> Board {
-    let mut board = Board::default();
+fn board(seconds: u64) -> Dashboard {
+    let mut board = Dashboard::default();
     for n in 0..=seconds {
         board.put(vec![between("target0", &snapshot(n.saturating_sub(1)), &snapshot(n))]);
     }
     board
 }
 
-fn screen(app: &App, board: &Board, (width, height): (u16, u16)) -> Buffer {
+fn screen(app: &TopState, board: &Dashboard, (width, height): (u16, u16)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view::draw(frame, app, board)).unwrap();
     terminal.backend().buffer().clone()
@@ -113,11 +113,11 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     (0..area.height).map(line).collect()
 }
 
-fn shown(app: &App, board: &Board) -> String {
+fn shown(app: &TopState, board: &Dashboard) -> String {
     lines(&screen(app, board, (80, 24))).join("\n")
 }
 
-fn press(app: &mut App, board: &Board, keys: &[KeyCode]) {
+fn press(app: &mut TopState, board: &Dashboard, keys: &[KeyCode]) {
     keys.iter().for_each(|key| app.press(KeyEvent::new(*key, KeyModifiers::NONE), board));
 }
 
@@ -141,7 +141,7 @@ fn rates_are_what_happened_between_two_looks() {
 
 #[test]
 fn a_small_terminal_shows_the_most_important() {
-    let (app, board) = (App::new(SECOND, false), board(5));
+    let (app, board) = (TopState::new(SECOND, false), board(5));
     let text = shown(&app, &board);
     for part in [
         "roadtrain top",
@@ -175,13 +175,13 @@ fn a_small_terminal_shows_the_most_important() {
 
 #[test]
 fn keys_choose_what_is_shown() {
-    let (mut app, board) = (App::new(SECOND, true), board(3));
+    let (mut app, board) = (TopState::new(SECOND, true), board(3));
     press(&mut app, &board, &[KeyCode::Char('2')]);
     assert!(shown(&app, &board).contains("> ns 1 disk mem1"));
     press(&mut app, &board, &[KeyCode::Tab, KeyCode::Down]);
     assert!(shown(&app, &board).contains("> host2 192.0.2.2"));
     press(&mut app, &board, &[KeyCode::Char('4'), KeyCode::End]);
-    assert_eq!((app.view, app.selected_of(&app.rows(&board))), (View::Lanes, Some(2)));
+    assert_eq!((app.view, app.selected_of(&app.rows(&board))), (DashboardView::Lanes, Some(2)));
     press(&mut app, &board, &[KeyCode::Enter]);
     let open = shown(&app, &board);
     for part in [
@@ -206,20 +206,21 @@ fn keys_choose_what_is_shown() {
     assert!(!app.has_ended);
     press(&mut app, &board, &[KeyCode::Char('q')]);
     assert!(app.has_ended);
-    let mut app = App::new(SECOND, true);
+    let mut app = TopState::new(SECOND, true);
     app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &board);
     assert!(app.has_ended);
 }
 
 #[test]
 fn rows_are_sorted_and_the_selected_one_stays_selected() {
-    let (mut app, board) = (App::new(SECOND, true), board(3));
-    app.view = View::Lanes;
-    let order =
-        |app: &App| -> Vec<f64> { app.rows(&board).iter().map(|row| row.rates.iops).collect() };
+    let (mut app, board) = (TopState::new(SECOND, true), board(3));
+    app.view = DashboardView::Lanes;
+    let order = |app: &TopState| -> Vec<f64> {
+        app.rows(&board).iter().map(|row| row.rates.iops).collect()
+    };
     assert_eq!(order(&app), [32_000.0, 16_000.0, 16_000.0]);
     press(&mut app, &board, &[KeyCode::Home]);
-    let selected = |app: &App| {
+    let selected = |app: &TopState| {
         let rows = app.rows(&board);
         rows[app.selected_of(&rows).unwrap()].key.name.clone()
     };
@@ -228,15 +229,15 @@ fn rows_are_sorted_and_the_selected_one_stays_selected() {
     assert_eq!(order(&app), [16_000.0, 16_000.0, 32_000.0]);
     assert_eq!(selected(&app), first, "though it is the last one now");
     press(&mut app, &board, &[KeyCode::Char('s')]);
-    assert_eq!(app.sort, Column::Bandwidth);
+    assert_eq!(app.sort, RateColumn::Bandwidth);
     assert!(shown(&app, &board).contains("bytes/s▲"));
 }
 
 #[test]
 fn without_colours_nothing_is_lost() {
     let board = board(3);
-    let plain = screen(&App::new(SECOND, false), &board, (100, 24));
-    let coloured = screen(&App::new(SECOND, true), &board, (100, 24));
+    let plain = screen(&TopState::new(SECOND, false), &board, (100, 24));
+    let coloured = screen(&TopState::new(SECOND, true), &board, (100, 24));
     assert_eq!(lines(&plain), lines(&coloured));
     let has_color = |buffer: &Buffer| buffer.content.iter().any(|cell| cell.fg != Color::Reset);
     assert!(!has_color(&plain) && has_color(&coloured));
@@ -250,7 +251,7 @@ fn without_colours_nothing_is_lost() {
 
 #[test]
 fn what_does_not_answer_is_told() {
-    let (app, mut board) = (App::new(SECOND, true), board(1));
+    let (app, mut board) = (TopState::new(SECOND, true), board(1));
     board.put(Vec::new());
     board.silent.push("target0: its process does not answer".into());
     let text = shown(&app, &board);
@@ -269,7 +270,7 @@ fn once_is_the_same_as_text() {
 
 #[test]
 fn a_picture_has_the_text_of_its_screen() {
-    let svg = picture::svg(&screen(&App::new(SECOND, true), &board(9), (100, 24)));
+    let svg = picture::svg(&screen(&TopState::new(SECOND, true), &board(9), (100, 24)));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     for part in ["roadtrain top", "target0", "&gt; "] {
         assert!(svg.contains(part), "{part}");

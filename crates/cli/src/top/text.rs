@@ -1,13 +1,13 @@
 //! The board as text, for `--once`.
 
-use super::app::Column;
-use super::board::{Board, View};
+use super::app::RateColumn;
+use super::board::{Dashboard, DashboardView};
 use super::view::name;
 use crate::output;
 use crate::units::show_seconds;
 
 /// Formats all views, one after the other.
-pub(super) fn all(board: &Board) -> String {
+pub(super) fn all(board: &Dashboard) -> String {
     let mut text = String::new();
     for process in &board.processes {
         text.push_str(&format!(
@@ -20,7 +20,7 @@ pub(super) fn all(board: &Board) -> String {
         ));
         process.problems.iter().for_each(|problem| text.push_str(&format!("  ! {problem}\n")));
     }
-    for view in View::ALL {
+    for view in DashboardView::ALL {
         let mut rows = board.rows(view);
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         if rows.is_empty() {
@@ -28,12 +28,12 @@ pub(super) fn all(board: &Board) -> String {
         }
         let cells = rows.iter().map(|row| {
             let name = name(row).trim().to_owned();
-            let figures = Column::ALL.iter().skip(1).map(|column| column.show(row.rates));
+            let figures = RateColumn::ALL.iter().skip(1).map(|column| column.show(row.rates));
             std::iter::once(name).chain(figures).collect()
         });
         let cells: Vec<Vec<String>> = cells.collect();
         let what = view.name().to_lowercase();
-        let mut head = Column::ALL.map(Column::name);
+        let mut head = RateColumn::ALL.map(RateColumn::name);
         head[0] = &what;
         text.push('\n');
         text.push_str(&output::columns(&head, &cells));

@@ -2,10 +2,10 @@
 //!
 //! Colour only repeats information of words, signs and positions.
 
-use super::app::{App, Column};
-use super::board::{Board, Key, Past, Row, View};
+use super::app::{RateColumn, TopState};
+use super::board::{Dashboard, DashboardRow, DashboardView, PastRates, RowKey};
 use super::format::{bars, count, time};
-use super::rates::{Lane, Process, Rates, Reactor};
+use super::rates::{IoRates, LaneRates, ProcessRates, ReactorShares};
 use crate::units::{show_bandwidth, show_bytes, show_seconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -36,10 +36,10 @@ const HELP: &[(&str, &str)] = &[
 ];
 
 /// A chart: name, value, format and style.
-type Chart = (&'static str, fn(&Past) -> f64, fn(f64) -> String, Style);
+type ChartSpec = (&'static str, fn(&PastRates) -> f64, fn(f64) -> String, Style);
 
 /// Styles.
-struct Theme {
+struct TopTheme {
     accent: Style,
     second: Style,
     dim: Style,
@@ -48,11 +48,11 @@ struct Theme {
     selected: Style,
 }
 
-impl Theme {
-    fn of(app: &App) -> Theme {
+impl TopTheme {
+    fn of(app: &TopState) -> TopTheme {
         let plain = Style::new();
         if !app.has_colors {
-            return Theme {
+            return TopTheme {
                 accent: plain,
                 second: plain,
                 dim: plain,
@@ -61,7 +61,7 @@ impl Theme {
                 selected: plain.reversed(),
             };
         }
-        Theme {
+        TopTheme {
             accent: plain.fg(Color::Cyan),
             second: plain.fg(Color::Yellow),
             dim: plain.fg(Color::DarkGray),
@@ -78,8 +78,8 @@ impl Theme {
 }
 
 /// Draws a screen.
-pub(super) fn draw(frame: &mut Frame<'_>, app: &App, board: &Board) {
-    let theme = Theme::of(app);
+pub(super) fn draw(frame: &mut Frame<'_>, app: &TopState, board: &Dashboard) {
+    let theme = TopTheme::of(app);
     let rows = app.rows(board);
     let selected = app.selected_of(&rows);
     let charts = if frame.area().height >= HIGH { CHART } else { 0 };
@@ -105,9 +105,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, board: &Board) {
     }
 }
 
-fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), theme: &Theme) {
+fn draw_title(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (app, board): (&TopState, &Dashboard),
+    theme: &TopTheme,
+) {
     let mut spans = vec![Span::styled(" roadtrain top ", theme.accent.bold())];
-    let of = |process: &Process| {
+    let of = |process: &ProcessRates| {
         format!(" {} {} up {} ", process.id, process.state, show_seconds(process.uptime_seconds))
     };
     match &board.processes[..] {
@@ -126,11 +131,17 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), t
 }
 
 /// Draws the recent IOPS, bandwidth and 99th percentile of the selected row.
-fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Board, theme: &Theme) {
+fn draw_charts(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    key: Option<&RowKey>,
+    board: &Dashboard,
+    theme: &TopTheme,
+) {
     let areas: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
-    let past: Vec<Past> = key.map_or_else(Vec::new, |key| board.history(key).collect());
+    let past: Vec<PastRates> = key.map_or_else(Vec::new, |key| board.history(key).collect());
     let last = past.last().copied().unwrap_or_default();
-    let charts: [Chart; 3] = [
+    let charts: [ChartSpec; 3] = [
         ("IOPS", |past| past.iops, count, theme.accent),
         ("bandwidth", |past| past.bytes_per_second, show_bandwidth, theme.accent),
         ("p99", |past| past.p99_us, |us| time(Some(us).filter(|us| *us > 0.0)), theme.second),
@@ -157,12 +168,12 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
 fn draw_rows(
     frame: &mut Frame<'_>,
     area: Rect,
-    (app, rows, selected): (&App, &[Row<'_>], Option<usize>),
-    board: &Board,
-    theme: &Theme,
+    (app, rows, selected): (&TopState, &[DashboardRow<'_>], Option<usize>),
+    board: &Dashboard,
+    theme: &TopTheme,
 ) {
     let mut tabs = Vec::new();
-    for (number, view) in (1..).zip(View::ALL) {
+    for (number, view) in (1..).zip(DashboardView::ALL) {
         let count = board.rows(view).len();
         let text = format!(" {number} {} {count} ", view.name());
         let is_it = view == app.view;
@@ -179,10 +190,10 @@ fn draw_rows(
     }
     let is_wide = area.width >= WIDE;
     let inside = area.width.saturating_sub(2); // a border
-    let columns = Column::fitting(if is_wide { inside - BARS - 1 } else { inside });
+    let columns = RateColumn::fitting(if is_wide { inside - BARS - 1 } else { inside });
     let mut widths = vec![Constraint::Fill(1)];
     widths.extend(columns.iter().map(|column| Constraint::Length(column.width())));
-    let shown = std::iter::once(&Column::Name).chain(&columns);
+    let shown = std::iter::once(&RateColumn::Name).chain(&columns);
     let mut head: Vec<Line<'_>> = shown.map(|column| heading(*column, app)).collect();
     if is_wide {
         widths.push(Constraint::Length(BARS));
@@ -214,32 +225,32 @@ fn draw_rows(
 }
 
 /// Returns a column's heading, with a sign in the sorted one.
-fn heading(column: Column, app: &App) -> Line<'static> {
+fn heading(column: RateColumn, app: &TopState) -> Line<'static> {
     let sign = match (column == app.sort, app.is_reversed) {
         (false, _) => "",
         (true, false) => "▼",
         (true, true) => "▲",
     };
     let line = Line::from(format!("{}{sign}", column.name()));
-    if column == Column::Name { line } else { line.right_aligned() }
+    if column == RateColumn::Name { line } else { line.right_aligned() }
 }
 
 /// Returns the name of a row, the most important part first: the end may be cut off.
-pub(super) fn name(row: &Row<'_>) -> String {
+pub(super) fn name(row: &DashboardRow<'_>) -> String {
     let process = row.process;
     let of = if row.is_alone { String::new() } else { format!("{} ", process.id) };
     match row.key.view {
-        View::Processes => format!("{} {} {}", process.id, process.kind, process.state),
-        View::Namespaces => {
+        DashboardView::Processes => format!("{} {} {}", process.id, process.kind, process.state),
+        DashboardView::Namespaces => {
             let one = &process.namespaces[row.index];
             format!("{of}ns {} {} {}", one.nsid, short(&one.nqn), one.device)
         }
-        View::Hosts => {
+        DashboardView::Hosts => {
             let one = &process.hosts[row.index];
             let address = one.address.as_deref().unwrap_or("not connected");
             format!("{of}{} {address}", short(&one.host_nqn))
         }
-        View::Lanes => {
+        DashboardView::Lanes => {
             let one = &process.lanes[row.index];
             format!("{of}{}.{} {} {}", one.cntlid, one.qid, short(&one.host_nqn), one.peer)
         }
@@ -252,7 +263,13 @@ fn short(nqn: &str) -> String {
 }
 
 /// Draws a row alone, with all its data.
-fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, theme: &Theme) {
+fn draw_open(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    row: &DashboardRow<'_>,
+    board: &Dashboard,
+    theme: &TopTheme,
+) {
     let title = Line::from(Span::styled(format!(" {} ", name(row).trim()), theme.accent.bold()));
     let block = theme.block(title).padding(Padding::horizontal(1));
     let inner = block.inner(area);
@@ -260,10 +277,10 @@ fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, th
     let mut lines = io_lines(row.rates, theme);
     lines.push(Line::default());
     lines.extend(match row.key.view {
-        View::Processes => reactor_lines(&row.process.reactors, theme),
-        View::Namespaces => namespace_lines(row),
-        View::Hosts => host_lines(row),
-        View::Lanes => lane_lines(&row.process.lanes[row.index], row.process),
+        DashboardView::Processes => reactor_lines(&row.process.reactors, theme),
+        DashboardView::Namespaces => namespace_lines(row),
+        DashboardView::Hosts => host_lines(row),
+        DashboardView::Lanes => lane_lines(&row.process.lanes[row.index], row.process),
     });
     let past = board.history(&row.key).map(|past| past.p99_us);
     let worst = past.fold(0.0, f64::max);
@@ -274,7 +291,7 @@ fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, th
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
+fn io_lines(rates: &IoRates, theme: &TopTheme) -> Vec<Line<'static>> {
     let line = |what: &str, iops: f64, bytes: f64| {
         Line::from(vec![
             Span::raw(format!("{what:<8}")),
@@ -284,7 +301,13 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
             ),
         ])
     };
-    let columns = [Column::P50, Column::P99, Column::P999, Column::InFlight, Column::PerCaravan];
+    let columns = [
+        RateColumn::P50,
+        RateColumn::P99,
+        RateColumn::P999,
+        RateColumn::InFlight,
+        RateColumn::PerCaravan,
+    ];
     let [p50, p99, p999, in_flight, per_caravan] = columns.map(|column| column.show(rates));
     vec![
         line("reads", rates.read_iops, rates.read_bytes_per_second),
@@ -299,9 +322,9 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
 }
 
 /// Returns reactors' time as bars: busy is full, spinning is grey.
-fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
+fn reactor_lines(reactors: &[ReactorShares], theme: &TopTheme) -> Vec<Line<'static>> {
     const WIDTH: f64 = 24.0;
-    let line = |reactor: &Reactor| {
+    let line = |reactor: &ReactorShares| {
         let busy = (reactor.busy * WIDTH).round() as usize;
         let spin = ((reactor.spin * WIDTH).round() as usize).min(WIDTH as usize - busy);
         let rest = WIDTH as usize - busy - spin;
@@ -323,7 +346,7 @@ fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
     reactors.iter().map(line).collect()
 }
 
-fn namespace_lines(row: &Row<'_>) -> Vec<Line<'static>> {
+fn namespace_lines(row: &DashboardRow<'_>) -> Vec<Line<'static>> {
     let one = &row.process.namespaces[row.index];
     let size = show_bytes(one.capacity_bytes);
     let read_only = if one.read_only { ", read-only" } else { "" };
@@ -334,7 +357,7 @@ fn namespace_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     ]
 }
 
-fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
+fn host_lines(row: &DashboardRow<'_>) -> Vec<Line<'static>> {
     let one = &row.process.hosts[row.index];
     let mut lines = vec![
         Line::from(format!("host       {}", one.host_nqn)),
@@ -344,7 +367,7 @@ fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     let lanes = row.process.lanes.iter();
     let own = lanes.filter(|lane| (&lane.nqn, &lane.host_nqn) == (&one.nqn, &one.host_nqn));
     lines.extend(own.map(|lane| {
-        let columns = [Column::Iops, Column::Bandwidth, Column::P99];
+        let columns = [RateColumn::Iops, RateColumn::Bandwidth, RateColumn::P99];
         let [iops, bytes, p99] = columns.map(|column| column.show(&lane.rates));
         Line::from(format!(
             "  lane {}.{}  {:>8} IOPS  {bytes:>10}  p99 {p99:>7}  {}",
@@ -354,7 +377,7 @@ fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     lines
 }
 
-fn lane_lines(lane: &Lane, process: &Process) -> Vec<Line<'static>> {
+fn lane_lines(lane: &LaneRates, process: &ProcessRates) -> Vec<Line<'static>> {
     let [size, timer, urgent, drained] = lane.doorbells_per_second.map(count);
     let sends_per_io = |sends: f64| match lane.rates.iops {
         iops if iops > 0.0 => format!(", {:.2} for each request", sends / iops),
@@ -382,7 +405,7 @@ fn lane_lines(lane: &Lane, process: &Process) -> Vec<Line<'static>> {
     ]
 }
 
-fn draw_keys(frame: &mut Frame<'_>, area: Rect, app: &App, theme: &Theme) {
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, app: &TopState, theme: &TopTheme) {
     let pause = if app.is_paused { "go on" } else { "pause" };
     let keys: &[(&str, &str)] = match app.is_open {
         true => &[("Esc", "back"), ("↑↓", "other row"), ("p", pause), ("q", "quit"), ("?", "help")],
@@ -405,7 +428,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, app: &App, theme: &Theme) {
     frame.render_widget(Line::from(spans), area);
 }
 
-fn draw_help(frame: &mut Frame<'_>, theme: &Theme) {
+fn draw_help(frame: &mut Frame<'_>, theme: &TopTheme) {
     let lines = HELP.iter().map(|(keys, what)| {
         Line::from(vec![Span::styled(format!("{keys:<23}"), theme.bold), Span::raw(*what)])
     });

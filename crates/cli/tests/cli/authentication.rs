@@ -1,6 +1,6 @@
 //! In-band authentication by the program: keys in files, exit status 3, and which end refuses the other.
 
-use crate::harness::{NQN, Target, roadtrain, stderr};
+use crate::harness::{NQN, TargetProcess, roadtrain, stderr};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn keys_let_hosts_in_and_their_absence_does_not() {
     let (host_key, target_key) = (named(&host), named(&target));
     let serve = ["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"];
     let keys = ["--require-auth", "--dhchap-key", &host_key, "--dhchap-ctrl-key", &target_key];
-    let running = Target::start(&[&serve[..], &keys].concat());
+    let running = TargetProcess::start(&[&serve[..], &keys].concat());
     let (host, target, other) = (host.display(), target.display(), other.display());
     let ask = |command: &str, keys: String| running.ask(command, &format!("-q {HOST} {keys}"));
     let right = || format!("--dhchap-secret {host} --dhchap-ctrl-secret {target}");
@@ -51,7 +51,7 @@ fn keys_let_hosts_in_and_their_absence_does_not() {
     let line = fs::read_to_string(dir.path().join("host")).unwrap();
     let warned = ask("identify", format!("-n {NQN} -S {}", line.trim()));
     assert!(warned.status.success() && stderr(&warned).contains("others can see"));
-    let open = Target::memory();
+    let open = TargetProcess::memory();
     let refused = open.ask("identify", &format!("-n {NQN} -q {HOST} {}", right()));
     assert_eq!(refused.status.code(), Some(3));
     assert!(stderr(&refused).contains("the target does not authenticate"), "{}", stderr(&refused));

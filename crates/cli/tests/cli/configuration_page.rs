@@ -11,7 +11,7 @@ const HEAD: &str = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
 
 /// A key's row: its cells in order.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct KeyRow<'a> {
     section: &'a str,
     key: &'a str,
     default: &'a str,
@@ -19,7 +19,7 @@ struct Row<'a> {
     last: &'a str,
 }
 
-fn rows() -> Vec<Row<'static>> {
+fn rows() -> Vec<KeyRow<'static>> {
     let mut section = "";
     let mut rows = Vec::new();
     for line in PAGE.lines() {
@@ -30,7 +30,7 @@ fn rows() -> Vec<Row<'static>> {
         if let [_, key, _, default, range, last, _] = cells[..]
             && let Some(key) = key.strip_prefix('`')
         {
-            rows.push(Row { section, key: key.trim_end_matches('`'), default, range, last });
+            rows.push(KeyRow { section, key: key.trim_end_matches('`'), default, range, last });
         }
     }
     assert!(rows.len() > 50, "the page has tables");
@@ -88,13 +88,13 @@ fn the_page_has_every_key_and_no_other() {
 }
 
 /// Returns a file with that value, and the other keys that make it valid.
-fn file(row: &Row<'_>, value: u64) -> String {
+fn file(row: &KeyRow<'_>, value: u64) -> String {
     file_with(row, &format!("{} = {value}\n", row.key))
 }
 
 /// Returns the file with that line, or without any.
-fn file_with(row: &Row<'_>, line: &str) -> String {
-    let Row { section, key, last, .. } = row;
+fn file_with(row: &KeyRow<'_>, line: &str) -> String {
+    let KeyRow { section, key, last, .. } = row;
     let name = |policy: &str| policy.trim().trim_end_matches(';').to_owned();
     let policy = last.split([',', ';']).next().map(name).filter(|p| !p.is_empty());
     match *section {
@@ -161,7 +161,7 @@ fn literal(cell: &str) -> Option<String> {
 }
 
 /// Returns the engine's configuration.
-fn server(row: &Row<'_>, line: &str) -> Option<String> {
+fn server(row: &KeyRow<'_>, line: &str) -> Option<String> {
     let config = ServeConfig::parse(&file_with(row, line)).ok()?;
     config.server().ok().map(|server| format!("{server:?}"))
 }
@@ -188,7 +188,7 @@ fn defaults_are_what_the_page_says() {
         for default in row.default.split(';') {
             let (row, default) = match default.split_once(':') {
                 Some((policy, default)) => {
-                    (Row { last: policy.trim().trim_matches('`'), ..row }, default)
+                    (KeyRow { last: policy.trim().trim_matches('`'), ..row }, default)
                 }
                 None => (row, default),
             };

@@ -40,20 +40,20 @@ pub fn json(output: &Output) -> Value {
 }
 
 /// A running `serve`.
-pub struct Target {
+pub struct TargetProcess {
     pub child: Child,
     pub port: u16,
     /// Line that reported readiness.
     pub ready: String,
 }
 
-impl Target {
-    pub fn start(arguments: &[&str]) -> Target {
-        Target::start_in(RUNTIME_DIR.as_ref(), arguments)
+impl TargetProcess {
+    pub fn start(arguments: &[&str]) -> TargetProcess {
+        TargetProcess::start_in(RUNTIME_DIR.as_ref(), arguments)
     }
 
     /// Starts a target with a separate directory for runtime files.
-    pub fn start_in(runtime: &Path, arguments: &[&str]) -> Target {
+    pub fn start_in(runtime: &Path, arguments: &[&str]) -> TargetProcess {
         let mut child = Command::new(PROGRAM)
             .arg("serve")
             .args(arguments)
@@ -67,11 +67,11 @@ impl Target {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words.first(), Some(&"ready"), "{line}");
         let port = words[1].rsplit(':').next().unwrap().parse().unwrap();
-        Target { child, port, ready: line.trim().to_owned() }
+        TargetProcess { child, port, ready: line.trim().to_owned() }
     }
 
-    pub fn memory() -> Target {
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
+    pub fn memory() -> TargetProcess {
+        TargetProcess::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
     }
 
     pub fn signal(&self, signal: libc::c_int) {
@@ -111,7 +111,7 @@ impl Target {
 }
 
 /// Ends the target. If the test has failed its port and its log are shown.
-impl Drop for Target {
+impl Drop for TargetProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

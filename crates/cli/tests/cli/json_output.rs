@@ -1,6 +1,6 @@
 //! Checks the output of each command with --json against docs/reference/json-output.schema.json.
 
-use crate::harness::{NQN, PROGRAM, Target, eventually, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, stderr};
 use crate::json_schema::Schema;
 use clap::{Command as ClapCommand, CommandFactory};
 use roadtrain_cli::args::Cli;
@@ -63,9 +63,9 @@ const UNSEEN: [(&str, &[&str]); 7] = [
 ];
 
 /// A target with all objects that can be shown, and a directory for all files.
-struct Machine {
+struct SchemaTestMachine {
     directory: tempfile::TempDir,
-    target: Target,
+    target: TargetProcess,
     schema: Schema,
     /// Port of a listener that only the subsystem of the state has.
     other_port: u16,
@@ -76,8 +76,8 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.4:0").unwrap().local_addr().unwrap().port()
 }
 
-impl Machine {
-    fn new() -> Machine {
+impl SchemaTestMachine {
+    fn new() -> SchemaTestMachine {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         for (name, key) in [("host.key", "dhchap"), ("ctrl.key", "dhchap"), ("host.tls", "tls")] {
@@ -104,9 +104,9 @@ impl Machine {
             "--rpc",
             &path("rpc"),
         ];
-        let target = Target::start_in(run.as_ref(), &arguments);
+        let target = TargetProcess::start_in(run.as_ref(), &arguments);
         let other_port = free_port();
-        Machine { directory, target, schema: Schema::read(), other_port }
+        SchemaTestMachine { directory, target, schema: Schema::read(), other_port }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -145,7 +145,7 @@ impl Machine {
 
 #[test]
 fn outputs_are_as_the_schema_says() {
-    let mut machine = Machine::new();
+    let mut machine = SchemaTestMachine::new();
     hosts(&mut machine);
     changes(&mut machine);
     lists(&mut machine);
@@ -154,7 +154,7 @@ fn outputs_are_as_the_schema_says() {
 }
 
 /// Runs commands of a host.
-fn hosts(machine: &mut Machine) {
+fn hosts(machine: &mut SchemaTestMachine) {
     let at = machine.at();
     let socket = machine.path("a.sock").display().to_string();
     machine.check(
@@ -177,7 +177,7 @@ fn hosts(machine: &mut Machine) {
 }
 
 /// Changes a target.
-fn changes(machine: &mut Machine) {
+fn changes(machine: &mut SchemaTestMachine) {
     let namespace = format!("-n {OTHER} --nsid 2");
     machine.check_all(
         "ctl subsystem",
@@ -228,7 +228,7 @@ fn changes(machine: &mut Machine) {
 }
 
 /// Lists a target's objects.
-fn lists(machine: &mut Machine) {
+fn lists(machine: &mut SchemaTestMachine) {
     for noun in [
         "subsystem",
         "namespace",
@@ -251,7 +251,7 @@ fn lists(machine: &mut Machine) {
 }
 
 /// Measures requests.
-fn loads(machine: &mut Machine) {
+fn loads(machine: &mut SchemaTestMachine) {
     let at = machine.at();
     machine.check("bench", &format!("bench {at} --rw randrw --ios 500 --depth 4"));
     let stream = "--stream rw=randread,bs=8k,depth=2 --step depth=1:8,period-ms=200";
@@ -275,7 +275,7 @@ fn loads(machine: &mut Machine) {
 }
 
 /// Ends an attachment, and kills its target.
-fn ends(mut machine: Machine) {
+fn ends(mut machine: SchemaTestMachine) {
     let detached = machine.check("detach", "detach disk secret");
     assert_eq!(detached[0]["how"], "clean", "{detached}");
     machine.target.signal(libc::SIGKILL);

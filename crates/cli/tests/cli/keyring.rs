@@ -1,6 +1,6 @@
 //! Keys for TLS from a keyring: of the kernel, or in a file that nvme-cli has exported.
 
-use crate::harness::{NQN, PROGRAM, Target, roadtrain, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, roadtrain, stderr};
 use roadtrain_proto::security::{Derivation, Hash, IdentityVersion, TlsKey};
 use std::ffi::CString;
 use std::fs;
@@ -30,13 +30,13 @@ fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-fn identify(target: &Target, options: &str) -> Result<(), (Option<i32>, String)> {
+fn identify(target: &TargetProcess, options: &str) -> Result<(), (Option<i32>, String)> {
     let done = target.ask("identify", &format!("-n {NQN} -q {HOST} --tls {options}"));
     done.status.success().then_some(()).ok_or_else(|| (done.status.code(), stderr(&done)))
 }
 
 #[track_caller]
-fn refused(target: &Target, options: &str, status: i32, said: &str) {
+fn refused(target: &TargetProcess, options: &str, status: i32, said: &str) {
     let (code, message) = identify(target, options).unwrap_err();
     assert_eq!((code, message.lines().count()), (Some(status), 1), "{message}");
     assert!(message.contains(said), "{message}");
@@ -54,7 +54,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
     write(host.as_ref(), std::slice::from_ref(&first));
     write(two.as_ref(), &[first.clone(), second.clone()]);
     write(none.as_ref(), &[psk(1, OTHER)]);
-    let running = Target::start(&[&SERVE[..], &["--keyring", target]].concat());
+    let running = TargetProcess::start(&[&SERVE[..], &["--keyring", target]].concat());
     identify(&running, &format!("--keyring {host}")).unwrap();
     for (identity, status) in [(&first.0, 0), (&second.0, 3)] {
         let (port, line) = (running.port.to_string(), ["--tls-key-identity", identity]);
@@ -106,7 +106,7 @@ fn a_configured_key_is_offered_by_both_versions_of_its_identity() {
     {
         let psk = key.tls_psk_by(HOST, NQN, Derivation { version, compat: false });
         write(keyring.as_ref(), &[(psk.identity, psk.psk.reveal().to_vec())]);
-        let running = Target::start(&[&SERVE[..], &["--keyring", &keyring]].concat());
+        let running = TargetProcess::start(&[&SERVE[..], &["--keyring", &keyring]].concat());
         for end in ["", "\n"] {
             fs::write(&file, format!("{}{end}", *key.print())).unwrap();
             fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
@@ -180,7 +180,7 @@ fn hosts_and_targets_take_keys_of_the_kernel() {
     let [(identity, octets), (other_identity, other)] = [1, 2].map(|fill| psk(fill, HOST));
     add("user", &identity, &octets, keyring).unwrap();
     add("user", "another program's", b"secret", keyring).unwrap();
-    let running = Target::start(&[&SERVE[..], &["--keyring", &name]].concat());
+    let running = TargetProcess::start(&[&SERVE[..], &["--keyring", &name]].concat());
     identify(&running, &format!("--keyring {name}")).unwrap();
     identify(&running, &format!("--keyring {keyring}")).unwrap();
     let second = add("keyring", &format!("{name}-second"), b"", OF_SESSION).unwrap();

@@ -1,6 +1,6 @@
 //! Data in flight of a host that was killed.
 
-use crate::harness::{LONG, NQN, PROGRAM, Target, eventually};
+use crate::harness::{LONG, NQN, PROGRAM, TargetProcess, eventually};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const RECEIVE_BYTES: usize = 32 << 10;
 
 /// A relay between host and target, which can stop reading from hosts.
-struct Relay {
+struct HostRelay {
     port: u16,
     deaf: Arc<AtomicBool>,
     /// Relay's sockets of the hosts' connections.
@@ -25,8 +25,8 @@ struct Relay {
     stopped: Receiver<()>,
 }
 
-impl Relay {
-    fn new(target: u16) -> Relay {
+impl HostRelay {
+    fn new(target: u16) -> HostRelay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         set_receive_buffer(&listener);
         let port = listener.local_addr().unwrap().port();
@@ -39,13 +39,16 @@ impl Relay {
                 let far = TcpStream::connect(("127.0.0.1", target)).unwrap();
                 all.lock().unwrap().push(host.try_clone().unwrap());
                 let (from, to) = (host.try_clone().unwrap(), far.try_clone().unwrap());
-                let ear =
-                    Ear { deaf: is_deaf.clone(), passed: count.clone(), stops: stops.clone() };
+                let ear = HostReader {
+                    deaf: is_deaf.clone(),
+                    passed: count.clone(),
+                    stops: stops.clone(),
+                };
                 thread::spawn(move || pump(&from, &to, Some(&ear)));
                 thread::spawn(move || pump(&far, &host, None));
             }
         });
-        Relay { port, deaf, near, passed, stopped }
+        HostRelay { port, deaf, near, passed, stopped }
     }
 
     /// Stops reading from hosts; received data stays in the sockets.
@@ -74,13 +77,13 @@ fn set_receive_buffer(listener: &TcpListener) {
 }
 
 /// State of a thread that reads from a host.
-struct Ear {
+struct HostReader {
     deaf: Arc<AtomicBool>,
     passed: Arc<AtomicUsize>,
     stops: Sender<()>,
 }
 
-fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&Ear>) {
+fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&HostReader>) {
     let mut buffer = [0; 4096];
     from.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     loop {
@@ -166,8 +169,8 @@ fn bench(port: u16) -> Child {
 /// them and written newer data.
 #[test]
 fn a_killed_host_sends_nothing_any_more() {
-    let target = Target::memory();
-    let relay = Relay::new(target.port);
+    let target = TargetProcess::memory();
+    let relay = HostRelay::new(target.port);
     let mut host = bench(relay.port);
     eventually("the host writes", || relay.passed.load(SeqCst) >= 4 << 20);
     relay.go_deaf();

@@ -1,6 +1,6 @@
 //! The program itself, on loopback: its output and exit status.
 
-use crate::harness::{NQN, PROGRAM, Target, json, roadtrain, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, json, roadtrain, stderr};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Takes the target out of its guard and ends it.
-fn ends_well(target: Target, signal: libc::c_int) -> String {
+fn ends_well(target: TargetProcess, signal: libc::c_int) -> String {
     target.signal(signal);
     let (code, log) = target.end();
     assert_eq!(code, Some(0), "{log}");
@@ -18,13 +18,13 @@ fn ends_well(target: Target, signal: libc::c_int) -> String {
 #[test]
 fn serve_stops_cleanly() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        ends_well(Target::memory(), signal);
+        ends_well(TargetProcess::memory(), signal);
     }
 }
 
 #[test]
 fn commands_see_what_is_exported() {
-    let target = Target::memory();
+    let target = TargetProcess::memory();
     let discovered = json(&target.ask("discover", "--json"));
     let names = discovered["records"].as_array().unwrap().iter().map(|r| r["nqn"].as_str());
     assert!(names.flatten().any(|name| name == NQN), "{discovered}");
@@ -47,7 +47,7 @@ fn several_addresses_are_served_and_discovered() {
     }
     let count = options.len() / 2;
     options.extend(["-s", "0", "-n", NQN, "--namespace", "mem:8MiB"]);
-    let target = Target::start(&options);
+    let target = TargetProcess::start(&options);
     assert!(target.ready.starts_with(&format!("ready 127.0.0.1:{} 127.0.0.2:", target.port)));
     assert!(target.ready.ends_with(NQN));
     let discovered = json(&target.ask("discover", "--json"));
@@ -65,7 +65,7 @@ fn several_addresses_are_served_and_discovered() {
 
 #[test]
 fn exit_status_says_what_kind_of_failure() {
-    let target = Target::memory();
+    let target = TargetProcess::memory();
     for (output, code) in [
         (roadtrain("identify -a 127.0.0.1 -s 1 -n nqn.x:y"), 3),
         (target.ask("identify", "-n nqn.x:other"), 3),
@@ -118,7 +118,7 @@ fn a_machine_without_ublk_says_what_to_do() {
     if Path::new("/dev/ublk-control").exists() {
         return crate::skipped::skipped("this machine has ublk; tests/vm uses it");
     }
-    let target = Target::memory();
+    let target = TargetProcess::memory();
     for options in ["", "--recover"] {
         let output = target.ask("attach", &format!("-n {NQN} --as ublk:0 {options}"));
         let said = stderr(&output);
@@ -130,7 +130,7 @@ fn a_machine_without_ublk_says_what_to_do() {
 
 #[test]
 fn hosts_that_are_not_allowed_are_told() {
-    let target = Target::start(&[
+    let target = TargetProcess::start(&[
         "-a",
         "127.0.0.1",
         "-s",
@@ -166,7 +166,7 @@ fn reload_changes_namespaces_and_survives_nonsense() {
         std::fs::write(&file, text).unwrap();
     };
     write(&["8MiB"]);
-    let target = Target::start(&["--config", path(&file)]);
+    let target = TargetProcess::start(&["--config", path(&file)]);
     assert_eq!(target.sizes(), [8 << 20]);
     write(&["8MiB", "4MiB"]);
     target.signal(libc::SIGHUP);
@@ -253,7 +253,7 @@ fn bench_finds_data_that_somebody_changed() {
     let image = dir.path().join("disk.img");
     let namespace = format!("file:{},size=1MiB", path(&image));
     let target =
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace]);
+        TargetProcess::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace]);
     let bench = |rw: &str| {
         target.ask("bench", &format!("-n {NQN} --rw {rw} --ios 256 --depth 4 --verify --json"))
     };
@@ -281,8 +281,16 @@ fn bench_keeps_a_schedule() {
 
 #[test]
 fn read_only_namespaces_are_not_written() {
-    let target =
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB,ro"]);
+    let target = TargetProcess::start(&[
+        "-a",
+        "127.0.0.1",
+        "-s",
+        "0",
+        "-n",
+        NQN,
+        "--namespace",
+        "mem:8MiB,ro",
+    ]);
     let output = target.ask("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
     assert_eq!(output.status.code(), Some(2), "read-only: {}", stderr(&output));
 }

@@ -1,6 +1,6 @@
 //! Queries and changes a running target at its control socket.
 
-use crate::harness::{NQN, PROGRAM, Target, eventually, json, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, json, stderr};
 use serde_json::{Value, json as value};
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,19 +14,19 @@ use std::process::{Command, Output, Stdio};
 const MIB: u64 = 1 << 20;
 
 /// A target with a configuration file, and a separate directory for runtime files.
-struct Served {
+struct ConfiguredTarget {
     directory: tempfile::TempDir,
-    target: Target,
+    target: TargetProcess,
 }
 
-impl Served {
-    fn new() -> Served {
+impl ConfiguredTarget {
+    fn new() -> ConfiguredTarget {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("serve.toml");
         fs::write(&file, config("")).unwrap();
         let arguments = ["--config", file.to_str().unwrap()];
-        let target = Target::start_in(&directory.path().join("run"), &arguments);
-        Served { directory, target }
+        let target = TargetProcess::start_in(&directory.path().join("run"), &arguments);
+        ConfiguredTarget { directory, target }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -75,7 +75,7 @@ fn config(rest: &str) -> String {
 
 #[test]
 fn namespaces_are_changed_one_by_one() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let image = served.path("b.img");
     let added = served.change(&format!("namespace add file:{},size=1MiB", image.display()));
     let what = format!("namespace 2 of {NQN}: added");
@@ -119,7 +119,7 @@ fn namespaces_are_changed_one_by_one() {
 
 #[test]
 fn hosts_are_allowed_and_refused() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let list = || served.target.ask("list", &format!("-n {NQN} --host-nqn nqn.x:me --json"));
     assert!(list().status.success());
     let (code, text) = served.refusal("host allow -q nqn.x:me");
@@ -138,7 +138,7 @@ fn hosts_are_allowed_and_refused() {
 
 #[test]
 fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let file = served.path("serve.toml");
     assert_eq!(served.change("config reload")["changes"], value!([]));
     let text = config("allow_hosts = [\"nqn.x:h\"]\n");
@@ -156,7 +156,7 @@ fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
 /// discovery log follow.
 #[test]
 fn listeners_follow_the_file() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let first = format!("127.0.0.1:{}", served.target.port);
     let listeners = || json(&served.run("list --json"))[0]["listeners"].clone();
     let with = |address: &str| {
@@ -189,7 +189,7 @@ fn listeners_follow_the_file() {
 #[test]
 fn every_operation_has_a_word() {
     const OTHER: &str = "nqn.2025-01.io.example:other";
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let free = TcpListener::bind("127.0.0.4:0").unwrap();
     let port = free.local_addr().unwrap().port();
     let listen = format!("listener add -a 127.0.0.4 -s {port}");
@@ -263,7 +263,7 @@ fn every_operation_has_a_word() {
 /// The status counts a target's requests and their data.
 #[test]
 fn status_counts_requests_and_their_data() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let port = served.target.port;
     let before = served.status();
     assert_eq!((&before["requests"], &before["data_bytes"]), (&value!(0), &value!(0)));
@@ -280,7 +280,7 @@ fn status_counts_requests_and_their_data() {
 
 #[test]
 fn status_and_list_show_what_is_served() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let listed = json(&served.run("list --json"));
     let listener = format!("127.0.0.1:{}", served.target.port);
     assert_eq!(listed[0]["listeners"], value!([listener]));
@@ -308,7 +308,7 @@ fn status_and_list_show_what_is_served() {
 
 #[test]
 fn the_socket_is_private_and_takes_nothing_for_granted() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let mode = |path: &str| fs::metadata(served.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("run"), mode("run/targets/target0")), (0o700, 0o700));
     assert_eq!(mode("run/targets/target0/control.sock"), 0o600);
@@ -343,11 +343,11 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
 
 #[test]
 fn a_place_is_left_when_a_target_ends() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let folder = served.path("run/targets/target0");
     assert!(folder.exists());
     served.target.signal(libc::SIGTERM);
-    let (Served { directory, target }, folder) = (served, folder);
+    let (ConfiguredTarget { directory, target }, folder) = (served, folder);
     assert_eq!(target.end().0, Some(0));
     assert!(!folder.exists());
     drop(directory);

@@ -1,7 +1,7 @@
 //! Marks of Write Uncorrectable survive repeated kills of the target, and a takeover by another process: acknowledged
 //! changes hold.
 
-use crate::harness::{NQN, Target, eventually};
+use crate::harness::{NQN, TargetProcess, eventually};
 use roadtrain_host_engine::{Client, HostConfig, RequestError};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -17,25 +17,25 @@ const ROUNDS: u64 = 12;
 
 /// Known content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+enum KnownBlock {
     Marked,
     Written(u8),
     /// Old or new content, after a command that was not completed.
     Either(Option<u8>, Option<u8>),
 }
 
-fn start(folder: &Path) -> Target {
+fn start(folder: &Path) -> TargetProcess {
     start_at(folder, 0, &[])
 }
 
-fn start_at(folder: &Path, port: u16, options: &[&str]) -> Target {
+fn start_at(folder: &Path, port: u16, options: &[&str]) -> TargetProcess {
     let namespace = format!("file:{},size=1MiB", folder.join("disk.img").display());
     let port = port.to_string();
     let arguments = ["-a", "127.0.0.1", "-s", &port, "-n", NQN, "--namespace", &namespace];
-    Target::start_in(folder, &[&arguments, options].concat())
+    TargetProcess::start_in(folder, &[&arguments, options].concat())
 }
 
-fn connect(target: &Target, controller_loss_timeout: Duration) -> Client {
+fn connect(target: &TargetProcess, controller_loss_timeout: Duration) -> Client {
     let address: std::net::SocketAddr = ([127, 0, 0, 1], target.port).into();
     let mut config = HostConfig::new(address, NQN, "nqn.2025-01.io.example:host", [7; 16]);
     config.controller_loss_timeout = Some(controller_loss_timeout);
@@ -57,11 +57,11 @@ fn read(client: &Client, slba: u64) -> Option<u8> {
 }
 
 /// Marks and writes blocks in turn until the target has ended; counts the completions.
-fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64, answers: &AtomicU64) {
+fn work(client: &Client, known: &mut BTreeMap<u64, KnownBlock>, round: u64, answers: &AtomicU64) {
     for step in 0.. {
         let slba = (step * 7 + round) % BLOCKS;
         let before = match known.get(&slba) {
-            Some(Block::Written(octet)) => Some(*octet),
+            Some(KnownBlock::Written(octet)) => Some(*octet),
             Some(_) => None,
             None => Some(0),
         };
@@ -74,10 +74,10 @@ fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64, answers: 
             (client.write_uncorrectable(1, slba, 1), None)
         };
         if result.is_err() {
-            known.insert(slba, Block::Either(before, after));
+            known.insert(slba, KnownBlock::Either(before, after));
             return;
         }
-        known.insert(slba, after.map_or(Block::Marked, Block::Written));
+        known.insert(slba, after.map_or(KnownBlock::Marked, KnownBlock::Written));
         answers.fetch_add(1, Relaxed);
     }
 }
@@ -92,13 +92,13 @@ fn what_was_answered_holds_when_the_target_is_killed() {
         for (slba, block) in &mut known {
             let found = read(&client, *slba);
             match *block {
-                Block::Marked => assert_eq!(found, None, "block {slba}, round {round}"),
-                Block::Written(octet) => assert_eq!(found, Some(octet), "block {slba}"),
-                Block::Either(one, other) => {
+                KnownBlock::Marked => assert_eq!(found, None, "block {slba}, round {round}"),
+                KnownBlock::Written(octet) => assert_eq!(found, Some(octet), "block {slba}"),
+                KnownBlock::Either(one, other) => {
                     assert!([one, other].contains(&found), "block {slba}: {found:?}");
                 }
             }
-            *block = found.map_or(Block::Marked, Block::Written);
+            *block = found.map_or(KnownBlock::Marked, KnownBlock::Written);
         }
         let answers = AtomicU64::new(0);
         thread::scope(|scope| {
