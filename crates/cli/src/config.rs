@@ -418,10 +418,10 @@ impl ServeConfig {
     /// # Errors
     /// The first error.
     pub fn server(&self) -> CommandResult<ServerConfig> {
-        let (asked, granted) = (&self.limits, Limits::default());
+        let (requested, granted) = (&self.limits, Limits::default());
         let subsystems = self.exports().map_err(CommandFailure::usage)?;
         let base = ServerConfig::new(self.addresses()?, subsystems);
-        let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
+        let pool_bytes = requested.buffers.unwrap_or(POOL_BYTES);
         let ether =
             self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
         let (tls, tls_at) = (self.tls.as_ref().filter(|_| self.uses_tls()), self.tls_at()?);
@@ -436,28 +436,30 @@ impl ServeConfig {
             ana: self.ana_states()?,
             authentication: self.authentication()?,
             limits: Limits {
-                io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
-                queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
-                controllers_max: asked.max_controllers.unwrap_or(granted.controllers_max),
-                host_controllers_max: asked
+                io_queues_max: requested.max_queues.unwrap_or(granted.io_queues_max),
+                queue_entries_max: requested.queue_size.unwrap_or(granted.queue_entries_max),
+                controllers_max: requested.max_controllers.unwrap_or(granted.controllers_max),
+                host_controllers_max: requested
                     .max_controllers_per_host
                     .unwrap_or(granted.host_controllers_max),
-                host_queues_max: asked.max_connections_per_host.unwrap_or(granted.host_queues_max),
-                in_capsule_bytes_max: asked
+                host_queues_max: requested
+                    .max_connections_per_host
+                    .unwrap_or(granted.host_queues_max),
+                in_capsule_bytes_max: requested
                     .in_capsule_bytes
                     .unwrap_or(granted.in_capsule_bytes_max),
-                cntlid_min: asked.cntlid_range.map_or(granted.cntlid_min, |range| range.min),
-                cntlid_max: asked.cntlid_range.map_or(granted.cntlid_max, |range| range.max),
+                cntlid_min: requested.cntlid_range.map_or(granted.cntlid_min, |range| range.min),
+                cntlid_max: requested.cntlid_range.map_or(granted.cntlid_max, |range| range.max),
                 ..granted
             },
             connections: ConnectionLimits {
-                all: asked.max_connections.unwrap_or(base.connections.all),
-                per_address: asked
+                all: requested.max_connections.unwrap_or(base.connections.all),
+                per_address: requested
                     .max_connections_per_address
                     .unwrap_or(base.connections.per_address),
             },
-            digests: Digests { header: !asked.no_hdgst, data: !asked.no_ddgst },
-            maxh2cdata: asked.max_h2c_data.unwrap_or(base.maxh2cdata),
+            digests: Digests { header: !requested.no_hdgst, data: !requested.no_ddgst },
+            maxh2cdata: requested.max_h2c_data.unwrap_or(base.maxh2cdata),
             policy: self.batching.config(),
             cores: self.cores.clone().unwrap_or_default().0,
             placement: self.placement.into(),

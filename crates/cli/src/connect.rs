@@ -164,8 +164,8 @@ fn config_of_discovery(
         let config = config_at(first, DISCOVERY_NQN, connect)?;
         HostConfig { more_addresses: found.collect(), ..config }
     } else {
-        let asked = Portals { discover: false, ..portals.clone() };
-        config_of_paths(&asked, DISCOVERY_NQN, connect)?
+        let plain = Portals { discover: false, ..portals.clone() };
+        config_of_paths(&plain, DISCOVERY_NQN, connect)?
     };
     let config = config_at(discovery.address.clone(), nqn, connect)?;
     Ok(HostConfig { discovery: Some(Box::new(discovery)), ..config })
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_later() {
+    fn names_are_resolved_later() {
         let address = |text| tcp_address(text, 4420);
         for ip in ["192.0.2.1", "::1", "[::1]"] {
             assert!(matches!(address(ip).unwrap(), Address::Tcp(_)), "{ip}");

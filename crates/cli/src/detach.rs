@@ -141,9 +141,9 @@ fn end_all(
         .iter()
         .map(|entry| if alive(&entry) { DetachOutcome::Clean } else { DetachOutcome::Gone })
         .collect();
-    let askings: Vec<_> = entries
+    let stop_requests: Vec<_> = entries
         .iter()
-        .map(|entry| if alive(&entry) { ask_to_stop(registry, entry) } else { None })
+        .map(|entry| if alive(&entry) { request_stop(registry, entry) } else { None })
         .collect();
     let mut interrupted = false;
     wait(entries, timeout, || {
@@ -173,11 +173,12 @@ fn end_all(
             *how = DetachOutcome::Stuck;
         }
     }
-    let last_words = |(how, asking): (DetachOutcome, Option<UnixStream>)| match (how, asking) {
-        (DetachOutcome::Clean, Some(asking)) => (how, socket::losses(&asking)),
-        _ => (how, Vec::new()),
-    };
-    ends.into_iter().zip(askings).map(last_words).collect()
+    let with_losses =
+        |(how, stop_request): (DetachOutcome, Option<UnixStream>)| match (how, stop_request) {
+            (DetachOutcome::Clean, Some(stop_request)) => (how, socket::losses(&stop_request)),
+            _ => (how, Vec::new()),
+        };
+    ends.into_iter().zip(stop_requests).map(with_losses).collect()
 }
 
 /// Formats an attachment with all its devices.
@@ -187,7 +188,7 @@ fn called(id: &str, devices: &[String]) -> String {
 
 /// Requests the end by the socket, as the process may be in another PID namespace; by a signal if it does not listen
 /// yet.
-fn ask_to_stop(registry: &Registry, entry: &AttachmentEntry) -> Option<UnixStream> {
+fn request_stop(registry: &Registry, entry: &AttachmentEntry) -> Option<UnixStream> {
     let requested = socket::request_stop(&registry.control_socket(&entry.id));
     if requested.is_err() {
         entry.process.signal(KillSignal::TERM);

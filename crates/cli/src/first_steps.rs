@@ -17,7 +17,7 @@ roadtrain serve --help has all options, roadtrain doctor looks at this machine.
 ";
 
 /// True if the arguments, with the program's name first, are `serve` alone.
-pub(crate) fn are_asked_for(arguments: &[OsString]) -> bool {
+pub(crate) fn are_needed(arguments: &[OsString]) -> bool {
     matches!(arguments, [_, command] if command == "serve")
 }
 
@@ -38,16 +38,16 @@ mod tests {
     }
 
     #[test]
-    fn only_serve_alone_asks_for_it() {
-        let asks = |line: &str| {
+    fn only_serve_alone_shows_it() {
+        let suggests = |line: &str| {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            are_asked_for(&words)
+            are_needed(&words)
         };
-        assert!(asks("roadtrain serve"));
+        assert!(suggests("roadtrain serve"));
         for line in
             ["roadtrain", "roadtrain attach", "roadtrain serve -a ::1", "roadtrain help serve"]
         {
-            assert!(!asks(line), "{line}");
+            assert!(!suggests(line), "{line}");
         }
     }
 }

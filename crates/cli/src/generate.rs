@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// Environment variable that the scripts set to the name of the shell.
-const ASKED_BY: &str = "ROADTRAIN_COMPLETE";
+const SHELL_VARIABLE: &str = "ROADTRAIN_COMPLETE";
 
 /// Prints one shell's completions, or writes those of all.
 pub(crate) fn completions(args: &CompletionsArgs) -> CommandResult {
@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> CommandResult {
 
 /// Replies to a shell's request for completions and ends the process, if there is such a request.
 pub(crate) fn answer_shell() {
-    CompleteEnv::with_factory(Cli::command).var(ASKED_BY).complete();
+    CompleteEnv::with_factory(Cli::command).var(SHELL_VARIABLE).complete();
 }
 
 /// Returns a script with which a shell requests completions from this program: names come from the running target.
@@ -42,7 +42,7 @@ fn script_of(shell: Shell) -> io::Result<Vec<u8>> {
     let (shells, name) = (Shells::builtins(), "roadtrain");
     let mut script = Vec::new();
     let completer = shells.completer(&shell.to_string()).ok_or(io::ErrorKind::Unsupported)?;
-    completer.write_registration(ASKED_BY, name, name, name, &mut script)?;
+    completer.write_registration(SHELL_VARIABLE, name, name, name, &mut script)?;
     Ok(script)
 }
 
@@ -146,7 +146,7 @@ mod tests {
         completions(&all).unwrap();
         for name in ["roadtrain.bash", "_roadtrain", "roadtrain.fish"] {
             let script = fs::read_to_string(dir.path().join("completions").join(name)).expect(name);
-            assert!(script.contains(ASKED_BY), "{name}: {script}");
+            assert!(script.contains(SHELL_VARIABLE), "{name}: {script}");
         }
     }
 }

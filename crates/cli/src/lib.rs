@@ -86,7 +86,7 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    if first_steps::are_asked_for(&arguments) {
+    if first_steps::are_needed(&arguments) {
         terminal::say(first_steps::OF_SERVE.trim_end());
         return ExitCode::from(CommandFailure::usage("").status());
     }

@@ -15,13 +15,13 @@ use tracing::{debug, info, warn};
 /// The type of the service.
 const SERVICE: &str = "_nvme-disc._tcp.local.";
 /// Duration of a search.
-const LOOK: Duration = Duration::from_secs(3);
+const SEARCH_TIME: Duration = Duration::from_secs(3);
 /// Most services in a result.
 const SERVICES_MAX: usize = 64;
 /// Most addresses of a service.
 const ADDRESSES_MAX: usize = 16;
 /// Longest wait for the thread at the end.
-const FAREWELL: Duration = Duration::from_millis(500);
+const SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
 
 /// A discovery service that replied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,14 +84,14 @@ fn failed(error: mdns_sd::Error) -> CommandFailure {
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(crate) fn look() -> CommandResult<Vec<DiscoveredService>> {
+pub(crate) fn search() -> CommandResult<Vec<DiscoveredService>> {
     let daemon = ServiceDaemon::new().map_err(failed)?;
     let events = daemon.browse(SERVICE).map_err(failed)?;
     let progress = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} looking for discovery services: {msg}");
     progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     progress.enable_steady_tick(Duration::from_millis(100));
-    let (until, mut found) = (Instant::now() + LOOK, BTreeMap::new());
+    let (until, mut found) = (Instant::now() + SEARCH_TIME, BTreeMap::new());
     while let Ok(event) = events.recv_deadline(until) {
         match event {
             ServiceEvent::ServiceResolved(service) if found.len() < SERVICES_MAX => {
@@ -116,7 +116,7 @@ pub(crate) fn look() -> CommandResult<Vec<DiscoveredService>> {
 /// # Errors
 /// No service replies.
 pub(crate) fn discovery_addresses() -> CommandResult<Vec<SocketAddr>> {
-    let found = look()?;
+    let found = search()?;
     let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(DiscoveredService::sockets).collect();
     match sockets.is_empty() {
         true => Err(CommandFailure::connect(
@@ -128,7 +128,7 @@ pub(crate) fn discovery_addresses() -> CommandResult<Vec<SocketAddr>> {
 
 fn end(daemon: &ServiceDaemon) {
     if let Ok(ended) = daemon.shutdown() {
-        let _ = ended.recv_timeout(FAREWELL);
+        let _ = ended.recv_timeout(SHUTDOWN_WAIT);
     }
 }
 
@@ -197,7 +197,7 @@ impl Announcement {
     fn hide(&mut self, port: u16) {
         let Some((name, _)) = self.shown.remove(&port) else { return };
         if let Ok(done) = self.daemon.unregister(&name) {
-            let _ = done.recv_timeout(FAREWELL);
+            let _ = done.recv_timeout(SHUTDOWN_WAIT);
         }
     }
 }
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_be_asked_over_tcp_is_asked() {
+    fn only_services_over_tcp_are_queried() {
         let found = |transport: Option<&str>, port| DiscoveredService {
             name: "a".into(),
             addresses: Vec::new(),

@@ -284,8 +284,8 @@ impl NamespaceSpec {
     /// Returns the files for reservations and marks, if they are given.
     #[cfg(feature = "rbd")]
     pub(crate) fn kept_files(&self) -> impl Iterator<Item = &std::path::Path> {
-        let told = self.reservations.iter().chain(&self.uncorrectable);
-        told.map(PathBuf::as_path).filter(|path| path.as_os_str() != NOWHERE)
+        let given = self.reservations.iter().chain(&self.uncorrectable);
+        given.map(PathBuf::as_path).filter(|path| path.as_os_str() != NOWHERE)
     }
 
     /// Makes paths absolute with this process's directory.
@@ -454,8 +454,8 @@ impl NamespaceSpec {
 }
 
 /// Returns the place for reservations or marks.
-fn kept_place(told: &Option<PathBuf>) -> KeptPlace {
-    match told {
+fn kept_place(given: &Option<PathBuf>) -> KeptPlace {
+    match given {
         None => KeptPlace::Beside,
         Some(path) if path.as_os_str() == NOWHERE => KeptPlace::Nowhere,
         Some(path) => KeptPlace::File(path.clone()),

@@ -11,7 +11,7 @@ use tracing::{debug, error};
 const CHECKS: u32 = 4;
 
 /// Sends `state` to the socket in NOTIFY_SOCKET.
-pub(crate) fn tell(state: NotifyState) {
+pub(crate) fn send(state: NotifyState) {
     if let Err(error) = sd_notify::notify(&[state]) {
         debug!("NOTIFY_SOCKET: {error}");
     }
@@ -43,7 +43,7 @@ pub(crate) fn watch(pulse: Pulse) -> io::Result<Watchdog> {
         let pause = limit / CHECKS;
         loop {
             match pulse.check(pause) {
-                Ok(()) => tell(NotifyState::Watchdog),
+                Ok(()) => send(NotifyState::Watchdog),
                 Err(silent) => {
                     error!("{silent}; the service manager ends this process if it stays so")
                 }

@@ -21,7 +21,7 @@ use tracing::warn;
 pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let Some(portal) = args.portal() else {
-        let found = mdns::look()?;
+        let found = mdns::search()?;
         return if global.json {
             output::json(&found)
         } else {
@@ -80,11 +80,11 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> CommandResult {
         return here(args.nqn.as_deref(), global);
     }
     let mut places = Vec::new();
-    for asked in args.portals() {
-        let asked = with_own_port(asked)?;
+    for requested in args.portals() {
+        let requested = with_own_port(requested)?;
         match &args.nqn {
-            Some(nqn) => places.push((asked, nqn.clone())),
-            None => places.extend(storage_of(&discovery(&asked, &args.connect)?, &asked)),
+            Some(nqn) => places.push((requested, nqn.clone())),
+            None => places.extend(storage_of(&discovery(&requested, &args.connect)?, &requested)),
         }
     }
     let mut rows = Vec::new();
@@ -130,25 +130,25 @@ fn here(nqn: Option<&str>, global: &GlobalArgs) -> CommandResult {
 }
 
 /// Returns the subsystems of a discovery log, each once, preferably at the requested address.
-fn storage_of(found: &DiscoveryListing, asked: &Portal) -> Vec<(Portal, String)> {
+fn storage_of(found: &DiscoveryListing, requested: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
-    if asked.transport.has_frames() {
+    if requested.transport.has_frames() {
         // All are reached by the same interfaces.
         let mut nqns: Vec<&String> = found.storage().map(|record| &record.nqn).collect();
         nqns.dedup();
-        return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
+        return nqns.into_iter().map(|nqn| (requested.clone(), nqn.clone())).collect();
     }
     // The requested address and port first, then the address, then others.
     let distance = |record: &DiscoveryRecord| {
-        let is_port = record.trsvcid.parse() == Ok(asked.trsvcid);
-        (record.traddr != asked.traddr, !is_port)
+        let is_port = record.trsvcid.parse() == Ok(requested.trsvcid);
+        (record.traddr != requested.traddr, !is_port)
     };
     let mut records: Vec<&DiscoveryRecord> = found.storage().collect();
     records.sort_by_key(|record| distance(record));
     for record in records {
         let Ok(trsvcid) = record.trsvcid.parse() else { continue };
         if places.iter().all(|(_, nqn)| *nqn != record.nqn) {
-            let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..asked.clone() };
+            let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..requested.clone() };
             places.push((portal, record.nqn.clone()));
         }
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subsystem_once_at_the_address_asked() {
+    fn each_subsystem_once_at_the_requested_address() {
         let records = vec![
             record(
                 "nqn.2014-08.org.nvmexpress.discovery",
@@ -232,8 +232,8 @@ mod tests {
             record("nqn.x:b", "192.0.2.9", "nvme subsystem"),
         ];
         let (transport, ether) = (Transport::Tcp, EtherArgs::default());
-        let asked = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
-        let places = storage_of(&DiscoveryListing { genctr: 1, records }, &asked);
+        let requested = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
+        let places = storage_of(&DiscoveryListing { genctr: 1, records }, &requested);
         let places: Vec<(&str, &str)> =
             places.iter().map(|(p, n)| (n.as_str(), p.traddr.as_str())).collect();
         assert_eq!(places, [("nqn.x:a", "192.0.2.7"), ("nqn.x:b", "192.0.2.9")]);

@@ -142,15 +142,15 @@ pub(crate) fn without_tcp(address: &str) -> &str {
 
 /// True if a place is one of the addresses; an address without a port means any port.
 pub(crate) fn is_at(place: &str, addresses: &[String]) -> bool {
-    addresses.iter().any(|asked| match split_port(without_tcp(asked), 0) {
-        _ if asked == place => true,
+    addresses.iter().any(|wanted| match split_port(without_tcp(wanted), 0) {
+        _ if wanted == place => true,
         Ok((host, 0)) => split_port(place, 0).is_ok_and(|(of, _)| of == host),
-        asked => split_port(place, 0).is_ok_and(|of| asked.is_ok_and(|asked| of == asked)),
+        wanted => split_port(place, 0).is_ok_and(|of| wanted.is_ok_and(|wanted| of == wanted)),
     })
 }
 
 /// Returns the reply of a process of `owner` at `socket`, or the reason why there is none.
-pub(crate) fn ask<T: DeserializeOwned>(
+pub(crate) fn query<T: DeserializeOwned>(
     (socket, owner): (&Path, u32),
     call: &Call,
 ) -> Result<T, String> {

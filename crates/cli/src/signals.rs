@@ -35,7 +35,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 /// Interval at which [`BlockedSignals::guard`] checks whether the work has ended.
-const GUARD_LOOK: Duration = Duration::from_millis(10);
+const GUARD_POLL: Duration = Duration::from_millis(10);
 
 impl BlockedSignals {
     /// Blocks SIGTERM, SIGINT and SIGHUP. Call before starting threads.
@@ -101,12 +101,12 @@ impl BlockedSignals {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over() {
-                    if self.wait_for(GUARD_LOOK) != Some(Signal::Stop) {
+                    if self.wait_for(GUARD_POLL) != Some(Signal::Stop) {
                         continue;
                     }
                     let last = Instant::now() + grace;
                     while !is_over() && Instant::now() < last {
-                        thread::sleep(GUARD_LOOK);
+                        thread::sleep(GUARD_POLL);
                     }
                     if !is_over() {
                         give_up();

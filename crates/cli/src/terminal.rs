@@ -49,8 +49,8 @@ pub(crate) fn width() -> Option<usize> {
     // SAFETY: `winsize` is a plain C struct that the call fills in.
     let columns = unsafe {
         let mut size: libc::winsize = std::mem::zeroed();
-        let asked = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size);
-        if asked == 0 { size.ws_col } else { 0 }
+        let failed = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size);
+        if failed == 0 { size.ws_col } else { 0 }
     };
     (columns > 0).then(|| columns.into())
 }

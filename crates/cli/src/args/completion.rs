@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest wait for the target: a key press must not seem to hang.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const REPLY_WAIT: Duration = Duration::from_millis(500);
 
 /// Names with their descriptions.
 pub(super) type CompletionNames = BTreeMap<String, String>;
@@ -29,20 +29,20 @@ pub(super) fn option(words: impl Iterator<Item = OsString>, names: &[&str]) -> O
     let mut words = words.skip_while(|word| word != "--").map(|word| word.into_string());
     while let Some(word) = words.next() {
         let Ok(word) = word else { continue };
-        let told = match word.split_once('=') {
-            Some((name, told)) if names.contains(&name) => Some(told.to_owned()),
+        let value = match word.split_once('=') {
+            Some((name, value)) if names.contains(&name) => Some(value.to_owned()),
             _ if names.contains(&&*word) => words.next().and_then(Result::ok),
             _ => None,
         };
-        if told.is_some() {
-            return told;
+        if value.is_some() {
+            return value;
         }
     }
     None
 }
 
 /// Returns the running targets that the command line may mean: the one that it names, or all.
-fn meant() -> Vec<(TargetEntry, PathBuf)> {
+fn named_targets() -> Vec<(TargetEntry, PathBuf)> {
     let mut all = running::all().unwrap_or_default().served;
     all.retain(|(entry, _)| entry.process.is_alive());
     if let Some(id) = option(std::env::args_os(), &["--id"]) {
@@ -54,7 +54,7 @@ fn meant() -> Vec<(TargetEntry, PathBuf)> {
 /// Returns the control socket of the target that the command line means, if it is exactly one.
 fn socket() -> Option<PathBuf> {
     let named = option(std::env::args_os(), &["--rpc"]).map(PathBuf::from);
-    named.or_else(|| match &meant()[..] {
+    named.or_else(|| match &named_targets()[..] {
         [(_, socket)] => Some(socket.clone()),
         _ => None,
     })
@@ -62,11 +62,11 @@ fn socket() -> Option<PathBuf> {
 
 /// Returns the result of a method of the target; `None` without a target.
 fn call(method: &str, params: &Value) -> Option<Value> {
-    client::call_within(PATIENCE, &socket()?, method, params).ok()?.ok()
+    client::call_within(REPLY_WAIT, &socket()?, method, params).ok()?.ok()
 }
 
 /// Returns the list that a method of the target returns.
-fn ask(method: &str) -> Option<Vec<Value>> {
+fn query_list(method: &str) -> Option<Vec<Value>> {
     match call(method, &Value::Null) {
         Some(Value::Array(all)) => Some(all),
         _ => None,
@@ -126,7 +126,7 @@ pub(super) fn specs() -> Vec<CompletionCandidate> {
         alias.map_or_else(|| text(&one["name"]), str::to_owned)
     };
     let spec = |one: &Value| (format!("device:{}", name(one)), text(&one["product_name"]));
-    candidates(ask("bdev_get_bdevs").map(|all| all.iter().filter(free).map(spec).collect()))
+    candidates(query_list("bdev_get_bdevs").map(|all| all.iter().filter(free).map(spec).collect()))
 }
 
 fn text(value: &Value) -> String {
@@ -136,25 +136,25 @@ fn text(value: &Value) -> String {
 /// Completes devices.
 pub(super) fn devices() -> Vec<CompletionCandidate> {
     let device = |one: &Value| (text(&one["name"]), text(&one["product_name"]));
-    candidates(ask("bdev_get_bdevs").map(|all| all.iter().map(device).collect()))
+    candidates(query_list("bdev_get_bdevs").map(|all| all.iter().map(device).collect()))
 }
 
 /// Completes volumes and snapshots, as STORE/NAME.
 pub(super) fn volumes() -> Vec<CompletionCandidate> {
     let kind = |one: &Value| if one["is_snapshot"] == true { "snapshot" } else { "volume" };
     let volume = |one: &Value| (text(&one["alias"]), kind(one).to_owned());
-    candidates(ask("bdev_lvol_get_lvols").map(|all| all.iter().map(volume).collect()))
+    candidates(query_list("bdev_lvol_get_lvols").map(|all| all.iter().map(volume).collect()))
 }
 
 /// Completes stores of volumes.
 pub(super) fn stores() -> Vec<CompletionCandidate> {
     let store = |one: &Value| (text(&one["name"]), text(&one["base_bdev"]));
-    candidates(ask("bdev_lvol_get_lvstores").map(|all| all.iter().map(store).collect()))
+    candidates(query_list("bdev_lvol_get_lvstores").map(|all| all.iter().map(store).collect()))
 }
 
 /// Completes the names that `list` takes from each subsystem except the discovery subsystem.
 fn of_subsystems(list: impl Fn(&Value) -> CompletionNames) -> Vec<CompletionCandidate> {
-    let all = ask("nvmf_get_subsystems");
+    let all = query_list("nvmf_get_subsystems");
     let own = |all: Vec<Value>| {
         all.iter().filter(|one| one["subtype"] == "NVMe").flat_map(&list).collect()
     };
@@ -192,7 +192,7 @@ pub(super) fn listeners() -> Vec<CompletionCandidate> {
         let name = |at: String| if at.starts_with("ether:") { "ether".to_owned() } else { at };
         entry.listeners.into_iter().map(move |at| (name(at), entry.id.clone()))
     };
-    candidates(Some(meant().into_iter().flat_map(of).collect()))
+    candidates(Some(named_targets().into_iter().flat_map(of).collect()))
 }
 
 /// Completes namespace IDs of the subsystem that the command line names, or of all.
@@ -208,25 +208,29 @@ pub(super) fn nsids() -> Vec<CompletionCandidate> {
 /// Completes keys.
 pub(super) fn keys() -> Vec<CompletionCandidate> {
     let key = |one: &Value| (text(&one["name"]), text(&one["path"]));
-    candidates(ask("keyring_get_keys").map(|all| all.iter().map(key).collect()))
+    candidates(query_list("keyring_get_keys").map(|all| all.iter().map(key).collect()))
 }
 
 /// Completes Ceph clusters.
 pub(super) fn clusters() -> Vec<CompletionCandidate> {
     let cluster = |one: &Value| (text(&one["cluster_name"]), text(&one["config_file"]));
-    candidates(ask("bdev_rbd_get_clusters_info").map(|all| all.iter().map(cluster).collect()))
+    candidates(
+        query_list("bdev_rbd_get_clusters_info").map(|all| all.iter().map(cluster).collect()),
+    )
 }
 
 /// Completes referrals to other discovery controllers.
 pub(super) fn referrals() -> Vec<CompletionCandidate> {
     let referral = |one: &Value| (shown(&one["address"]), String::new());
-    candidates(ask("nvmf_discovery_get_referrals").map(|all| all.iter().map(referral).collect()))
+    candidates(
+        query_list("nvmf_discovery_get_referrals").map(|all| all.iter().map(referral).collect()),
+    )
 }
 
 /// Completes methods of JSON-RPC.
 pub(super) fn methods() -> Vec<CompletionCandidate> {
     let method = |one: &Value| (text(one), String::new());
-    candidates(ask("rpc_get_methods").map(|all| all.iter().map(method).collect()))
+    candidates(query_list("rpc_get_methods").map(|all| all.iter().map(method).collect()))
 }
 
 #[cfg(test)]

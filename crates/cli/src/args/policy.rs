@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_of_their_keys() {
+    fn errors_of_files_name_their_keys() {
         assert_eq!(
             as_keys("'--cmd-bytes <SIZE>': a--b, - or --x"),
             "'cmd_bytes <SIZE>': ab, - or x"

@@ -135,10 +135,10 @@ fn nbd_buffers(bytes: u64, config: &HostConfig) -> CommandResult<usize> {
     let reactors = config.cores.len().clamp(1, config.lanes as usize);
     let least = BUFFER_BYTES_MIN * reactors;
     usize::try_from(bytes).ok().filter(|bytes| *bytes >= least).ok_or_else(|| {
-        let (asked, least) = (show_bytes(bytes), show_bytes(least as u64));
+        let (requested, least) = (show_bytes(bytes), show_bytes(least as u64));
         let each = show_bytes(BUFFER_BYTES_MIN as u64);
         CommandFailure::usage(format!(
-            "--buffers: {asked} is too little: write {least} or more, {each} for each reactor"
+            "--buffers: {requested} is too little: write {least} or more, {each} for each reactor"
         ))
     })
 }

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> CommandResult {
         let _watchdog = notify::watch(pulse)?;
         kept.until_stopped(&signals, &mut place)
     });
-    notify::tell(notify::NotifyState::Stopping);
+    notify::send(notify::NotifyState::Stopping);
     info!("stopping");
     let stopped = signals.guard_with(GRACE, || give_up(&place), || kept.stop());
     let open = kept.view().open_writes();
@@ -98,7 +98,7 @@ fn announce(
     if args.daemon {
         background::let_go(log)?;
     }
-    notify::tell(notify::NotifyState::Ready);
+    notify::send(notify::NotifyState::Ready);
     Ok(control)
 }
 

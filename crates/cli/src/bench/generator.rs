@@ -1,8 +1,8 @@
 //! The front on each reactor: hands completions to its loads, and gives each load its turn.
 
-use super::board::{RunPhase, RunState};
 use super::lane::{LaneLoad, LaneResult, LoadPosition};
 use super::plan::LoadPlan;
+use super::run_state::{RunPhase, RunState};
 use crate::args::LaneChoice;
 use roadtrain_host_engine::{Front, LaneId, Turn};
 use roadtrain_proto::time::Instant;
@@ -14,7 +14,7 @@ use std::sync::mpsc::Sender;
 
 /// The loads on one reactor: the main one on each of its lanes, then the streams.
 pub(super) struct Generator {
-    board: Arc<RunState>,
+    run_state: Arc<RunState>,
     loads: Vec<LaneLoad>,
     results: Sender<LaneResult>,
     now: Instant,
@@ -63,7 +63,7 @@ impl Generator {
     /// No memory.
     pub(super) fn new(
         plans: &[Arc<LoadPlan>],
-        board: &Arc<RunState>,
+        run_state: &Arc<RunState>,
         lanes: ReactorLanes,
         results: Sender<LaneResult>,
     ) -> io::Result<Generator> {
@@ -77,17 +77,17 @@ impl Generator {
             for place in places {
                 let place = LoadPosition { index: loads.len(), ..place };
                 let buffers = buffers.by_ref().take(depth);
-                loads.push(LaneLoad::new(plan.clone(), board.clone(), place, buffers)?);
+                loads.push(LaneLoad::new(plan.clone(), run_state.clone(), place, buffers)?);
             }
         }
-        Ok(Generator { board: board.clone(), loads, results, now: Instant::default() })
+        Ok(Generator { run_state: run_state.clone(), loads, results, now: Instant::default() })
     }
 }
 
 impl Front for Generator {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.now = turn.now();
-        let phase = self.board.phase();
+        let phase = self.run_state.phase();
         while let Some(completion) = turn.next_completion() {
             let load = (completion.token >> 32) as usize;
             self.loads[load].complete(completion, self.now, phase);
@@ -97,7 +97,7 @@ impl Front for Generator {
         }
         // Stopped before the load has begun: not every lane could be connected.
         let is_unconnected = turn.stopping() && phase == RunPhase::Prepare;
-        if is_unconnected || self.board.abandoned.load(Ordering::Relaxed) {
+        if is_unconnected || self.run_state.abandoned.load(Ordering::Relaxed) {
             return turn.stop();
         }
         if self.loads.iter().all(LaneLoad::is_done) {
@@ -124,12 +124,12 @@ mod tests {
     fn a_load_whose_lanes_cannot_all_be_connected_ends() {
         let ends = |begins: bool| {
             let plans = plans("", 1).unwrap();
-            let (mut generator, board, _inbox) = harness::generators(plans);
+            let (mut generator, run_state, _inbox) = harness::generators(plans);
             let mut harness = LoadHarness::new(64 << 20, 512);
             generator.turn(&mut harness);
             assert!(!harness.stopped, "it waits for the load to begin");
             if begins {
-                board.set_phase(RunPhase::Ramp);
+                run_state.set_phase(RunPhase::Ramp);
             }
             harness.stopping = true;
             generator.turn(&mut harness);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_every_load_has_its_seat() {
+    fn every_part_of_every_load_has_its_lane() {
         let line = "--stream lane=own --stream lane=shared --stream lane=own";
         let mut plans = plans(line, 3).unwrap();
         // Three lanes on two reactors.

@@ -1,9 +1,9 @@
 //! A reactor with a namespace in memory, without sockets and clock, to test loads.
 
-use super::board::RunState;
 use super::generator::{Generator, ReactorLanes};
 use super::lane::LaneResult;
 use super::plan::LoadPlan;
+use super::run_state::RunState;
 use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -121,14 +121,14 @@ impl Turn for LoadHarness {
     }
 }
 
-/// Creates a generator for all of `plans` on one reactor, its board, and the receiver of results.
+/// Creates a generator for all of `plans` on one reactor, its run state, and the receiver of results.
 pub(super) fn generators(plans: Vec<LoadPlan>) -> (Generator, Arc<RunState>, Receiver<LaneResult>) {
-    let board = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
+    let run_state = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
     let plans: Vec<Arc<LoadPlan>> = plans.into_iter().map(Arc::new).collect();
     let lanes = ReactorLanes { reactor: (0, 1), first: 0, main: plans[0].lanes };
     let (results, inbox) = channel();
-    let generator = Generator::new(&plans, &board, lanes, results).expect("memory for a test");
-    (generator, board, inbox)
+    let generator = Generator::new(&plans, &run_state, lanes, results).expect("memory for a test");
+    (generator, run_state, inbox)
 }
 
 /// Creates a generator for a main load alone.
@@ -149,12 +149,12 @@ pub(super) fn finish(generator: &mut Generator, harness: &mut LoadHarness) {
 }
 
 /// Runs turns until the region is prepared, then starts the measurement.
-pub(super) fn begin(generator: &mut Generator, board: &RunState, harness: &mut LoadHarness) {
+pub(super) fn begin(generator: &mut Generator, run_state: &RunState, harness: &mut LoadHarness) {
     generator.turn(harness);
-    while !board.all_prepared() {
+    while !run_state.all_prepared() {
         harness.answer(16, 100);
         generator.turn(harness);
     }
-    board.measure_from(Instant(harness.now));
+    run_state.measure_from(Instant(harness.now));
     generator.turn(harness);
 }

@@ -1,9 +1,9 @@
 //! A load on one lane: keeps requests in flight, times them, checks their data.
 
-use super::board::{RunPhase, RunState};
 use super::latency::Latencies;
 use super::plan::LoadPlan;
 use super::rng::SplitMix;
+use super::run_state::{RunPhase, RunState};
 use super::schedule::Schedule;
 use super::step::DepthSteps;
 use super::sweep::{self, Sweep, SweepKind, SweepResult};
@@ -89,7 +89,7 @@ struct Flight {
 /// A load on one lane.
 pub(super) struct LaneLoad {
     plan: Arc<LoadPlan>,
-    board: Arc<RunState>,
+    run_state: Arc<RunState>,
     /// The lane on its reactor.
     id: LaneId,
     /// Index among the loads of its reactor, in the high bits of tokens.
@@ -117,7 +117,7 @@ impl LaneLoad {
     /// No memory.
     pub(super) fn new(
         plan: Arc<LoadPlan>,
-        board: Arc<RunState>,
+        run_state: Arc<RunState>,
         place: LoadPosition,
         buffers: impl Iterator<Item = Buffer>,
     ) -> io::Result<LaneLoad> {
@@ -165,7 +165,7 @@ impl LaneLoad {
                 windows: Vec::new(),
             },
             plan,
-            board,
+            run_state,
         })
     }
 
@@ -224,8 +224,8 @@ impl LaneLoad {
         }
         if phase == RunPhase::Measure {
             self.latency_ns += latency;
-            if self.board.watched.load(Ordering::Relaxed) {
-                self.board().tally.count(latency);
+            if self.run_state.watched.load(Ordering::Relaxed) {
+                self.progress().tally.count(latency);
             }
             let latencies = if is_read { &mut self.result.reads } else { &mut self.result.writes };
             latencies.record(latency);
@@ -238,7 +238,7 @@ impl LaneLoad {
         let what = if flight.is_read { "reading" } else { "writing" };
         self.note(format!("{what} block {}: {status}", self.plan.lba_of(flight.slot)));
         if status.is(Status::HOST_PATH_ERROR) || status.is(Status::HOST_ABORTED) {
-            self.board.lost.store(true, Ordering::Relaxed);
+            self.run_state.lost.store(true, Ordering::Relaxed);
         }
     }
 
@@ -295,28 +295,28 @@ impl LaneLoad {
                 self.stage = LoadStage::Load;
                 self.load(turn, phase);
             }
-            LoadStage::Ready => self.board().prepared.store(true, Ordering::Relaxed),
+            LoadStage::Ready => self.progress().prepared.store(true, Ordering::Relaxed),
             LoadStage::Drain if self.free.len() == self.flights.len() => self.drained(turn),
             LoadStage::Drain | LoadStage::Done => {}
         }
         self.publish();
     }
 
-    fn board(&self) -> &super::board::LaneProgress {
-        &self.board.loads[self.result.load][self.result.part as usize]
+    fn progress(&self) -> &super::run_state::LaneProgress {
+        &self.run_state.loads[self.result.load][self.result.part as usize]
     }
 
     fn publish(&self) {
-        let (board, result) = (self.board(), &self.result);
+        let (progress, result) = (self.progress(), &self.result);
         let requests = result.reads.count() + result.writes.count();
-        board.requests.store(requests, Ordering::Relaxed);
-        board.latency_ns.store(self.latency_ns, Ordering::Relaxed);
-        board.errors.store(result.errors, Ordering::Relaxed);
+        progress.requests.store(requests, Ordering::Relaxed);
+        progress.latency_ns.store(self.latency_ns, Ordering::Relaxed);
+        progress.errors.store(result.errors, Ordering::Relaxed);
     }
 
     fn load(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
         if phase == RunPhase::Measure && !std::mem::replace(&mut self.has_begun, true) {
-            self.steps.iter_mut().for_each(|steps| steps.begin(self.board.began_at()));
+            self.steps.iter_mut().for_each(|steps| steps.begin(self.run_state.began_at()));
         }
         if phase == RunPhase::Stop || self.left == 0 {
             if let Some(schedule) = &self.schedule {
@@ -398,10 +398,10 @@ impl LaneLoad {
     }
 
     fn drained(&mut self, turn: &mut dyn Turn) {
-        self.board().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
+        self.progress().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
         self.stage = LoadStage::Done;
-        if wants_check && !self.board.lost.load(Ordering::Relaxed) {
+        if wants_check && !self.run_state.lost.load(Ordering::Relaxed) {
             match Sweep::new(&self.plan, SweepKind::ReadBack, self.plan.share_of(self.result.part))
             {
                 Ok(sweep) => self.stage = LoadStage::ReadBack(sweep),

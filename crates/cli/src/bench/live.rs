@@ -1,7 +1,7 @@
 //! Live progress line on a terminal.
 
-use super::board::LoadProgress;
 use super::plan::LoadPlan;
+use super::run_state::LoadProgress;
 use crate::units::{show_bandwidth, show_count, show_seconds, show_us};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;

@@ -7,12 +7,11 @@
 //! | `generator`, `lane` | the front, and each load on each lane: keeps requests in flight, times them |
 //! | `verify`, `sweep` | data that identifies its block; filling and reading back |
 //! | `threads` | queue mode: the load on separate threads |
-//! | `board` | state shared by the main thread and the lanes |
+//! | `run_state` | state shared by the main thread and the lanes |
 //! | `run` | ramp, measurement, end |
 //! | `own_target`, `usage` | the target in a separate process, and the CPU usage of both ends |
 //! | `latency`, `tally`, `report`, `live` | results |
 
-mod board;
 mod generator;
 #[cfg(test)]
 mod harness;
@@ -24,6 +23,7 @@ mod plan;
 mod report;
 mod rng;
 mod run;
+mod run_state;
 mod schedule;
 mod step;
 mod sweep;
@@ -42,7 +42,6 @@ use crate::namespace::Kind;
 use crate::query::no_namespace;
 use crate::signals::BlockedSignals;
 use crate::{connect, logs, output};
-use board::RunState;
 use generator::{Generator, ReactorLanes};
 use lane::LaneResult;
 use own_target::{OwnKey, OwnTarget};
@@ -52,6 +51,7 @@ use roadtrain_host_engine::{
     Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
 use roadtrain_system::clock;
+use run_state::RunState;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
@@ -86,14 +86,14 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> CommandResult {
     let run = run::BenchRun {
         args: &args.load,
         plans: &bench.plans,
-        board: &bench.board,
+        run_state: &bench.run_state,
         signals: &signals,
         view: host.view(),
     };
     let report = run.measure(&inbox, own.as_ref(), global.json);
     let report =
         report.map(|measured| BenchReport::new(&bench.plans, host.manner(args), &measured));
-    bench.board.abandoned.store(report.is_err(), Ordering::Relaxed);
+    bench.run_state.abandoned.store(report.is_err(), Ordering::Relaxed);
     host.end();
     let report = report?;
     drop(own);
@@ -203,7 +203,7 @@ fn topology(args: &BenchArgs) -> LaneTopology {
 struct PlannedLoads {
     /// The main load's plan, then each stream's.
     plans: Vec<Arc<LoadPlan>>,
-    board: Arc<RunState>,
+    run_state: Arc<RunState>,
 }
 
 /// Makes a generator for each reactor, once the namespace is known.
@@ -256,13 +256,13 @@ impl LoadFronts<'_> {
         let place =
             PlanLimits { namespace: &namespace, transfer_bytes_max: info.transfer_bytes_max };
         let plans = plan::plans(&args.load, topology, place, run).map_err(CommandFailure::usage)?;
-        let board = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
+        let run_state = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
         let may_fill = self.owns_target && !namespace.read_only;
         let fitted = plans.into_iter().map(|plan| {
             let fill = may_fill && self.wants_fill(&plan);
             Arc::new(LoadPlan { fill, ..plan })
         });
-        Ok(PlannedLoads { plans: fitted.collect(), board })
+        Ok(PlannedLoads { plans: fitted.collect(), run_state })
     }
 
     /// Returns the granted topology. A target may grant fewer lanes than requested; a stream's own lanes are required.
@@ -271,14 +271,14 @@ impl LoadFronts<'_> {
         if let Some(threads) = load.queue_threads() {
             return Ok(LaneTopology { lanes: threads, reactors: threads });
         }
-        let asked = topology(self.args);
-        let own = load.own_lanes() * asked.reactors;
+        let requested = topology(self.args);
+        let own = load.own_lanes() * requested.reactors;
         let granted = info.io_queues.max(1);
         if own == 0 && load.threads.is_none() {
-            let reactors = asked.reactors.min(granted);
+            let reactors = requested.reactors.min(granted);
             return Ok(LaneTopology { lanes: granted, reactors });
         }
-        let needed = asked.lanes + own;
+        let needed = requested.lanes + own;
         if granted < needed {
             let (what, advice) = match load.threads {
                 Some(_) => ("--threads", "--mode queue or fewer of them"),
@@ -288,7 +288,7 @@ impl LoadFronts<'_> {
                 "{what}: the target grants {granted} I/O queues, {needed} are needed: use {advice}"
             )));
         }
-        Ok(asked)
+        Ok(requested)
     }
 
     /// True if the region is written before the measurement. Memory that was never written is not allocated: a
@@ -322,7 +322,7 @@ impl LoadFronts<'_> {
             None => return Err(CommandFailure::failed("no plan")),
         };
         let results = self.results.clone().ok_or_else(|| CommandFailure::failed("too late"))?;
-        Generator::new(&bench.plans, &bench.board, lanes, results)
+        Generator::new(&bench.plans, &bench.run_state, lanes, results)
             .map_err(|e| CommandFailure::failed(format!("buffers: {e}")))
     }
 }

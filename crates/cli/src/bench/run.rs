@@ -1,11 +1,11 @@
 //! Phases of a measurement: prepare, ramp, measure, end. The main thread only sleeps and polls.
 
-use super::board::{RunPhase, RunState};
 use super::lane::LaneResult;
 use super::live::LiveLine;
 use super::own_target::OwnTarget;
 use super::plan::LoadPlan;
 use super::report::BenchMeasurement;
+use super::run_state::{RunPhase, RunState};
 use super::usage::ProcessWork;
 use crate::args::LoadArgs;
 use crate::failure::{CommandFailure, CommandResult};
@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep between two polls of the board.
+/// Longest sleep between two polls of the run state.
 const POLL: Duration = Duration::from_millis(50);
 /// Longest sleep while an event is expected soon.
 const POLL_SOON: Duration = Duration::from_millis(2);
 /// Wait of an interrupted run for requests in flight: its target may be down.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_WAIT: Duration = Duration::from_secs(5);
 /// Error count that stops the run.
 const ERRORS_MAX: u64 = 10_000;
 
@@ -31,7 +31,7 @@ const ERRORS_MAX: u64 = 10_000;
 pub(super) struct BenchRun<'a> {
     pub args: &'a LoadArgs,
     pub plans: &'a [Arc<LoadPlan>],
-    pub board: &'a RunState,
+    pub run_state: &'a RunState,
     pub signals: &'a BlockedSignals,
     /// Connections of the load.
     pub view: &'a ControllerView,
@@ -80,12 +80,12 @@ impl BenchRun<'_> {
         quiet: bool,
     ) -> CommandResult<BenchMeasurement> {
         let mut live = LiveLine::new(self.plans, quiet);
-        self.board.watched.store(live.is_shown(), Ordering::Relaxed);
+        self.run_state.watched.store(live.is_shown(), Ordering::Relaxed);
         live.say(if self.plans[0].fill { "filling" } else { "preparing" });
-        let mut wait = self.wait(None, POLL_SOON, || self.board.all_prepared());
+        let mut wait = self.wait(None, POLL_SOON, || self.run_state.all_prepared());
         if wait == RunWait::Done && !self.args.ramp.is_zero() {
             live.say("ramp");
-            self.board.set_phase(RunPhase::Ramp);
+            self.run_state.set_phase(RunPhase::Ramp);
             wait = self.wait(Some(self.args.ramp), POLL, || false);
         }
         if wait == RunWait::Interrupted {
@@ -94,17 +94,17 @@ impl BenchRun<'_> {
         }
         let before = self.mark(own)?;
         if wait == RunWait::Done {
-            self.board.measure_from(clock::now());
-            let look = if self.plans[0].ios.is_some() { POLL_SOON } else { POLL };
-            wait = self.wait(self.limit(), look, || {
-                live.show(|| self.board.progress());
-                self.board.finished_at().is_some()
+            self.run_state.measure_from(clock::now());
+            let poll = if self.plans[0].ios.is_some() { POLL_SOON } else { POLL };
+            wait = self.wait(self.limit(), poll, || {
+                live.show(|| self.run_state.progress());
+                self.run_state.finished_at().is_some()
             });
         }
         let after = self.mark(own)?;
-        self.board.set_phase(RunPhase::Stop);
+        self.run_state.set_phase(RunPhase::Stop);
         live.say("ending");
-        let finished_at = self.board.finished_at().unwrap_or(after.at_ns);
+        let finished_at = self.run_state.finished_at().unwrap_or(after.at_ns);
         let results = self.collect(inbox, wait);
         live.end();
         let ns = finished_at.min(after.at_ns).saturating_sub(before.at_ns);
@@ -139,20 +139,20 @@ impl BenchRun<'_> {
     fn wait(
         &self,
         limit: Option<Duration>,
-        look: Duration,
+        poll: Duration,
         mut done: impl FnMut() -> bool,
     ) -> RunWait {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
-            let left = end.map_or(look, |end| end.saturating_duration_since(Instant::now()));
+            let left = end.map_or(poll, |end| end.saturating_duration_since(Instant::now()));
             if done() || left.is_zero() {
                 return RunWait::Done;
             }
-            if self.signals.wait_for(left.min(look)) == Some(Signal::Stop) {
+            if self.signals.wait_for(left.min(poll)) == Some(Signal::Stop) {
                 return RunWait::Interrupted;
             }
-            let lost = self.board.lost.load(Ordering::Relaxed);
-            if lost || self.board.errors() > ERRORS_MAX {
+            let lost = self.run_state.lost.load(Ordering::Relaxed);
+            if lost || self.run_state.errors() > ERRORS_MAX {
                 return RunWait::Broken;
             }
         }
@@ -164,9 +164,9 @@ impl BenchRun<'_> {
         inbox: &Receiver<LaneResult>,
         ended: RunWait,
     ) -> CommandResult<Vec<LaneResult>> {
-        let mut give_up_at = (ended == RunWait::Interrupted).then(|| Instant::now() + PATIENCE);
+        let mut abandon_at = (ended == RunWait::Interrupted).then(|| Instant::now() + DRAIN_WAIT);
         let mut results = Vec::new();
-        let count: usize = self.board.loads.iter().map(Vec::len).sum();
+        let count: usize = self.run_state.loads.iter().map(Vec::len).sum();
         while results.len() < count {
             match inbox.recv_timeout(POLL) {
                 Ok(result) => results.push(result),
@@ -175,10 +175,11 @@ impl BenchRun<'_> {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.signals.wait_for(Duration::ZERO) == Some(Signal::Stop) {
-                        let patience = if give_up_at.is_some() { Duration::ZERO } else { PATIENCE };
-                        give_up_at = Some(Instant::now() + patience);
+                        let drain_wait =
+                            if abandon_at.is_some() { Duration::ZERO } else { DRAIN_WAIT };
+                        abandon_at = Some(Instant::now() + drain_wait);
                     }
-                    if give_up_at.is_some_and(|at| at <= Instant::now()) {
+                    if abandon_at.is_some_and(|at| at <= Instant::now()) {
                         let text = "interrupted: requests in flight were not waited for";
                         return Err(CommandFailure::failed(text));
                     }

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_99th_of_a_hundred_counts_since_the_last_look() {
+    fn the_99th_percentile_is_that_since_the_last_sample() {
         let (tally, mut before, mut now) =
             (LatencyTally::default(), TallyCounts::default(), TallyCounts::default());
         assert_eq!(now.p99_ns(&before), 0);

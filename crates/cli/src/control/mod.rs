@@ -605,7 +605,7 @@ mod tests {
             ExportChange::AllowHost { nqn: None, host: host() },
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
-        let asking = [Call::Status, Call::Stop, Call::Snapshot, Call::Recorded, Call::Reload];
+        let queries = [Call::Status, Call::Stop, Call::Snapshot, Call::Recorded, Call::Reload];
         let (name, to) = ("s".to_owned(), "rbd/c".to_owned());
         let snapshot = |action| Call::Snapshots(SnapshotCall { nqn: None, nsid: 2, action });
         let others = [
@@ -614,7 +614,7 @@ mod tests {
             snapshot(SnapshotAction::Clone { name, to }),
             Call::Apply { operations },
         ];
-        for call in asking.into_iter().chain(taking).chain(others) {
+        for call in queries.into_iter().chain(taking).chain(others) {
             let (method, params) = call.request();
             assert_eq!(Call::read(&method, params), Ok(call), "{method}");
         }

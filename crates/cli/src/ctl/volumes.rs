@@ -121,25 +121,25 @@ impl ControlledTarget {
 }
 
 /// Formats the progress of copies for programs.
-fn copy_reports(told: &Value) -> Value {
+fn copy_reports(reported: &Value) -> Value {
     let report = |one: &Value| {
         json!({
             "name": one["lvol_name"], "copied_bytes": one["copied_bytes"],
             "total_bytes": one["total_bytes"],
         })
     };
-    told.as_array().map(|all| all.iter().map(report).collect::<Vec<_>>()).into()
+    reported.as_array().map(|all| all.iter().map(report).collect::<Vec<_>>()).into()
 }
 
 /// Formats the progress of copies in percent.
-fn copies(told: &Value) -> Value {
+fn copies(reported: &Value) -> Value {
     let copy = |one: &Value| {
         let bytes = |name: &str| one[name].as_u64().unwrap_or(0);
         let percent =
             (bytes("copied_bytes") * 100).checked_div(bytes("total_bytes")).unwrap_or(100);
         format!("{} {percent} %", one["lvol_name"].as_str().unwrap_or_default())
     };
-    let all = told.as_array().map(|all| all.iter().map(copy).collect::<Vec<_>>().join(", "));
+    let all = reported.as_array().map(|all| all.iter().map(copy).collect::<Vec<_>>().join(", "));
     all.into()
 }
 
@@ -148,12 +148,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_copies_are_is_told_in_percent() {
-        let told = json!([
+    fn progress_of_copies_is_in_percent() {
+        let reported = json!([
             {"lvol_name": "a", "copied_bytes": 1, "total_bytes": 3},
             {"lvol_name": "b", "copied_bytes": 0, "total_bytes": 0},
         ]);
-        assert_eq!(copies(&told), "a 33 %, b 100 %");
+        assert_eq!(copies(&reported), "a 33 %, b 100 %");
         assert_eq!(copies(&Value::Null), Value::Null);
     }
 }

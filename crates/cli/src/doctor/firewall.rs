@@ -16,7 +16,7 @@ enum RuleAction {
 
 /// Checks for rules that block 4420 or 8009.
 pub(super) fn rules(machine: &ExaminedMachine) -> Vec<Finding> {
-    let rules = &machine.told.rules;
+    let rules = &machine.probes.rules;
     let mut findings = Vec::new();
     for (program, listing) in [("nft", &rules.nft), ("iptables", &rules.iptables)] {
         match listing {

@@ -53,7 +53,7 @@ impl NetworkCard<'_> {
         let (check, name) = (self.check("queues"), self.name);
         let found = format!("{} for {} cores", self.queues, self.cores);
         let wanted =
-            self.machine.told.channels.get(name).map_or(0, |all| all.combined_max as usize);
+            self.machine.probes.channels.get(name).map_or(0, |all| all.combined_max as usize);
         let wanted = wanted.min(self.cores);
         match self.queues < wanted {
             true => Finding::advice(
@@ -130,7 +130,7 @@ impl NetworkCard<'_> {
     /// Checks the offloads: the card, or the kernel late in its stack, splits and joins packets.
     fn offloads(&self) -> Finding {
         let (check, name) = (self.check("offloads"), self.name);
-        let Some(have) = self.machine.told.offloads.get(name) else {
+        let Some(have) = self.machine.probes.offloads.get(name) else {
             return Finding::ok(&check, "not known");
         };
         let all = [("gro", have.gro), ("gso", have.gso), ("tso", have.tso)];

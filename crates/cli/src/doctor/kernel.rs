@@ -33,7 +33,7 @@ pub(super) fn io_uring(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "io_uring";
     let switch = machine.number("proc/sys/kernel/io_uring_disabled").unwrap_or(0);
     let enable = "sudo sysctl -w kernel.io_uring_disabled=0 (to keep it: a file in /etc/sysctl.d)";
-    vec![match (&machine.told.no_ring, switch) {
+    vec![match (&machine.probes.no_ring, switch) {
         (_, 2..) => Finding::problem(check, "switched off for everybody", enable),
         (Some(error), 1) => {
             let text = format!("only for the group of kernel.io_uring_group and root: {error}");

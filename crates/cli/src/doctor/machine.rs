@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 pub(super) struct ExaminedMachine {
     root: PathBuf,
     /// State that no file has.
-    pub(super) told: MachineProbes,
+    pub(super) probes: MachineProbes,
 }
 
 /// Results of calls and programs; tests supply their own.
@@ -52,10 +52,10 @@ impl ExaminedMachine {
     /// Reads the state of this machine.
     pub(super) fn this() -> ExaminedMachine {
         let mut machine =
-            ExaminedMachine { root: PathBuf::from("/"), told: MachineProbes::default() };
+            ExaminedMachine { root: PathBuf::from("/"), probes: MachineProbes::default() };
         let names = machine.entries("sys/class/net");
         let of = |name: &String| Some((name.clone(), Offloads::read(name).ok()?));
-        machine.told = MachineProbes {
+        machine.probes = MachineProbes {
             no_ring: Ring::new(8).err().map(|error| error.to_string()),
             rules: FirewallRules {
                 nft: list(&[&["nft", "-n", "list", "ruleset"]]),
@@ -71,8 +71,8 @@ impl ExaminedMachine {
     }
 
     #[cfg(test)]
-    pub(super) fn described(root: &Path, told: MachineProbes) -> ExaminedMachine {
-        ExaminedMachine { root: root.to_owned(), told }
+    pub(super) fn described(root: &Path, probes: MachineProbes) -> ExaminedMachine {
+        ExaminedMachine { root: root.to_owned(), probes }
     }
 
     /// Returns the root directory.

@@ -14,7 +14,7 @@ const POOR: &str = include_str!("machines/poor.txt");
 
 const ON: Offloads = Offloads { gro: true, gso: true, tso: true };
 
-fn told(rules: FirewallRules) -> MachineProbes {
+fn probes(rules: FirewallRules) -> MachineProbes {
     MachineProbes {
         no_ring: None,
         rules,
@@ -24,14 +24,14 @@ fn told(rules: FirewallRules) -> MachineProbes {
 }
 
 /// Returns the findings on the good machine with these files changed, and these results.
-fn found_with(files: &str, told: MachineProbes) -> Vec<Finding> {
+fn found_with(files: &str, probes: MachineProbes) -> Vec<Finding> {
     let root = described::describe(GOOD);
     described::add(root.path(), files);
-    examine(&ExaminedMachine::described(root.path(), told))
+    examine(&ExaminedMachine::described(root.path(), probes))
 }
 
 fn found(files: &str) -> Vec<Finding> {
-    found_with(files, told(FirewallRules::default()))
+    found_with(files, probes(FirewallRules::default()))
 }
 
 fn of<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
@@ -59,7 +59,7 @@ fn a_good_machine_needs_nothing() {
 }
 
 #[test]
-fn a_poor_machine_hears_of_everything() {
+fn a_poor_machine_gets_all_advice() {
     let root = described::describe(POOR);
     let findings = examine(&ExaminedMachine::described(root.path(), MachineProbes::default()));
     is_as_kept(&text(&findings), include_str!("machines/poor.out"));
@@ -85,7 +85,7 @@ fn an_empty_machine_is_no_panic() {
 }
 
 #[test]
-fn this_machine_is_looked_at() {
+fn this_machine_is_examined() {
     let findings = examine(&ExaminedMachine::this());
     assert_eq!(of(&findings, "io_uring").state, FindingState::Ok, "tests run on rings");
     let json = serde_json::to_value(&findings).unwrap();
@@ -165,7 +165,7 @@ fn rules_of_nft_are_read() {
     };
     let finding = |text: String| {
         let rules = FirewallRules { nft: Listing::Listed(text), ..FirewallRules::default() };
-        of(&found_with("", told(rules)), "firewall").clone()
+        of(&found_with("", probes(rules)), "firewall").clone()
     };
     assert_eq!(finding(chain("accept", "")).state, FindingState::Ok);
     let closed = finding(chain("drop", "\t\ttcp dport 22 accept\n"));
@@ -190,7 +190,7 @@ fn rules_of_iptables_are_read() {
             iptables: Listing::Listed(text.to_owned()),
             ..FirewallRules::default()
         };
-        of(&found_with("", told(rules)), "firewall").clone()
+        of(&found_with("", probes(rules)), "firewall").clone()
     };
     assert_eq!(finding("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n").state, FindingState::Ok);
     assert_eq!(
@@ -207,12 +207,12 @@ fn rules_of_iptables_are_read() {
         nft: Listing::Refused("Operation not permitted".into()),
         ..FirewallRules::default()
     };
-    let findings = found_with("", told(rules));
+    let findings = found_with("", probes(rules));
     assert!(of(&findings, "firewall").advice.as_deref().unwrap().contains("sudo"));
 }
 
 #[test]
-fn cards_hear_of_queues_interrupts_and_frames() {
+fn cards_are_checked_for_queues_interrupts_and_frames() {
     let few = "sys/devices/system/cpu/online = 0-7";
     shows(few, "eth0 queues", FindingState::Advice, "ethtool -L eth0 combined 8");
     let one_core =
@@ -226,7 +226,7 @@ fn cards_hear_of_queues_interrupts_and_frames() {
         "rps_flow_cnt",
     );
     shows("sys/class/net/eth0/operstate = down", "eth0", FindingState::Ok, "down");
-    let mut off = told(FirewallRules::default());
+    let mut off = probes(FirewallRules::default());
     off.offloads.insert("eth0".to_owned(), Offloads { gro: false, gso: true, tso: false });
     let findings = found_with("", off);
     let advice = of(&findings, "eth0 offloads").advice.as_deref();

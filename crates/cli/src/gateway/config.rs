@@ -68,14 +68,14 @@ impl GroupConfig {
     fn check_images(&self) -> Result<(), String> {
         let mut images = BTreeSet::new();
         for (nqn, namespace) in self.namespaces() {
-            let is_told_how =
+            let has_own_access =
                 namespace.conf.is_some() || namespace.id.is_some() || namespace.keyring.is_some();
             let image = image_of(namespace);
             let wrong = match namespace {
                 _ if namespace.kind != Kind::Rbd => {
                     "a group serves images that all its gateways reach: write rbd:POOL/IMAGE"
                 }
-                _ if is_told_how => {
+                _ if has_own_access => {
                     "each gateway has conf, id and keyring of its own: give it --ceph-conf, --ceph-id and --ceph-keyring"
                 }
                 _ if namespace.standby => {

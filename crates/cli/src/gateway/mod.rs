@@ -33,7 +33,7 @@ use tracing::warn;
 /// Time limit for gateways to apply a change, before the command reports a failure.
 const APPLY_WAIT: Duration = Duration::from_secs(30);
 /// Interval between checks whether they have applied it.
-const APPLY_LOOK: Duration = Duration::from_millis(200);
+const APPLY_POLL: Duration = Duration::from_millis(200);
 /// Attempts to make a change while others make changes at the same time.
 const ATTEMPTS: u32 = 20;
 
@@ -258,7 +258,7 @@ fn report(group: &GatewayGroup, changed: ChangedConfig, global: &GlobalArgs) -> 
         if report.silent.is_empty() || begun.elapsed() >= APPLY_WAIT {
             break;
         }
-        thread::sleep(APPLY_LOOK);
+        thread::sleep(APPLY_POLL);
     }
     say(&report, global)?;
     match report.refusals.is_empty() && report.silent.is_empty() {

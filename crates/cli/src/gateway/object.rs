@@ -79,7 +79,7 @@ pub(super) trait GroupObject: Debug + Send + Sync {
     fn notify(&self, text: &[u8]) -> Result<Notified, ObjectError>;
 
     /// As [`RadosObject::watch`].
-    fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError>;
+    fn watch(&self, on_notification: Box<Heard>) -> Result<Watch, ObjectError>;
 }
 
 impl GroupObject for RadosObject {
@@ -95,8 +95,8 @@ impl GroupObject for RadosObject {
         RadosObject::notify(self, text, ANSWER_WAIT)
     }
 
-    fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError> {
-        RadosObject::watch(self, heard)
+    fn watch(&self, on_notification: Box<Heard>) -> Result<Watch, ObjectError> {
+        RadosObject::watch(self, on_notification)
     }
 }
 
@@ -207,7 +207,7 @@ impl GatewayGroup {
         };
         let is_written = self.object.change(&change)?;
         if is_written {
-            self.tell();
+            self.notify_gateways();
         }
         Ok(is_written)
     }
@@ -280,7 +280,7 @@ impl GatewayGroup {
         let expected = [(name.clone(), beat.to_string().into_bytes())].into();
         let change = MapChange { expected, removed: vec![name], ..MapChange::default() };
         if self.object.change(&change)? {
-            self.tell();
+            self.notify_gateways();
         }
         Ok(())
     }
@@ -312,7 +312,7 @@ impl GatewayGroup {
 
     /// Notifies all gateways to read the object at once. A change is valid without a notification: gateways read the
     /// object periodically.
-    fn tell(&self) {
+    fn notify_gateways(&self) {
         let gap = match self.object.notify(CHANGED) {
             Ok(Notified { is_complete: true, .. }) => return,
             Ok(_) => format!("no reply within {} s", ANSWER_WAIT.as_secs()),
@@ -332,13 +332,13 @@ impl GatewayGroup {
         changed: impl Fn() + Send + Sync + 'static,
     ) -> Result<Watch, ObjectError> {
         let name = gateway.as_bytes().to_vec();
-        let heard: Box<Heard> = Box::new(move |what| {
+        let on_notification: Box<Heard> = Box::new(move |what| {
             if what == CHANGED {
                 changed();
             }
             name.clone()
         });
-        self.object.watch(heard)
+        self.object.watch(on_notification)
     }
 }
 

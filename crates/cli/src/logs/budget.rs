@@ -96,7 +96,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     #[test]
-    fn lines_beyond_the_budget_are_counted_and_told_of_later() {
+    fn lines_beyond_the_budget_are_counted_and_reported_later() {
         let start = Instant::now();
         let mut period = Period::new(start);
         for _ in 1..LINES {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_told_from_the_living() {
+    fn a_dead_process_differs_from_a_live_one() {
         let this = ProcessIdentity::this();
         assert!(this.is_alive());
         assert!(!ProcessIdentity { started: this.started + 1, ..this }.is_alive(), "another one");

@@ -277,8 +277,9 @@ fn listener_at(
 ) -> Result<Listener, ConfigError> {
     let mut known = exports.listeners.iter().chain(&seen.listeners);
     let known = known.find(|listener| listener.address == address);
-    let asked = |known: &Listener| exports.listeners.iter().find(|one| one.portid == known.portid);
-    known.and_then(asked).copied().ok_or(ConfigError::Unknown(Place::Listener(address)))
+    let as_requested =
+        |known: &Listener| exports.listeners.iter().find(|one| one.portid == known.portid);
+    known.and_then(as_requested).copied().ok_or(ConfigError::Unknown(Place::Listener(address)))
 }
 
 fn checked(namespace: &NamespaceSpec) -> Result<Export, ControlRefusal> {

@@ -136,12 +136,12 @@ impl GroupMember {
         args: &ServeArgs,
         own: ServeConfig,
     ) -> CommandResult<(Arc<GroupMember>, ServeConfig)> {
-        let asked = &args.member;
-        let (Some(name), Some(pool)) = (&asked.gateway_group, &asked.pool) else {
+        let member_args = &args.member;
+        let (Some(name), Some(pool)) = (&member_args.gateway_group, &member_args.pool) else {
             return Err(CommandFailure::usage("--group needs --pool"));
         };
-        let group = GatewayGroup::open(pool, name, &asked.ceph)?;
-        let name = match &asked.gateway {
+        let group = GatewayGroup::open(pool, name, &member_args.ceph)?;
+        let name = match &member_args.gateway {
             Some(name) => name.clone(),
             None => machine_name()?,
         };
@@ -150,7 +150,7 @@ impl GroupMember {
         let GroupState { version, config, .. } = group.read()?.unwrap_or_default();
         let mut own = own;
         own.limits.cntlid_range = own.limits.cntlid_range.or(cntlid_range(slot));
-        let ceph = asked.ceph.clone();
+        let ceph = member_args.ceph.clone();
         let served = config.served_by(&own, &ceph).map_err(CommandFailure::usage)?;
         let first = first_beat();
         let applied = AppliedVersion { version, ..AppliedVersion::default() };

@@ -17,7 +17,7 @@
 
 use super::AfterTakeover;
 use super::served::RunningTarget;
-use super::successor::{OPEN_LOOK, Successor};
+use super::successor::{OPEN_POLL, Successor};
 use super::{ServeResources, management, upgrade};
 use crate::control::socket::PendingReply;
 use crate::control::{
@@ -143,7 +143,7 @@ pub(super) fn run(
     (mine, signals): (&mut ServeResources, &BlockedSignals),
 ) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
-    let Some(sockets) = asked_to_proceed(served, successor) else {
+    let Some(sockets) = share_sockets(served, successor) else {
         info!(pid, "the process that wanted to take over has changed its mind");
         return Ok(HandoverOutcome::Back);
     };
@@ -172,7 +172,7 @@ pub(super) fn run(
     let sent = successor.reply.send(Ok(json!(released)));
     match sent.and_then(|()| successor.reply.next_call(SERVING_WAIT)) {
         Ok(Some(Call::Serving)) => {
-            notify::tell(NotifyState::MainPid(pid));
+            notify::send(NotifyState::MainPid(pid));
             drop(mine.place.take());
             let _ = successor.reply.send(Ok(json!({})));
             upgrade::done(served, pid);
@@ -185,7 +185,7 @@ pub(super) fn run(
 }
 
 /// Shares the sockets; returns them when the other process requests to proceed.
-fn asked_to_proceed(served: &RunningTarget, successor: &mut Successor) -> Option<Vec<TcpListener>> {
+fn share_sockets(served: &RunningTarget, successor: &mut Successor) -> Option<Vec<TcpListener>> {
     let server = served.server();
     let sockets = server.share_sockets();
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
@@ -221,7 +221,7 @@ fn gone(released: &LetGo) -> Result<(), HandOverError> {
                 "a JSON-RPC request about a volume does not end".into(),
             ));
         }
-        thread::sleep(OPEN_LOOK);
+        thread::sleep(OPEN_POLL);
     }
     Ok(())
 }
@@ -261,7 +261,7 @@ pub(super) fn open_soon(
     loop {
         match Server::succeed(config.clone(), inherited) {
             Err(ServerError::Config(ConfigError::Store { .. })) if Instant::now() < until => {
-                thread::sleep(OPEN_LOOK);
+                thread::sleep(OPEN_POLL);
             }
             result => return result,
         }

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     let _metrics = over.or_without(metrics(args, &served))?;
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     over.or_without(output::ready(&ready))?;
-    notify::tell(notify::NotifyState::Ready);
+    notify::send(notify::NotifyState::Ready);
     let mut mine = ServeResources { place, management, methods, config, files };
     if let ServeEnd::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
         return lost.map_or(Ok(()), |lost| Err(CommandFailure::failed(lost)));
@@ -282,7 +282,7 @@ fn until_ended(
             }
         }
     }
-    notify::tell(notify::NotifyState::Stopping);
+    notify::send(notify::NotifyState::Stopping);
     info!("stopping");
     Ok(ServeEnd::Stopped)
 }

@@ -1,7 +1,7 @@
 //! The new side of a takeover from a running target; `handover` describes the protocol.
 
 use super::handover::open_soon;
-use super::successor::OPEN_LOOK;
+use super::successor::OPEN_POLL;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
 use crate::control::{
@@ -197,7 +197,7 @@ fn gone(process: ProcessIdentity, why: &str) -> CommandResult {
                 "--takeover: process {pid}: {why}: {advice}"
             )));
         }
-        thread::sleep(OPEN_LOOK);
+        thread::sleep(OPEN_POLL);
     }
     warn!("process {pid} has ended; this one goes on with what it finds");
     Ok(())

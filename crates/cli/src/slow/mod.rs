@@ -71,7 +71,7 @@ pub(crate) fn gather(
     let mut failed = None;
     let mut sources = Vec::new();
     for ControlledProcess { id, socket, owner } in processes {
-        match running::ask((&socket, owner), &Call::Recorded) {
+        match running::query((&socket, owner), &Call::Recorded) {
             Ok(recorded) => sources.push(RecordSource { id, recorded }),
             Err(error) => failed = Some(CommandFailure::failed(format!("{id}: {error}"))),
         }

@@ -62,14 +62,14 @@ fn the_slowest_come_first_with_what_the_other_end_has_seen() {
         ],
     );
     let report = report(&sources, 20, false);
-    let told: Vec<_> = report
+    let listed: Vec<_> = report
         .requests
         .iter()
         .map(|shown| (shown.id, shown.request.total_us, shown.other_end.as_ref().map(|o| o.id)))
         .collect();
     let expected =
         [("nbd0", 903.0, None), ("target0", 504.0, None), ("nbd0", 303.0, Some("target0"))];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     let text = text(&report, None);
     for part in [
         "nbd0: slow is over 120 us now, by reactor; one in 64 is sampled",
@@ -107,7 +107,7 @@ fn requests_are_joined_only_where_that_is_sure() {
 }
 
 #[test]
-fn sampled_requests_are_shown_when_asked_for() {
+fn sampled_requests_are_shown_on_request() {
     let sampled = RecordedRequest { why: Reason::Sampled, ..at_host(1, 1, [1.0; 4]) };
     let [source, _] = both(vec![sampled], Vec::new());
     let sources = [source];

@@ -92,13 +92,13 @@ impl Tracks {
         let tid = *lane * ROWS_MAX + row + 1;
         if free.is_none() {
             let name = if row == 0 { name } else { format!("{name} +{row}") };
-            let mut tell = |what: &str, args: Value| {
+            let mut name_track = |what: &str, args: Value| {
                 events.push(json!({
                     "ph": "M", "name": what, "pid": source + 1, "tid": tid, "args": args,
                 }));
             };
-            tell("thread_name", json!({ "name": name }));
-            tell("thread_sort_index", json!({ "sort_index": tid }));
+            name_track("thread_name", json!({ "name": name }));
+            name_track("thread_sort_index", json!({ "sort_index": tid }));
         }
         tid
     }

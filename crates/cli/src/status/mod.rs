@@ -104,7 +104,7 @@ fn attachment(entry: &AttachmentEntry, socket: &Path) -> AttachmentReport {
     if entry.phase == AttachmentPhase::Starting {
         return AttachmentReport::outside(entry, AttachmentState::Starting, None);
     }
-    let report = running::ask((socket, entry.process.owner), &Call::Status);
+    let report = running::query((socket, entry.process.owner), &Call::Status);
     report.unwrap_or_else(|error| {
         AttachmentReport::outside(entry, AttachmentState::Silent, Some(error))
     })
@@ -115,7 +115,7 @@ fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
         let error = "its process has ended, and nothing serves its disks".into();
         return TargetReport::outside(entry, TargetState::Gone, error);
     }
-    let report = running::ask((socket, entry.process.owner), &Call::Status);
+    let report = running::query((socket, entry.process.owner), &Call::Status);
     report.unwrap_or_else(|error| TargetReport::outside(entry, TargetState::Silent, error))
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub(super) fn run(names: &[String]) -> CommandResult {
     let (mut snapshots, mut silent) = (Vec::new(), Vec::new());
     for (id, path, owner) in sockets(names)? {
-        match running::ask::<Snapshot>((&path, owner), &Call::Snapshot) {
+        match running::query::<Snapshot>((&path, owner), &Call::Snapshot) {
             Ok(snapshot) => snapshots.push(snapshot),
             Err(error) => silent.push(format!("{id}: {error}")),
         }

@@ -268,9 +268,9 @@ impl TargetReport {
     ) -> TargetReport {
         let has_ether = listeners.iter().any(|listener| listener.starts_with("ether:"));
         let subsystems = seen.subsystems.iter().map(|subsystem| {
-            let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
+            let exported = exports.subsystems.iter().find(|exported| exported.nqn == subsystem.nqn);
             let proof = RequiredProof::new(seen, subsystem, has_ether);
-            TargetSubsystemReport::new(subsystem, asked, proof, controllers)
+            TargetSubsystemReport::new(subsystem, exported, proof, controllers)
         });
         let ana_listeners = ways(seen, has_ether);
         TargetReport {
@@ -402,12 +402,12 @@ impl TargetLaneReport {
 impl TargetSubsystemReport {
     fn new(
         seen: &SubsystemConfig,
-        asked: Option<&SubsystemConfig<Export>>,
+        exported: Option<&SubsystemConfig<Export>>,
         proof: RequiredProof,
         controllers: &[ControllerView],
     ) -> TargetSubsystemReport {
         let namespace = |namespace: &NamespaceConfig| {
-            let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+            let exports = exported.map_or(&[][..], |exported| &exported.namespaces);
             let export = exports.iter().find(|export| export.nsid == namespace.nsid);
             let id = namespace.id;
             TargetNamespaceReport {

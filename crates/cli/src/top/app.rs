@@ -1,6 +1,6 @@
 //! State of the display, and key presses.
 
-use super::board::{Dashboard, DashboardRow, DashboardView, RowKey};
+use super::dashboard::{Dashboard, DashboardRow, DashboardView, RowKey};
 use super::format::{count, per_caravan, time};
 use super::rates::IoRates;
 use crate::units::show_bandwidth;
@@ -164,8 +164,8 @@ impl TopState {
     }
 
     /// Returns the rows of the view, sorted. Equal ones are sorted by name, so that their order is stable.
-    pub(super) fn rows<'a>(&self, board: &'a Dashboard) -> Vec<DashboardRow<'a>> {
-        let mut rows = board.rows(self.view);
+    pub(super) fn rows<'a>(&self, dashboard: &'a Dashboard) -> Vec<DashboardRow<'a>> {
+        let mut rows = dashboard.rows(self.view);
         rows.sort_by(|a, b| {
             let by_value = self.sort.value(b.rates).partial_cmp(&self.sort.value(a.rates));
             let order = by_value.unwrap_or(Ordering::Equal);
@@ -192,7 +192,7 @@ impl TopState {
     }
 
     /// Handles a key press.
-    pub(super) fn press(&mut self, key: KeyEvent, board: &Dashboard) {
+    pub(super) fn press(&mut self, key: KeyEvent, dashboard: &Dashboard) {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c' | 'd') if is_control => self.has_ended = true,
@@ -205,13 +205,13 @@ impl TopState {
             KeyCode::Char(digit @ '1'..='4') => {
                 self.show(DashboardView::ALL[digit as usize - '1' as usize]);
             }
-            KeyCode::Down | KeyCode::Char('j') => self.step(board, |at| at + 1),
-            KeyCode::Up | KeyCode::Char('k') => self.step(board, |at| at.saturating_sub(1)),
-            KeyCode::PageDown => self.step(board, |at| at + 10),
-            KeyCode::PageUp => self.step(board, |at| at.saturating_sub(10)),
-            KeyCode::Home => self.step(board, |_| 0),
-            KeyCode::End => self.step(board, |_| usize::MAX),
-            KeyCode::Enter => self.open(board),
+            KeyCode::Down | KeyCode::Char('j') => self.step(dashboard, |at| at + 1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(dashboard, |at| at.saturating_sub(1)),
+            KeyCode::PageDown => self.step(dashboard, |at| at + 10),
+            KeyCode::PageUp => self.step(dashboard, |at| at.saturating_sub(10)),
+            KeyCode::Home => self.step(dashboard, |_| 0),
+            KeyCode::End => self.step(dashboard, |_| usize::MAX),
+            KeyCode::Enter => self.open(dashboard),
             KeyCode::Esc | KeyCode::Backspace => self.is_open = false,
             KeyCode::Char('s') => self.sort = next(&RateColumn::ALL, self.sort),
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
@@ -231,15 +231,15 @@ impl TopState {
         (self.view, self.is_open, self.selected) = (view, false, None);
     }
 
-    fn step(&mut self, board: &Dashboard, to: impl Fn(usize) -> usize) {
-        let rows = self.rows(board);
+    fn step(&mut self, dashboard: &Dashboard, to: impl Fn(usize) -> usize) {
+        let rows = self.rows(dashboard);
         let Some(at) = self.selected_of(&rows) else { return };
         let at = to(at).min(rows.len() - 1);
         self.selected = Some(rows[at].key.clone());
     }
 
-    fn open(&mut self, board: &Dashboard) {
-        let rows = self.rows(board);
+    fn open(&mut self, dashboard: &Dashboard) {
+        let rows = self.rows(dashboard);
         let Some(at) = self.selected_of(&rows) else { return };
         // The order of rows changes: the opened one stays selected.
         self.selected = Some(rows[at].key.clone());

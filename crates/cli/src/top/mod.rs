@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `source` | sources of snapshots |
 //! | `rates` | rates between two snapshots |
-//! | `board` | recent rates and their history, as rows |
+//! | `dashboard` | recent rates and their history, as rows |
 //! | `app` | state of the display, and key presses |
 //! | `view` | drawing |
 //! | `text` | the same data for `--once` |
 //! | `picture` | a screen as an SVG |
 
 mod app;
-mod board;
+mod dashboard;
 mod format;
 mod picture;
 mod rates;
@@ -26,7 +26,7 @@ use crate::args::{GlobalArgs, TopArgs};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, output};
 use app::TopState;
-use board::Dashboard;
+use dashboard::Dashboard;
 use roadtrain_reactor::metrics::Snapshot;
 use serde::Serialize;
 use source::SnapshotSource;
@@ -51,10 +51,10 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("error", global.verbose);
     let sources = SnapshotSource::all(&args.names, &args.traddr)?;
     let mut watched = WatchedSources(sources.into_iter().map(|source| (source, None)).collect());
-    let mut board = Dashboard::default();
-    watched.look(&mut board);
+    let mut dashboard = Dashboard::default();
+    watched.sample(&mut dashboard);
     if watched.0.iter().all(|(_, snapshot)| snapshot.is_none()) {
-        return Err(match board.silent.first() {
+        return Err(match dashboard.silent.first() {
             Some(silent) => CommandFailure::connect(silent),
             None => CommandFailure::failed(
                 "nothing is attached or served here: --metrics ADDRESS:PORT shows another process",
@@ -63,24 +63,28 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> CommandResult {
     }
     if args.once || global.json {
         thread::sleep(args.interval);
-        watched.look(&mut board);
-        return once(&board, global.json);
+        watched.sample(&mut dashboard);
+        return once(&dashboard, global.json);
     }
     let app =
         TopState::new(args.interval, std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()));
     match &args.picture {
-        Some(file) => {
-            picture::draw(app, board, args.interval, &mut |board| watched.look(board), file)
-        }
-        None => terminal::run(app, board, &mut |board| watched.look(board)),
+        Some(file) => picture::draw(
+            app,
+            dashboard,
+            args.interval,
+            &mut |dashboard| watched.sample(dashboard),
+            file,
+        ),
+        None => terminal::run(app, dashboard, &mut |dashboard| watched.sample(dashboard)),
     }
 }
 
 impl WatchedSources {
-    /// Takes a snapshot of all sources, and puts the rates since the last ones on the board.
-    fn look(&mut self, board: &mut Dashboard) {
+    /// Takes a snapshot of all sources, and puts the rates since the last ones on the dashboard.
+    fn sample(&mut self, dashboard: &mut Dashboard) {
         let mut processes = Vec::new();
-        board.silent.clear();
+        dashboard.silent.clear();
         for (source, last) in &mut self.0 {
             match source.snapshot() {
                 Ok(now) => {
@@ -88,26 +92,26 @@ impl WatchedSources {
                     processes.push(rates::between(source.name(), before, &now));
                     *last = Some(now);
                 }
-                Err(error) => board.silent.push(format!("{}: {error}", source.name())),
+                Err(error) => dashboard.silent.push(format!("{}: {error}", source.name())),
             }
         }
-        board.put(processes);
+        dashboard.put(processes);
     }
 }
 
-fn once(board: &Dashboard, json: bool) -> CommandResult {
+fn once(dashboard: &Dashboard, json: bool) -> CommandResult {
     if json {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let unix_seconds = now.as_secs_f64();
         output::json(&OnceReport {
             unix_seconds,
-            processes: &board.processes,
-            silent: &board.silent,
+            processes: &dashboard.processes,
+            silent: &dashboard.silent,
         })?;
     } else {
-        output::line(&text::all(board))?;
+        output::line(&text::all(dashboard))?;
     }
-    match board.silent.first() {
+    match dashboard.silent.first() {
         Some(silent) => Err(CommandFailure::connect(silent)),
         None => Ok(()),
     }

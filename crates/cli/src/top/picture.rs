@@ -1,7 +1,7 @@
 //! A screen as an SVG, for the documentation.
 
 use super::app::TopState;
-use super::board::{Dashboard, DashboardView};
+use super::dashboard::{Dashboard, DashboardView};
 use super::view;
 use crate::failure::{CommandFailure, CommandResult};
 use ratatui::Terminal;
@@ -15,7 +15,7 @@ use std::{fs, thread};
 /// Columns and lines of the picture.
 const SIZE: (u16, u16) = (110, 30);
 /// Intervals before the picture.
-const LOOKS: u32 = 60;
+const SAMPLES: u32 = 60;
 /// Size of a cell, and of its letters.
 const CELL: (f64, f64) = (8.0, 18.0);
 const FONT: f64 = 13.3;
@@ -29,18 +29,18 @@ const FOREGROUND: &str = "#d5dbe3";
 /// The file cannot be written.
 pub(super) fn draw(
     mut app: TopState,
-    mut board: Dashboard,
+    mut dashboard: Dashboard,
     interval: Duration,
-    look: &mut dyn FnMut(&mut Dashboard),
+    sample: &mut dyn FnMut(&mut Dashboard),
     file: &Path,
 ) -> CommandResult {
-    for _ in 0..LOOKS {
+    for _ in 0..SAMPLES {
         thread::sleep(interval);
-        look(&mut board);
+        sample(&mut dashboard);
     }
     app.view = DashboardView::Lanes;
     let Ok(mut terminal) = Terminal::new(TestBackend::new(SIZE.0, SIZE.1));
-    let Ok(_) = terminal.draw(|frame| view::draw(frame, &app, &board));
+    let Ok(_) = terminal.draw(|frame| view::draw(frame, &app, &dashboard));
     let written = fs::write(file, svg(terminal.backend().buffer()));
     written.map_err(|e| CommandFailure::failed(format!("--picture {}: {e}", file.display())))
 }

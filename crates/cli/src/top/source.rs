@@ -58,7 +58,7 @@ impl SnapshotSource {
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
             SnapshotSource::Here(process) => {
-                running::ask((&process.socket, process.owner), &Call::Snapshot)
+                running::query((&process.socket, process.owner), &Call::Snapshot)
             }
             SnapshotSource::There(address) => {
                 let text = get(address, "/snapshot.json").map_err(|error| match error.kind() {
@@ -145,7 +145,7 @@ mod tests {
     use std::thread;
 
     /// Queries a server that sends this reply.
-    fn ask(answer: &'static [u8]) -> Result<Snapshot, String> {
+    fn snapshot_from(answer: &'static [u8]) -> Result<Snapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let serving = thread::spawn(move || {
@@ -161,16 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elsewhere_is_asked_over_http() {
+    fn other_machines_are_queried_over_http() {
         assert!(
-            ask(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            snapshot_from(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 .unwrap_err()
                 .contains("404")
         );
-        assert!(ask(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}").is_err(), "cut off");
-        assert!(ask(b"SSH-2.0-x\r\n").unwrap_err().contains("metrics"));
         assert!(
-            ask(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n[1]").unwrap_err().contains("sense")
+            snapshot_from(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}").is_err(),
+            "cut off"
+        );
+        assert!(snapshot_from(b"SSH-2.0-x\r\n").unwrap_err().contains("metrics"));
+        assert!(
+            snapshot_from(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n[1]")
+                .unwrap_err()
+                .contains("sense")
         );
     }
 

@@ -1,7 +1,7 @@
 //! Event loop of the terminal: draws after changes, and restores the terminal at the end.
 
 use super::app::TopState;
-use super::board::Dashboard;
+use super::dashboard::Dashboard;
 use super::view;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::signals::{BlockedSignals, Signal};
@@ -25,14 +25,14 @@ impl Drop for TopScreen {
     }
 }
 
-/// Shows the board until a key press or a signal ends it.
+/// Shows the dashboard until a key press or a signal ends it.
 ///
 /// # Errors
 /// There is no terminal, or it has hung up.
 pub(super) fn run(
     mut app: TopState,
-    mut board: Dashboard,
-    look: &mut dyn FnMut(&mut Dashboard),
+    mut dashboard: Dashboard,
+    sample: &mut dyn FnMut(&mut Dashboard),
 ) -> CommandResult {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(CommandFailure::usage(
@@ -47,14 +47,14 @@ pub(super) fn run(
     let mut is_new = true;
     while !app.has_ended && signals.wait_for(Duration::ZERO) != Some(Signal::Stop) {
         if std::mem::take(&mut is_new) {
-            screen.0.draw(|frame| view::draw(frame, &app, &board))?;
+            screen.0.draw(|frame| view::draw(frame, &app, &dashboard))?;
         }
         if terminal::is_gone() {
             return Err(CommandFailure::failed("the terminal is gone"));
         }
         if event::poll(Duration::ZERO)? {
             match event::read()? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => app.press(key, &board),
+                Event::Key(key) if key.kind != KeyEventKind::Release => app.press(key, &dashboard),
                 _ => {} // a resize, too: the next screen has the new size
             }
             is_new = true;
@@ -68,7 +68,7 @@ pub(super) fn run(
         }
         next = Instant::now() + app.interval;
         if !app.is_paused {
-            look(&mut board);
+            sample(&mut dashboard);
             is_new = true;
         }
     }

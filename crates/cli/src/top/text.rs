@@ -1,15 +1,15 @@
-//! The board as text, for `--once`.
+//! The dashboard as text, for `--once`.
 
 use super::app::RateColumn;
-use super::board::{Dashboard, DashboardView};
+use super::dashboard::{Dashboard, DashboardView};
 use super::view::name;
 use crate::output;
 use crate::units::show_seconds;
 
 /// Formats all views, one after the other.
-pub(super) fn all(board: &Dashboard) -> String {
+pub(super) fn all(dashboard: &Dashboard) -> String {
     let mut text = String::new();
-    for process in &board.processes {
+    for process in &dashboard.processes {
         text.push_str(&format!(
             "{}: {}, {}, up {}, over {}\n",
             process.id,
@@ -21,7 +21,7 @@ pub(super) fn all(board: &Dashboard) -> String {
         process.problems.iter().for_each(|problem| text.push_str(&format!("  ! {problem}\n")));
     }
     for view in DashboardView::ALL {
-        let mut rows = board.rows(view);
+        let mut rows = dashboard.rows(view);
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         if rows.is_empty() {
             continue;

@@ -3,7 +3,7 @@
 //! Colour only repeats information of words, signs and positions.
 
 use super::app::{RateColumn, TopState};
-use super::board::{Dashboard, DashboardRow, DashboardView, PastRates, RowKey};
+use super::dashboard::{Dashboard, DashboardRow, DashboardView, PastRates, RowKey};
 use super::format::{bars, count, time};
 use super::rates::{IoRates, LaneRates, ProcessRates, ReactorShares};
 use crate::units::{show_bandwidth, show_bytes, show_seconds};
@@ -78,9 +78,9 @@ impl TopTheme {
 }
 
 /// Draws a screen.
-pub(super) fn draw(frame: &mut Frame<'_>, app: &TopState, board: &Dashboard) {
+pub(super) fn draw(frame: &mut Frame<'_>, app: &TopState, dashboard: &Dashboard) {
     let theme = TopTheme::of(app);
-    let rows = app.rows(board);
+    let rows = app.rows(dashboard);
     let selected = app.selected_of(&rows);
     let charts = if frame.area().height >= HIGH { CHART } else { 0 };
     let [title, top, middle, keys] = Layout::vertical([
@@ -90,14 +90,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &TopState, board: &Dashboard) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    draw_title(frame, title, (app, board), &theme);
+    draw_title(frame, title, (app, dashboard), &theme);
     let row = selected.and_then(|at| rows.get(at));
     if charts > 0 {
-        draw_charts(frame, top, row.map(|row| &row.key), board, &theme);
+        draw_charts(frame, top, row.map(|row| &row.key), dashboard, &theme);
     }
     match row {
-        Some(row) if app.is_open => draw_open(frame, middle, row, board, &theme),
-        _ => draw_rows(frame, middle, (app, &rows, selected), board, &theme),
+        Some(row) if app.is_open => draw_open(frame, middle, row, dashboard, &theme),
+        _ => draw_rows(frame, middle, (app, &rows, selected), dashboard, &theme),
     }
     draw_keys(frame, keys, app, &theme);
     if app.shows_help {
@@ -108,19 +108,19 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &TopState, board: &Dashboard) {
 fn draw_title(
     frame: &mut Frame<'_>,
     area: Rect,
-    (app, board): (&TopState, &Dashboard),
+    (app, dashboard): (&TopState, &Dashboard),
     theme: &TopTheme,
 ) {
     let mut spans = vec![Span::styled(" roadtrain top ", theme.accent.bold())];
     let of = |process: &ProcessRates| {
         format!(" {} {} up {} ", process.id, process.state, show_seconds(process.uptime_seconds))
     };
-    match &board.processes[..] {
+    match &dashboard.processes[..] {
         [one] => spans.push(Span::raw(of(one))),
         many => spans.push(Span::raw(format!(" {} processes ", many.len()))),
     }
-    let problems = board.processes.iter().flat_map(|process| &process.problems);
-    if let Some(problem) = board.silent.iter().chain(problems).next() {
+    let problems = dashboard.processes.iter().flat_map(|process| &process.problems);
+    if let Some(problem) = dashboard.silent.iter().chain(problems).next() {
         spans.push(Span::styled(format!(" ! {problem} "), theme.warn));
     }
     let every = format!("every {} ", show_seconds(app.interval.as_secs_f64()));
@@ -135,11 +135,11 @@ fn draw_charts(
     frame: &mut Frame<'_>,
     area: Rect,
     key: Option<&RowKey>,
-    board: &Dashboard,
+    dashboard: &Dashboard,
     theme: &TopTheme,
 ) {
     let areas: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
-    let past: Vec<PastRates> = key.map_or_else(Vec::new, |key| board.history(key).collect());
+    let past: Vec<PastRates> = key.map_or_else(Vec::new, |key| dashboard.history(key).collect());
     let last = past.last().copied().unwrap_or_default();
     let charts: [ChartSpec; 3] = [
         ("IOPS", |past| past.iops, count, theme.accent),
@@ -169,12 +169,12 @@ fn draw_rows(
     frame: &mut Frame<'_>,
     area: Rect,
     (app, rows, selected): (&TopState, &[DashboardRow<'_>], Option<usize>),
-    board: &Dashboard,
+    dashboard: &Dashboard,
     theme: &TopTheme,
 ) {
     let mut tabs = Vec::new();
     for (number, view) in (1..).zip(DashboardView::ALL) {
-        let count = board.rows(view).len();
+        let count = dashboard.rows(view).len();
         let text = format!(" {number} {} {count} ", view.name());
         let is_it = view == app.view;
         tabs.push(if is_it {
@@ -204,7 +204,7 @@ fn draw_rows(
         let figures = columns.iter().map(|column| column.show(row.rates));
         cells.extend(figures.map(|text| Line::from(text).right_aligned()));
         if is_wide {
-            let past = board.history(&row.key).map(|past| past.iops);
+            let past = dashboard.history(&row.key).map(|past| past.iops);
             cells.push(Line::styled(bars(past, BARS.into()), theme.accent).right_aligned());
         }
         TableRow::new(cells)
@@ -267,7 +267,7 @@ fn draw_open(
     frame: &mut Frame<'_>,
     area: Rect,
     row: &DashboardRow<'_>,
-    board: &Dashboard,
+    dashboard: &Dashboard,
     theme: &TopTheme,
 ) {
     let title = Line::from(Span::styled(format!(" {} ", name(row).trim()), theme.accent.bold()));
@@ -282,7 +282,7 @@ fn draw_open(
         DashboardView::Hosts => host_lines(row),
         DashboardView::Lanes => lane_lines(&row.process.lanes[row.index], row.process),
     });
-    let past = board.history(&row.key).map(|past| past.p99_us);
+    let past = dashboard.history(&row.key).map(|past| past.p99_us);
     let worst = past.fold(0.0, f64::max);
     if worst > 0.0 {
         lines.push(Line::default());

@@ -80,13 +80,13 @@ impl TargetProcess {
     }
 
     /// Runs a command against the target.
-    pub fn ask(&self, command: &str, rest: &str) -> Output {
+    pub fn run(&self, command: &str, rest: &str) -> Output {
         roadtrain(&format!("{command} -t tcp -a 127.0.0.1 -s {} {rest}", self.port))
     }
 
     /// Returns the sizes of its namespaces.
     pub fn sizes(&self) -> Vec<u64> {
-        let found = json(&self.ask("list", "--json"));
+        let found = json(&self.run("list", "--json"));
         found
             .as_array()
             .unwrap()

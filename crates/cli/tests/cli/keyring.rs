@@ -31,7 +31,7 @@ fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
 }
 
 fn identify(target: &TargetProcess, options: &str) -> Result<(), (Option<i32>, String)> {
-    let done = target.ask("identify", &format!("-n {NQN} -q {HOST} --tls {options}"));
+    let done = target.run("identify", &format!("-n {NQN} -q {HOST} --tls {options}"));
     done.status.success().then_some(()).ok_or_else(|| (done.status.code(), stderr(&done)))
 }
 

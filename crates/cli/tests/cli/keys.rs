@@ -54,7 +54,7 @@ fn new_keys_differ_and_are_valid() {
 }
 
 #[test]
-fn what_is_derived_is_shown_and_secrets_only_when_asked_for() {
+fn derived_values_are_shown_and_secrets_only_on_request() {
     let show = format!("keys show {TLS} --hostnqn {HOST} --nqn {SUBSYSTEM}");
     let shown = roadtrain(&show);
     assert_eq!(text(&shown), format!("{IDENTITY}\n"));

@@ -16,9 +16,9 @@ const RECEIVE_BYTES: usize = 32 << 10;
 /// A relay between host and target, which can stop reading from hosts.
 struct HostRelay {
     port: u16,
-    deaf: Arc<AtomicBool>,
+    has_stopped: Arc<AtomicBool>,
     /// Relay's sockets of the hosts' connections.
-    near: Arc<Mutex<Vec<TcpStream>>>,
+    host_sockets: Arc<Mutex<Vec<TcpStream>>>,
     /// Bytes relayed from hosts.
     passed: Arc<AtomicUsize>,
     /// Receives a message from each thread that has stopped reading.
@@ -30,31 +30,32 @@ impl HostRelay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         set_receive_buffer(&listener);
         let port = listener.local_addr().unwrap().port();
-        let (deaf, near) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+        let (has_stopped, host_sockets) =
+            (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
         let (stops, stopped) = channel();
         let passed = Arc::new(AtomicUsize::new(0));
-        let (is_deaf, all, count) = (deaf.clone(), near.clone(), passed.clone());
+        let (flag, all, count) = (has_stopped.clone(), host_sockets.clone(), passed.clone());
         thread::spawn(move || {
             for host in listener.incoming().flatten() {
                 let far = TcpStream::connect(("127.0.0.1", target)).unwrap();
                 all.lock().unwrap().push(host.try_clone().unwrap());
                 let (from, to) = (host.try_clone().unwrap(), far.try_clone().unwrap());
-                let ear = HostReader {
-                    deaf: is_deaf.clone(),
+                let reader = HostReader {
+                    has_stopped: flag.clone(),
                     passed: count.clone(),
                     stops: stops.clone(),
                 };
-                thread::spawn(move || pump(&from, &to, Some(&ear)));
+                thread::spawn(move || pump(&from, &to, Some(&reader)));
                 thread::spawn(move || pump(&far, &host, None));
             }
         });
-        HostRelay { port, deaf, near, passed, stopped }
+        HostRelay { port, has_stopped, host_sockets, passed, stopped }
     }
 
     /// Stops reading from hosts; received data stays in the sockets.
-    fn go_deaf(&self) {
-        self.deaf.store(true, SeqCst);
-        for _ in 0..self.near.lock().unwrap().len() {
+    fn stop_reading(&self) {
+        self.has_stopped.store(true, SeqCst);
+        for _ in 0..self.host_sockets.lock().unwrap().len() {
             self.stopped.recv_timeout(LONG).expect("a connection stops");
         }
     }
@@ -78,25 +79,25 @@ fn set_receive_buffer(listener: &TcpListener) {
 
 /// State of a thread that reads from a host.
 struct HostReader {
-    deaf: Arc<AtomicBool>,
+    has_stopped: Arc<AtomicBool>,
     passed: Arc<AtomicUsize>,
     stops: Sender<()>,
 }
 
-fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&HostReader>) {
+fn pump(mut from: &TcpStream, mut to: &TcpStream, reader: Option<&HostReader>) {
     let mut buffer = [0; 4096];
     from.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     loop {
-        if let Some(ear) = ear
-            && ear.deaf.load(SeqCst)
+        if let Some(reader) = reader
+            && reader.has_stopped.load(SeqCst)
         {
-            let _ = ear.stops.send(());
+            let _ = reader.stops.send(());
             return;
         }
         match from.read(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Ok(got) if got > 0 && to.write_all(&buffer[..got]).is_ok() => {
-                let _ = ear.map(|ear| ear.passed.fetch_add(got, SeqCst));
+                let _ = reader.map(|reader| reader.passed.fetch_add(got, SeqCst));
             }
             _ => break,
         }
@@ -173,8 +174,8 @@ fn a_killed_host_sends_nothing_any_more() {
     let relay = HostRelay::new(target.port);
     let mut host = bench(relay.port);
     eventually("the host writes", || relay.passed.load(SeqCst) >= 4 << 20);
-    relay.go_deaf();
-    let sockets = std::mem::take(&mut *relay.near.lock().unwrap());
+    relay.stop_reading();
+    let sockets = std::mem::take(&mut *relay.host_sockets.lock().unwrap());
     await_standstill(&sockets);
     host.kill().unwrap();
     host.wait().unwrap();

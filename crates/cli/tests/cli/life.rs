@@ -74,11 +74,11 @@ impl Drop for AttachProcess {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let user = AttachUser::new();
     let manager = UnixDatagram::bind(user.path("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let told = || {
+    let notification = || {
         let mut text = [0; 64];
         let length = manager.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..length]).trim_end().to_owned()
@@ -86,9 +86,9 @@ fn the_service_manager_is_told() {
     let mut command = user.attach(&user.path("s"), "");
     command.env("NOTIFY_SOCKET", user.path("notify"));
     let mut attached = AttachProcess::start(command);
-    assert_eq!(told(), "READY=1");
+    assert_eq!(notification(), "READY=1");
     assert!(user.run("detach --all").status.success());
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notification(), "STOPPING=1");
     assert!(attached.is_ended());
 }
 

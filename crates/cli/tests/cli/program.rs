@@ -25,17 +25,17 @@ fn serve_stops_cleanly() {
 #[test]
 fn commands_see_what_is_exported() {
     let target = TargetProcess::memory();
-    let discovered = json(&target.ask("discover", "--json"));
+    let discovered = json(&target.run("discover", "--json"));
     let names = discovered["records"].as_array().unwrap().iter().map(|r| r["nqn"].as_str());
     assert!(names.flatten().any(|name| name == NQN), "{discovered}");
-    let identified = json(&target.ask("identify", &format!("-n {NQN} --json")));
+    let identified = json(&target.run("identify", &format!("-n {NQN} --json")));
     assert_eq!(identified["controller"]["nqn"], NQN);
     assert_eq!(identified["namespaces"][0]["capacity_bytes"], 8 << 20);
     assert_eq!(target.sizes(), [8 << 20]);
     let text =
-        String::from_utf8(target.ask("identify", &format!("-n {NQN} --nsid 1")).stdout).unwrap();
+        String::from_utf8(target.run("identify", &format!("-n {NQN} --nsid 1")).stdout).unwrap();
     assert!(text.contains("8 MiB"), "{text}");
-    let absent = target.ask("identify", &format!("-n {NQN} --nsid 2"));
+    let absent = target.run("identify", &format!("-n {NQN} --nsid 2"));
     assert_eq!(absent.status.code(), Some(1), "{}", stderr(&absent));
 }
 
@@ -50,7 +50,7 @@ fn several_addresses_are_served_and_discovered() {
     let target = TargetProcess::start(&options);
     assert!(target.ready.starts_with(&format!("ready 127.0.0.1:{} 127.0.0.2:", target.port)));
     assert!(target.ready.ends_with(NQN));
-    let discovered = json(&target.ask("discover", "--json"));
+    let discovered = json(&target.run("discover", "--json"));
     let records = discovered["records"].as_array().unwrap().iter();
     let places: Vec<_> = records
         .filter(|record| record["nqn"] == NQN)
@@ -68,19 +68,19 @@ fn exit_status_says_what_kind_of_failure() {
     let target = TargetProcess::memory();
     for (output, code) in [
         (roadtrain("identify -a 127.0.0.1 -s 1 -n nqn.x:y"), 3),
-        (target.ask("identify", "-n nqn.x:other"), 3),
-        (target.ask("bench", &format!("-n {NQN} --nsid 9 --seconds 1")), 1),
-        (target.ask("bench", &format!("-n {NQN} --bs 1000 --seconds 1")), 2),
-        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/nonexistent/dir/x")), 1),
-        (target.ask("attach", &format!("-n {NQN} --as ftp:x")), 2),
-        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --buffers 35MiB")), 2),
+        (target.run("identify", "-n nqn.x:other"), 3),
+        (target.run("bench", &format!("-n {NQN} --nsid 9 --seconds 1")), 1),
+        (target.run("bench", &format!("-n {NQN} --bs 1000 --seconds 1")), 2),
+        (target.run("attach", &format!("-n {NQN} --as nbd:unix:/nonexistent/dir/x")), 1),
+        (target.run("attach", &format!("-n {NQN} --as ftp:x")), 2),
+        (target.run("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --buffers 35MiB")), 2),
         (roadtrain("serve -a 127.0.0.1 -n not-an-nqn --namespace mem:1MiB"), 2),
         (roadtrain("serve -a 127.0.0.1 -s 0 -n nqn.x:y --namespace file:/nonexistent/x"), 1),
         (roadtrain("nonsense"), 2),
         // Options of other policies, at either end.
-        (target.ask("bench", &format!("-n {NQN} --policy tyche --doorbell-delay-us 9")), 2),
+        (target.run("bench", &format!("-n {NQN} --policy tyche --doorbell-delay-us 9")), 2),
         (roadtrain("bench --target-policy i10 --batch-level 9"), 2),
-        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --caravan-requests 9")), 2),
+        (target.run("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --caravan-requests 9")), 2),
         (roadtrain("serve -a ::1 -n nqn.x:y --namespace mem:1MiB --policy none --cmd-degree 9"), 2),
     ] {
         let said = stderr(&output);
@@ -120,7 +120,7 @@ fn a_machine_without_ublk_says_what_to_do() {
     }
     let target = TargetProcess::memory();
     for options in ["", "--recover"] {
-        let output = target.ask("attach", &format!("-n {NQN} --as ublk:0 {options}"));
+        let output = target.run("attach", &format!("-n {NQN} --as ublk:0 {options}"));
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("modprobe ublk_drv"), "{said}");
@@ -129,7 +129,7 @@ fn a_machine_without_ublk_says_what_to_do() {
 }
 
 #[test]
-fn hosts_that_are_not_allowed_are_told() {
+fn hosts_that_are_not_allowed_are_refused() {
     let target = TargetProcess::start(&[
         "-a",
         "127.0.0.1",
@@ -142,9 +142,9 @@ fn hosts_that_are_not_allowed_are_told() {
         "--allow-host",
         "nqn.x:friend",
     ]);
-    let friend = target.ask("identify", &format!("-n {NQN} --hostnqn nqn.x:friend"));
+    let friend = target.run("identify", &format!("-n {NQN} --hostnqn nqn.x:friend"));
     assert!(friend.status.success(), "{}", stderr(&friend));
-    let stranger = target.ask("identify", &format!("-n {NQN} --hostnqn nqn.x:stranger"));
+    let stranger = target.run("identify", &format!("-n {NQN} --hostnqn nqn.x:stranger"));
     assert_eq!(stranger.status.code(), Some(3));
 }
 
@@ -248,14 +248,14 @@ fn bench_verifies() {
 }
 
 #[test]
-fn bench_finds_data_that_somebody_changed() {
+fn bench_finds_data_that_was_changed() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.img");
     let namespace = format!("file:{},size=1MiB", path(&image));
     let target =
         TargetProcess::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace]);
     let bench = |rw: &str| {
-        target.ask("bench", &format!("-n {NQN} --rw {rw} --ios 256 --depth 4 --verify --json"))
+        target.run("bench", &format!("-n {NQN} --rw {rw} --ios 256 --depth 4 --verify --json"))
     };
     let written = bench("write");
     assert!(written.status.success(), "{}", stderr(&written));
@@ -291,12 +291,12 @@ fn read_only_namespaces_are_not_written() {
         "--namespace",
         "mem:8MiB,ro",
     ]);
-    let output = target.ask("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
+    let output = target.run("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
     assert_eq!(output.status.code(), Some(2), "read-only: {}", stderr(&output));
 }
 
 #[test]
-fn the_service_manager_hears_that_reactors_live() {
+fn the_service_manager_is_notified_of_live_reactors() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -310,7 +310,7 @@ fn the_service_manager_hears_that_reactors_live() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let heard: Vec<_> = (0..3)
+    let received: Vec<_> = (0..3)
         .map(|_| {
             let mut text = [0; 64];
             let length = socket.recv(&mut text).unwrap_or(0);
@@ -319,7 +319,7 @@ fn the_service_manager_hears_that_reactors_live() {
         .collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(heard, ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+    assert_eq!(received, ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
 }
 
 /// Grants one more descriptor at a time, until there are enough.

@@ -52,7 +52,7 @@ impl ConfiguredTarget {
     }
 
     /// Sends one line to the socket, and returns the reply.
-    fn ask(&self, line: &str) -> Value {
+    fn request_line(&self, line: &str) -> Value {
         let mut stream =
             UnixStream::connect(self.path("run/targets/target0/control.sock")).unwrap();
         writeln!(stream, "{line}").unwrap();
@@ -120,7 +120,7 @@ fn namespaces_are_changed_one_by_one() {
 #[test]
 fn hosts_are_allowed_and_refused() {
     let served = ConfiguredTarget::new();
-    let list = || served.target.ask("list", &format!("-n {NQN} --host-nqn nqn.x:me --json"));
+    let list = || served.target.run("list", &format!("-n {NQN} --host-nqn nqn.x:me --json"));
     assert!(list().status.success());
     let (code, text) = served.refusal("host allow -q nqn.x:me");
     assert_eq!(code, Some(2), "{text}");
@@ -313,10 +313,10 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
     assert_eq!((mode("run"), mode("run/targets/target0")), (0o700, 0o700));
     assert_eq!(mode("run/targets/target0/control.sock"), 0o600);
     let request = |method: &str, params: &str| {
-        served.ask(&format!("{{\"id\":7,\"method\":\"{method}\",\"params\":{params}}}"))
+        served.request_line(&format!("{{\"id\":7,\"method\":\"{method}\",\"params\":{params}}}"))
     };
     for line in ["stats", "{}", "{\"id\":1,\"method\":\"roadtrain_eat\"}"] {
-        let reply = served.ask(line);
+        let reply = served.request_line(line);
         assert!(reply["error"]["code"].as_i64() < Some(-32599), "{line}: {reply}");
     }
     let format = "{\"operations\":[{\"operation\":\"format\"}]}";

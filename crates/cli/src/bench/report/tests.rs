@@ -120,7 +120,7 @@ fn streams_have_their_own_figures_and_share_the_cost() {
 }
 
 #[test]
-fn steps_are_told() {
+fn steps_are_reported() {
     let mut windows = vec![5u32; 200];
     windows[100..].fill(100);
     let halves = [windows.clone(), windows];

@@ -69,15 +69,15 @@ pub(super) struct Dashboard {
     /// Processes that did not reply, with the reason.
     pub(super) silent: Vec<String>,
     history: HashMap<RowKey, VecDeque<PastRates>>,
-    looks: u64,
+    samples: u64,
 }
 
 impl Dashboard {
     /// Adds the rates of an interval.
     pub(super) fn put(&mut self, processes: Vec<ProcessRates>) {
         self.processes = processes;
-        self.looks += 1;
-        if self.looks == 1 {
+        self.samples += 1;
+        if self.samples == 1 {
             return; // no interval has passed yet
         }
         let mut history = std::mem::take(&mut self.history);
