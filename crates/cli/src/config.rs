@@ -380,7 +380,7 @@ impl ServeConfig {
         if self.requires_seal() && self.hosts.iter().all(|host| host.dhchap_key.is_none()) {
             let seal = spelling.form("ether.seal").text("ether.seal", "required");
             let advice = spelling.add_dhchap_key();
-            return Err(format!("{seal} without a key lets nobody in: {advice}"));
+            return Err(format!("{seal} without a key admits no host: {advice}"));
         }
         if self.tls_mode() == TlsMode::Required && self.ether.is_some() {
             let tls = spelling.form("tls.mode").text("tls.mode", "required");

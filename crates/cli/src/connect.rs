@@ -159,8 +159,9 @@ fn config_of_discovery(
     }
     let discovery = if portals.mdns {
         let mut found = mdns::discovery_addresses()?.into_iter().map(Address::from);
-        let first =
-            found.next().ok_or_else(|| CommandFailure::connect("--mdns: nobody answers"))?;
+        let first = found
+            .next()
+            .ok_or_else(|| CommandFailure::connect("--mdns: no discovery service replies"))?;
         let config = config_at(first, DISCOVERY_NQN, connect)?;
         HostConfig { more_addresses: found.collect(), ..config }
     } else {

@@ -13,7 +13,7 @@ roadtrain serve: say what to export, and where. Most likely one of these:
   what a configuration file says (--print-config behind other options makes one):
     roadtrain serve --config serve.toml
 
-roadtrain serve --help has all options, roadtrain doctor looks at this machine.
+roadtrain serve --help has all options, roadtrain doctor checks this machine.
 ";
 
 /// True if the arguments, with the program's name first, are `serve` alone.

@@ -432,7 +432,7 @@ mod tests {
             (Some(7), Some(1 << 20))
         );
         assert_eq!(json["nguid"], "11111111-1111-1111-1111-111111111111");
-        assert!(json["uuid"].is_null(), "none told");
+        assert!(json["uuid"].is_null(), "none reported");
         assert!(list_table(&[row]).contains("1 MiB  512    read-only"));
     }
 }

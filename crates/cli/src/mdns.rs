@@ -88,7 +88,7 @@ pub(crate) fn search() -> CommandResult<Vec<DiscoveredService>> {
     let daemon = ServiceDaemon::new().map_err(failed)?;
     let events = daemon.browse(SERVICE).map_err(failed)?;
     let progress = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} looking for discovery services: {msg}");
+    let style = ProgressStyle::with_template("{spinner} searching for discovery services: {msg}");
     progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     progress.enable_steady_tick(Duration::from_millis(100));
     let (until, mut found) = (Instant::now() + SEARCH_TIME, BTreeMap::new());

@@ -5,8 +5,8 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-The scripts have the shell ask this program, so names of devices, volumes, subsystems, hosts and
-methods are those of the target that runs (--rpc PATH).
+The scripts have the shell call this program, so names of devices, volumes, subsystems, hosts and
+methods are those of the running target (--rpc PATH).
 
 Examples:
   roadtrain completions bash > ~/.local/share/bash-completion/completions/roadtrain

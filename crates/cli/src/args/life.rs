@@ -9,8 +9,8 @@ use std::time::Duration;
 const DETACH_USAGE: &str = "roadtrain detach [OPTIONS] <ID|PATH|DEVICE|NQN>... | --all";
 
 const DETACH_EXAMPLES: &str = "\
-Asks the attachment's process to end: requests in flight are answered first. If the target hangs,
-they fail after 3 s, and `lost:` says so. When the end takes too long, or at SIGINT, the process is
+Stops the attachment's process: requests in flight are completed first. If the target hangs, they
+fail after 3 s, and `lost:` says so. When the end takes too long, or at SIGINT, the process is
 killed, and what it has left is removed. What processes have left that were killed before is
 removed, too, also of targets.
 
@@ -44,7 +44,7 @@ pub struct DetachArgs {
 
 const STATUS_EXAMPLES: &str = "\
 Shows attachments, then targets with their subsystems, namespaces and controllers. IOPS and
-bandwidth are those of the last ten seconds; with --watch, those since it looked last. A line
+bandwidth are those of the last ten seconds; with --watch, those since the last update. A line
 `problem` says what needs a person: a path that is not live, a namespace that the target has no
 more, requests that failed in that time. Root sees what every user has; killed processes are shown
 as gone until `roadtrain detach` or the next start removes what they have left.

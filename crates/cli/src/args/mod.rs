@@ -98,7 +98,7 @@ Exit status:
   0  done
   1  failed: an I/O error, wrong data, something that is not there
   2  the command line or the configuration is wrong
-  3  no connection: the target's name is not known, nobody listens, the host is refused,
+  3  no connection: the target's name is not known, no target listens, the host is refused,
      the subsystem does not exist
 
 Examples:

@@ -75,7 +75,7 @@ pub struct IdentifyArgs {
 
 const LIST_EXAMPLES: &str = "\
 Without an address: what this user has attached and serves here, also when its process is gone
-(`roadtrain status` asks the processes). With one: the namespaces that a target has there.
+(`roadtrain status` queries the processes). With one: the namespaces that a target has there.
 
 Examples:
   roadtrain list

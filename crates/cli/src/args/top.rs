@@ -9,14 +9,14 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Shows what targets and attachments do, again and again: IOPS, bandwidth, latencies, what is in
-flight and how many requests a caravan has, by namespace, host and lane. What runs here is asked at
-its control socket, what runs elsewhere at its metrics address (--metrics ADDRESS:PORT).
+flight and how many requests a caravan has, by namespace, host and lane. Processes on this machine
+are queried at their control sockets, others at their metrics addresses (--metrics ADDRESS:PORT).
 
 Keys: Tab, left, right or 1 2 3 4 another view (processes, namespaces, hosts, lanes), up, down or
 j k select, Enter opens, Esc back, s the next column to sort by, r reverses, p pauses, + - the
 interval, ? help, q ends. NO_COLOR takes the colours away.
 
-Exit status: 0 when it ended, 1 when something is not here, 3 when nobody answers.
+Exit status: 0 when it ended, 1 when something is not here, 3 when no process replies.
 
 Examples:
   roadtrain top

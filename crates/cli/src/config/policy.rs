@@ -11,7 +11,7 @@ impl ServeConfig {
         self.check_listeners()?;
         if self.subsystems.iter().any(|s| s.require_auth) && !self.authenticates() {
             return Err(
-                "require_auth without a key lets nobody in: add a host with a dhchap_key".into()
+                "require_auth without a key admits no host: add a host with a dhchap_key".into()
             );
         }
         // The hosts of a keyring are known after it has been read.
@@ -27,7 +27,7 @@ impl ServeConfig {
             let keyring = keyring.unwrap_or_default();
             let name = self.spelling.name("tls.keyring");
             return Err(format!(
-                "{name} {keyring}: it has no PSK of a host, so nobody could connect with TLS"
+                "{name} {keyring}: it has no PSK of a host, so no host could connect with TLS"
             ));
         }
         self.check_hosts(|host| hosts.everywhere.contains(host))
@@ -71,7 +71,7 @@ impl ServeConfig {
             return Err(format!("TLS: name the hosts and their keys by {advice}"));
         }
         if self.subsystems.iter().any(|subsystem| subsystem.require_tls) && !self.uses_tls() {
-            return Err("require_tls: no listener has TLS, so nobody could connect".into());
+            return Err("require_tls: no listener has TLS, so no host could connect".into());
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ fn addresses_and_interfaces_go_together() {
         ("\"a\"\nport_kind = \"xdp\"\nvlan = 7", "[ether]: port_kind xdp does not go with vlan"),
         (
             "\"a\"\nseal = \"required\"",
-            "ether.seal = \"required\" without a key lets nobody in: add a host",
+            "ether.seal = \"required\" without a key admits no host: add a host",
         ),
     ] {
         let error = ServeConfig::parse(&format!("{head}{rest}\n")).expect_err(rest);
@@ -79,7 +79,7 @@ fn addresses_and_interfaces_go_together() {
     }
     for (line, why) in [
         ("--port-kind xdp --vlan 7", "--port-kind xdp does not go with --vlan:"),
-        ("--seal required", "--seal required without a key lets nobody in: add --dhchap-key"),
+        ("--seal required", "--seal required without a key admits no host: add --dhchap-key"),
         ("-a ether:eth1", "--traddr: eth1 is there twice"),
     ] {
         let error = flags(&format!("-a ether:eth1 {line} --namespace mem:4k")).expect_err(line);
@@ -176,7 +176,7 @@ fn the_engine_gets_what_was_said() {
     assert_eq!(config.digests, Digests { header: true, data: false });
     assert_eq!(config.waiting, Waiting::Spin(std::time::Duration::from_micros(20)));
     let subsystem = &config.subsystems[0];
-    assert_eq!(subsystem.allowed_hosts, Some(Default::default()), "an empty list allows nobody");
+    assert_eq!(subsystem.allowed_hosts, Some(Default::default()), "an empty list allows no host");
     let kind = StoreKind::File { path: "x".into(), size: None, create: false };
     let store = StoreSpec { kind, lba_bytes: 512, read_only: true };
     let class = Some(Class::Bulk);
@@ -203,7 +203,7 @@ fn any_host_and_secure_exclude_each_other() {
     for (listeners, subsystem, keys, wrong) in [
         (secure, "", "", Some("name the hosts and their keys")),
         (both, "require_auth = true", "", Some("name the hosts and their keys")),
-        (plain, "require_auth = true", "", Some("without a key lets nobody in")),
+        (plain, "require_auth = true", "", Some("without a key admits no host")),
         (plain, "require_tls = true", KEYS, Some("no listener has TLS")),
         (
             secure,
@@ -440,7 +440,7 @@ fn errors_of_the_command_line_name_options() {
         ("-a ::1 -a ::1", "--traddr: ::1 is there twice"),
         ("--tls required", "by --tls-key HOSTNQN=FILE or --keyring"),
         ("--tls required --tls-key x=f", "--tls-key: "),
-        ("--require-auth", "--require-auth without a key lets nobody in: add --dhchap-key"),
+        ("--require-auth", "--require-auth without a key admits no host: add --dhchap-key"),
         ("--dhchap-hash sha256", "--dhchap-hash without a key"),
         ("--dhchap-dhgroup null", "--dhchap-dhgroup without a key"),
         ("--dhchap-ctrl-key nqn.x:h=f", "add its --dhchap-key"),

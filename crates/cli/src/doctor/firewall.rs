@@ -23,7 +23,7 @@ pub(super) fn rules(machine: &ExaminedMachine) -> Vec<Finding> {
             Listing::Absent => {}
             Listing::Refused(why) => findings.push(Finding::advice(
                 CHECK,
-                format!("{program} does not tell its rules: {why}"),
+                format!("{program} does not list its rules: {why}"),
                 "sudo roadtrain doctor",
             )),
             Listing::Listed(text) => findings.extend(of(program, text)),
@@ -53,7 +53,7 @@ fn of(program: &str, text: &str) -> Vec<Finding> {
         return vec![Finding::problem(
             CHECK,
             format!("a rule of {program} refuses port {port}"),
-            format!("look at it and remove it: sudo {show} | grep {port}"),
+            format!("check it and remove it: sudo {show} | grep {port}"),
         )];
     }
     let Some(chain) = closed_chain(text) else { return Vec::new() };

@@ -62,12 +62,12 @@ pub(super) fn ports(machine: &ExaminedMachine) -> Vec<Finding> {
         )];
     }
     vec![match &taken[..] {
-        [] => Finding::ok("ports", "nobody listens at 4420 and 8009"),
+        [] => Finding::ok("ports", "no process listens at 4420 and 8009"),
         taken => {
             let list: Vec<String> = taken.iter().map(u16::to_string).collect();
             Finding::ok(
                 "ports",
-                format!("somebody listens at {} already (ss -ltnp says who)", list.join(" and ")),
+                format!("a process listens at {} already (ss -ltnp shows it)", list.join(" and ")),
             )
         }
     }]

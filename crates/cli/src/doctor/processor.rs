@@ -17,7 +17,7 @@ pub(super) fn clock(machine: &ExaminedMachine) -> Vec<Finding> {
         (false, _) => Finding::ok("clock", source),
         (true, Some(better)) => Finding::advice(
             "clock",
-            format!("{source}: each look at it takes a system call and a slow device"),
+            format!("{source}: each reading takes a system call and a slow device"),
             format!("echo {better} | sudo tee /{folder}/current_clocksource"),
         ),
         (true, None) => Finding::advice(

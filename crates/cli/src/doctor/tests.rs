@@ -236,7 +236,7 @@ fn cards_are_checked_for_queues_interrupts_and_frames() {
 #[test]
 fn ports_in_use_are_seen() {
     let line = "proc/net/tcp6 = sl local_address\\n 0: 00000000000000000000000000000000:1144 00000000000000000000000000000000:0000 0A 0:0";
-    shows(line, "ports", FindingState::Ok, "somebody listens at 4420");
+    shows(line, "ports", FindingState::Ok, "a process listens at 4420");
     shows(
         "sys/kernel/config/nvmet/ports/1/addr_trsvcid = 4420",
         "ports",

@@ -100,8 +100,8 @@ pub(crate) fn add(
             }
         }
         for (is_wanted, is_so, what) in [
-            (args.require_auth, &mut subsystem.require_auth, "asks for authentication"),
-            (args.require_tls, &mut subsystem.require_tls, "asks for TLS"),
+            (args.require_auth, &mut subsystem.require_auth, "requires authentication"),
+            (args.require_tls, &mut subsystem.require_tls, "requires TLS"),
         ] {
             if is_wanted && !std::mem::replace(is_so, true) {
                 changes.push(format!("subsystem {nqn}: {what}"));
@@ -297,7 +297,7 @@ mod tests {
             changes,
             [
                 "subsystem nqn.x:y: namespace 1: rbd:disks/c",
-                "subsystem nqn.x:y: asks for authentication"
+                "subsystem nqn.x:y: requires authentication"
             ]
         );
         config.check().unwrap();

@@ -163,7 +163,7 @@ pub(crate) fn check(
             (false, true) => "authentication.groups",
         };
         let (name, advice) = (spelling.name(key), spelling.add_dhchap_key());
-        return Err(format!("{name} without a key lets nobody in: {advice}"));
+        return Err(format!("{name} without a key admits no host: {advice}"));
     }
     Ok(())
 }

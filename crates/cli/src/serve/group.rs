@@ -305,13 +305,13 @@ impl GroupMember {
             Ok(now) => now,
             Err(error) => {
                 if !std::mem::replace(&mut beating.is_silent, true) {
-                    warn!("the group does not hear of this gateway: {error}");
+                    warn!("the heartbeat of this gateway cannot be written to the group: {error}");
                 }
                 return;
             }
         };
         if std::mem::replace(&mut beating.is_silent, false) {
-            info!("the group hears of this gateway again");
+            info!("the heartbeat of this gateway is written to the group again");
         }
         self.see(&mut beating, &now);
     }
@@ -463,7 +463,9 @@ impl GroupMember {
         }
         match self.group.say(&self.name, &said) {
             Ok(()) => *last = Some(said),
-            Err(error) => warn!("the group does not hear what is served here: {error}"),
+            Err(error) => {
+                warn!("the state of this gateway cannot be written to the group: {error}")
+            }
         }
     }
 }

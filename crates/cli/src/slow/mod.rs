@@ -119,7 +119,7 @@ fn text(report: &SlowReport<'_>, width: Option<usize>) -> String {
     }
     text.push('\n');
     if report.requests.is_empty() {
-        text.push_str("no request was slow of late");
+        text.push_str("no recent request was slow");
         return text;
     }
     let mut rows = Vec::new();

@@ -112,7 +112,7 @@ fn sampled_requests_are_shown_on_request() {
     let [source, _] = both(vec![sampled], Vec::new());
     let sources = [source];
     assert_eq!(report(&sources, 20, false).requests.len(), 0);
-    assert!(text(&report(&sources, 20, false), None).contains("no request was slow of late"));
+    assert!(text(&report(&sources, 20, false), None).contains("no recent request was slow"));
     assert_eq!(report(&sources, 20, true).requests.len(), 1);
     assert!(text(&report(&[], 20, true), None).contains("nothing"));
 }

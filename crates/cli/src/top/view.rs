@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("Enter, Esc", "open the row, back"),
     ("s, r", "sort by the next column, the other way round"),
     ("p", "pause, go on"),
-    ("+, -", "look less often, more often"),
+    ("+, -", "update less often, more often"),
     ("q, Ctrl-C", "end"),
 ];
 
@@ -197,7 +197,7 @@ fn draw_rows(
     let mut head: Vec<Line<'_>> = shown.map(|column| heading(*column, app)).collect();
     if is_wide {
         widths.push(Constraint::Length(BARS));
-        head.push(Line::from("IOPS of late").right_aligned());
+        head.push(Line::from("recent IOPS").right_aligned());
     }
     let lines = rows.iter().map(|row| {
         let mut cells = vec![Line::from(name(row))];
@@ -286,7 +286,7 @@ fn draw_open(
     let worst = past.fold(0.0, f64::max);
     if worst > 0.0 {
         lines.push(Line::default());
-        lines.push(Line::from(format!("highest p99 of late  {}", time(Some(worst)))));
+        lines.push(Line::from(format!("highest recent p99   {}", time(Some(worst)))));
     }
     frame.render_widget(Paragraph::new(lines), inner);
 }

@@ -66,7 +66,7 @@ fn what_makes_no_sense_is_refused_and_no_key_is_printed() {
     fs::write(&bad, "DHHC-1:00:AAEC:\n").unwrap();
     fs::set_permissions(&bad, PermissionsExt::from_mode(0o600)).unwrap();
     for (options, said) in [
-        ("--require-auth".to_owned(), "lets nobody in"),
+        ("--require-auth".to_owned(), "admits no host"),
         (format!("--dhchap-key {host}"), "HOSTNQN=FILE"),
         (format!("--dhchap-key x={host}"), "is not an NQN"),
         (format!("--dhchap-ctrl-key {HOST}={host}"), "add its --dhchap-key"),

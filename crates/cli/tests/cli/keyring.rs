@@ -135,7 +135,7 @@ fn a_target_says_which_hosts_its_keyring_lacks() {
     assert_eq!(check(format!("--keyring {path} --allow-host {HOST}")).0, Some(0));
     for (options, said) in [
         (format!("--keyring {path} --allow-host {OTHER}"), "has no key for TLS"),
-        (format!("--keyring {empty}"), "nobody could connect"),
+        (format!("--keyring {empty}"), "no host could connect"),
     ] {
         let (status, message) = check(options);
         assert_eq!(status, Some(2), "{message}");
