@@ -32,8 +32,8 @@ connection. In queue mode they hand requests over to the lanes' reactors (--lane
 --cores) and sleep until these hand the answers back. Without --threads the load runs on the lanes'
 reactors.
 
-With --step the main load's depth changes between two values, each for half a period; the result says
-how soon the IOPS follow.
+With --step the main load's depth changes between two values, each for half a period; the report
+says how soon the IOPS follow.
 
 With --verify every block written carries its number, a generation and the seed; reads check them,
 and what was written is read back at the end. A read-only run checks what an earlier `--rw write

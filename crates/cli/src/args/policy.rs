@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn words_say_the_same() {
         #[derive(clap::Parser)]
-        struct Cli {
+        struct PolicyTestCli {
             #[command(flatten)]
             policy: PolicyArgs,
         }
@@ -361,9 +361,9 @@ mod tests {
                    --cmd-bytes 4 --cmd-degree 5 --cmd-delay-us 6 --data-bytes 7 --data-degree 8 \
                    --data-delay-us 9 --batch-level-max 11 --batch-interval-ms 12 --batch-delay-us 13 \
                    --batch-gain-percent 14 --batch-probe-intervals 15";
-        let given = <Cli as clap::Parser>::parse_from(all.split_whitespace()).policy;
+        let given = <PolicyTestCli as clap::Parser>::parse_from(all.split_whitespace()).policy;
         let words = ["x".to_owned()].into_iter().chain(given.words());
-        assert_eq!(<Cli as clap::Parser>::parse_from(words).policy, given);
+        assert_eq!(<PolicyTestCli as clap::Parser>::parse_from(words).policy, given);
         let config = given.config_with_all();
         assert_eq!((config.pinof.cmd.degree, config.pinof.data.degree), (5, 8));
         assert_eq!(config.tyche.level_max, 11);
