@@ -14,9 +14,9 @@ pub use discovery::{DiscoverySpec, ReferralSettings};
 
 use crate::addresses::Addresses;
 use crate::args::{
-    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, LvStoreArg, MemberArgs,
-    PlacementName, PolicyArgs, RpcServeArgs, ServeArgs, SlowOverName, TlsAt, TlsMode, Transport,
-    WaitArgs,
+    AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, ListenerAna, ListenerTls, LvStoreArg,
+    MemberArgs, PlacementName, PolicyArgs, RpcServeArgs, ServeArgs, SlowOverName, TlsMode,
+    Transport, WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{CommandFailure, CommandResult};
@@ -240,7 +240,7 @@ impl ServeConfig {
     fn parse_for(text: &str, args: &RpcServeArgs) -> Result<ServeConfig, String> {
         let config = toml::from_str(text).map_err(|e| readable(&e.to_string()));
         let mut config: ServeConfig = config?;
-        config.manage_as(args);
+        config.apply_rpc_options(args);
         config.check(false)?;
         Ok(config)
     }
@@ -274,7 +274,7 @@ impl ServeConfig {
             cores,
             placement,
         } = args.export.clone();
-        let (interfaces, mut addresses) = sort(traddr, transport);
+        let (interfaces, mut addresses) = split_transports(traddr, transport);
         let listeners = take_listeners(&mut addresses, &args.security.tls_at)?;
         let (frames, interfaces) = (args.ether, Addresses(interfaces));
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
@@ -287,7 +287,7 @@ impl ServeConfig {
             require_auth: false,
             require_tls: false,
             host_rates: BTreeMap::new(),
-            namespaces: number(namespaces),
+            namespaces: assign_nsids(namespaces),
         });
         let mut config = ServeConfig {
             address: Addresses(addresses),
@@ -298,7 +298,7 @@ impl ServeConfig {
             metrics: args.metrics,
             mdns,
             drain_timeout,
-            ana: ana.into_iter().map(|AnaAt { port, state }| (port, state)).collect(),
+            ana: ana.into_iter().map(|ListenerAna { port, state }| (port, state)).collect(),
             slow_over: args.slow_over,
             batching: args.policy.clone(),
             waiting: args.wait,
@@ -319,7 +319,7 @@ impl ServeConfig {
             subsystems: subsystem.into_iter().collect(),
             spelling: Spelling::of_command_line(),
         };
-        config.manage_as(&args.rpc);
+        config.apply_rpc_options(&args.rpc);
         // The configuration of a group is checked after its object has been read.
         if args.member.gateway_group.is_none() {
             config.check(false)?;
@@ -608,9 +608,9 @@ impl ServeConfig {
 /// Removes from `addresses` those with `--tls-at`, and returns them as listeners.
 fn take_listeners(
     addresses: &mut Vec<String>,
-    own: &[TlsAt],
+    own: &[ListenerTls],
 ) -> Result<Vec<ListenerSettings>, String> {
-    let take = |TlsAt { address, tls }: &TlsAt| {
+    let take = |ListenerTls { address, tls }: &ListenerTls| {
         let at = addresses.iter().position(|one| one == address);
         let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
         let address = addresses.remove(at);
@@ -640,7 +640,7 @@ impl EtherSpec {
 }
 
 /// Splits entries into interfaces and addresses: an entry that does not name its transport has the given one.
-fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
+fn split_transports(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
     let (mut interfaces, mut addresses) = (Vec::new(), Vec::new());
     for entry in entries {
         match (entry.strip_prefix("ether:"), entry.strip_prefix("tcp:"), transport) {
@@ -688,7 +688,7 @@ impl SubsystemSettings {
 
 /// Gives namespaces without an NSID the next free one, in order.
 #[must_use]
-pub fn number(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
+pub fn assign_nsids(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
     let mut taken: BTreeSet<u32> = namespaces.iter().filter_map(|n| n.nsid).collect();
     for namespace in namespaces.iter_mut().filter(|n| n.nsid.is_none()) {
         namespace.nsid = (1..).find(|nsid| taken.insert(*nsid));

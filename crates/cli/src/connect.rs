@@ -192,7 +192,7 @@ pub(crate) fn config_of_paths(
     let has_several = !more_addresses.is_empty();
     let mut seen: Vec<String> = Vec::new();
     for address in std::iter::once(&config.address).chain(&more_addresses) {
-        let places = distinct(address, has_several);
+        let places = path_addresses(address, has_several);
         if let Some(twice) = places.iter().find(|place| seen.contains(place)) {
             let name = address.to_string();
             let why = if *twice == name { String::new() } else { format!(", as {twice}") };
@@ -208,7 +208,7 @@ const NAME_WAIT: Duration = Duration::from_secs(2);
 
 /// Returns the addresses or interfaces of a path, which no other path may have. For a name that `has_others`, these
 /// include its resolved addresses.
-fn distinct(address: &Address, has_others: bool) -> Vec<String> {
+fn path_addresses(address: &Address, has_others: bool) -> Vec<String> {
     let text = address.to_string();
     if let Some(interfaces) = text.strip_prefix("ether:") {
         return interfaces.split(',').map(|name| format!("ether:{name}")).collect();
@@ -288,7 +288,7 @@ fn tls(
             let psk = match keyring {
                 Some(keyring) => keyring::psk(keyring, identity, names)?,
                 None => keyring::psk(keyring::DEFAULT, identity, names)
-                    .map_err(|failure| needs_key(&failure, names.1))?,
+                    .map_err(|failure| missing_key(&failure, names.1))?,
             };
             Ok(Some(HostTls::new(HostKey::Derived(psk))))
         }
@@ -296,7 +296,7 @@ fn tls(
 }
 
 /// Builds the failure for a missing key that no option names.
-fn needs_key(failure: &CommandFailure, subnqn: &str) -> CommandFailure {
+fn missing_key(failure: &CommandFailure, subnqn: &str) -> CommandFailure {
     CommandFailure::connect(format!(
         "this host does not connect to {subnqn}: --tls needs --tls-key FILE, the key of this host, or --keyring ({})",
         failure.message

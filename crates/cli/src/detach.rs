@@ -61,7 +61,7 @@ struct DetachReport {
 pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let registry = Registry::of_user();
-    let (entries, served) = meant(&registry, args)?;
+    let (entries, served) = find_named(&registry, args)?;
     let signals = BlockedSignals::block()?;
     let ends = end_all(&registry, &entries, args.timeout, &signals);
     let mut detached = clear_targets(&served)?;
@@ -78,14 +78,14 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> CommandResult {
     } else if !detached.is_empty() {
         output::line(&detached.iter().map(DetachReport::text).collect::<Vec<_>>().join("\n"))?;
     }
-    judge(&detached)
+    check_results(&detached)
 }
 
 /// Finds the attachments to end, and targets whose process has ended.
 ///
 /// # Errors
 /// A name that is unknown here, or belongs to a running target.
-fn meant(
+fn find_named(
     registry: &Registry,
     args: &DetachArgs,
 ) -> CommandResult<(Vec<AttachmentEntry>, Vec<TargetEntry>)> {
@@ -159,8 +159,8 @@ fn end_all(
         }
         let limit = show_seconds(timeout.as_secs_f64());
         let why = if interrupted { "interrupted".into() } else { format!("not within {limit}") };
-        let (called, pid) = (called(&entry.id, &entry.device_names()), entry.process.pid);
-        terminal::say(format_args!("roadtrain: {called}: {why}: killing process {pid}"));
+        let (describe, pid) = (describe(&entry.id, &entry.device_names()), entry.process.pid);
+        terminal::say(format_args!("roadtrain: {describe}: {why}: killing process {pid}"));
         *how = DetachOutcome::Killed;
         entry.process.signal(KillSignal::KILL);
     }
@@ -182,7 +182,7 @@ fn end_all(
 }
 
 /// Formats an attachment with all its devices.
-fn called(id: &str, devices: &[String]) -> String {
+fn describe(id: &str, devices: &[String]) -> String {
     format!("{id} ({})", devices.join(", "))
 }
 
@@ -215,10 +215,10 @@ fn in_use(resource: &SystemResource) -> String {
     format!("{resource}: in use{users}, goes when that ends: unmount what is mounted from it")
 }
 
-fn judge(detached: &[DetachReport]) -> CommandResult {
+fn check_results(detached: &[DetachReport]) -> CommandResult {
     let bad =
         |one: &&DetachReport| one.how.is_bad() || !one.stuck.is_empty() || !one.lost.is_empty();
-    let bad = detached.iter().filter(bad).map(|one| called(&one.id, &one.names));
+    let bad = detached.iter().filter(bad).map(|one| describe(&one.id, &one.names));
     let bad: Vec<String> = bad.collect();
     if bad.is_empty() {
         return Ok(());
@@ -280,15 +280,15 @@ mod tests {
             let text = detached(how, &[]).text();
             assert!(text.contains("/dev/loop0, /dev/loop1"), "{text}");
         }
-        let failure = judge(&[detached(DetachOutcome::Killed, &[])]).unwrap_err();
+        let failure = check_results(&[detached(DetachOutcome::Killed, &[])]).unwrap_err();
         assert_eq!(failure.message, "fuse0 (/dev/loop0, /dev/loop1): did not end in order");
     }
 
     #[test]
     fn what_is_lost_is_a_failure() {
-        assert_eq!(judge(&[detached(DetachOutcome::Clean, &[])]), Ok(()));
+        assert_eq!(check_results(&[detached(DetachOutcome::Clean, &[])]), Ok(()));
         let one = detached(DetachOutcome::Clean, &["much"]);
         assert!(one.text().ends_with("\n  lost: much"));
-        assert!(judge(&[one]).is_err());
+        assert!(check_results(&[one]).is_err());
     }
 }

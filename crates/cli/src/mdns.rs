@@ -149,7 +149,7 @@ impl Announcement {
     }
 
     /// Announces these listeners, and no others. Loopback listeners are left out.
-    pub(crate) fn show(&mut self, listeners: &[SocketAddr]) {
+    pub(crate) fn update(&mut self, listeners: &[SocketAddr]) {
         let mut wanted: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
         for listener in listeners.iter().filter(|listener| !listener.ip().is_loopback()) {
             wanted.entry(listener.port()).or_default().insert(listener.ip());
@@ -159,7 +159,7 @@ impl Announcement {
         let gone: Vec<u16> =
             self.shown.iter().filter(|(p, s)| !is_wanted(p, s)).map(|(port, _)| *port).collect();
         for port in gone {
-            self.hide(port);
+            self.withdraw(port);
         }
         for (port, addresses) in wanted {
             if !self.shown.contains_key(&port) {
@@ -194,7 +194,7 @@ impl Announcement {
         }
     }
 
-    fn hide(&mut self, port: u16) {
+    fn withdraw(&mut self, port: u16) {
         let Some((name, _)) = self.shown.remove(&port) else { return };
         if let Ok(done) = self.daemon.unregister(&name) {
             let _ = done.recv_timeout(SHUTDOWN_WAIT);
@@ -206,7 +206,7 @@ impl Announcement {
 impl Drop for Announcement {
     fn drop(&mut self) {
         let ports: Vec<u16> = self.shown.keys().copied().collect();
-        ports.into_iter().for_each(|port| self.hide(port));
+        ports.into_iter().for_each(|port| self.withdraw(port));
         end(&self.daemon);
     }
 }

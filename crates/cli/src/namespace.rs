@@ -8,7 +8,7 @@ use crate::config::SettingForm;
 use crate::identity::parse_uuid;
 use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
-use crate::usage::meant;
+use crate::usage::closest;
 use roadtrain_host_engine::Class;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{Export, KeptPlace};
@@ -436,7 +436,7 @@ impl NamespaceSpec {
             ("standby", None) => self.standby = true,
             _ => {
                 let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
-                return Err(match meant(key, OPTIONS) {
+                return Err(match closest(key, OPTIONS) {
                     Some(known) if known == key => {
                         let form =
                             if value.is_some() { key.to_owned() } else { format!("{key}=VALUE") };

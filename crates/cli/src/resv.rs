@@ -1,8 +1,8 @@
 //! `roadtrain resv`: reservations of a namespace that several hosts share.
 
 use crate::args::{
-    GlobalArgs, ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs,
-    ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs, TypeName, word,
+    GlobalArgs, ReleaseName, ReservationTypeName, ResvAcquireArgs, ResvArgs, ResvCommand,
+    ResvNamespaceArgs, ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs, word,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::show_uuid;
@@ -122,7 +122,7 @@ impl ShownReservations {
     }
 
     fn text(&self, report: &ReservationReport) -> String {
-        let kind = report.kind.map_or("none".into(), |kind| word(&TypeName::from(kind)));
+        let kind = report.kind.map_or("none".into(), |kind| word(&ReservationTypeName::from(kind)));
         let persists = if report.persists { "yes" } else { "no" };
         let head = format!(
             "reservation: {kind}\ngeneration: {}\npersists through power loss: {persists}",

@@ -88,12 +88,12 @@ impl BlockedSignals {
         self.guard_with(Duration::ZERO, || terminal::say("roadtrain: interrupted"), begin)
     }
 
-    /// Runs `work`, which may block. If it does not end within `grace` after SIGTERM or SIGINT, `give_up` runs and the
+    /// Runs `work`, which may block. If it does not end within `grace` after SIGTERM or SIGINT, `abandon` runs and the
     /// program ends.
     pub(crate) fn guard_with<T>(
         &self,
         grace: Duration,
-        give_up: impl FnOnce() + Send,
+        abandon: impl FnOnce() + Send,
         work: impl FnOnce() -> T,
     ) -> T {
         let over = AtomicBool::new(false);
@@ -109,7 +109,7 @@ impl BlockedSignals {
                         thread::sleep(GUARD_POLL);
                     }
                     if !is_over() {
-                        give_up();
+                        abandon();
                         process::exit(1);
                     }
                     return self.missed.store(true, Ordering::Release);

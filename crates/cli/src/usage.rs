@@ -24,7 +24,7 @@ const COMMANDS: [(&str, &str); 6] = [
 ];
 
 /// Returns the word of `known` that is most similar to `word`, if one is similar enough.
-pub(crate) fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let edits = |one: &&str| strsim::damerau_levenshtein(word, one);
     let best = known.into_iter().min_by_key(edits)?;
     let most = (word.chars().count() / CHARACTERS_PER_EDIT).max(1);
@@ -130,8 +130,8 @@ fn readable_line(line: &str) -> String {
 fn unknown_key(text: &str) -> Option<String> {
     let mut quoted = text.split('`').skip(1).step_by(2);
     let key = quoted.next()?;
-    let meant = meant(key, quoted)?;
-    Some(format!("unknown key {key}: did you mean {meant}?"))
+    let closest = closest(key, quoted)?;
+    Some(format!("unknown key {key}: did you mean {closest}?"))
 }
 
 #[cfg(test)]
@@ -177,9 +177,12 @@ mod tests {
         ] {
             assert!(readable(error).ends_with(said), "{}", readable(error));
         }
-        assert_eq!(meant("sze", ["size", "nsid"]), Some("size"));
-        assert_eq!(meant("lab", ["size", "lba"]), Some("lba"));
-        assert_eq!(meant("read_bandwith", ["read-bandwidth", "bandwidth"]), Some("read-bandwidth"));
-        assert_eq!(meant("q", ["size", "nsid"]), None);
+        assert_eq!(closest("sze", ["size", "nsid"]), Some("size"));
+        assert_eq!(closest("lab", ["size", "lba"]), Some("lba"));
+        assert_eq!(
+            closest("read_bandwith", ["read-bandwidth", "bandwidth"]),
+            Some("read-bandwidth")
+        );
+        assert_eq!(closest("q", ["size", "nsid"]), None);
     }
 }

@@ -104,14 +104,14 @@ impl From<AnaPort> for String {
 
 /// A listener with the ANA state of its paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnaAt {
+pub struct ListenerAna {
     /// The listener.
     pub port: AnaPort,
     /// ANA state.
     pub state: AnaName,
 }
 
-impl FromStr for AnaAt {
+impl FromStr for ListenerAna {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -126,7 +126,7 @@ impl FromStr for AnaAt {
                 );
             }
         };
-        Ok(AnaAt { port: port.parse()?, state })
+        Ok(ListenerAna { port: port.parse()?, state })
     }
 }
 
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_state_belongs_to_a_listener() {
-        let at: AnaAt = "[::1]:4420=non-optimized".parse().unwrap();
+        let at: ListenerAna = "[::1]:4420=non-optimized".parse().unwrap();
         assert_eq!((at.port.to_string().as_str(), at.state), ("[::1]:4420", AnaName::NonOptimized));
         for nonsense in ["", "h:1", "h:1=", "h:1=best", "=optimized", "h:1=change"] {
-            assert!(nonsense.parse::<AnaAt>().is_err(), "{nonsense}");
+            assert!(nonsense.parse::<ListenerAna>().is_err(), "{nonsense}");
         }
         for name in AnaName::value_variants() {
             assert_eq!(AnaState::from(*name).name(), crate::args::word(name));

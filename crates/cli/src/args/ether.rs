@@ -47,7 +47,7 @@ impl fmt::Display for PortKindName {
 /// Use of frame encryption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SealWhen {
+pub enum SealMode {
     /// Never.
     Off,
     /// Sealed where the host authenticates.
@@ -57,12 +57,12 @@ pub enum SealWhen {
     Required,
 }
 
-impl From<SealWhen> for SealUse {
-    fn from(when: SealWhen) -> SealUse {
+impl From<SealMode> for SealUse {
+    fn from(when: SealMode) -> SealUse {
         match when {
-            SealWhen::Off => SealUse::Off,
-            SealWhen::Allowed => SealUse::Allowed,
-            SealWhen::Required => SealUse::Required,
+            SealMode::Off => SealUse::Off,
+            SealMode::Allowed => SealUse::Allowed,
+            SealMode::Required => SealUse::Required,
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct EtherArgs {
     /// Use of encryption: frames are sealed with keys of the authentication (AES-GCM), so that no other station can
     /// read, alter or repeat them.
     #[arg(long, hide = !IS_BUILT, value_name = "WHEN", default_value = "allowed")]
-    pub seal: SealWhen,
+    pub seal: SealMode,
     /// Socket type for frames.
     #[arg(long, hide = !IS_BUILT, value_name = "KIND", default_value_t)]
     pub port_kind: PortKindName,
@@ -123,7 +123,7 @@ impl EtherArgs {
     /// True if frames have to be sealed.
     #[must_use]
     pub fn requires_seal(&self) -> bool {
-        self.seal == SealWhen::Required
+        self.seal == SealMode::Required
     }
 
     /// Returns the configuration of the ports.

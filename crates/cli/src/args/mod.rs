@@ -31,7 +31,7 @@ mod generate;
 mod grammar;
 mod hostnqn;
 mod keys;
-mod life;
+mod lifecycle;
 mod lvstore;
 mod paths;
 mod placement;
@@ -46,7 +46,7 @@ mod stream;
 mod tls;
 mod top;
 
-pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
+pub use ana::{AnaName, AnaPort, CntlidRange, ListenerAna};
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, BenchMode, LoadArgs, OwnTargetArgs};
 pub use class::ClassName;
@@ -66,22 +66,22 @@ pub use hostnqn::HostnqnArgs;
 pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
 };
-pub use life::{DetachArgs, StatusArgs};
+pub use lifecycle::{DetachArgs, StatusArgs};
 pub use lvstore::LvStoreArg;
 pub use paths::Portals;
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use resv::{
-    ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
-    ResvReleaseArgs, ResvReportArgs, TypeName,
+    ReleaseName, ReservationTypeName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs,
+    ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs,
 };
-pub use security::{GroupName, HashName, SecurityArgs};
+pub use security::{DhGroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
 pub use slow::SlowArgs;
 pub use slow_over::SlowOverName;
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
-pub use tls::{HostTlsKeyFile, TlsAt, TlsMode};
+pub use tls::{HostTlsKeyFile, ListenerTls, TlsMode};
 pub use top::TopArgs;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn words_say_the_same() {
+    fn words_parse_to_the_same_policy() {
         #[derive(clap::Parser)]
         struct PolicyTestCli {
             #[command(flatten)]

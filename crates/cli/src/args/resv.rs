@@ -114,7 +114,7 @@ pub struct ResvAcquireArgs {
     pub racqa: AcquireName,
     /// Type of the reservation.
     #[arg(long, value_name = "TYPE", help_heading = NO_HEADING)]
-    pub rtype: TypeName,
+    pub rtype: ReservationTypeName,
 }
 
 /// `roadtrain resv release`
@@ -131,7 +131,7 @@ pub struct ResvReleaseArgs {
     pub rrela: ReleaseName,
     /// Type of the reservation. The one that is held; not needed to clear.
     #[arg(long, value_name = "TYPE", help_heading = NO_HEADING)]
-    pub rtype: Option<TypeName>,
+    pub rtype: Option<ReservationTypeName>,
 }
 
 /// `roadtrain resv report`
@@ -243,7 +243,7 @@ impl From<ReleaseName> for ReleaseAction {
 
 /// RTYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TypeName {
+pub enum ReservationTypeName {
     /// Only the holder writes.
     #[value(alias = "1")]
     WriteExclusive,
@@ -264,28 +264,44 @@ pub enum TypeName {
     ExclusiveAccessAllRegs,
 }
 
-impl From<TypeName> for ReservationType {
-    fn from(name: TypeName) -> Self {
+impl From<ReservationTypeName> for ReservationType {
+    fn from(name: ReservationTypeName) -> Self {
         match name {
-            TypeName::WriteExclusive => ReservationType::WriteExclusive,
-            TypeName::ExclusiveAccess => ReservationType::ExclusiveAccess,
-            TypeName::WriteExclusiveRegOnly => ReservationType::WriteExclusiveRegistrantsOnly,
-            TypeName::ExclusiveAccessRegOnly => ReservationType::ExclusiveAccessRegistrantsOnly,
-            TypeName::WriteExclusiveAllRegs => ReservationType::WriteExclusiveAllRegistrants,
-            TypeName::ExclusiveAccessAllRegs => ReservationType::ExclusiveAccessAllRegistrants,
+            ReservationTypeName::WriteExclusive => ReservationType::WriteExclusive,
+            ReservationTypeName::ExclusiveAccess => ReservationType::ExclusiveAccess,
+            ReservationTypeName::WriteExclusiveRegOnly => {
+                ReservationType::WriteExclusiveRegistrantsOnly
+            }
+            ReservationTypeName::ExclusiveAccessRegOnly => {
+                ReservationType::ExclusiveAccessRegistrantsOnly
+            }
+            ReservationTypeName::WriteExclusiveAllRegs => {
+                ReservationType::WriteExclusiveAllRegistrants
+            }
+            ReservationTypeName::ExclusiveAccessAllRegs => {
+                ReservationType::ExclusiveAccessAllRegistrants
+            }
         }
     }
 }
 
-impl From<ReservationType> for TypeName {
+impl From<ReservationType> for ReservationTypeName {
     fn from(kind: ReservationType) -> Self {
         match kind {
-            ReservationType::WriteExclusive => TypeName::WriteExclusive,
-            ReservationType::ExclusiveAccess => TypeName::ExclusiveAccess,
-            ReservationType::WriteExclusiveRegistrantsOnly => TypeName::WriteExclusiveRegOnly,
-            ReservationType::ExclusiveAccessRegistrantsOnly => TypeName::ExclusiveAccessRegOnly,
-            ReservationType::WriteExclusiveAllRegistrants => TypeName::WriteExclusiveAllRegs,
-            ReservationType::ExclusiveAccessAllRegistrants => TypeName::ExclusiveAccessAllRegs,
+            ReservationType::WriteExclusive => ReservationTypeName::WriteExclusive,
+            ReservationType::ExclusiveAccess => ReservationTypeName::ExclusiveAccess,
+            ReservationType::WriteExclusiveRegistrantsOnly => {
+                ReservationTypeName::WriteExclusiveRegOnly
+            }
+            ReservationType::ExclusiveAccessRegistrantsOnly => {
+                ReservationTypeName::ExclusiveAccessRegOnly
+            }
+            ReservationType::WriteExclusiveAllRegistrants => {
+                ReservationTypeName::WriteExclusiveAllRegs
+            }
+            ReservationType::ExclusiveAccessAllRegistrants => {
+                ReservationTypeName::ExclusiveAccessAllRegs
+            }
         }
     }
 }
@@ -309,8 +325,11 @@ mod tests {
     fn types_have_the_numbers_of_the_specification() {
         for kind in ReservationType::ALL {
             let number = kind.emit().to_string();
-            assert_eq!(TypeName::from_str(&number, false), Ok(TypeName::from(kind)));
-            assert_eq!(ReservationType::from(TypeName::from(kind)), kind);
+            assert_eq!(
+                ReservationTypeName::from_str(&number, false),
+                Ok(ReservationTypeName::from(kind))
+            );
+            assert_eq!(ReservationType::from(ReservationTypeName::from(kind)), kind);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::LvStoreArg;
 use super::{
-    AnaAt, CntlidRange, EtherArgs, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
+    CntlidRange, EtherArgs, ListenerAna, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
     SlowOverName, Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
@@ -223,7 +223,7 @@ pub struct ExportArgs {
     /// ANA state of the paths through a listener. Written ADDRESS:PORT=STATE (repeatable), STATE optimized, non-optimized or
     /// inaccessible; ether=STATE stands for all interfaces [default: optimized].
     #[arg(long, value_name = "STATE")]
-    pub ana: Vec<AnaAt>,
+    pub ana: Vec<ListenerAna>,
     /// Time limit of a shutdown, while hosts change to other paths and their requests are finished [default: 10].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub drain_timeout: Option<Duration>,

@@ -31,21 +31,21 @@ impl From<TlsMode> for TlsUse {
 
 /// A listener with its use of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsAt {
+pub struct ListenerTls {
     /// Its address or name, as it was given.
     pub address: String,
     /// Use of TLS.
     pub tls: TlsMode,
 }
 
-impl FromStr for TlsAt {
+impl FromStr for ListenerTls {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (address, mode) = text.split_once('=').unwrap_or_default();
         let tls = TlsMode::from_str(mode, false);
         match (address.is_empty(), tls) {
-            (false, Ok(tls)) => Ok(TlsAt { address: address.to_owned(), tls }),
+            (false, Ok(tls)) => Ok(ListenerTls { address: address.to_owned(), tls }),
             _ => Err("write ADDRESS=off, ADDRESS=allowed or ADDRESS=required".to_owned()),
         }
     }

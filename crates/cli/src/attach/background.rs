@@ -70,7 +70,7 @@ fn end(process: ProcessIdentity) {
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn leave_session() -> CommandResult {
+pub(super) fn start_session() -> CommandResult {
     // SAFETY: no preconditions. It fails for the leader of a process group, whose caller has already started a session
     // for it.
     unsafe { libc::setsid() };
@@ -85,7 +85,7 @@ pub(super) fn leave_session() -> CommandResult {
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn let_go(log: Option<File>) -> CommandResult {
+pub(super) fn detach_streams(log: Option<File>) -> CommandResult {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let errors = log.as_ref().unwrap_or(&null);
     for (from, to) in [(&null, libc::STDOUT_FILENO), (errors, libc::STDERR_FILENO)] {

@@ -1,6 +1,6 @@
 //! Counters of an attachment at one time.
 
-use super::keep::RunningAttachment;
+use super::running::RunningAttachment;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::status::report::{AttachmentDetails, AttachmentLinkReport, AttachmentReport, PathState};
 use roadtrain_host_engine::{LaneReading, PathReport};
@@ -22,14 +22,15 @@ struct AttachmentMetrics(Weak<RunningAttachment>);
 
 impl Source for AttachmentMetrics {
     fn snapshot(&self) -> Snapshot {
-        self.0.upgrade().map_or_else(Snapshot::default, |kept| kept.snapshot())
+        self.0.upgrade().map_or_else(Snapshot::default, |running| running.snapshot())
     }
 
     fn problems(&self) -> Vec<String> {
-        let Some(kept) = self.0.upgrade() else { return vec!["it ends".into()] };
-        let silent = kept.pulse().and_then(|pulse| pulse.check(TURN_LIMIT).err());
+        let Some(running) = self.0.upgrade() else { return vec!["it ends".into()] };
+        let silent = running.pulse().and_then(|pulse| pulse.check(TURN_LIMIT).err());
         // One dead path of several is no reason for a probe to end what still works.
-        kept.report()
+        running
+            .report()
             .state_problem()
             .into_iter()
             .chain(silent.map(|silent| silent.to_string()))
@@ -42,7 +43,7 @@ impl RunningAttachment {
     ///
     /// # Errors
     /// The address cannot be listened on.
-    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> CommandResult {
+    pub(super) fn serve_metrics(self: &Arc<Self>, address: SocketAddr) -> CommandResult {
         let server = metrics::serve(address, AttachmentMetrics(Arc::downgrade(self)));
         let server =
             server.map_err(|e| CommandFailure::failed(format!("--metrics {address}: {e}")))?;

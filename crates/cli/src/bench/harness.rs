@@ -12,11 +12,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A reactor. Requests wait in `queue` until [`LoadHarness::answer`] completes them.
+/// A reactor. Requests wait in `queue` until [`LoadHarness::execute`] completes them.
 pub(super) struct LoadHarness {
     pub(super) now: u64,
     pub(super) queue: VecDeque<(LaneId, Request)>,
-    pub(super) room: u32,
+    pub(super) capacity: u32,
     pub(super) status: Status,
     pub(super) stopped: bool,
     /// True once the reactor has to stop.
@@ -31,7 +31,7 @@ impl LoadHarness {
         LoadHarness {
             now: 1_000,
             queue: VecDeque::new(),
-            room: 1024,
+            capacity: 1024,
             status: Status::SUCCESS,
             stopped: false,
             stopping: false,
@@ -42,7 +42,7 @@ impl LoadHarness {
     }
 
     /// Executes and completes the `n` oldest requests, `ns` later.
-    pub(super) fn answer(&mut self, n: usize, ns: u64) {
+    pub(super) fn execute(&mut self, n: usize, ns: u64) {
         self.now += ns;
         for _ in 0..n {
             let Some((_, mut request)) = self.queue.pop_front() else { return };
@@ -87,7 +87,7 @@ impl Turn for LoadHarness {
     }
 
     fn room(&self, _: LaneId) -> u32 {
-        self.room.saturating_sub(self.queue.len() as u32)
+        self.capacity.saturating_sub(self.queue.len() as u32)
     }
 
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
@@ -143,7 +143,7 @@ pub(super) fn finish(generator: &mut Generator, harness: &mut LoadHarness) {
         if harness.stopped {
             return;
         }
-        harness.answer(16, 100);
+        harness.execute(16, 100);
     }
     panic!("does not end");
 }
@@ -152,7 +152,7 @@ pub(super) fn finish(generator: &mut Generator, harness: &mut LoadHarness) {
 pub(super) fn begin(generator: &mut Generator, run_state: &RunState, harness: &mut LoadHarness) {
     generator.turn(harness);
     while !run_state.all_prepared() {
-        harness.answer(16, 100);
+        harness.execute(16, 100);
         generator.turn(harness);
     }
     run_state.measure_from(Instant(harness.now));

@@ -93,7 +93,7 @@ pub(super) struct LaneLoad {
     /// The lane on its reactor.
     id: LaneId,
     /// Index among the loads of its reactor, in the high bits of tokens.
-    mark: u64,
+    token_base: u64,
     stage: LoadStage,
     first_slot: u64,
     workload: RequestSequence,
@@ -103,7 +103,7 @@ pub(super) struct LaneLoad {
     flights: Vec<Flight>,
     free: Vec<u32>,
     /// Requests still to be sent (`--ios`).
-    left: u64,
+    remaining: u64,
     /// True once the measurement has begun.
     has_begun: bool,
     latency_ns: u64,
@@ -138,7 +138,7 @@ impl LaneLoad {
         };
         Ok(LaneLoad {
             id: place.id,
-            mark: (place.index as u64) << 32,
+            token_base: (place.index as u64) << 32,
             stage,
             first_slot: slots.start,
             workload: RequestSequence::new(load.rw, load.rwmixread, count, seed, stream),
@@ -147,7 +147,7 @@ impl LaneLoad {
             ledger: plan.verify.then(|| Ledger::new(count)),
             free: (0..flights.len() as u32).rev().collect(),
             flights,
-            left: plan.ios_of(part).unwrap_or(u64::MAX),
+            remaining: plan.ios_of(part).unwrap_or(u64::MAX),
             has_begun: false,
             latency_ns: 0,
             result: LaneResult {
@@ -236,13 +236,13 @@ impl LaneLoad {
     fn fail(&mut self, index: usize, status: Status) {
         let flight = &self.flights[index];
         let what = if flight.is_read { "reading" } else { "writing" };
-        self.note(format!("{what} block {}: {status}", self.plan.lba_of(flight.slot)));
+        self.record_error(format!("{what} block {}: {status}", self.plan.lba_of(flight.slot)));
         if status.is(Status::HOST_PATH_ERROR) || status.is(Status::HOST_ABORTED) {
             self.run_state.lost.store(true, Ordering::Relaxed);
         }
     }
 
-    fn note(&mut self, text: String) {
+    fn record_error(&mut self, text: String) {
         self.result.errors += 1;
         if self.result.error_texts.len() < ERROR_TEXTS_MAX {
             self.result.error_texts.push(text);
@@ -256,10 +256,10 @@ impl LaneLoad {
         let Some(ledger) = &mut self.ledger else { return };
         let local = slot - self.first_slot;
         if !is_read {
-            return ledger.give(local, if status.is_success() { flight.generation } else { 0 });
+            return ledger.release(local, if status.is_success() { flight.generation } else { 0 });
         }
         let generation = ledger.generation(local);
-        ledger.give(local, generation);
+        ledger.release(local, generation);
         let (true, Some(data)) = (status.is_success(), &flight.buffer) else { return };
         let expected = match generation {
             0 if self.plan.writes() => ExpectedBlock::Whatever,
@@ -268,19 +268,19 @@ impl LaneLoad {
         };
         let mut swept = SweepResult::default();
         sweep::check(&self.plan, data, slot, expected, &mut swept);
-        self.take(swept);
+        self.record_sweep(swept);
     }
 
-    fn take(&mut self, swept: SweepResult) {
+    fn record_sweep(&mut self, swept: SweepResult) {
         self.result.blocks_checked += swept.checked;
-        swept.wrong.into_iter().for_each(|text| self.note(text));
+        swept.wrong.into_iter().for_each(|text| self.record_error(text));
     }
 
     fn complete_sweep(&mut self, completion: Completion) {
         let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
         let index = (completion.token & (SWEEP - 1)) as usize;
         let swept = sweep.complete(&self.plan, self.ledger.as_mut(), completion, index);
-        self.take(swept);
+        self.record_sweep(swept);
     }
 
     /// Runs the load's stage after the completions of this turn.
@@ -296,7 +296,7 @@ impl LaneLoad {
                 self.load(turn, phase);
             }
             LoadStage::Ready => self.progress().prepared.store(true, Ordering::Relaxed),
-            LoadStage::Drain if self.free.len() == self.flights.len() => self.drained(turn),
+            LoadStage::Drain if self.free.len() == self.flights.len() => self.end_drain(turn),
             LoadStage::Drain | LoadStage::Done => {}
         }
         self.publish();
@@ -318,7 +318,7 @@ impl LaneLoad {
         if phase == RunPhase::Measure && !std::mem::replace(&mut self.has_begun, true) {
             self.steps.iter_mut().for_each(|steps| steps.begin(self.run_state.began_at()));
         }
-        if phase == RunPhase::Stop || self.left == 0 {
+        if phase == RunPhase::Stop || self.remaining == 0 {
             if let Some(schedule) = &self.schedule {
                 self.result.unsent = schedule.due(turn.now());
             }
@@ -336,16 +336,16 @@ impl LaneLoad {
             if self.flights.len() - self.free.len() >= depth {
                 return;
             }
-            if self.left == 0 || self.schedule.as_ref().is_some_and(|s| s.next() > now) {
+            if self.remaining == 0 || self.schedule.as_ref().is_some_and(|s| s.next() > now) {
                 return;
             }
             let Some(pick) = self.pick() else { return };
             let request = self.prepare(index, pick, now);
             if let Err(request) = turn.submit(self.id, request) {
-                return self.take_back(index, request);
+                return self.undo_prepare(index, request);
             }
             self.free.pop();
-            self.left -= 1;
+            self.remaining -= 1;
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance();
             }
@@ -383,21 +383,21 @@ impl LaneLoad {
             urgent: false,
             class: self.plan.load.class.into(),
             buffer,
-            token: self.mark | u64::from(index),
+            token: self.token_base | u64::from(index),
         }
     }
 
     /// Undoes `prepare` for a request that the lane had no capacity for.
-    fn take_back(&mut self, index: u32, request: Request) {
+    fn undo_prepare(&mut self, index: u32, request: Request) {
         let flight = &mut self.flights[index as usize];
         flight.buffer = request.buffer;
         if let Some(ledger) = &mut self.ledger {
             let local = flight.slot - self.first_slot;
-            ledger.give(local, ledger.generation(local));
+            ledger.release(local, ledger.generation(local));
         }
     }
 
-    fn drained(&mut self, turn: &mut dyn Turn) {
+    fn end_drain(&mut self, turn: &mut dyn Turn) {
         self.progress().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
         self.stage = LoadStage::Done;
@@ -405,7 +405,7 @@ impl LaneLoad {
             match Sweep::new(&self.plan, SweepKind::ReadBack, self.plan.share_of(self.result.part))
             {
                 Ok(sweep) => self.stage = LoadStage::ReadBack(sweep),
-                Err(error) => self.note(format!("reading back: {error}")),
+                Err(error) => self.record_error(format!("reading back: {error}")),
             }
             self.turn(turn, RunPhase::Stop);
         }
@@ -417,7 +417,7 @@ impl LaneLoad {
         if self.result.errors > 0 || filling && phase == RunPhase::Stop {
             sweep.abandon();
         }
-        sweep.submit(&self.plan, self.ledger.as_ref(), (turn, self.id), self.mark | SWEEP);
+        sweep.submit(&self.plan, self.ledger.as_ref(), (turn, self.id), self.token_base | SWEEP);
         if sweep.is_done() {
             self.stage = if filling { LoadStage::Ready } else { LoadStage::Done };
             self.turn(turn, phase);

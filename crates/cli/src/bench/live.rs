@@ -43,7 +43,7 @@ impl LiveLine {
     }
 
     /// Displays a text while nothing is measured.
-    pub(super) fn say(&self, text: &'static str) {
+    pub(super) fn show_text(&self, text: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
             bar.tick();

@@ -36,7 +36,7 @@ mod verify;
 mod workload;
 
 use crate::args::{BenchArgs, ConnectArgs, GlobalArgs, word};
-use crate::config::number;
+use crate::config::assign_nsids;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::Kind;
 use crate::query::no_namespace;
@@ -156,7 +156,7 @@ impl LoadDriver {
         };
         let cores = config.cores.clone();
         let client = Client::connect(config)?;
-        let generators = fronts.of_threads(threads, client.view())?;
+        let generators = fronts.thread_loads(threads, client.view())?;
         Ok(LoadDriver::Queue(LoadThreads::start(client, generators, &cores)?))
     }
 
@@ -231,7 +231,11 @@ impl LoadFronts<'_> {
     }
 
     /// Creates the load of each of `threads`, which use it like a lane.
-    fn of_threads(&mut self, threads: u32, view: &ControllerView) -> CommandResult<Vec<Generator>> {
+    fn thread_loads(
+        &mut self,
+        threads: u32,
+        view: &ControllerView,
+    ) -> CommandResult<Vec<Generator>> {
         self.bench = Some(self.plan(view));
         let lanes = |thread| ReactorLanes { reactor: (thread, threads), first: thread, main: 1 };
         (0..threads).map(|thread| self.generator(lanes(thread))).collect()
@@ -259,7 +263,7 @@ impl LoadFronts<'_> {
         let run_state = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
         let may_fill = self.owns_target && !namespace.read_only;
         let fitted = plans.into_iter().map(|plan| {
-            let fill = may_fill && self.wants_fill(&plan);
+            let fill = may_fill && self.needs_fill(&plan);
             Arc::new(LoadPlan { fill, ..plan })
         });
         Ok(PlannedLoads { plans: fitted.collect(), run_state })
@@ -294,11 +298,11 @@ impl LoadFronts<'_> {
     /// True if the region is written before the measurement. Memory that was never written is not allocated: a
     /// measurement would include page faults. Verifying reads need data to check. Streams leave it to the main load
     /// unless each has its own part.
-    fn wants_fill(&self, plan: &LoadPlan) -> bool {
+    fn needs_fill(&self, plan: &LoadPlan) -> bool {
         if plan.number > 0 && !plan.verify {
             return false;
         }
-        let namespaces = number(own_target::namespaces(self.args));
+        let namespaces = assign_nsids(own_target::namespaces(self.args));
         let kind = namespaces.iter().find(|n| n.nsid == Some(plan.nsid)).map(|n| n.kind);
         match kind {
             Some(Kind::Mem | Kind::Ssd) => true,

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn its_command_line_parses_and_says_the_same() {
+    fn its_command_line_parses_to_the_same_options() {
         let args = bench(
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
              --caravan-requests 1 --spin-us 20 --placement buffers --lanes 512",

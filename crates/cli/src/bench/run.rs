@@ -81,10 +81,10 @@ impl BenchRun<'_> {
     ) -> CommandResult<BenchMeasurement> {
         let mut live = LiveLine::new(self.plans, quiet);
         self.run_state.watched.store(live.is_shown(), Ordering::Relaxed);
-        live.say(if self.plans[0].fill { "filling" } else { "preparing" });
+        live.show_text(if self.plans[0].fill { "filling" } else { "preparing" });
         let mut wait = self.wait(None, POLL_SOON, || self.run_state.all_prepared());
         if wait == RunWait::Done && !self.args.ramp.is_zero() {
-            live.say("ramp");
+            live.show_text("ramp");
             self.run_state.set_phase(RunPhase::Ramp);
             wait = self.wait(Some(self.args.ramp), POLL, || false);
         }
@@ -103,7 +103,7 @@ impl BenchRun<'_> {
         }
         let after = self.mark(own)?;
         self.run_state.set_phase(RunPhase::Stop);
-        live.say("ending");
+        live.show_text("ending");
         let finished_at = self.run_state.finished_at().unwrap_or(after.at_ns);
         let results = self.collect(inbox, wait);
         live.end();

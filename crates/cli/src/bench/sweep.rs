@@ -143,7 +143,7 @@ impl Sweep {
             (SweepKind::Fill, Some(ledger), _) => {
                 for slot in first..first + count {
                     if let Some(taken) = ledger.take(slot - self.share.start) {
-                        ledger.give(taken, 1);
+                        ledger.release(taken, 1);
                     }
                 }
             }

@@ -23,7 +23,7 @@ fn closed_loop_refills_in_the_same_turn() {
     let mut harness = harness();
     begin(&mut load, &run_state, &mut harness);
     assert_eq!(harness.queue.len(), 8);
-    harness.answer(3, 50_000);
+    harness.execute(3, 50_000);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 8);
     assert_eq!(run_state.progress()[0].requests, 3);
@@ -42,11 +42,11 @@ fn ramp_is_not_counted() {
     assert!(run_state.all_prepared() && harness.queue.is_empty(), "waits for the others");
     run_state.set_phase(RunPhase::Ramp);
     load.turn(&mut harness);
-    harness.answer(4, 10);
+    harness.execute(4, 10);
     load.turn(&mut harness);
     run_state.set_phase(RunPhase::Measure);
     load.turn(&mut harness);
-    harness.answer(2, 10);
+    harness.execute(2, 10);
     load.turn(&mut harness);
     run_state.set_phase(RunPhase::Stop);
     finish(&mut load, &mut harness);
@@ -71,10 +71,10 @@ fn a_lane_without_room_waits() {
     let (mut load, run_state, _inbox) =
         generator(plan("--depth 8 --verify --rw randwrite", 1).unwrap());
     let mut harness = harness();
-    harness.room = 3;
+    harness.capacity = 3;
     begin(&mut load, &run_state, &mut harness);
     assert_eq!(harness.queue.len(), 3);
-    harness.room = 1024;
+    harness.capacity = 1024;
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 8);
     run_state.set_phase(RunPhase::Stop);
@@ -93,7 +93,7 @@ fn open_loop_counts_from_the_schedule() {
     harness.now += 5_000_000;
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 2);
-    harness.answer(2, 0);
+    harness.execute(2, 0);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 2, "late, but sent");
     run_state.set_phase(RunPhase::Stop);
@@ -115,11 +115,11 @@ fn failures_are_counted_and_named() {
     let mut harness = harness();
     begin(&mut load, &run_state, &mut harness);
     harness.status = Status::CAPACITY_EXCEEDED;
-    harness.answer(1, 10);
+    harness.execute(1, 10);
     load.turn(&mut harness);
     assert!(!run_state.lost.load(std::sync::atomic::Ordering::Relaxed));
     harness.status = Status::HOST_PATH_ERROR;
-    harness.answer(1, 10);
+    harness.execute(1, 10);
     load.turn(&mut harness);
     assert!(run_state.lost.load(std::sync::atomic::Ordering::Relaxed), "the path is gone");
     run_state.set_phase(RunPhase::Stop);
@@ -158,7 +158,7 @@ fn verified_requests_never_overlap() {
         slots.sort_unstable();
         slots.dedup();
         assert_eq!(slots.len(), harness.queue.len());
-        harness.answer(5, 10);
+        harness.execute(5, 10);
         load.turn(&mut harness);
     }
     run_state.set_phase(RunPhase::Stop);
@@ -184,7 +184,7 @@ fn lost_writes_are_found_when_read_back() {
         generator(plan("--depth 4 --bs 4k --verify --rw write", 1).unwrap());
     let mut harness = harness();
     begin(&mut load, &run_state, &mut harness);
-    harness.answer(1, 10);
+    harness.execute(1, 10);
     harness.complete_blindly(); // acknowledged, never done
     load.turn(&mut harness);
     run_state.set_phase(RunPhase::Stop);
@@ -201,13 +201,13 @@ fn corruption_under_load_is_found() {
     let mut harness = harness();
     begin(&mut load, &run_state, &mut harness);
     for _ in 0..200 {
-        harness.answer(4, 10);
+        harness.execute(4, 10);
         load.turn(&mut harness);
     }
     assert_eq!(run_state.errors(), 0);
     harness.store.iter_mut().skip(300).step_by(512).for_each(|octet| *octet ^= 1);
     for _ in 0..10 {
-        harness.answer(4, 10);
+        harness.execute(4, 10);
         load.turn(&mut harness);
     }
     run_state.set_phase(RunPhase::Stop);
@@ -233,7 +233,7 @@ fn streams_run_beside_the_main_load() {
         8,
         "of the main load alone"
     );
-    harness.answer(15, 10);
+    harness.execute(15, 10);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 15);
     let done: Vec<u64> = run_state.progress().iter().map(|load| load.requests).collect();
@@ -261,7 +261,7 @@ fn streams_last_as_long_as_the_main_load() {
     let mut harness = harness();
     begin(&mut load, &run_state, &mut harness);
     for _ in 0..100 {
-        harness.answer(6, 10);
+        harness.execute(6, 10);
         load.turn(&mut harness);
     }
     assert!(run_state.finished_at().is_some() && !harness.stopped);
@@ -286,7 +286,7 @@ fn verified_streams_keep_to_their_parts() {
         let mut harness = harness();
         begin(&mut load, &run_state, &mut harness);
         for _ in 0..300 {
-            harness.answer(7, 10);
+            harness.execute(7, 10);
             load.turn(&mut harness);
         }
         run_state.set_phase(RunPhase::Stop);
@@ -316,13 +316,13 @@ fn the_depth_follows_the_steps() {
     harness.now = began_at + 10_000_000;
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 65);
-    harness.answer(65, 9_999_999);
+    harness.execute(65, 9_999_999);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 65, "still up");
-    harness.answer(0, 1);
+    harness.execute(0, 1);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 65, "what is in flight stays so");
-    harness.answer(65, 0);
+    harness.execute(65, 0);
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 3);
     run_state.set_phase(RunPhase::Stop);

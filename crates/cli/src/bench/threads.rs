@@ -77,7 +77,7 @@ struct ClientTurn {
     client: Client,
     /// Channel of completions.
     ends: (Sender<Completion>, Receiver<Completion>),
-    answers: VecDeque<Completion>,
+    completions: VecDeque<Completion>,
     /// Tokens of requests in flight, with the times when they were handed over.
     flights: Vec<(u64, Instant)>,
     now: Instant,
@@ -89,7 +89,7 @@ impl ClientTurn {
         ClientTurn {
             client,
             ends: channel(),
-            answers: VecDeque::new(),
+            completions: VecDeque::new(),
             flights: Vec::new(),
             now: Instant::default(),
             stopped: false,
@@ -111,12 +111,12 @@ impl ClientTurn {
         let left = deadline.map_or(SLEEP_MAX, |at| at.since(clock::now()).min(SLEEP_MAX));
         let first = self.ends.1.recv_timeout(left).ok();
         let now = clock::now();
-        for answer in first.into_iter().chain(self.ends.1.try_iter()) {
-            let found = self.flights.iter().position(|&(token, _)| token == answer.token);
+        for completion in first.into_iter().chain(self.ends.1.try_iter()) {
+            let found = self.flights.iter().position(|&(token, _)| token == completion.token);
             let Some(index) = found else { continue };
             let (_, began) = self.flights.swap_remove(index);
             let latency_ns = now.0.saturating_sub(began.0);
-            self.answers.push_back(Completion { latency_ns, ..answer });
+            self.completions.push_back(Completion { latency_ns, ..completion });
         }
     }
 }
@@ -127,7 +127,7 @@ impl Turn for ClientTurn {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        self.answers.pop_front()
+        self.completions.pop_front()
     }
 
     fn room(&self, _: LaneId) -> u32 {

@@ -194,7 +194,7 @@ impl Ledger {
     }
 
     /// Releases `slot` with the generation that it carries now (0: unknown).
-    pub(super) fn give(&mut self, slot: u64, generation: u32) {
+    pub(super) fn release(&mut self, slot: u64, generation: u32) {
         debug_assert!(self.slots[slot as usize] & BUSY != 0, "slot {slot} was not taken");
         self.slots[slot as usize] = generation & !BUSY;
         self.busy -= 1;
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(ledger.take(2), Some(1));
         assert_eq!(ledger.take(0), None);
         assert_eq!(ledger.next_generation(1), 1);
-        ledger.give(1, 1);
+        ledger.release(1, 1);
         assert_eq!(ledger.take(0), Some(1));
         assert_eq!((ledger.generation(1), ledger.next_generation(1)), (1, 2));
     }

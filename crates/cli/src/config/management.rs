@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 impl ServeConfig {
     /// Applies the command line: each option wins over its key. A store of volumes is added to those of the file, or
     /// replaces the one with its name.
-    pub(crate) fn manage_as(&mut self, args: &RpcServeArgs) {
+    pub(crate) fn apply_rpc_options(&mut self, args: &RpcServeArgs) {
         let RpcServeArgs {
             rpc, rpc_http, rpc_credentials, rpc_http_anywhere, state, lvstores, ..
         } = args.clone();

@@ -56,7 +56,8 @@ fn addresses_and_interfaces_go_together() {
     assert_eq!(ether.interfaces.0, ["eth1", "eth2"]);
     assert_eq!((ether.frames.vlan, ether.frames.packing().pieces), (Some(7), false));
     assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
-    let mixed = sort(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
+    let mixed =
+        split_transports(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
     assert_eq!(mixed, (vec!["a".into(), "c".into()], vec!["b".into()]));
     let head = "[[subsystem]]\nnqn = \"nqn.x:y\"\n[ether]\ninterfaces = ";
     let alone = ServeConfig::parse(&format!("{head}\"eth1\"\n")).unwrap();
@@ -163,7 +164,7 @@ fn bad_files_say_where_and_why() {
 }
 
 #[test]
-fn the_engine_gets_what_was_said() {
+fn the_engine_gets_the_settings() {
     let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
         [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
         [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
@@ -360,7 +361,7 @@ mod without_ethernet {
     }
 
     #[test]
-    fn help_does_not_speak_of_it() {
+    fn help_does_not_mention_it() {
         let mut command = Cli::command();
         command.build();
         for sub in command.get_subcommands_mut() {

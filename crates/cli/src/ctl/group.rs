@@ -5,7 +5,7 @@ use crate::args::{
     NamespaceCommand, SubsystemCommand,
 };
 use crate::failure::{CommandFailure, CommandResult};
-use crate::gateway::{self, GroupAddition, GroupChange, GroupPlace, GroupRemoval, HostKeyFile};
+use crate::gateway::{self, GroupAccess, GroupAddition, GroupChange, GroupRemoval, HostKeyFile};
 
 /// Makes a change, or shows the group.
 pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs) -> CommandResult {
@@ -18,7 +18,7 @@ pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs)
         ));
     }
     let (group, pool, ceph) = (group.clone(), pool.clone(), target.ceph.clone());
-    let place = GroupPlace { group, pool, ceph };
+    let place = GroupAccess { group, pool, ceph };
     match change(command)? {
         Some(change) => gateway::change_group(&place, change, global),
         None => gateway::show(&place, global),

@@ -6,7 +6,7 @@ use crate::args::{
     ConnectionCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs,
     SnapshotCommand, SnapshotRef, SubsystemCommand,
 };
-use crate::config::{SubsystemSettings, number};
+use crate::config::{SubsystemSettings, assign_nsids};
 use crate::control::{
     Call, ExportChange, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView,
 };
@@ -245,7 +245,7 @@ impl NewSubsystemArgs {
             require_auth: require.require_auth,
             require_tls: require.require_tls,
             host_rates: Default::default(),
-            namespaces: number(namespaces),
+            namespaces: assign_nsids(namespaces),
         }
     }
 }

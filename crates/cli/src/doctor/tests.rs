@@ -62,14 +62,14 @@ fn a_good_machine_needs_nothing() {
 fn a_poor_machine_gets_all_advice() {
     let root = described::describe(POOR);
     let findings = examine(&ExaminedMachine::described(root.path(), MachineProbes::default()));
-    is_as_kept(&text(&findings), include_str!("machines/poor.out"));
+    assert_stored_text(&text(&findings), include_str!("machines/poor.out"));
     for finding in &findings {
         assert_eq!(finding.advice.is_none(), finding.state == FindingState::Ok, "{finding:?}");
     }
 }
 
 /// Compares the text with the stored one, which shows a reader the whole output.
-fn is_as_kept(text: &str, kept: &str) {
+fn assert_stored_text(text: &str, kept: &str) {
     assert_eq!(text.trim_end(), kept.trim_end(), "if that is right now: machines/poor.out\n{text}");
 }
 

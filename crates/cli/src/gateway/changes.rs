@@ -1,7 +1,7 @@
 //! Additions to and removals from a group's configuration.
 
 use super::config::GroupConfig;
-use crate::config::{HostSpec, SubsystemSettings, number};
+use crate::config::{HostSpec, SubsystemSettings, assign_nsids};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
 use crate::namespace::NamespaceSpec;
@@ -177,7 +177,7 @@ fn add_namespace(
         return Err(format!("subsystem {nqn}: namespace {nsid} is there already: remove it first"));
     }
     subsystem.namespaces.push(namespace);
-    subsystem.namespaces = number(std::mem::take(&mut subsystem.namespaces));
+    subsystem.namespaces = assign_nsids(std::mem::take(&mut subsystem.namespaces));
     if let Some(NamespaceSpec { nsid: Some(nsid), image: Some(image), .. }) =
         subsystem.namespaces.last()
     {

@@ -39,13 +39,13 @@ const ATTEMPTS: u32 = 20;
 
 /// A group, with the access to its cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupPlace {
+pub(crate) struct GroupAccess {
     pub(crate) group: String,
     pub(crate) pool: String,
     pub(crate) ceph: CephArgs,
 }
 
-impl GroupPlace {
+impl GroupAccess {
     fn open(&self) -> CommandResult<GatewayGroup> {
         GatewayGroup::open(&self.pool, &self.group, &self.ceph)
     }
@@ -62,7 +62,7 @@ pub(crate) enum GroupChange {
 
 /// Makes a change, waits until the gateways have applied it, and shows the result.
 pub(crate) fn change_group(
-    place: &GroupPlace,
+    place: &GroupAccess,
     change: GroupChange,
     global: &GlobalArgs,
 ) -> CommandResult {
@@ -73,11 +73,11 @@ pub(crate) fn change_group(
 }
 
 /// Shows the configuration, the gateways, and the namespaces that they serve.
-pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> CommandResult {
+pub(crate) fn show(place: &GroupAccess, global: &GlobalArgs) -> CommandResult {
     show::run(place, global)
 }
 
-fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> CommandResult {
+fn add(place: &GroupAccess, mut args: GroupAddition, global: &GlobalArgs) -> CommandResult {
     let keys = AddedKeys::read(&args)?;
     let namespaces = args.namespaces.clone();
     // The image is created by this command, not by a gateway.
@@ -101,7 +101,7 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Comm
 }
 
 /// Creates the images that have `create`, and checks that all exist.
-fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> CommandResult {
+fn images(args: &GroupAccess, namespaces: &[NamespaceSpec]) -> CommandResult {
     for namespace in namespaces {
         let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
         let spec = numbered.export().map_err(CommandFailure::usage)?.blocks;
@@ -121,11 +121,11 @@ fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> CommandResult {
     Ok(())
 }
 
-fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> CommandResult {
+fn remove(place: &GroupAccess, args: &GroupRemoval, global: &GlobalArgs) -> CommandResult {
     let group = place.open()?;
-    let mut gone = forget(&group, &args.gateways)?;
+    let mut gone = remove_gateways(&group, &args.gateways)?;
     if args.nqn.is_none() && args.hosts.is_empty() {
-        let version = group.now()?.version;
+        let version = group.read_heartbeats()?.version;
         return report(&group, ChangedConfig { version, changes: gone }, global);
     }
     let mut changed = change(
@@ -142,12 +142,12 @@ fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> Comma
 }
 
 /// Removes gateways that have stopped.
-fn forget(group: &GatewayGroup, gateways: &[String]) -> CommandResult<ChangeDescriptions> {
+fn remove_gateways(group: &GatewayGroup, gateways: &[String]) -> CommandResult<ChangeDescriptions> {
     if gateways.is_empty() {
         return Ok(ChangeDescriptions::new());
     }
     let state = group.read()?.unwrap_or_default();
-    let living = group.who()?;
+    let living = group.live_gateways()?;
     for gateway in gateways {
         let is_known = state.gateways.contains_key(gateway)
             || state.slots.values().any(|owner| owner == gateway);
@@ -158,7 +158,7 @@ fn forget(group: &GatewayGroup, gateways: &[String]) -> CommandResult<ChangeDesc
         };
         return Err(CommandFailure::usage(format!("gateway {gateway}: {wrong}")));
     }
-    gateways.iter().try_for_each(|gateway| group.forget(&state, gateway))?;
+    gateways.iter().try_for_each(|gateway| group.remove_gateway(&state, gateway))?;
     Ok(gateways.iter().map(|gateway| format!("gateway {gateway}")).collect())
 }
 
@@ -237,18 +237,18 @@ fn report(group: &GatewayGroup, changed: ChangedConfig, global: &GlobalArgs) -> 
         applied: BTreeSet::new(),
         refusals: BTreeMap::new(),
         // The change is made: a later failure does not undo it.
-        silent: group.who().unwrap_or_else(unknown).into_iter().collect(),
+        silent: group.live_gateways().unwrap_or_else(unknown).into_iter().collect(),
     };
     let begun = Instant::now();
     while !report.silent.is_empty() {
         let state = group.read().unwrap_or_else(unread).unwrap_or_default();
         for gateway in report.silent.clone() {
-            let Some(said) = state.gateways.get(&gateway) else { continue };
-            match &said.refused {
+            let Some(status) = state.gateways.get(&gateway) else { continue };
+            match &status.refused {
                 Some((of, why)) if *of >= version => {
                     report.refusals.insert(gateway.clone(), why.clone());
                 }
-                _ if said.version >= version => {
+                _ if status.version >= version => {
                     report.applied.insert(gateway.clone());
                 }
                 _ => continue,
@@ -394,7 +394,7 @@ mod tests {
 
     /// A change in the object is no failure, even if its notification fails.
     #[test]
-    fn a_change_that_is_made_and_not_notified_is_made() {
+    fn a_change_without_notification_is_made() {
         let made = |(outcome, map, log): (CommandResult, Map, String)| {
             assert_eq!(outcome, Ok(()));
             assert!(map["configuration"].starts_with(b"[[host]]"), "{map:?}");
@@ -411,10 +411,10 @@ mod tests {
         assert_eq!(log, "", "all is well");
         // A gateway replies, but its state cannot be read at once.
         let log = made(added(true, |cluster| {
-            let said =
+            let status =
                 serde_json::to_vec(&GatewayStatus { version: 1, ..GatewayStatus::default() })
                     .unwrap();
-            cluster.map.insert("gateway/one".into(), said);
+            cluster.map.insert("gateway/one".into(), status);
             Ok(Notified { replies: vec![b"one".to_vec()], is_complete: true })
         }));
         assert!(log.contains("cannot be read"), "{log}");

@@ -57,14 +57,14 @@ pub(crate) struct GroupState {
     pub(crate) config: GroupConfig,
     pub(crate) gateways: BTreeMap<String, GatewayStatus>,
     pub(crate) slots: BTreeMap<u16, String>,
-    pub(crate) beats: BTreeMap<String, u64>,
+    pub(crate) heartbeats: BTreeMap<String, u64>,
 }
 
 /// Version and heartbeats, which change all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupHeartbeats {
     pub(crate) version: u64,
-    pub(crate) beats: BTreeMap<String, u64>,
+    pub(crate) heartbeats: BTreeMap<String, u64>,
 }
 
 /// The map of a group, and its watchers: the object in the pool, or a test's.
@@ -158,8 +158,8 @@ impl GatewayGroup {
         let wrong = |what: &str, why: &str| {
             CommandFailure::failed(format!("gateway group {}: {what}: {why}", self.name))
         };
-        let GroupHeartbeats { version, beats } = now(&map);
-        let mut state = GroupState { version, beats, ..GroupState::default() };
+        let GroupHeartbeats { version, heartbeats } = parse_heartbeats(&map);
+        let mut state = GroupState { version, heartbeats, ..GroupState::default() };
         if let Some(text) = map.get(CONFIGURATION) {
             let config = GroupConfig::parse(&String::from_utf8_lossy(text));
             state.config = config.map_err(|why| wrong("its configuration", &why))?;
@@ -167,8 +167,8 @@ impl GatewayGroup {
         for (name, value) in &map {
             if let Some(gateway) = name.strip_prefix(GATEWAY) {
                 // A gateway of another program version may have more fields, or fewer.
-                let said = serde_json::from_slice(value).unwrap_or_default();
-                state.gateways.insert(gateway.to_owned(), said);
+                let status = serde_json::from_slice(value).unwrap_or_default();
+                state.gateways.insert(gateway.to_owned(), status);
             }
             if let Some(slot) = name.strip_prefix(SLOT).and_then(|slot| slot.parse().ok()) {
                 state.slots.insert(slot, String::from_utf8_lossy(value).into_owned());
@@ -181,8 +181,8 @@ impl GatewayGroup {
     ///
     /// # Errors
     /// The cluster does not reply.
-    pub(crate) fn now(&self) -> Result<GroupHeartbeats, ObjectError> {
-        self.object.read(NOW).map(|map| now(&map))
+    pub(crate) fn read_heartbeats(&self) -> Result<GroupHeartbeats, ObjectError> {
+        self.object.read(NOW).map(|map| parse_heartbeats(&map))
     }
 
     /// Replaces the configuration of `version`; false if it is not the current one any more.
@@ -245,17 +245,17 @@ impl GatewayGroup {
     ///
     /// # Errors
     /// The cluster refuses.
-    pub(crate) fn beat(
+    pub(crate) fn write_heartbeat(
         &self,
         gateway: &str,
         last: Option<u64>,
-        beat: u64,
+        heartbeat: u64,
     ) -> Result<bool, ObjectError> {
         let name = format!("{BEAT}{gateway}");
         let last = last.map_or_else(Vec::new, |last| last.to_string().into_bytes());
         let change = MapChange {
             expected: [(name.clone(), last)].into(),
-            set: [(name, beat.to_string().into_bytes())].into(),
+            set: [(name, heartbeat.to_string().into_bytes())].into(),
             removed: Vec::new(),
         };
         self.object.change(&change)
@@ -265,8 +265,8 @@ impl GatewayGroup {
     ///
     /// # Errors
     /// The cluster refuses.
-    pub(crate) fn say(&self, gateway: &str, said: &GatewayStatus) -> Result<(), ObjectError> {
-        let value = serde_json::to_vec(said).unwrap_or_default();
+    pub(crate) fn publish(&self, gateway: &str, status: &GatewayStatus) -> Result<(), ObjectError> {
+        let value = serde_json::to_vec(status).unwrap_or_default();
         let set = [(format!("{GATEWAY}{gateway}"), value)].into();
         self.object.change(&MapChange { set, ..MapChange::default() }).map(drop)
     }
@@ -275,9 +275,13 @@ impl GatewayGroup {
     ///
     /// # Errors
     /// The cluster refuses.
-    pub(crate) fn leave(&self, gateway: &str, beat: u64) -> Result<(), ObjectError> {
+    pub(crate) fn remove_heartbeat(
+        &self,
+        gateway: &str,
+        heartbeat: u64,
+    ) -> Result<(), ObjectError> {
         let name = format!("{BEAT}{gateway}");
-        let expected = [(name.clone(), beat.to_string().into_bytes())].into();
+        let expected = [(name.clone(), heartbeat.to_string().into_bytes())].into();
         let change = MapChange { expected, removed: vec![name], ..MapChange::default() };
         if self.object.change(&change)? {
             self.notify_gateways();
@@ -289,7 +293,7 @@ impl GatewayGroup {
     ///
     /// # Errors
     /// The cluster refuses.
-    pub(crate) fn forget(&self, state: &GroupState, gateway: &str) -> CommandResult {
+    pub(crate) fn remove_gateway(&self, state: &GroupState, gateway: &str) -> CommandResult {
         let slots = state.slots.iter().filter(|(_, owner)| *owner == gateway);
         let mut removed: Vec<String> = slots.map(|(slot, _)| format!("{SLOT}{slot}")).collect();
         removed.extend([format!("{GATEWAY}{gateway}"), format!("{BEAT}{gateway}")]);
@@ -301,7 +305,7 @@ impl GatewayGroup {
     ///
     /// # Errors
     /// The cluster does not notify them.
-    pub(crate) fn who(&self) -> Result<Vec<String>, ObjectError> {
+    pub(crate) fn live_gateways(&self) -> Result<Vec<String>, ObjectError> {
         let Notified { replies, .. } = self.object.notify(WHO)?;
         let names = replies.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
         let mut names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
@@ -342,13 +346,13 @@ impl GatewayGroup {
     }
 }
 
-fn now(map: &Map) -> GroupHeartbeats {
+fn parse_heartbeats(map: &Map) -> GroupHeartbeats {
     let number = |value: &[u8]| String::from_utf8_lossy(value).parse().unwrap_or(0);
-    let beat = |(name, value): (&String, &Vec<u8>)| {
+    let heartbeat = |(name, value): (&String, &Vec<u8>)| {
         Some((name.strip_prefix(BEAT)?.to_owned(), number(value)))
     };
     let version = map.get(VERSION).map_or(0, |value| number(value));
-    GroupHeartbeats { version, beats: map.iter().filter_map(beat).collect() }
+    GroupHeartbeats { version, heartbeats: map.iter().filter_map(heartbeat).collect() }
 }
 
 impl From<ObjectError> for CommandFailure {

@@ -1,6 +1,6 @@
 //! Display of a group's state.
 
-use super::{GatewayStatus, GroupPlace, GroupState};
+use super::{GatewayStatus, GroupAccess, GroupState};
 use crate::args::GlobalArgs;
 use crate::config::SubsystemSettings;
 use crate::failure::{CommandFailure, CommandResult};
@@ -69,7 +69,7 @@ struct HostReport {
 }
 
 /// Shows a group.
-pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> CommandResult {
+pub(super) fn run(place: &GroupAccess, global: &GlobalArgs) -> CommandResult {
     let group = place.open()?;
     let Some(state) = group.read()? else {
         return Err(CommandFailure::failed(format!(
@@ -77,7 +77,7 @@ pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> CommandResult {
             group.name()
         )));
     };
-    let living: BTreeSet<String> = group.who()?.into_iter().collect();
+    let living: BTreeSet<String> = group.live_gateways()?.into_iter().collect();
     let report = report(place, &state, &living);
     if global.json {
         return output::json(&report);
@@ -85,14 +85,14 @@ pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> CommandResult {
     output::line(&text(&report))
 }
 
-fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
+fn report(place: &GroupAccess, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
     let mut names: BTreeSet<&String> = state.gateways.keys().collect();
     names.extend(state.slots.values());
     let gateway = |name: &String| {
-        let said = state.gateways.get(name).cloned().unwrap_or_default();
+        let status = state.gateways.get(name).cloned().unwrap_or_default();
         let state_of = match living.contains(name) {
             true => "there",
-            false if state.beats.contains_key(name) => "away",
+            false if state.heartbeats.contains_key(name) => "away",
             false => "left",
         };
         let is_there = state_of == "there";
@@ -100,10 +100,10 @@ fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> 
             name: name.clone(),
             state: state_of,
             slot: state.slots.iter().find(|(_, owner)| *owner == name).map(|(slot, _)| *slot),
-            listeners: said.listeners,
-            config_version: said.version,
-            refused: said.refused.map(|(_, why)| why),
-            serves: if is_there { said.serves.values().map(Vec::len).sum() } else { 0 },
+            listeners: status.listeners,
+            config_version: status.version,
+            refused: status.refused.map(|(_, why)| why),
+            serves: if is_there { status.serves.values().map(Vec::len).sum() } else { 0 },
         }
     };
     let tls = &state.config.tls.keys;
@@ -141,11 +141,11 @@ fn subsystem(
     let namespace = |namespace: &NamespaceSpec| {
         let (nsid, image) =
             (namespace.nsid.unwrap_or(0), namespace.image.clone().unwrap_or_default());
-        let serves = |said: &GatewayStatus| {
-            said.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid))
+        let serves = |status: &GatewayStatus| {
+            status.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid))
         };
         let served =
-            state.gateways.iter().filter(|(name, said)| living.contains(*name) && serves(said));
+            state.gateways.iter().filter(|(name, status)| living.contains(*name) && serves(status));
         GroupNamespaceReport {
             nsid,
             spec: NamespaceSpec { nsid: None, ..namespace.clone() }.to_string(),

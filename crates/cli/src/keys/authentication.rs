@@ -1,7 +1,7 @@
 //! Reads authentication keys from options and files for the engine.
 
 use super::file;
-use crate::args::{GroupName, HashName, KeyArgs, SecurityArgs};
+use crate::args::{DhGroupName, HashName, KeyArgs, SecurityArgs};
 use crate::config::Spelling;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
@@ -36,7 +36,7 @@ pub struct AuthenticationSpec {
     pub hashes: Vec<HashName>,
     /// Groups, the best first; none: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<GroupName>,
+    pub groups: Vec<DhGroupName>,
 }
 
 impl AuthenticationSpec {

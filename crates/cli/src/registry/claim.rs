@@ -45,7 +45,7 @@ impl Registry {
     pub(crate) fn claim(&self, claim: &AttachmentClaim) -> CommandResult<Registration> {
         claim.id.map_or(Ok(()), check_id)?;
         let _lock = self.lock()?;
-        let (recovered, notes) = self.make_room(claim)?;
+        let (recovered, notes) = self.claim_resources(claim)?;
         let id = claim.id.map_or_else(|| self.free_id(claim.spec), str::to_owned);
         let folder = self.folder(&id);
         let make = || -> io::Result<()> {
@@ -74,7 +74,7 @@ impl Registry {
 
     /// Checks that no running attachment has the name or a resource. Returns the resources to take over, and the
     /// cleanup actions.
-    fn make_room(
+    fn claim_resources(
         &self,
         claim: &AttachmentClaim,
     ) -> CommandResult<(Vec<SystemResource>, Vec<String>)> {
@@ -88,13 +88,13 @@ impl Registry {
             if other.process.is_alive() {
                 return Err(taken(&other, claim));
             }
-            recovered.extend(self.take_over(other, &mut notes)?);
+            recovered.extend(self.recover(other, &mut notes)?);
         }
         Ok((recovered, notes))
     }
 
     /// Clears the registration of a dead process; returns the resources to take over.
-    fn take_over(
+    fn recover(
         &self,
         mut old: AttachmentEntry,
         notes: &mut Vec<String>,
@@ -198,7 +198,7 @@ impl Registration {
     }
 
     /// Removes the resources of this process, which is about to end.
-    pub(crate) fn undo(&self) {
+    pub(crate) fn clean_up(&self) {
         let mut stays = false;
         for resource in self.resources() {
             match &resource {

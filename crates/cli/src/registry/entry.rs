@@ -63,7 +63,7 @@ impl AttachmentEntry {
     /// # Errors
     /// The entry cannot be read, or is invalid.
     pub(crate) fn read(folder: &Path, owner: u32) -> io::Result<Option<AttachmentEntry>> {
-        let text = match place::read(&folder.join(FILE), owner) {
+        let text = match directory::read(&folder.join(FILE), owner) {
             Ok(text) => text,
             Err(error) if is_absence(&error) => return Ok(None),
             Err(error) => return Err(error),

@@ -9,17 +9,17 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `place` | where that folder is |
-//! | `entry` | what is written about an attachment |
+//! | `directory` | directories of users' attachments |
+//! | `entry` | registry entry of an attachment |
 //! | `open_writes` | writes that may still be executed after their attachment has ended |
-//! | `process` | whether the one that wrote it still runs |
-//! | `claim` | a place of its own for a new attachment |
-//! | `target` | the same for what is served here |
+//! | `process` | identity of the process that wrote an entry |
+//! | `claim` | registration of a new attachment |
+//! | `target` | registry of targets |
 
 mod claim;
+mod directory;
 mod entry;
 mod open_writes;
-mod place;
 mod process;
 mod target;
 
@@ -27,7 +27,7 @@ pub(crate) use claim::{AttachmentClaim, Registration};
 pub(crate) use entry::{AttachmentEntry, AttachmentPhase, DeviceEntry, write_entry};
 pub(crate) use open_writes::WritesSender;
 pub(crate) use process::ProcessIdentity;
-pub(crate) use target::{TargetClaim, TargetEntry, TargetPlace, Targets};
+pub(crate) use target::{TargetClaim, TargetEntry, TargetRegistration, Targets};
 
 use crate::failure::{CommandFailure, CommandResult};
 use std::fs::{self, File};
@@ -46,7 +46,7 @@ impl Registry {
     /// Returns the registry of this user, which may not exist yet.
     #[must_use]
     pub(crate) fn of_user() -> Registry {
-        Registry { directory: place::of_user(), owner: place::user_id() }
+        Registry { directory: directory::of_user(), owner: directory::user_id() }
     }
 
     /// Returns all registries that this user may read, its own first: root reads those of other users. Only the owner
@@ -54,12 +54,12 @@ impl Registry {
     #[must_use]
     pub(crate) fn visible() -> Vec<Registry> {
         let of = |(directory, owner)| Registry { directory, owner };
-        place::visible().into_iter().map(of).collect()
+        directory::visible().into_iter().map(of).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn at(directory: &Path) -> Registry {
-        Registry { directory: directory.to_owned(), owner: place::user_id() }
+        Registry { directory: directory.to_owned(), owner: directory::user_id() }
     }
 
     /// Returns all attachments, by ID, including those of dead processes.
@@ -82,7 +82,7 @@ impl Registry {
 
     /// Lists the directory; `None` if it does not exist.
     fn folders(&self) -> CommandResult<Option<fs::ReadDir>> {
-        let checked = place::check(&self.directory, self.owner);
+        let checked = directory::check(&self.directory, self.owner);
         match checked.and_then(|()| fs::read_dir(&self.directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             folders => folders.map(Some).map_err(|e| self.failure(&e)),
@@ -158,8 +158,8 @@ impl Registry {
 
     /// Creates the directory, and locks it against changes by other processes.
     fn lock(&self) -> CommandResult<File> {
-        place::make(&self.directory).map_err(|e| {
-            let text = format!("{e}: name another folder with {}", place::OVERRIDE);
+        directory::make(&self.directory).map_err(|e| {
+            let text = format!("{e}: name another folder with {}", directory::OVERRIDE);
             self.failure(&io::Error::new(e.kind(), text))
         })?;
         let file = File::create(self.directory.join(".lock"));

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_attachment_leaves_is_there_for_the_next_one_of_its_sender() {
+    fn open_writes_are_passed_to_the_next_attachment_of_the_sender() {
         let directory = tempfile::tempdir().unwrap();
         let registry = Registry::at(directory.path());
         let sender = WritesSender {

@@ -1,6 +1,6 @@
 //! Process identity that survives the reuse of process IDs.
 
-use super::place::user_id;
+use super::directory::user_id;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;

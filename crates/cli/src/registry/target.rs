@@ -63,7 +63,7 @@ impl Targets {
         let Some(folders) = self.0.folders()? else { return Ok(Vec::new()) };
         let read = |folder: io::Result<fs::DirEntry>| {
             let folder = folder.ok()?.path();
-            let text = place::read(&folder.join(FILE), self.0.owner).ok()?;
+            let text = directory::read(&folder.join(FILE), self.0.owner).ok()?;
             let mut entry: TargetEntry = serde_json::from_slice(&text).ok()?;
             entry.process.owner = self.0.owner;
             (folder.file_name()? == entry.id.as_str()).then_some(entry)
@@ -96,7 +96,7 @@ impl Targets {
     ///
     /// # Errors
     /// The name is taken, or the directory cannot be written to.
-    pub(crate) fn claim(&self, claim: &TargetClaim) -> CommandResult<TargetPlace> {
+    pub(crate) fn claim(&self, claim: &TargetClaim) -> CommandResult<TargetRegistration> {
         claim.id.map_or(Ok(()), claim::check_id)?;
         let _lock = self.0.lock()?;
         let mut taken = self.written()?;
@@ -122,7 +122,7 @@ impl Targets {
             write_entry(&folder, &entry)
         };
         make().map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))?;
-        Ok(TargetPlace { entry, folder })
+        Ok(TargetRegistration { entry, folder })
     }
 }
 
@@ -138,21 +138,21 @@ pub(crate) struct TargetClaim<'a> {
 
 /// Registration of a target. It is removed on drop.
 #[derive(Debug)]
-pub(crate) struct TargetPlace {
+pub(crate) struct TargetRegistration {
     /// Its entry.
     pub entry: TargetEntry,
     /// Its directory.
     pub folder: PathBuf,
 }
 
-impl TargetPlace {
+impl TargetRegistration {
     /// Returns the path of the control socket.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.folder.join("control.sock")
     }
 }
 
-impl Drop for TargetPlace {
+impl Drop for TargetRegistration {
     fn drop(&mut self) {
         let _ = remove_folder(&self.folder);
     }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_have_places_of_their_own() {
+    fn targets_have_separate_directories() {
         let directory = tempfile::tempdir().unwrap();
         let targets = Targets::of(&Registry::at(&directory.path().join("run")));
         let claim = |id| {

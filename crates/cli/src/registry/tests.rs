@@ -21,7 +21,7 @@ fn kill(registry: &Registry, id: &str) -> AttachmentEntry {
 }
 
 #[test]
-fn attachments_have_places_of_their_own() {
+fn attachments_have_separate_directories() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run"));
     assert!(ids(&registry).is_empty(), "no folder yet");
@@ -44,7 +44,7 @@ fn attachments_have_places_of_their_own() {
 }
 
 #[test]
-fn names_are_names_of_folders() {
+fn names_are_valid_names_of_directories() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(directory.path());
     let spec = "ublk".parse().unwrap();
@@ -83,7 +83,7 @@ fn they_are_found_by_all_their_names() {
 }
 
 #[test]
-fn what_the_dead_have_left_is_cleared() {
+fn leftovers_of_dead_processes_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run"));
     let socket = directory.path().join("s");
@@ -102,7 +102,7 @@ fn what_the_dead_have_left_is_cleared() {
 }
 
 #[test]
-fn the_place_of_the_dead_is_taken() {
+fn a_dead_attachment_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(directory.path());
     let (three, any) = ("ublk:3".parse().unwrap(), "ublk".parse().unwrap());
@@ -128,7 +128,7 @@ fn the_place_of_the_dead_is_taken() {
 }
 
 #[test]
-fn what_makes_no_sense_hides_nothing() {
+fn invalid_entries_hide_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(directory.path());
     let spec = "ublk".parse().unwrap();
@@ -146,7 +146,7 @@ fn what_makes_no_sense_hides_nothing() {
 
 /// Users who can write there decide which processes are ended and which resources are removed.
 #[test]
-fn folders_and_entries_of_others_are_not_believed() {
+fn folders_and_entries_of_others_are_not_trusted() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run"));
@@ -169,7 +169,7 @@ fn folders_and_entries_of_others_are_not_believed() {
     assert!(ids(&registry).is_empty());
     fs::rename(&elsewhere, &entry).unwrap();
     assert_eq!(ids(&registry), ["ublk0"]);
-    if place::user_id() == 0 {
+    if directory::user_id() == 0 {
         chown(&entry, Some(65534), None).unwrap();
         assert!(ids(&registry).is_empty());
         chown(&registry.directory, Some(65534), None).unwrap();

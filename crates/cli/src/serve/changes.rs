@@ -348,7 +348,7 @@ mod tests {
 
     /// Each operation has one name: at the socket, as a command, and on the page.
     #[test]
-    fn every_operation_has_one_word_everywhere() {
+    fn every_operation_has_one_name_everywhere() {
         let listener = Listener {
             portid: 1,
             address: ([127, 0, 0, 1], 4420).into(),

@@ -27,7 +27,7 @@ const ROUND: Duration = Duration::from_millis(500);
 /// Time to detect a running gateway with the same name.
 const NAMESAKE_WAIT: Duration = Duration::from_millis(2500);
 /// Interval between updates of the published state.
-const SAY: Duration = Duration::from_secs(1);
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failed attempt to follow the group.
 const RETRY: Duration = Duration::from_secs(5);
 /// Pause before a refused version is tried again: the reason may be temporary, as an image in use. No gateway serves
@@ -64,7 +64,7 @@ pub(super) struct GroupMember {
     state: Mutex<GatewayGroupState>,
     changed: Condvar,
     /// Heartbeat state. Locked during a round.
-    beating: Mutex<HeartbeatState>,
+    heartbeat: Mutex<HeartbeatState>,
 }
 
 /// State of the group as this gateway knows it.
@@ -74,7 +74,7 @@ struct GatewayGroupState {
     version: u64,
     living: BTreeSet<String>,
     /// True after a notification of a change.
-    is_called: bool,
+    is_round_requested: bool,
     is_leaving: bool,
     /// State that is served here.
     applied: Option<AppliedVersion>,
@@ -94,21 +94,21 @@ struct RefusedVersion {
     version: u64,
     why: String,
     /// Time of the next attempt.
-    again: Instant,
+    retry_at: Instant,
 }
 
 impl AppliedVersion {
     /// True if nothing needs to be read for the newest `version`.
     fn knows(&self, version: u64, now: Instant) -> bool {
         match &self.refused {
-            Some(refused) => refused.version == version && now < refused.again,
+            Some(refused) => refused.version == version && now < refused.retry_at,
             None => self.version == version,
         }
     }
 
     /// Records that `version` could not be served at `now`. Returns true if this reason was recorded before.
     fn refuse(&mut self, version: u64, why: String, now: Instant) -> bool {
-        let new = RefusedVersion { version, why, again: now + RETRY_REFUSED };
+        let new = RefusedVersion { version, why, retry_at: now + RETRY_REFUSED };
         let old = self.refused.replace(new.clone());
         old.is_some_and(|old| (old.version, old.why) == (new.version, new.why))
     }
@@ -122,7 +122,7 @@ struct HeartbeatState {
     written: u64,
     tried: u64,
     /// True when another process has taken this gateway's name.
-    is_out: bool,
+    is_replaced: bool,
     is_silent: bool,
 }
 
@@ -152,22 +152,22 @@ impl GroupMember {
         own.limits.cntlid_range = own.limits.cntlid_range.or(cntlid_range(slot));
         let ceph = member_args.ceph.clone();
         let served = config.served_by(&own, &ceph).map_err(CommandFailure::usage)?;
-        let first = first_beat();
+        let first = first_heartbeat();
         let applied = AppliedVersion { version, ..AppliedVersion::default() };
         let state =
             GatewayGroupState { version, applied: Some(applied), ..GatewayGroupState::default() };
-        let beating = HeartbeatState {
+        let heartbeat = HeartbeatState {
             members: Members::default(),
             before,
             written: first,
             tried: first,
-            is_out: false,
+            is_replaced: false,
             is_silent: false,
         };
-        let (state, beating) = (Mutex::new(state), Mutex::new(beating));
+        let (state, heartbeat) = (Mutex::new(state), Mutex::new(heartbeat));
         info!("gateway {name} of group {}: slot {slot}, version {version}", group.name());
         let member =
-            GroupMember { group, name, slot, own, ceph, state, changed: Condvar::new(), beating };
+            GroupMember { group, name, slot, own, ceph, state, changed: Condvar::new(), heartbeat };
         Ok((Arc::new(member), served))
     }
 
@@ -196,9 +196,11 @@ impl GroupMember {
         self: &Arc<Self>,
         served: &Arc<impl GroupFollower + 'static>,
     ) -> CommandResult {
-        self.first_beat()?;
+        self.write_first_heartbeat()?;
         let member = self.clone();
-        thread::Builder::new().name("roadtrain-beat".into()).spawn(move || member.beat())?;
+        thread::Builder::new()
+            .name("roadtrain-beat".into())
+            .spawn(move || member.run_heartbeats())?;
         let (member, of) = (self.clone(), Arc::downgrade(served) as Weak<dyn GroupFollower>);
         thread::Builder::new().name("roadtrain-group".into()).spawn(move || member.follow(&of))?;
         let until = Instant::now() + FIRST_WAIT;
@@ -213,9 +215,9 @@ impl GroupMember {
     }
 
     /// Writes the first heartbeat.
-    fn first_beat(&self) -> CommandResult {
-        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.group.beat(&self.name, beating.before, beating.written)? {
+    fn write_first_heartbeat(&self) -> CommandResult {
+        let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.group.write_heartbeat(&self.name, heartbeat.before, heartbeat.written)? {
             true => Ok(()),
             false => Err(namesake(&self.group, &self.name)),
         }
@@ -238,11 +240,11 @@ impl GroupMember {
     }
 
     fn hand_over(&self, served: &dyn GroupFollower) {
-        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.group.leave(&self.name, beating.written) {
+        let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.group.remove_heartbeat(&self.name, heartbeat.written) {
             warn!("the other gateways see in a few seconds that this one has left: {error}");
         }
-        drop(beating);
+        drop(heartbeat);
         let applied = AppliedVersion {
             living: BTreeSet::new(),
             ..self.lock().applied.clone().unwrap_or_default()
@@ -258,12 +260,12 @@ impl GroupMember {
         if let Some(applied) = &mut self.lock().applied {
             applied.refused = None;
         }
-        self.call();
+        self.request_round();
     }
 
     /// Requests a round at once.
-    fn call(&self) {
-        self.lock().is_called = true;
+    fn request_round(&self) {
+        self.lock().is_round_requested = true;
         self.changed.notify_all();
     }
 
@@ -272,14 +274,14 @@ impl GroupMember {
     }
 
     /// Thread that writes heartbeats until this gateway leaves.
-    fn beat(self: Arc<Self>) {
+    fn run_heartbeats(self: Arc<Self>) {
         let mut watch: Option<Watch> = None;
         while !self.lock().is_leaving {
             if watch.as_ref().is_none_or(Watch::is_lost) {
                 let member = Arc::downgrade(&self);
                 let called = move || {
                     if let Some(member) = Weak::upgrade(&member) {
-                        member.call();
+                        member.request_round();
                     }
                 };
                 watch =
@@ -287,48 +289,49 @@ impl GroupMember {
             }
             self.round();
             let mut state = self.lock();
-            if !state.is_called && !state.is_leaving {
+            if !state.is_round_requested && !state.is_leaving {
                 state = wait(&self.changed, state, ROUND);
             }
-            state.is_called = false;
+            state.is_round_requested = false;
         }
     }
 
     /// Writes a heartbeat, and reads those of the other gateways.
     fn round(&self) {
-        let mut beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if self.lock().is_leaving {
             return;
         }
-        let seen = self.write_beat(&mut beating).and_then(|()| self.group.now());
+        let seen =
+            self.write_own_heartbeat(&mut heartbeat).and_then(|()| self.group.read_heartbeats());
         let now = match seen {
             Ok(now) => now,
             Err(error) => {
-                if !std::mem::replace(&mut beating.is_silent, true) {
+                if !std::mem::replace(&mut heartbeat.is_silent, true) {
                     warn!("the heartbeat of this gateway cannot be written to the group: {error}");
                 }
                 return;
             }
         };
-        if std::mem::replace(&mut beating.is_silent, false) {
+        if std::mem::replace(&mut heartbeat.is_silent, false) {
             info!("the heartbeat of this gateway is written to the group again");
         }
-        self.see(&mut beating, &now);
+        self.update_members(&mut heartbeat, &now);
     }
 
-    fn write_beat(&self, beating: &mut HeartbeatState) -> Result<(), ObjectError> {
-        if beating.is_out {
+    fn write_own_heartbeat(&self, heartbeat: &mut HeartbeatState) -> Result<(), ObjectError> {
+        if heartbeat.is_replaced {
             return Ok(());
         }
-        beating.tried += 1;
-        if self.group.beat(&self.name, Some(beating.written), beating.tried)? {
-            beating.written = beating.tried;
+        heartbeat.tried += 1;
+        if self.group.write_heartbeat(&self.name, Some(heartbeat.written), heartbeat.tried)? {
+            heartbeat.written = heartbeat.tried;
             return Ok(());
         }
         // A heartbeat without a reply may have been written.
-        match self.group.now()?.beats.get(&self.name) {
-            Some(beat) if (beating.written..=beating.tried).contains(beat) => {
-                beating.written = *beat
+        match self.group.read_heartbeats()?.heartbeats.get(&self.name) {
+            Some(number) if (heartbeat.written..=heartbeat.tried).contains(number) => {
+                heartbeat.written = *number
             }
             _ => {
                 error!(
@@ -336,16 +339,18 @@ impl GroupMember {
                      of the group any more",
                     self.name
                 );
-                beating.is_out = true;
+                heartbeat.is_replaced = true;
             }
         }
         Ok(())
     }
 
-    fn see(&self, beating: &mut HeartbeatState, now: &GroupHeartbeats) {
-        let others = now.beats.iter().filter(|(name, _)| !beating.is_out || **name != self.name);
-        let has_changed = beating.members.round(others.map(|(name, beat)| (name.as_str(), *beat)));
-        let living: BTreeSet<String> = beating.members.living().map(str::to_owned).collect();
+    fn update_members(&self, heartbeat: &mut HeartbeatState, now: &GroupHeartbeats) {
+        let others =
+            now.heartbeats.iter().filter(|(name, _)| !heartbeat.is_replaced || **name != self.name);
+        let has_changed =
+            heartbeat.members.round(others.map(|(name, number)| (name.as_str(), *number)));
+        let living: BTreeSet<String> = heartbeat.members.living().map(str::to_owned).collect();
         if has_changed {
             let names: Vec<&str> = living.iter().map(String::as_str).collect();
             info!("gateways that are there: {}", names.join(", "));
@@ -360,7 +365,7 @@ impl GroupMember {
 
     /// Thread that keeps the target up to date until this gateway leaves.
     fn follow(&self, served: &Weak<dyn GroupFollower>) {
-        let mut said = None;
+        let mut published = None;
         let mut is_due = Instant::now();
         loop {
             let (version, living, applied) = {
@@ -370,7 +375,7 @@ impl GroupMember {
                     applied.knows(state.version, Instant::now()) && applied.living == state.living
                 };
                 while is_same(&state) && !state.is_leaving && Instant::now() < is_due {
-                    state = wait(&self.changed, state, SAY);
+                    state = wait(&self.changed, state, PUBLISH_INTERVAL);
                 }
                 if state.is_leaving {
                     return;
@@ -382,8 +387,8 @@ impl GroupMember {
                 is_due = Instant::now();
             }
             if Instant::now() >= is_due {
-                self.say(&*served, &mut said);
-                is_due = Instant::now() + SAY;
+                self.publish_status(&*served, &mut published);
+                is_due = Instant::now() + PUBLISH_INTERVAL;
             }
         }
     }
@@ -452,17 +457,17 @@ impl GroupMember {
     }
 
     /// Publishes the served namespaces, if they have changed.
-    fn say(&self, served: &dyn GroupFollower, last: &mut Option<GatewayStatus>) {
+    fn publish_status(&self, served: &dyn GroupFollower, last: &mut Option<GatewayStatus>) {
         let (listeners, serves) = served.served();
         let AppliedVersion { version, refused, .. } =
             self.lock().applied.clone().unwrap_or_default();
         let refused = refused.map(|RefusedVersion { version, why, .. }| (version, why));
-        let said = GatewayStatus { slot: self.slot, listeners, version, refused, serves };
-        if last.as_ref() == Some(&said) {
+        let status = GatewayStatus { slot: self.slot, listeners, version, refused, serves };
+        if last.as_ref() == Some(&status) {
             return;
         }
-        match self.group.say(&self.name, &said) {
-            Ok(()) => *last = Some(said),
+        match self.group.publish(&self.name, &status) {
+            Ok(()) => *last = Some(status),
             Err(error) => {
                 warn!("the state of this gateway cannot be written to the group: {error}")
             }
@@ -493,7 +498,7 @@ fn wait<'a>(
 }
 
 /// Returns the first heartbeat, which differs from those of an earlier process of the gateway.
-fn first_beat() -> u64 {
+fn first_heartbeat() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 >> 1
 }
@@ -516,11 +521,11 @@ fn machine_name() -> CommandResult<String> {
 /// Returns the last heartbeat of an ended gateway with that name; fails if one runs, as two would overwrite each
 /// other's state.
 fn find_namesake(group: &GatewayGroup, name: &str) -> CommandResult<Option<u64>> {
-    let beat = || Ok::<_, CommandFailure>(group.now()?.beats.get(name).copied());
-    let mut last = beat()?;
+    let number = || Ok::<_, CommandFailure>(group.read_heartbeats()?.heartbeats.get(name).copied());
+    let mut last = number()?;
     let until = Instant::now() + NAMESAKE_WAIT;
     while last.is_some() && Instant::now() < until {
-        let now = beat()?;
+        let now = number()?;
         if now.is_some_and(|now| Some(now) != last) {
             return Err(namesake(group, name));
         }

@@ -140,7 +140,7 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), ControlRefusal> {
 pub(super) fn run(
     served: &Arc<RunningTarget>,
     successor: &mut Successor,
-    (mine, signals): (&mut ServeResources, &BlockedSignals),
+    (resources, signals): (&mut ServeResources, &BlockedSignals),
 ) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
     let Some(sockets) = share_sockets(served, successor) else {
@@ -150,12 +150,12 @@ pub(super) fn run(
     info!(pid, "another process takes over");
     let server = served.server();
     let mut config = served.engine_config().as_changed(&server.exports(), server.addresses());
-    mine.management.unload(&mut config); // it has volumes open
-    let released = mine.management.release();
+    resources.management.unload(&mut config); // it has volumes open
+    let released = resources.management.release();
     let (reservations, ended) =
         server.hand_over(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     drop(server);
-    let ended = released.map_or(Ok(()), |released| gone(&released)).and(ended);
+    let ended = released.map_or(Ok(()), |released| wait_until_released(&released)).and(ended);
     let lost = match ended {
         Ok(()) => None,
         Err(HandOverError::Unsaved(error)) => Some(error.to_string()),
@@ -167,20 +167,24 @@ pub(super) fn run(
     };
     lost.iter().for_each(|lost| error!("{lost}"));
     let inherited = Inherited { sockets, reservations };
-    let released =
-        ProceedReply { reservations: known(&inherited.reservations), lost: lost.clone() };
+    let released = ProceedReply {
+        reservations: known_reservations(&inherited.reservations),
+        lost: lost.clone(),
+    };
     let sent = successor.reply.send(Ok(json!(released)));
     match sent.and_then(|()| successor.reply.next_call(SERVING_WAIT)) {
         Ok(Some(Call::Serving)) => {
             notify::send(NotifyState::MainPid(pid));
-            drop(mine.place.take());
+            drop(resources.registration.take());
             let _ = successor.reply.send(Ok(json!({})));
             upgrade::done(served, pid);
             info!(pid, "the other process serves");
             Ok(HandoverOutcome::Over(lost))
         }
-        Ok(_) => take_back(served, (successor, mine), (config, inherited), "it has ended"),
-        Err(error) => take_back(served, (successor, mine), (config, inherited), &error.to_string()),
+        Ok(_) => resume(served, (successor, resources), (config, inherited), "it has ended"),
+        Err(error) => {
+            resume(served, (successor, resources), (config, inherited), &error.to_string())
+        }
     }
 }
 
@@ -203,7 +207,7 @@ fn share_sockets(served: &RunningTarget, successor: &mut Successor) -> Option<Ve
     }
 }
 
-fn known(reservations: &[Reserved]) -> Vec<KnownReservations> {
+fn known_reservations(reservations: &[Reserved]) -> Vec<KnownReservations> {
     let known = |reserved: &Reserved| KnownReservations {
         nqn: reserved.nqn.clone(),
         nsid: reserved.nsid,
@@ -213,7 +217,7 @@ fn known(reservations: &[Reserved]) -> Vec<KnownReservations> {
 }
 
 /// Waits until no request uses a store of volumes any more: only one process may have it open.
-fn gone(released: &LetGo) -> Result<(), HandOverError> {
+fn wait_until_released(released: &LetGo) -> Result<(), HandOverError> {
     let until = Instant::now() + VOLUMES_WAIT;
     while !released.is_gone() {
         if Instant::now() >= until {
@@ -227,9 +231,9 @@ fn gone(released: &LetGo) -> Result<(), HandOverError> {
 }
 
 /// Serves the former exports again.
-fn take_back(
+fn resume(
     served: &Arc<RunningTarget>,
-    (successor, mine): (&Successor, &mut ServeResources),
+    (successor, resources): (&Successor, &mut ServeResources),
     (mut config, inherited): (ServerConfig, Inherited),
     why: &str,
 ) -> CommandResult<HandoverOutcome> {
@@ -239,14 +243,14 @@ fn take_back(
     let failed = |error: &dyn std::fmt::Display| {
         CommandFailure::failed(format!("this process cannot serve again: {error}"))
     };
-    let model = management::load(&mine.config, &mut config);
+    let model = management::load(&resources.config, &mut config);
     let model = model.map_err(|failure| failed(&failure.message))?;
     let server = open_soon(&config, &inherited, OPEN_WAIT).map_err(|error| failed(&error))?;
     served.replace(server);
-    let (own, files) = (&mine.config, mine.files.clone());
+    let (own, files) = (&resources.config, resources.files.clone());
     let over = AfterTakeover(true);
     let web = over.or_without(management::web(own))?;
-    mine.management = management::start(own, web, over, (&mine.methods, model, files))?;
+    resources.management = management::start(own, web, over, (&resources.methods, model, files))?;
     warn!("this process serves again");
     Ok(HandoverOutcome::Back)
 }

@@ -20,7 +20,7 @@ mod upgrade;
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{CommandFailure, CommandResult};
-use crate::registry::{TargetClaim, TargetPlace, Targets};
+use crate::registry::{TargetClaim, TargetRegistration, Targets};
 use crate::signals::{BlockedSignals, Signal};
 use crate::{logs, notify, output};
 use control::TargetMethods;
@@ -74,20 +74,22 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
         }
     };
     let listeners = listeners(&server, &interfaces(&config));
-    let place = if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
+    let registration =
+        if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
     let ready = ready(&listeners, &config);
     let (file, announces) = (args.config.as_deref(), config.mdns);
     let files = management::files(&config)?;
     let source = (config.clone(), file, member.clone());
     // The running server has the objects of RPC: a device that is removed has to be closed.
     engine_config.subsystems.retain(|subsystem| !model.serves(&subsystem.nqn));
-    let served = Arc::new(RunningTarget::new((server, engine_config), place.as_ref(), source));
-    served.manage_as(&args.rpc);
+    let served =
+        Arc::new(RunningTarget::new((server, engine_config), registration.as_ref(), source));
+    served.set_rpc_options(&args.rpc);
     let over = AfterTakeover(args.takeover);
     let methods = Arc::new(TargetMethods::new(served.clone()));
     let management = management::start(&config, web, over, (&methods, model, files.clone()))?;
-    let control = place.as_ref().map(|place| {
-        let server = UnixServer::start_control(&place.control_socket(), methods.clone());
+    let control = registration.as_ref().map(|registration| {
+        let server = UnixServer::start_control(&registration.control_socket(), methods.clone());
         server.inspect_err(|error| warn!("no control socket: {error}")).ok()
     });
     if args.control_stdin {
@@ -100,12 +102,12 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     over.or_without(output::ready(&ready))?;
     notify::send(notify::NotifyState::Ready);
-    let mut mine = ServeResources { place, management, methods, config, files };
-    if let ServeEnd::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
+    let mut resources = ServeResources { registration, management, methods, config, files };
+    if let ServeEnd::TakenOver(lost) = until_ended(&signals, &served, &mut resources)? {
         return lost.map_or(Ok(()), |lost| Err(CommandFailure::failed(lost)));
     }
     served.withdraw();
-    drop(mine.management);
+    drop(resources.management);
     member.iter().for_each(|member| member.leave(&served));
     let ended = end(&served.server(), &signals);
     drop(control); // `status` shows the shutdown as well
@@ -195,13 +197,13 @@ fn take_over(
         let named = management::addresses(own)?.into_iter();
         seen.listen.extend(named.filter(|address| !config.listen.contains(address)));
         let mut predecessor = Predecessor::find((args, own), &seen)?;
-        let patience = predecessor.released()?;
+        let open_wait = predecessor.release()?;
         // The predecessor has released the state, and does not change it any more.
         let model = management::load(own, config)?;
-        let server = predecessor.succeed(config, patience)?;
+        let server = predecessor.succeed(config, open_wait)?;
         Ok::<_, CommandFailure>((server, model, predecessor))
     })?;
-    Ok((server, Some(predecessor.dismiss()), model))
+    Ok((server, Some(predecessor.finish()), model))
 }
 
 /// Registers the target. Without `--id` a failure is only a warning.
@@ -209,12 +211,12 @@ fn claim(
     args: &ServeArgs,
     id: Option<&str>,
     listeners: &[String],
-) -> CommandResult<Option<TargetPlace>> {
+) -> CommandResult<Option<TargetRegistration>> {
     let config = args.config.as_deref().map(std::path::absolute).transpose()?;
     let listeners = listeners.to_vec();
     let claim = TargetClaim { id, listeners, config: config.as_deref() };
     match (Targets::of_user().claim(&claim), id) {
-        (Ok(place), _) => Ok(Some(place)),
+        (Ok(registration), _) => Ok(Some(registration)),
         // After a takeover no other process serves.
         (Err(failure), Some(_)) if !args.takeover => Err(failure),
         (Err(failure), _) => {
@@ -239,7 +241,7 @@ enum ServeEnd {
 
 /// Resources of the process in addition to the target.
 struct ServeResources {
-    place: Option<TargetPlace>,
+    registration: Option<TargetRegistration>,
     management: Management,
     methods: Arc<TargetMethods>,
     /// Configuration at the start of the process.
@@ -251,7 +253,7 @@ struct ServeResources {
 fn until_ended(
     signals: &BlockedSignals,
     served: &Arc<RunningTarget>,
-    mine: &mut ServeResources,
+    resources: &mut ServeResources,
 ) -> CommandResult<ServeEnd> {
     let mut watchdog = notify::watch(served.server().pulse())?;
     loop {
@@ -263,18 +265,18 @@ fn until_ended(
                 }
             }
             Signal::TakeOver => {
-                let Some(mut successor) = served.leave() else { continue };
+                let Some(mut successor) = served.begin_handover() else { continue };
                 drop(watchdog);
                 // The other process announces the same service.
                 let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
                 if let HandoverOutcome::Over(lost) =
-                    handover::run(served, &mut successor, (mine, signals))?
+                    handover::run(served, &mut successor, (resources, signals))?
                 {
                     return Ok(ServeEnd::TakenOver(lost));
                 }
                 drop((successor, waiting));
-                served.stay();
+                served.cancel_handover();
                 if announces {
                     AfterTakeover(true).or_without(served.announce())?;
                 }

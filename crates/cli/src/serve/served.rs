@@ -15,7 +15,7 @@ use crate::control::{
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::mdns::Announcement;
-use crate::registry::{TargetEntry, TargetPlace, write_entry};
+use crate::registry::{TargetEntry, TargetRegistration, write_entry};
 use crate::signals;
 use crate::status::target::{TargetReport, TargetTraffic};
 use crate::status::waiting::WaitReport;
@@ -49,11 +49,11 @@ pub(super) struct RunningTarget {
     /// Process that waits to take over; the main thread continues with it.
     successor: Mutex<Option<Successor>>,
     /// Connection of the caller of an upgrade, for its outcome.
-    pub(super) upgrader: Mutex<Option<PendingReply>>,
+    pub(super) upgrade_caller: Mutex<Option<PendingReply>>,
     /// True during a takeover, when nothing may change. Set while `config` is locked.
-    is_leaving: AtomicBool,
+    is_handing_over: AtomicBool,
     /// Registry entry and its directory, if the target is registered.
-    place: Mutex<Option<(TargetEntry, PathBuf)>>,
+    registration: Mutex<Option<(TargetEntry, PathBuf)>>,
     interfaces: Addresses,
     /// Configuration as it was read last. Keys that need a restart keep their values, so that each reload reports them
     /// again.
@@ -75,7 +75,7 @@ pub(super) struct RunningTarget {
 impl RunningTarget {
     pub(super) fn new(
         (server, engine_config): (Server, ServerConfig),
-        place: Option<&TargetPlace>,
+        registration: Option<&TargetRegistration>,
         (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<GroupMember>>),
     ) -> RunningTarget {
         server.on_failure(signals::stop_self);
@@ -83,9 +83,12 @@ impl RunningTarget {
             server: Mutex::new(Arc::new(server)),
             engine_config: Mutex::new(engine_config),
             successor: Mutex::default(),
-            upgrader: Mutex::default(),
-            is_leaving: AtomicBool::new(false),
-            place: Mutex::new(place.map(|place| (place.entry.clone(), place.folder.clone()))),
+            upgrade_caller: Mutex::default(),
+            is_handing_over: AtomicBool::new(false),
+            registration: Mutex::new(
+                registration
+                    .map(|registration| (registration.entry.clone(), registration.folder.clone())),
+            ),
             interfaces: interfaces(&config),
             config: Mutex::new(config),
             file: file.map(Path::to_owned),
@@ -99,7 +102,7 @@ impl RunningTarget {
     }
 
     /// Sets the RPC options of the command line, which win over the file at each reload.
-    pub(super) fn manage_as(&self, options: &RpcServeArgs) {
+    pub(super) fn set_rpc_options(&self, options: &RpcServeArgs) {
         self.options.get_or_init(|| options.clone());
     }
 
@@ -123,7 +126,7 @@ impl RunningTarget {
         psks: Option<Psks>,
     ) -> Result<Vec<Operation>, Option<ConfigError>> {
         let _config = lock(&self.config);
-        self.check_stays().map_err(|_| None)?;
+        self.check_no_handover().map_err(|_| None)?;
         let server = self.server();
         let changes = server.apply(operations)?;
         if let Some(psks) = psks {
@@ -143,7 +146,7 @@ impl RunningTarget {
     /// The socket cannot be created.
     pub(super) fn announce(&self) -> CommandResult {
         let mut announcement = Announcement::new()?;
-        announcement.show(&self.server().addresses());
+        announcement.update(&self.server().addresses());
         *lock(&self.announcement) = Some(announcement);
         Ok(())
     }
@@ -156,7 +159,7 @@ impl RunningTarget {
 
     /// Returns the target's name, if it is registered.
     pub(super) fn id(&self) -> Option<String> {
-        lock(&self.place).as_ref().map(|(entry, _)| entry.id.clone())
+        lock(&self.registration).as_ref().map(|(entry, _)| entry.id.clone())
     }
 
     /// Returns the configuration file.
@@ -187,29 +190,29 @@ impl RunningTarget {
     /// Sets the process that wants to take over, unless there is one already.
     pub(super) fn set_successor(&self, successor: Successor) -> Result<(), Successor> {
         let mut waiting = lock(&self.successor);
-        if waiting.is_some() || self.is_leaving.load(Ordering::Acquire) {
+        if waiting.is_some() || self.is_handing_over.load(Ordering::Acquire) {
             return Err(successor);
         }
         *waiting = Some(successor);
         Ok(())
     }
 
-    /// Returns the process that takes over. Nothing may change until [`RunningTarget::stay`].
-    pub(super) fn leave(&self) -> Option<Successor> {
+    /// Returns the process that takes over. Nothing may change until [`RunningTarget::cancel_handover`].
+    pub(super) fn begin_handover(&self) -> Option<Successor> {
         let _config = lock(&self.config);
         let successor = lock(&self.successor).take()?;
-        self.is_leaving.store(true, Ordering::Release);
+        self.is_handing_over.store(true, Ordering::Release);
         Some(successor)
     }
 
     /// Permits changes again after a failed takeover.
-    pub(super) fn stay(&self) {
-        self.is_leaving.store(false, Ordering::Release);
+    pub(super) fn cancel_handover(&self) {
+        self.is_handing_over.store(false, Ordering::Release);
     }
 
     /// Checks that changes can be made; `config` is locked.
-    fn check_stays(&self) -> Result<(), ControlRefusal> {
-        match self.is_leaving.load(Ordering::Acquire) {
+    fn check_no_handover(&self) -> Result<(), ControlRefusal> {
+        match self.is_handing_over.load(Ordering::Acquire) {
             true => Err(ControlRefusal::new(RefusalReason::Failed, "another process takes over")),
             false => Ok(()),
         }
@@ -257,7 +260,7 @@ impl RunningTarget {
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
-        let changes = self.adopt(new, &file.display().to_string())?;
+        let changes = self.export_config(new, &file.display().to_string())?;
         Ok(ChangesReply { changes, hint })
     }
 
@@ -272,16 +275,16 @@ impl RunningTarget {
     }
 
     /// Exports the configuration `new` from the source `from`, in addition to the state. Returns the changes for hosts.
-    fn adopt(&self, new: ServeConfig, from: &str) -> CommandResult<Vec<HostVisibleChange>> {
+    fn export_config(&self, new: ServeConfig, from: &str) -> CommandResult<Vec<HostVisibleChange>> {
         let names = new.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
         self.managed()?.change_file(names, |model| {
             let mut config = lock(&self.config);
-            self.check_stays()?;
-            self.adopt_beside(model, (&mut config, new), from)
+            self.check_no_handover()?;
+            self.export_with_state(model, (&mut config, new), from)
         })
     }
 
-    fn adopt_beside(
+    fn export_with_state(
         &self,
         model: &Model,
         (config, new): (&mut ServeConfig, ServeConfig),
@@ -418,10 +421,10 @@ impl RunningTarget {
     /// Updates the announcement and the registry entry after a possible change of the listeners.
     fn write_listeners(&self) {
         if let Some(announcement) = lock(&self.announcement).as_mut() {
-            announcement.show(&self.server().addresses());
+            announcement.update(&self.server().addresses());
         }
-        let mut place = lock(&self.place);
-        let Some((entry, folder)) = place.as_mut() else { return };
+        let mut registration = lock(&self.registration);
+        let Some((entry, folder)) = registration.as_mut() else { return };
         let listeners = listeners(&self.server(), &self.interfaces);
         if listeners != entry.listeners {
             entry.listeners = listeners;
@@ -466,8 +469,8 @@ impl RunningTarget {
         };
         let (config, controllers) = server.view();
         let exports = server.exports();
-        let place = lock(&self.place);
-        let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
+        let registration = lock(&self.registration);
+        let id = registration.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
         let facts = (id, listeners(&server, &self.interfaces), self.file.clone());
         let lanes = server.lanes();
         let mut report =
@@ -487,7 +490,7 @@ impl RunningTarget {
 impl GroupFollower for RunningTarget {
     fn follow(&self, new: Option<ServeConfig>, from: &str) -> CommandResult {
         let new = new.unwrap_or_else(|| lock(&self.config).clone());
-        self.adopt(new, from).map(drop)
+        self.export_config(new, from).map(drop)
     }
 
     fn served(&self) -> (Vec<String>, Serves) {

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_rolled_back_that_a_host_uses_by_whichever_subsystem() {
+    fn a_rollback_needs_a_namespace_without_hosts_in_any_subsystem() {
         let image: Arc<dyn Store> = Arc::new(TestImage(1));
         let again: Arc<dyn Store> = Arc::new(TestImage(1));
         let another: Arc<dyn Store> = Arc::new(TestImage(2));

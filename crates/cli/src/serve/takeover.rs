@@ -54,10 +54,10 @@ impl Predecessor {
         let targets = Targets::of_user();
         let entry = choose(targets.entries()?, args, config)?;
         let stream = UnixStream::connect(targets.control_socket(&entry.id));
-        let silent = |error: io::Error| silent(&entry, &error);
-        let stream = stream.map_err(silent)?;
+        let unresponsive = |error: io::Error| unresponsive(&entry, &error);
+        let stream = stream.map_err(unresponsive)?;
         let (reply, descriptors) =
-            socket::call_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
+            socket::call_for_descriptors(&stream, &Call::TakeOver).map_err(unresponsive)?;
         let shared: TakeOverReply = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
         check_state(shared.state.as_deref(), own)?;
         let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
@@ -76,28 +76,28 @@ impl Predecessor {
     ///
     /// # Errors
     /// The process does not release them, and serves again.
-    pub(super) fn released(&mut self) -> CommandResult<Duration> {
+    pub(super) fn release(&mut self) -> CommandResult<Duration> {
         let (id, pid) = (&self.entry.id, self.entry.process.pid);
         info!("takes over from {id} (process {pid})");
         let within = self.drain + RELEASE_WAIT;
-        let mut patience = Duration::ZERO;
+        let mut open_wait = Duration::ZERO;
         match socket::call_over(&self.stream, &Call::Proceed, within) {
-            Ok(Ok(released)) => {
-                let ProceedReply { reservations, lost } = parse(released)?;
+            Ok(Ok(release)) => {
+                let ProceedReply { reservations, lost } = parse(release)?;
                 lost.iter().for_each(|lost| error!("the other process: {lost}"));
                 self.inherited.reservations = reservations.into_iter().map(reserved).collect();
             }
             Ok(Err(refusal)) => {
-                gone(self.entry.process, &refusal.message)?;
-                patience = GONE_WAIT;
+                wait_for_end(self.entry.process, &refusal.message)?;
+                open_wait = GONE_WAIT;
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                gone(self.entry.process, "it has closed the connection")?;
-                patience = GONE_WAIT;
+                wait_for_end(self.entry.process, "it has closed the connection")?;
+                open_wait = GONE_WAIT;
             }
-            Err(error) => return Err(silent(&self.entry, &error)),
+            Err(error) => return Err(unresponsive(&self.entry, &error)),
         }
-        Ok(patience)
+        Ok(open_wait)
     }
 
     /// Starts serving in its place.
@@ -107,17 +107,17 @@ impl Predecessor {
     pub(super) fn succeed(
         &self,
         config: &ServerConfig,
-        patience: Duration,
+        open_wait: Duration,
     ) -> CommandResult<Server> {
-        Ok(open_soon(config, &self.inherited, patience)?)
+        Ok(open_soon(config, &self.inherited, open_wait)?)
     }
 
     /// Notifies the process that this one serves, so that it ends. Returns its name, which is free then.
-    pub(super) fn dismiss(self) -> String {
+    pub(super) fn finish(self) -> String {
         match socket::call_over(&self.stream, &Call::Serving, NAME_WAIT) {
             Ok(Ok(_)) => {}
             Ok(Err(refusal)) => warn!("the other process: {}", refusal.message),
-            Err(error) => warn!("{}", silent(&self.entry, &error).message),
+            Err(error) => warn!("{}", unresponsive(&self.entry, &error).message),
         }
         self.entry.id
     }
@@ -187,7 +187,7 @@ fn check_paths(config: &ServerConfig) -> CommandResult {
 }
 
 /// Waits for the end of a process that does not release its files: they are closed then.
-fn gone(process: ProcessIdentity, why: &str) -> CommandResult {
+fn wait_for_end(process: ProcessIdentity, why: &str) -> CommandResult {
     let (pid, until) = (process.pid, Instant::now() + GONE_WAIT);
     warn!("process {pid}: {why}");
     while process.is_alive() {
@@ -203,7 +203,7 @@ fn gone(process: ProcessIdentity, why: &str) -> CommandResult {
     Ok(())
 }
 
-fn silent(entry: &TargetEntry, error: &io::Error) -> CommandFailure {
+fn unresponsive(entry: &TargetEntry, error: &io::Error) -> CommandFailure {
     let (id, pid) = (&entry.id, entry.process.pid);
     CommandFailure::connect(format!("--takeover: {id} (process {pid}) does not answer: {error}"))
 }

@@ -30,7 +30,7 @@ fn start_process(
     reply: &mut Option<PendingReply>,
 ) -> Result<(), ControlRefusal> {
     let failed = |error: io::Error| ControlRefusal::new(RefusalReason::Failed, error);
-    let mut waiting = lock(&served.upgrader);
+    let mut waiting = lock(&served.upgrade_caller);
     if waiting.is_some() {
         return Err(ControlRefusal::new(
             RefusalReason::Exists,
@@ -49,7 +49,7 @@ fn start_process(
 
 /// Reports to the caller that the new process serves.
 pub(super) fn done(served: &RunningTarget, pid: u32) {
-    let Some(caller) = lock(&served.upgrader).take() else { return };
+    let Some(caller) = lock(&served.upgrade_caller).take() else { return };
     let what = format!("process {pid} serves");
     let change = HostVisibleChange { what, nqn: None, nsid: None, address: None };
     let _ = caller.send(Ok(json!(ChangesReply { changes: vec![change], hint: None })));
@@ -58,7 +58,7 @@ pub(super) fn done(served: &RunningTarget, pid: u32) {
 /// Waits for the new process; if it ends while this one exists, it has failed.
 fn watch(served: &RunningTarget, child: &mut Child) {
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-    let Some(caller) = lock(&served.upgrader).take() else { return };
+    let Some(caller) = lock(&served.upgrade_caller).take() else { return };
     let message =
         format!("the new process has ended ({ended}), and the old one serves: the log says why");
     let _ = caller.send(Err(ControlRefusal::new(RefusalReason::Failed, message)));

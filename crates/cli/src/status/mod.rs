@@ -99,24 +99,24 @@ fn query(names: &[String], addresses: &[String]) -> CommandResult<Vec<ShownProce
 
 fn attachment(entry: &AttachmentEntry, socket: &Path) -> AttachmentReport {
     if !entry.process.is_alive() {
-        return AttachmentReport::outside(entry, AttachmentState::Gone, None);
+        return AttachmentReport::without_process(entry, AttachmentState::Gone, None);
     }
     if entry.phase == AttachmentPhase::Starting {
-        return AttachmentReport::outside(entry, AttachmentState::Starting, None);
+        return AttachmentReport::without_process(entry, AttachmentState::Starting, None);
     }
     let report = running::query((socket, entry.process.owner), &Call::Status);
     report.unwrap_or_else(|error| {
-        AttachmentReport::outside(entry, AttachmentState::Silent, Some(error))
+        AttachmentReport::without_process(entry, AttachmentState::Silent, Some(error))
     })
 }
 
 fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
     if !entry.process.is_alive() {
         let error = "its process has ended, and nothing serves its disks".into();
-        return TargetReport::outside(entry, TargetState::Gone, error);
+        return TargetReport::without_process(entry, TargetState::Gone, error);
     }
     let report = running::query((socket, entry.process.owner), &Call::Status);
-    report.unwrap_or_else(|error| TargetReport::outside(entry, TargetState::Silent, error))
+    report.unwrap_or_else(|error| TargetReport::without_process(entry, TargetState::Silent, error))
 }
 
 /// Formats a process ID, with its user if that is another one.
@@ -198,25 +198,28 @@ mod tests {
         };
         let _place = registry.claim(&claim).unwrap();
         let entry = registry.entries().unwrap().remove(0);
-        let judged = |states: &[AttachmentState]| {
+        let with_problems = |states: &[AttachmentState]| {
             let reports: Vec<_> = states
                 .iter()
-                .map(|s| ShownProcess::Attachment(AttachmentReport::outside(&entry, *s, None)))
+                .map(|s| {
+                    ShownProcess::Attachment(AttachmentReport::without_process(&entry, *s, None))
+                })
                 .collect();
             judge(&reports).map_err(|failure| failure.kind)
         };
-        assert_eq!(judged(&[]), Ok(()));
-        assert_eq!(judged(&[AttachmentState::Connected, AttachmentState::Starting]), Ok(()));
+        assert_eq!(with_problems(&[]), Ok(()));
+        assert_eq!(with_problems(&[AttachmentState::Connected, AttachmentState::Starting]), Ok(()));
         assert_eq!(
-            judged(&[AttachmentState::Connected, AttachmentState::Failing]),
+            with_problems(&[AttachmentState::Connected, AttachmentState::Failing]),
             Err(FailureKind::Connect)
         );
         assert_eq!(
-            judged(&[AttachmentState::Reconnecting, AttachmentState::Gone]),
+            with_problems(&[AttachmentState::Reconnecting, AttachmentState::Gone]),
             Err(FailureKind::Failed)
         );
         assert_eq!(attachment(&entry, Path::new("/nowhere")).state, AttachmentState::Starting);
-        let mut report = AttachmentReport::outside(&entry, AttachmentState::Connected, None);
+        let mut report =
+            AttachmentReport::without_process(&entry, AttachmentState::Connected, None);
         report.problems = vec!["path 192.0.2.7:4420 is lost".into()];
         assert_eq!(
             judge(&[ShownProcess::Attachment(report)]).unwrap_err().kind,

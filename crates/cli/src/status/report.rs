@@ -239,7 +239,7 @@ pub(crate) struct RecentRates {
 
 impl AttachmentReport {
     /// Creates a report without the process's data, with the reason why it does not reply.
-    pub(crate) fn outside(
+    pub(crate) fn without_process(
         entry: &AttachmentEntry,
         state: AttachmentState,
         error: Option<String>,
@@ -258,13 +258,13 @@ impl AttachmentReport {
             nqn: entry.nqn.clone(),
             inside: None,
         }
-        .judged()
+        .with_problems()
     }
 
     /// Lists the problems: the state, then paths, namespaces and requests, which may have problems while it is
     /// connected.
     #[must_use]
-    pub(crate) fn judged(mut self) -> AttachmentReport {
+    pub(crate) fn with_problems(mut self) -> AttachmentReport {
         let inside = self.inside.iter().flat_map(AttachmentDetails::problems);
         self.problems = self.state_problem().into_iter().chain(inside).collect();
         self
@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn people_see_what_matters() {
         let text = AttachmentReport { uid: registry::ProcessIdentity::this().owner, ..report() }
-            .judged()
+            .with_problems()
             .text();
         for part in [
             "nbd0  nbd:unix:/a  reconnecting for 3.25 s\n",

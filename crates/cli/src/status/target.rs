@@ -242,7 +242,11 @@ impl TargetReport {
     }
 
     /// Creates a report without the process's data, with the reason why it does not reply.
-    pub(crate) fn outside(entry: &TargetEntry, state: TargetState, error: String) -> TargetReport {
+    pub(crate) fn without_process(
+        entry: &TargetEntry,
+        state: TargetState,
+        error: String,
+    ) -> TargetReport {
         let TargetEntry { id, listeners, process, config } = entry.clone();
         TargetReport {
             kind: "target".into(),
@@ -272,7 +276,7 @@ impl TargetReport {
             let proof = RequiredProof::new(seen, subsystem, has_ether);
             TargetSubsystemReport::new(subsystem, exported, proof, controllers)
         });
-        let ana_listeners = ways(seen, has_ether);
+        let ana_listeners = listener_states(seen, has_ether);
         TargetReport {
             ana_listeners,
             kind: "target".into(),
@@ -323,8 +327,8 @@ impl TargetReport {
         if let Some(config) = &self.config {
             line("file", config.display().to_string());
         }
-        let worse = self.ana_listeners.iter().filter(|way| way.ana != AnaState::Optimized.name());
-        let worse: Vec<_> = worse.map(|way| format!("{} {}", way.listener, way.ana)).collect();
+        let worse = self.ana_listeners.iter().filter(|path| path.ana != AnaState::Optimized.name());
+        let worse: Vec<_> = worse.map(|path| format!("{} {}", path.listener, path.ana)).collect();
         if !worse.is_empty() {
             line("ana", worse.join("  "));
         }
@@ -350,7 +354,7 @@ impl TargetReport {
 }
 
 /// Returns the ANA state at each listener, and at further addresses with a separate state.
-fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
+fn listener_states(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     let tcp = seen.listeners.iter().map(|listener| AnaListener::Tcp(listener.address));
     let ether = has_ether.then_some(AnaListener::Ether);
     let mut all: Vec<AnaListener> = tcp.chain(ether).collect();

@@ -93,7 +93,7 @@ fn the_service_manager_is_notified() {
 }
 
 #[test]
-fn ready_is_said_as_text_and_as_json() {
+fn ready_is_reported_as_text_and_as_json() {
     let user = AttachUser::new();
     let socket = user.path("s");
     let uri = format!("nbd+unix:///?socket={}", socket.display());
@@ -111,7 +111,7 @@ fn ready_is_said_as_text_and_as_json() {
 
 /// A second attachment of the same user does not take the place of the first one.
 #[test]
-fn the_place_of_the_living_is_theirs() {
+fn a_running_attachment_keeps_its_name() {
     let user = AttachUser::new();
     let socket = user.path("s");
     let first = AttachProcess::start(user.attach(&socket, ""));
@@ -124,7 +124,7 @@ fn the_place_of_the_living_is_theirs() {
 
 /// A closed pipe for the ready line ends the attachment, without leftovers.
 #[test]
-fn who_cannot_say_ready_ends() {
+fn an_attachment_that_cannot_report_ready_ends() {
     let user = AttachUser::new();
     let socket = user.path("s");
     let mut child =
@@ -137,7 +137,7 @@ fn who_cannot_say_ready_ends() {
 
 /// A closed pipe, as in `roadtrain list | head -n 1`, is no failure, and ends `--watch`.
 #[test]
-fn who_stops_reading_has_read_enough() {
+fn a_closed_pipe_is_no_failure() {
     let user = AttachUser::new();
     for line in ["list", "list --json", "status", "status --watch", "status --watch --json"] {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -187,7 +187,7 @@ fn listeners_follow_the_file() {
 
 /// Each operation has a command, and its effect is visible; each refusal has a reason and a place.
 #[test]
-fn every_operation_has_a_word() {
+fn every_operation_has_a_command() {
     const OTHER: &str = "nqn.2025-01.io.example:other";
     let served = ConfiguredTarget::new();
     let free = TcpListener::bind("127.0.0.4:0").unwrap();
@@ -342,7 +342,7 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
 }
 
 #[test]
-fn a_place_is_left_when_a_target_ends() {
+fn a_target_removes_its_entry_when_it_ends() {
     let served = ConfiguredTarget::new();
     let folder = served.path("run/targets/target0");
     assert!(folder.exists());

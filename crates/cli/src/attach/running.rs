@@ -56,7 +56,7 @@ pub(super) struct RunningAttachment {
     /// The HTTP server, while it runs.
     http: Mutex<Option<roadtrain_manage::http::Server>>,
     /// Callers that have requested the end; each receives a list of what was lost.
-    stoppers: Mutex<Vec<PendingReply>>,
+    stop_requests: Mutex<Vec<PendingReply>>,
     bursts: Bursts,
 }
 
@@ -99,8 +99,8 @@ impl Table for RunningAttachment {
 
     /// Queues a request to end the attachment: the only method whose reply comes later.
     fn keep(&self, request: KeptRequest, stream: UnixStream) {
-        let mut stoppers = self.stoppers.lock().unwrap_or_else(PoisonError::into_inner);
-        stoppers.push(PendingReply::new(request, stream));
+        let mut stop_requests = self.stop_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        stop_requests.push(PendingReply::new(request, stream));
         signals::stop_self();
     }
 }
@@ -116,8 +116,18 @@ impl RunningAttachment {
         let first = RateSample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
         let history = Mutex::new(VecDeque::from([first]));
         let attachment = Mutex::new(Some(attachment));
-        let (http, stoppers, bursts) = Default::default();
-        RunningAttachment { facts, begun, view, shown, attachment, history, http, stoppers, bursts }
+        let (http, stop_requests, bursts) = Default::default();
+        RunningAttachment {
+            facts,
+            begun,
+            view,
+            shown,
+            attachment,
+            history,
+            http,
+            stop_requests,
+            bursts,
+        }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -134,17 +144,17 @@ impl RunningAttachment {
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(super) fn write_down(&self, place: &mut Registration) -> CommandResult {
+    pub(super) fn update_entry(&self, registration: &mut Registration) -> CommandResult {
         let devices = self.devices();
         let resources = self.attachment().as_ref().map(|attachment| attachment.resources());
-        resources.map_or(Ok(()), |resources| place.update(devices, &resources))
+        resources.map_or(Ok(()), |resources| registration.update(devices, &resources))
     }
 
     /// Serves the control socket until the result is dropped.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> CommandResult<UnixServer> {
+    pub(super) fn serve_control(self: &Arc<Self>, socket: &Path) -> CommandResult<UnixServer> {
         let server = UnixServer::start_control(socket, self.clone());
         server.map_err(|e| CommandFailure::failed(format!("{}: {e}", socket.display())))
     }
@@ -166,24 +176,24 @@ impl RunningAttachment {
     pub(super) fn until_stopped(
         &self,
         signals: &BlockedSignals,
-        place: &mut Registration,
+        registration: &mut Registration,
     ) -> CommandResult {
-        let mut said = false;
+        let mut has_warned = false;
         loop {
             if signals.wait_for(POLL) == Some(Signal::Stop) {
                 return Ok(());
             }
             let paths =
                 self.view.routes().into_iter().map(|path| (path.address, path.requests)).collect();
-            self.remember(Instant::now(), self.view.lanes().into_iter().sum(), paths);
+            self.add_sample(Instant::now(), self.view.lanes().into_iter().sum(), paths);
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
                 let text = self.view.failure().unwrap_or_else(by_itself);
                 error!("{text}");
                 return Err(CommandFailure::failed(text));
             }
-            if let Err(failure) = self.write_down(place)
-                && !std::mem::replace(&mut said, true)
+            if let Err(failure) = self.update_entry(registration)
+                && !std::mem::replace(&mut has_warned, true)
             {
                 warn!("{}", failure.message);
             }
@@ -201,14 +211,14 @@ impl RunningAttachment {
             attachment.stop();
         }
         let lost = self.view.lost();
-        for caller in self.take_stoppers() {
+        for caller in self.take_stop_requests() {
             let _ = caller.send(Ok(json!({ "lost": lost }))); // may be gone
         }
         if lost.is_empty() { Ok(()) } else { Err(CommandFailure::failed(lost.join("; "))) }
     }
 
-    fn take_stoppers(&self) -> Vec<PendingReply> {
-        std::mem::take(&mut *self.stoppers.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_stop_requests(&self) -> Vec<PendingReply> {
+        std::mem::take(&mut *self.stop_requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the view of the controller.
@@ -251,7 +261,7 @@ impl RunningAttachment {
             nqn: facts.nqn.clone(),
             inside: Some(self.inside(state, devices.unwrap_or_default())),
         }
-        .judged()
+        .with_problems()
     }
 
     fn inside(&self, state: AttachmentState, devices: Vec<Device>) -> AttachmentDetails {
@@ -294,8 +304,8 @@ impl RunningAttachment {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, now: Instant, sum: LaneReading, paths: Vec<(String, u64)>) {
-        remember(&mut self.history(), RateSample { at: now, sum, paths });
+    fn add_sample(&self, now: Instant, sum: LaneReading, paths: Vec<(String, u64)>) {
+        add_sample(&mut self.history(), RateSample { at: now, sum, paths });
     }
 
     /// Returns the paths with their rates.
@@ -320,7 +330,7 @@ impl RunningAttachment {
 }
 
 /// Adds a sample, and drops those older than the window, except the newest of them.
-fn remember(history: &mut VecDeque<RateSample>, sample: RateSample) {
+fn add_sample(history: &mut VecDeque<RateSample>, sample: RateSample) {
     let at = sample.at;
     history.push_back(sample);
     while history.get(1).is_some_and(|next| at.duration_since(next.at) >= WINDOW) {
@@ -442,7 +452,7 @@ mod tests {
         };
         let mut history = VecDeque::from([sample(0)]);
         for seconds in 1..60 {
-            remember(&mut history, sample(seconds));
+            add_sample(&mut history, sample(seconds));
             let first = history[0].clone();
             let now = sample(seconds);
             let window = now.at.duration_since(first.at);
