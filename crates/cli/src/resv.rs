@@ -42,9 +42,7 @@ fn acquire(args: &ResvAcquireArgs) -> CommandResult {
 
 fn release(args: &ResvReleaseArgs) -> CommandResult {
     if args.rrela == ReleaseName::Release && args.rtype.is_none() {
-        return Err(CommandFailure::usage(
-            "--rtype: say the type of the reservation that is released",
-        ));
+        return Err(CommandFailure::usage("--rtype: give the type of the reservation to release"));
     }
     let kind = args.rtype.map(Into::into);
     let hint = "this host is not registered with --crkey: `roadtrain resv report` shows who is";

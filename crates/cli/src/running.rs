@@ -159,5 +159,5 @@ pub(crate) fn query<T: DeserializeOwned>(
         _ => error.to_string(),
     })?;
     let answer = reply.map_err(|refusal| refusal.message.into_string())?;
-    serde_json::from_value(answer).map_err(|e| format!("an answer that makes no sense: {e}"))
+    serde_json::from_value(answer).map_err(|e| format!("an invalid reply: {e}"))
 }

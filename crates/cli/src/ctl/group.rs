@@ -31,7 +31,7 @@ pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs)
 /// The command is not for a group.
 pub(crate) fn change(command: &CtlCommand) -> CommandResult<Option<GroupChange>> {
     let named = |nqn: &Option<String>| {
-        nqn.clone().ok_or_else(|| CommandFailure::usage("which subsystem? Say its NQN with -n"))
+        nqn.clone().ok_or_else(|| CommandFailure::usage("which subsystem? Name its NQN with -n"))
     };
     let addition = |addition| Ok(Some(GroupChange::Add(addition)));
     let removal = |removal| Ok(Some(GroupChange::Remove(removal)));

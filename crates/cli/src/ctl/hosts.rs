@@ -116,7 +116,7 @@ impl ControlledTarget {
                 let nqn = self.nqn_or_only(subsystem.nqn.as_deref())?;
                 let host = host.hostnqn;
                 let params = with_keys(json!({"nqn": nqn, "host": host}), &keys);
-                let done = format!("host {host} of {nqn}: has its keys");
+                let done = format!("host {host} of {nqn}: keys set");
                 self.change("nvmf_subsystem_set_keys", &params, &done)
             }
             HostCommand::Limit { subsystem, host, rates } => {

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(super) fn check(rates: &RateArgs) -> CommandResult {
     let limited = rates.rates().map_err(CommandFailure::usage)?;
     match rates.burst.is_some() && !limited.is_limited() {
-        true => Err(CommandFailure::usage("--burst: of which limit? Say that, too")),
+        true => Err(CommandFailure::usage("--burst: of which limit? Give that limit, too")),
         false => Ok(()),
     }
 }

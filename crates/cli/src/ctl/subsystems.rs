@@ -75,7 +75,7 @@ impl ControlledTarget {
             several => {
                 let all = several.join(", ");
                 Err(CommandFailure::usage(format!(
-                    "which subsystem? There are {all}: say it with -n"
+                    "which subsystem? There are {all}: name one with -n"
                 )))
             }
         }

@@ -27,7 +27,7 @@ impl ControlledTarget {
                 self.made("bdev_lvol_clone", &params, &format!("volume {name} of {snapshot}"))
             }
             VolumeCommand::Inflate { volume } => {
-                let done = format!("volume {volume}: has its own space, or gets it by and by");
+                let done = format!("volume {volume}: inflated, or being copied");
                 self.change("bdev_lvol_inflate", &json!({"name": volume}), &done)
             }
             VolumeCommand::Resize { volume, size } => {

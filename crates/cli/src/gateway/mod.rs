@@ -189,7 +189,7 @@ fn change(
         }
     }
     Err(CommandFailure::failed(format!(
-        "gateway group {}: others change it all the time: try again",
+        "gateway group {}: it was changed by others at each attempt: try again",
         group.name()
     )))
 }
@@ -288,10 +288,13 @@ fn say(report: &GroupChangeReport, global: &GlobalArgs) -> CommandResult {
         false => lines.push(format!("version {version} is served by {}", names(&report.applied))),
     }
     lines.extend(
-        report.refusals.iter().map(|(gateway, why)| format!("{gateway} keeps what it has: {why}")),
+        report
+            .refusals
+            .iter()
+            .map(|(gateway, why)| format!("{gateway} keeps its former version: {why}")),
     );
     if !report.silent.is_empty() {
-        lines.push(format!("no word of it from {}", names(&report.silent)));
+        lines.push(format!("no reply from {}", names(&report.silent)));
     }
     output::line(&lines.join("\n"))
 }

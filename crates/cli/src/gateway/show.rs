@@ -183,7 +183,7 @@ fn text(report: &GroupReport) -> String {
         &rows,
     ));
     let refused = report.gateways.iter().filter_map(|one| Some((&one.name, one.refused.as_ref()?)));
-    parts.extend(refused.map(|(name, why)| format!("{name} keeps what it has: {why}")));
+    parts.extend(refused.map(|(name, why)| format!("{name} keeps its former version: {why}")));
     let mut rows = Vec::new();
     for subsystem in &report.subsystems {
         let hosts = match &subsystem.allow_hosts {

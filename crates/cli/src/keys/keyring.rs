@@ -77,7 +77,7 @@ fn choose(
         several => {
             let identities: Vec<&str> = several.iter().map(|psk| psk.identity.as_str()).collect();
             Err(format!(
-                "keyring {argument}: several PSKs are for this host and subsystem; say which by --tls-key-identity: {}",
+                "keyring {argument}: several PSKs are for this host and subsystem; choose one by --tls-key-identity: {}",
                 identities.join(", ")
             ))
         }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(of(&[&one, &two], Some(&two.identity)).unwrap(), two);
         for (psks, identity, said) in [
             (&[&other][..], None, "no PSK for host nqn.host at nqn.subsystem"),
-            (&[&one, &two][..], None, "say which by --tls-key-identity"),
+            (&[&one, &two][..], None, "choose one by --tls-key-identity"),
             (&[&one][..], Some(&two.identity[..]), "no PSK with this identity"),
             (&[&one, &other][..], Some(&other.identity[..]), "not for nqn.host at nqn.subsystem"),
         ] {

@@ -35,7 +35,7 @@ fn only_of<'a>(
         (Some(nqn), _) => return Ok(nqn),
         (None, [only]) => return Ok((*only).to_owned()),
         (None, []) => "there is no subsystem: add one first".to_owned(),
-        (None, all) => format!("which subsystem? There are {}: say it with -n", all.join(", ")),
+        (None, all) => format!("which subsystem? There are {}: name one with -n", all.join(", ")),
     };
     Err(ControlRefusal {
         field: Some("nqn".into()),
@@ -202,7 +202,7 @@ pub(super) fn operation(
         ExportChange::ReplaceNamespace { nqn, namespace } => {
             if namespace.nsid.is_none() {
                 let refusal =
-                    ControlRefusal::new(RefusalReason::Invalid, "which namespace? Say its nsid");
+                    ControlRefusal::new(RefusalReason::Invalid, "which namespace? Give its nsid");
                 return Err(ControlRefusal { field: Some("nsid".into()), ..refusal });
             }
             Operation::ReplaceNamespace { nqn: only(nqn)?, namespace: checked(&namespace)? }
@@ -252,7 +252,9 @@ fn new_subsystem(new: &SubsystemSettings) -> Result<Subsystem, ControlRefusal> {
     let unfit =
         |e| ControlRefusal::new(RefusalReason::Invalid, format!("subsystem {}: {e}", new.nqn));
     if new.require_auth || new.require_tls {
-        return Err(unfit("what it requires is said in the configuration file".to_owned()));
+        return Err(unfit(
+            "require_auth and require_tls are set in the configuration file".to_owned(),
+        ));
     }
     new.subsystem().map_err(unfit)
 }

@@ -512,7 +512,7 @@ fn machine_name() -> CommandResult<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
         "" | "localhost" => {
-            Err(CommandFailure::usage("this machine has no name: say --gateway NAME"))
+            Err(CommandFailure::usage("this machine has no name: give --gateway NAME"))
         }
         name => Ok(name.to_owned()),
     }

@@ -144,7 +144,7 @@ pub(super) fn run(
 ) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
     let Some(sockets) = share_sockets(served, successor) else {
-        info!(pid, "the process that wanted to take over has changed its mind");
+        info!(pid, "the process that wanted to take over has not proceeded");
         return Ok(HandoverOutcome::Back);
     };
     info!(pid, "another process takes over");

@@ -22,9 +22,9 @@ pub(super) fn answer(
     let none =
         || refused(RefusalReason::Unknown, format!("namespace {nsid} of {nqn} is not served here"));
     let store = server.store(nqn, nsid).ok_or_else(none)?;
-    let snapshots = store.snapshots().ok_or_else(|| {
-        refused(RefusalReason::Store, "what keeps its blocks has no snapshots".to_owned())
-    })?;
+    let snapshots = store
+        .snapshots()
+        .ok_or_else(|| refused(RefusalReason::Store, "its store has no snapshots".to_owned()))?;
     let is_free = || check_free(server, &store);
     act(snapshots, action, &is_free).map_err(|error| {
         let why = match &error {
@@ -35,7 +35,7 @@ pub(super) fn answer(
         refused(why, error.to_string())
     })?;
     if !matches!(action, SnapshotAction::List) {
-        info!(?action, "done with a snapshot of namespace {nsid} of {nqn}");
+        info!(?action, "snapshot operation done on namespace {nsid} of {nqn}");
     }
     let all = snapshots.list().map_err(|error| refused(RefusalReason::Store, error.to_string()))?;
     Ok(json!(SnapshotReply { snapshots: all.into_iter().map(SnapshotView::from).collect() }))

@@ -52,7 +52,7 @@ pub(super) fn edit(
             add_namespace(model, (nqn, namespace), session)
         }
         ExportChange::ReplaceNamespace { namespace, .. } => {
-            let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Say its nsid"))?;
+            let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Give its nsid"))?;
             remove_namespace(model, (nqn, nsid))?;
             add_namespace(model, (nqn, namespace), session)
         }
@@ -126,7 +126,7 @@ fn add_subsystem(
 ) -> Result<(), ControlRefusal> {
     let nqn = new.nqn.clone();
     if new.require_auth || new.require_tls {
-        let hint = "what it requires is in the configuration file";
+        let hint = "require_auth and require_tls are set in the configuration file";
         return Err(invalid(format!("subsystem {nqn}: {hint}")));
     }
     if model.subsystem(&nqn).is_some() {

@@ -63,7 +63,9 @@ impl Predecessor {
         let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
         if sockets.len() != shared.sockets {
             let (came, of) = (sockets.len(), shared.sockets);
-            return Err(CommandFailure::failed(format!("{came} of {of} sockets have come")));
+            return Err(CommandFailure::failed(format!(
+                "--takeover: {came} of {of} sockets were received: try again"
+            )));
         }
         sockets.iter().try_for_each(Inherited::check_socket)?;
         let mut inherited = Inherited { sockets, reservations: Vec::new() };
@@ -199,7 +201,7 @@ fn wait_for_end(process: ProcessIdentity, why: &str) -> CommandResult {
         }
         thread::sleep(OPEN_POLL);
     }
-    warn!("process {pid} has ended; this one goes on with what it finds");
+    warn!("process {pid} has ended; this one opens its files and devices");
     Ok(())
 }
 
@@ -214,9 +216,7 @@ fn refused(entry: &TargetEntry, refusal: ControlRefusal) -> CommandFailure {
 }
 
 fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> CommandResult<T> {
-    let nonsense = |error| {
-        CommandFailure::failed(format!("--takeover: an answer that makes no sense: {error}"))
-    };
+    let nonsense = |error| CommandFailure::failed(format!("--takeover: an invalid reply: {error}"));
     serde_json::from_value(answer).map_err(nonsense)
 }
 

@@ -59,8 +59,9 @@ pub(super) fn done(served: &RunningTarget, pid: u32) {
 fn watch(served: &RunningTarget, child: &mut Child) {
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     let Some(caller) = lock(&served.upgrade_caller).take() else { return };
-    let message =
-        format!("the new process has ended ({ended}), and the old one serves: the log says why");
+    let message = format!(
+        "the new process has ended ({ended}), and the old one serves: the log has the reason"
+    );
     let _ = caller.send(Err(ControlRefusal::new(RefusalReason::Failed, message)));
 }
 

@@ -66,7 +66,7 @@ impl SnapshotSource {
                     _ => error.to_string(),
                 })?;
                 let snapshot = serde_json::from_slice(&text);
-                snapshot.map_err(|e| format!("an answer that makes no sense: {e}"))
+                snapshot.map_err(|e| format!("an invalid reply: {e}"))
             }
         }
     }
@@ -175,7 +175,7 @@ mod tests {
         assert!(
             snapshot_from(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n[1]")
                 .unwrap_err()
-                .contains("sense")
+                .contains("invalid reply")
         );
     }
 

@@ -336,7 +336,7 @@ fn reactor_lines(reactors: &[ReactorShares], theme: &TopTheme) -> Vec<Line<'stat
             Span::styled("▒".repeat(spin), theme.second),
             Span::styled("·".repeat(rest), theme.dim),
             Span::raw(format!(
-                "  busy {}  spinning {}  asleep {}{core}",
+                "  busy {}  spinning {}  idle {}{core}",
                 percent(reactor.busy),
                 percent(reactor.spin),
                 percent(reactor.idle)
@@ -399,9 +399,9 @@ fn lane_lines(lane: &LaneRates, process: &ProcessRates) -> Vec<Line<'static>> {
             count(lane.receives_per_second)
         )),
         Line::from(format!(
-            "doorbells  {drained}/s nothing more came, {size}/s enough, {urgent}/s urgent, {timer}/s time"
+            "doorbells  {drained}/s drained, {size}/s size, {urgent}/s urgent, {timer}/s timer"
         )),
-        Line::from(format!("lost       {} times, and made again", lane.reconnects)),
+        Line::from(format!("reconnects {}", lane.reconnects)),
     ]
 }
 

@@ -75,7 +75,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
         let done = Command::new(PROGRAM).args(words).args(line).output().unwrap();
         assert_eq!(done.status.code(), Some(status), "{}", stderr(&done));
     }
-    refused(&running, &format!("--keyring {two}"), 3, "say which by --tls-key-identity");
+    refused(&running, &format!("--keyring {two}"), 3, "choose one by --tls-key-identity");
     refused(&running, &format!("--keyring {none}"), 3, "it has no PSK for host");
     refused(&running, "--keyring ./is-not-there", 2, "No such file");
     refused(&running, "--keyring roadtrain-none", 1, "a file has a / in its name");
