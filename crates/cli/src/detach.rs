@@ -159,8 +159,8 @@ fn end_all(
         }
         let limit = show_seconds(timeout.as_secs_f64());
         let why = if interrupted { "interrupted".into() } else { format!("not within {limit}") };
-        let (describe, pid) = (describe(&entry.id, &entry.device_names()), entry.process.pid);
-        terminal::say(format_args!("roadtrain: {describe}: {why}: killing process {pid}"));
+        let (name, pid) = (describe(&entry.id, &entry.device_names()), entry.process.pid);
+        terminal::say(format_args!("roadtrain: {name}: {why}: killing process {pid}"));
         *how = DetachOutcome::Killed;
         entry.process.signal(KillSignal::KILL);
     }
