@@ -1,6 +1,6 @@
 //! Registry entry of an attachment, for other processes to read.
 
-use super::place;
+use super::directory;
 use super::process::ProcessIdentity;
 use roadtrain_front::attachment::Device;
 use roadtrain_front::system_resource::SystemResource;

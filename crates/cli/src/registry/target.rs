@@ -8,7 +8,7 @@
 
 use super::entry::{FILE, write_entry};
 use super::process::ProcessIdentity;
-use super::{Registry, claim, place, remove_folder};
+use super::{Registry, claim, directory, remove_folder};
 use crate::failure::{CommandFailure, CommandResult};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder};

@@ -89,7 +89,9 @@ fn requests_are_joined_only_where_that_is_sure() {
     let host = || vec![at_host(1000, 5, [0.0, 1.0, 300.0, 2.0])];
     let target = |begun| at_target(begun, 5, [0.0, 0.0, 200.0, 1.0, 3.0]);
     let joined = |sources: &[RecordSource]| {
-        JoinedRequests::new(sources).other_end(join::Place { source: 0, request: 0 }).is_some()
+        JoinedRequests::new(sources)
+            .other_end(join::RecordIndex { source: 0, request: 0 })
+            .is_some()
     };
     assert!(joined(&both(host(), vec![target(1050)])));
     assert!(!joined(&both(host(), vec![target(1050), target(1060)])), "there are two");
