@@ -151,7 +151,7 @@ test_watch_top_terminal() {
     "${tmux[@]}" send-keys -t top p
     screen_has 'PAUSED'
     "${tmux[@]}" resize-window -t top -x 120 -y 30
-    screen_has 'IOPS of late'
+    screen_has 'recent IOPS'
     "${tmux[@]}" resize-window -t top -x 30 -y 6
     screen_has 'roadtrain top'
     "${tmux[@]}" resize-window -t top -x 80 -y 24

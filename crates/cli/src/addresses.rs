@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct Addresses(pub Vec<String>);
 
 impl Addresses {
-    /// There are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -75,10 +75,10 @@ impl<'de> Visitor<'de> for AddressesVisitor {
 /// Longest path of a Unix socket.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Checks that a socket can have that path, with so many more bytes.
+/// Checks that a socket can have `path` with `more` bytes appended.
 ///
 /// # Errors
-/// Its length, and what it may be.
+/// The path's length, and the most that is possible.
 pub(crate) fn check_socket_path(path: &Path, more: usize) -> Result<(), String> {
     let (bytes, most) = (path.as_os_str().len(), SOCKET_PATH_BYTES_MAX - more);
     match bytes <= most {

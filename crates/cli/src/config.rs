@@ -1,4 +1,4 @@
-//! What `serve` exports: from flags or from a TOML file, in one shape.
+//! Configuration of `serve`, from flags or from a TOML file.
 
 mod ana;
 mod discovery;
@@ -8,18 +8,18 @@ mod spelling;
 
 pub(crate) use ana::listener_of;
 
-pub(crate) use spelling::{Form, Spelling};
+pub(crate) use spelling::{SettingForm, Spelling};
 
-pub use discovery::{DiscoverySpec, ReferralSpec};
+pub use discovery::{DiscoverySpec, ReferralSettings};
 
 use crate::addresses::Addresses;
 use crate::args::{
-    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, LvStoreArg, MemberArgs,
-    PlacementName, PolicyArgs, RpcServeArgs, ServeArgs, SlowOverName, TlsAt, TlsMode, Transport,
-    WaitArgs,
+    AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, ListenerAna, ListenerTls, LvStoreArg,
+    MemberArgs, PlacementName, PolicyArgs, RpcServeArgs, ServeArgs, SlowOverName, TlsMode,
+    Transport, WaitArgs,
 };
 use crate::connect::resolve;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 pub use crate::keys::authentication::HostSpec;
 use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
@@ -38,10 +38,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Memory for data in flight unless told otherwise.
+/// Default size of the memory for data in flight.
 const POOL_BYTES: u64 = 128 << 20;
 
-/// The whole of it.
+/// Configuration of `serve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServeConfig {
@@ -54,79 +54,79 @@ pub struct ServeConfig {
     /// Cores to pin reactors to, one for each; `None`: one reactor, not pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreList>,
-    /// What is kept on one NUMA node.
+    /// Objects kept on one NUMA node.
     #[serde(default)]
     pub placement: PlacementName,
     /// Log level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
-    /// Where HTTP is answered: metrics, the page, whether all is well.
+    /// HTTP address of metrics, the charts page and the health check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
-    /// The discovery service is announced on the local network.
+    /// True to announce the discovery service on the local network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mdns: bool,
-    /// How long the end may take.
+    /// Time limit of a shutdown.
     #[serde(default, with = "seconds_field", skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<Duration>,
     /// Folders below which JSON-RPC requests may open files and devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_roots: Vec<PathBuf>,
-    /// Unix socket at which JSON-RPC requests are answered.
+    /// Unix socket for JSON-RPC requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc: Option<PathBuf>,
-    /// Where they are answered by HTTP.
+    /// HTTP address for JSON-RPC requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc_http: Option<SocketAddr>,
-    /// File with who may ask over HTTP.
+    /// File with the users who may send requests over HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc_credentials: Option<PathBuf>,
-    /// HTTP may be answered at any address, without TLS.
+    /// Permits JSON-RPC over HTTP at any address, without TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub rpc_http_anywhere: bool,
-    /// File in which what RPC has made is kept.
+    /// File with the objects made by JSON-RPC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
-    /// Which commands are recorded as slow.
+    /// Threshold for recording slow commands.
     #[serde(default, skip_serializing_if = "SlowOverName::is_default")]
     pub slow_over: SlowOverName,
-    /// When to send.
+    /// Batching policy.
     #[serde(default)]
     pub batching: PolicyArgs,
-    /// How to wait.
+    /// Waiting: polling or blocking.
     #[serde(default)]
     pub waiting: WaitArgs,
-    /// What hosts are granted.
+    /// Limits of hosts.
     #[serde(default)]
     pub limits: LimitArgs,
-    /// How good the paths are that listeners give.
+    /// ANA states of the paths through listeners.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ana: BTreeMap<AnaPort, AnaName>,
-    /// How connections over TCP are secured.
+    /// TLS on TCP connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
     /// Interfaces to listen on for frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether: Option<EtherSpec>,
-    /// More addresses to listen on, each with what it asks for.
+    /// Further addresses to listen on, with settings of their own.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
-    pub listeners: Vec<ListenerSpec>,
+    pub listeners: Vec<ListenerSettings>,
     /// Stores of volumes.
     #[serde(default, rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
     pub lvstores: Vec<LvStoreArg>,
-    /// What the discovery log has beside the subsystems.
+    /// Further entries of the discovery log.
     #[serde(default, skip_serializing_if = "is_default")]
     pub discovery: DiscoverySpec,
-    /// Whom the target asks for authentication.
+    /// Authentication of hosts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub authentication: AuthenticationSpec,
     /// Keys of hosts.
     #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostSpec>,
-    /// What to export.
+    /// Subsystems to export.
     #[serde(default, rename = "subsystem")]
-    pub subsystems: Vec<SubsystemSpec>,
-    /// Where this was written, for messages.
+    pub subsystems: Vec<SubsystemSettings>,
+    /// Source of the settings, for messages.
     #[serde(skip)]
     pub(crate) spelling: Spelling,
 }
@@ -137,21 +137,21 @@ pub struct ServeConfig {
 pub struct EtherSpec {
     /// Their names.
     pub interfaces: Addresses,
-    /// How frames are.
+    /// Format of frames.
     #[serde(flatten)]
     pub frames: EtherArgs,
 }
 
-/// An address to listen on over TCP, with what it asks for.
+/// A TCP address to listen on, with settings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ListenerSpec {
+pub struct ListenerSettings {
     /// Address or name.
     pub address: String,
-    /// TCP port; `None`: that of all.
+    /// TCP port; `None`: the default port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Whether its connections are secured; `None`: as all.
+    /// Use of TLS; `None`: as for all listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsMode>,
 }
@@ -167,7 +167,7 @@ fn is_default<T: Default + PartialEq>(spec: &T) -> bool {
 /// One subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SubsystemSpec {
+pub struct SubsystemSettings {
     /// Its NQN.
     pub nqn: String,
     /// Serial number, at most 20 characters; derived from the NQN when missing.
@@ -185,7 +185,7 @@ pub struct SubsystemSpec {
     /// Connections without TLS are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_tls: bool,
-    /// What hosts may do in a second with all namespaces together, by their NQNs.
+    /// Rate limits of hosts over all namespaces, by host NQN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_rates: BTreeMap<String, RateArgs>,
     /// Its namespaces.
@@ -198,40 +198,41 @@ pub(crate) fn default_port() -> u16 {
 }
 
 impl ServeConfig {
-    /// From the command line: its file, or its flags.
+    /// Builds the configuration from the command line: its file, or its flags.
     ///
     /// # Errors
-    /// What is wrong first.
-    pub fn from_args(args: &ServeArgs) -> Outcome<ServeConfig> {
+    /// The first error.
+    pub fn from_args(args: &ServeArgs) -> CommandResult<ServeConfig> {
         match &args.config {
             Some(path) => ServeConfig::read_for(path, &args.rpc),
-            None => ServeConfig::from_flags(args).map_err(Failure::usage),
+            None => ServeConfig::from_flags(args).map_err(CommandFailure::usage),
         }
     }
 
-    /// From a file.
+    /// Reads the configuration from a file.
     ///
     /// # Errors
-    /// What is wrong first, with the file's name and line.
-    pub fn read(path: &Path) -> Outcome<ServeConfig> {
+    /// The first error, with the file's name and line.
+    pub fn read(path: &Path) -> CommandResult<ServeConfig> {
         ServeConfig::read_for(path, &RpcServeArgs::default())
     }
 
-    /// The same with what the command line says of RPC.
+    /// Reads a file; the RPC options of the command line win over its keys.
     ///
     /// # Errors
-    /// What is wrong first, with the file's name and line.
-    pub(crate) fn read_for(path: &Path, args: &RpcServeArgs) -> Outcome<ServeConfig> {
+    /// The first error, with the file's name and line.
+    pub(crate) fn read_for(path: &Path, args: &RpcServeArgs) -> CommandResult<ServeConfig> {
         let show = path.display();
-        let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{show}: {e}")))?;
+        let text =
+            fs::read_to_string(path).map_err(|e| CommandFailure::usage(format!("{show}: {e}")))?;
         let config = ServeConfig::parse_for(&text, args);
-        config.map_err(|e| Failure::usage(format!("{show}: {e}")))
+        config.map_err(|e| CommandFailure::usage(format!("{show}: {e}")))
     }
 
-    /// From the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     pub fn parse(text: &str) -> Result<ServeConfig, String> {
         ServeConfig::parse_for(text, &RpcServeArgs::default())
     }
@@ -239,15 +240,15 @@ impl ServeConfig {
     fn parse_for(text: &str, args: &RpcServeArgs) -> Result<ServeConfig, String> {
         let config = toml::from_str(text).map_err(|e| readable(&e.to_string()));
         let mut config: ServeConfig = config?;
-        config.manage_as(args);
+        config.apply_rpc_options(args);
         config.check(false)?;
         Ok(config)
     }
 
-    /// The same of a gateway's group, which may have nothing to export yet.
+    /// Parses the configuration of a gateway group, which may have nothing to export yet.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     #[cfg(feature = "rbd")]
     pub(crate) fn parse_group(text: &str) -> Result<ServeConfig, String> {
         let config: ServeConfig = toml::from_str(text).map_err(|e| e.message().to_owned())?;
@@ -273,12 +274,12 @@ impl ServeConfig {
             cores,
             placement,
         } = args.export.clone();
-        let (interfaces, mut addresses) = sort(traddr, transport);
+        let (interfaces, mut addresses) = split_transports(traddr, transport);
         let listeners = take_listeners(&mut addresses, &args.security.tls_at)?;
         let (frames, interfaces) = (args.ether, Addresses(interfaces));
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
-        let subsystem = nqn.map(|nqn| SubsystemSpec {
+        let subsystem = nqn.map(|nqn| SubsystemSettings {
             nqn,
             serial,
             model,
@@ -286,7 +287,7 @@ impl ServeConfig {
             require_auth: false,
             require_tls: false,
             host_rates: BTreeMap::new(),
-            namespaces: number(namespaces),
+            namespaces: assign_nsids(namespaces),
         });
         let mut config = ServeConfig {
             address: Addresses(addresses),
@@ -297,7 +298,7 @@ impl ServeConfig {
             metrics: args.metrics,
             mdns,
             drain_timeout,
-            ana: ana.into_iter().map(|AnaAt { port, state }| (port, state)).collect(),
+            ana: ana.into_iter().map(|ListenerAna { port, state }| (port, state)).collect(),
             slow_over: args.slow_over,
             batching: args.policy.clone(),
             waiting: args.wait,
@@ -318,22 +319,22 @@ impl ServeConfig {
             subsystems: subsystem.into_iter().collect(),
             spelling: Spelling::of_command_line(),
         };
-        config.manage_as(&args.rpc);
-        // Of a group everything is checked when its object has been read.
+        config.apply_rpc_options(&args.rpc);
+        // The configuration of a group is checked after its object has been read.
         if args.member.gateway_group.is_none() {
             config.check(false)?;
         }
         Ok(config)
     }
 
-    /// As a TOML file.
+    /// Formats the configuration as a TOML file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         // Cannot fail: every field is a string, number, bool, list or table, tables last.
         toml::to_string(self).unwrap_or_else(|e| format!("# {e}\n"))
     }
 
-    /// The keys that are other ones in `new` and that a reload cannot change.
+    /// Returns the keys that differ in `new` and that a reload cannot change.
     #[must_use]
     pub fn needs_restart(&self, new: &ServeConfig) -> Vec<String> {
         let fixed = |c: &ServeConfig| {
@@ -351,16 +352,17 @@ impl ServeConfig {
         changed.cloned().collect()
     }
 
-    /// One of a gateway group, which may have nothing yet.
+    /// Checks the configuration of a gateway group, which may have nothing to export yet.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     #[cfg(feature = "rbd")]
     pub(crate) fn check_of_group(&self) -> Result<(), String> {
         self.check(true)
     }
 
-    /// One that is managed by RPC, or is of a gateway group, may begin with nothing.
+    /// Checks the configuration. One that is managed by RPC, or belongs to a gateway group, may export nothing at
+    /// first.
     fn check(&self, is_of_group: bool) -> Result<(), String> {
         self.check_management()?;
         let (is_managed, spelling) = (is_of_group || self.is_managed(), &self.spelling);
@@ -378,7 +380,7 @@ impl ServeConfig {
         if self.requires_seal() && self.hosts.iter().all(|host| host.dhchap_key.is_none()) {
             let seal = spelling.form("ether.seal").text("ether.seal", "required");
             let advice = spelling.add_dhchap_key();
-            return Err(format!("{seal} without a key lets nobody in: {advice}"));
+            return Err(format!("{seal} without a key admits no host: {advice}"));
         }
         if self.tls_mode() == TlsMode::Required && self.ether.is_some() {
             let tls = spelling.form("tls.mode").text("tls.mode", "required");
@@ -396,12 +398,12 @@ impl ServeConfig {
         self.exports().map(drop)
     }
 
-    /// What the engine exports for it.
+    /// Builds the subsystems for the engine.
     ///
     /// # Errors
-    /// What is wrong first with the subsystems.
+    /// The first error in the subsystems.
     pub(crate) fn exports(&self) -> Result<Vec<Subsystem>, String> {
-        let subsystem = |spec: &SubsystemSpec| {
+        let subsystem = |spec: &SubsystemSettings| {
             spec.subsystem().map_err(|error| format!("subsystem {}: {error}", spec.nqn))
         };
         let subsystems = self.subsystems.iter().map(subsystem).collect::<Result<_, _>>()?;
@@ -411,56 +413,61 @@ impl ServeConfig {
         Ok(exports.subsystems)
     }
 
-    /// What the engine is started with.
+    /// Builds the engine's configuration.
     ///
     /// # Errors
-    /// What is wrong first.
-    pub fn server(&self) -> Outcome<ServerConfig> {
-        let (asked, granted) = (&self.limits, Limits::default());
-        let subsystems = self.exports().map_err(Failure::usage)?;
+    /// The first error.
+    pub fn server(&self) -> CommandResult<ServerConfig> {
+        let (requested, granted) = (&self.limits, Limits::default());
+        let subsystems = self.exports().map_err(CommandFailure::usage)?;
         let base = ServerConfig::new(self.addresses()?, subsystems);
-        let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
+        let pool_bytes = requested.buffers.unwrap_or(POOL_BYTES);
         let ether =
             self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
         let (tls, tls_at) = (self.tls.as_ref().filter(|_| self.uses_tls()), self.tls_at()?);
         let tls = tls.map(|tls| tls.config(tls_at)).transpose()?;
         if let Some(tls) = &tls {
-            self.check_keys(&tls.keys).map_err(Failure::usage)?;
+            self.check_keys(&tls.keys).map_err(CommandFailure::usage)?;
         }
         Ok(ServerConfig {
             tls,
-            ether: ether.transpose().map_err(Failure::usage)?,
+            ether: ether.transpose().map_err(CommandFailure::usage)?,
             referrals: self.discovery.addresses(),
             ana: self.ana_states()?,
             authentication: self.authentication()?,
             limits: Limits {
-                io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
-                queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
-                controllers_max: asked.max_controllers.unwrap_or(granted.controllers_max),
-                host_controllers_max: asked
+                io_queues_max: requested.max_queues.unwrap_or(granted.io_queues_max),
+                queue_entries_max: requested.queue_size.unwrap_or(granted.queue_entries_max),
+                controllers_max: requested.max_controllers.unwrap_or(granted.controllers_max),
+                host_controllers_max: requested
                     .max_controllers_per_host
                     .unwrap_or(granted.host_controllers_max),
-                host_queues_max: asked.max_connections_per_host.unwrap_or(granted.host_queues_max),
-                in_capsule_bytes_max: asked
+                host_queues_max: requested
+                    .max_connections_per_host
+                    .unwrap_or(granted.host_queues_max),
+                in_capsule_bytes_max: requested
                     .in_capsule_bytes
                     .unwrap_or(granted.in_capsule_bytes_max),
-                cntlid_min: asked.cntlid_range.map_or(granted.cntlid_min, |range| range.min),
-                cntlid_max: asked.cntlid_range.map_or(granted.cntlid_max, |range| range.max),
+                cntlid_min: requested.cntlid_range.map_or(granted.cntlid_min, |range| range.min),
+                cntlid_max: requested.cntlid_range.map_or(granted.cntlid_max, |range| range.max),
                 ..granted
             },
             connections: ConnectionLimits {
-                all: asked.max_connections.unwrap_or(base.connections.all),
-                per_address: asked
+                all: requested.max_connections.unwrap_or(base.connections.all),
+                per_address: requested
                     .max_connections_per_address
                     .unwrap_or(base.connections.per_address),
             },
-            digests: Digests { header: !asked.no_hdgst, data: !asked.no_ddgst },
-            maxh2cdata: asked.max_h2c_data.unwrap_or(base.maxh2cdata),
+            digests: Digests { header: !requested.no_hdgst, data: !requested.no_ddgst },
+            maxh2cdata: requested.max_h2c_data.unwrap_or(base.maxh2cdata),
             policy: self.batching.config(),
             cores: self.cores.clone().unwrap_or_default().0,
             placement: self.placement.into(),
             pool_bytes: usize::try_from(pool_bytes).map_err(|_| {
-                Failure::usage(format!("{} is too large", self.spelling.name("limits.buffers")))
+                CommandFailure::usage(format!(
+                    "{} is too large",
+                    self.spelling.name("limits.buffers")
+                ))
             })?,
             waiting: self.waiting.waiting(),
             slow_over: self.slow_over.into(),
@@ -469,12 +476,12 @@ impl ServeConfig {
         })
     }
 
-    /// Whom it asks for authentication, with the keys of their files.
+    /// Reads the authentication settings, with the keys of their files.
     ///
     /// # Errors
-    /// A key that cannot be read, or is none.
-    pub(crate) fn authentication(&self) -> Outcome<Authentication> {
-        let of = |is_so: fn(&SubsystemSpec) -> bool| {
+    /// A key cannot be read, or is invalid.
+    pub(crate) fn authentication(&self) -> CommandResult<Authentication> {
+        let of = |is_so: fn(&SubsystemSettings) -> bool| {
             self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
         };
         let read = self.authentication.read(&self.hosts, &self.spelling)?;
@@ -486,17 +493,17 @@ impl ServeConfig {
         })
     }
 
-    /// Whether frames have to be sealed: then hosts have to authenticate.
+    /// True if frames have to be sealed: then hosts have to authenticate.
     fn requires_seal(&self) -> bool {
         self.ether.as_ref().is_some_and(|ether| ether.frames.requires_seal())
     }
 
-    /// Whether some listener has TLS.
+    /// True if a listener has TLS.
     fn uses_tls(&self) -> bool {
         self.tls_mode() != TlsMode::Off || self.tls_modes().values().any(|tls| *tls != TlsMode::Off)
     }
 
-    /// What every address asks for, as it is written.
+    /// Returns the use of TLS of every address, as written.
     fn tls_modes(&self) -> BTreeMap<(String, u16), TlsMode> {
         let plain = self.address.0.iter();
         let plain = plain.map(|address| ((address.clone(), self.port), self.tls_mode()));
@@ -507,35 +514,35 @@ impl ServeConfig {
         plain.chain(own).collect()
     }
 
-    /// What addresses ask for that do not ask for what all do.
+    /// Returns the use of TLS of addresses that differ from the default.
     ///
     /// # Errors
-    /// A name that stands for no address.
-    pub(crate) fn tls_at(&self) -> Outcome<BTreeMap<SocketAddr, TlsUse>> {
+    /// A name that resolves to no address.
+    pub(crate) fn tls_at(&self) -> CommandResult<BTreeMap<SocketAddr, TlsUse>> {
         let own = self.listeners.iter().filter_map(|one| Some((one, one.tls?)));
-        let at = |(one, tls): (&ListenerSpec, TlsMode)| {
+        let at = |(one, tls): (&ListenerSettings, TlsMode)| {
             Ok((resolve(&one.address, one.port.unwrap_or(self.port))?, tls.into()))
         };
         own.map(at).collect()
     }
 
-    /// Whether connections over TCP are secured.
+    /// Returns the default use of TLS over TCP.
     pub(crate) fn tls_mode(&self) -> TlsMode {
         self.tls.as_ref().map_or(TlsMode::Off, |tls| tls.mode)
     }
 
-    /// Where it listens for connections.
+    /// Returns the addresses to listen on.
     ///
     /// # Errors
-    /// A name that stands for no address.
-    pub(crate) fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
+    /// A name that resolves to no address.
+    pub(crate) fn addresses(&self) -> CommandResult<Vec<SocketAddr>> {
         let plain = self.address.0.iter().map(|address| resolve(address, self.port));
         let own = self.listeners.iter();
         let own = own.map(|one| resolve(&one.address, one.port.unwrap_or(self.port)));
         plain.chain(own).collect()
     }
 
-    /// What clap checks on the command line must hold for a file, too.
+    /// Checks for a file what clap checks on the command line.
     fn check_limits(&self) -> Result<(), String> {
         let (limits, spelling) = (&self.limits, &self.spelling);
         let written = |name: &str, value: String| spelling.form(name).value(name, value);
@@ -598,18 +605,21 @@ impl ServeConfig {
     }
 }
 
-/// Takes those out of `addresses` that ask for something of their own.
-fn take_listeners(addresses: &mut Vec<String>, own: &[TlsAt]) -> Result<Vec<ListenerSpec>, String> {
-    let take = |TlsAt { address, tls }: &TlsAt| {
+/// Removes from `addresses` those with `--tls-at`, and returns them as listeners.
+fn take_listeners(
+    addresses: &mut Vec<String>,
+    own: &[ListenerTls],
+) -> Result<Vec<ListenerSettings>, String> {
+    let take = |ListenerTls { address, tls }: &ListenerTls| {
         let at = addresses.iter().position(|one| one == address);
         let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
         let address = addresses.remove(at);
-        Ok(ListenerSpec { address, port: None, tls: Some(*tls) })
+        Ok(ListenerSettings { address, port: None, tls: Some(*tls) })
     };
     own.iter().map(take).collect()
 }
 
-/// What a gateway of a group is told makes no sense without one.
+/// Checks that options for a gateway of a group are not given without a group.
 fn check_member(member: &MemberArgs) -> Result<(), String> {
     let says = member.pool.is_some() || member.gateway.is_some();
     match member.gateway_group.is_none() && says {
@@ -629,8 +639,8 @@ impl EtherSpec {
     }
 }
 
-/// Interfaces, and addresses: an entry that does not name its transport is of the one given.
-fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
+/// Splits entries into interfaces and addresses: an entry that does not name its transport has the given one.
+fn split_transports(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
     let (mut interfaces, mut addresses) = (Vec::new(), Vec::new());
     for entry in entries {
         match (entry.strip_prefix("ether:"), entry.strip_prefix("tcp:"), transport) {
@@ -643,11 +653,11 @@ fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>
     (interfaces, addresses)
 }
 
-impl SubsystemSpec {
-    /// What the engine exports for it.
+impl SubsystemSettings {
+    /// Builds the subsystem for the engine.
     ///
     /// # Errors
-    /// A namespace that cannot be.
+    /// An invalid namespace.
     pub(crate) fn subsystem(&self) -> Result<Subsystem, String> {
         let plain = Subsystem::new(self.nqn.clone());
         Ok(Subsystem {
@@ -665,10 +675,10 @@ impl SubsystemSpec {
     }
 }
 
-impl SubsystemSpec {
+impl SubsystemSettings {
     fn host_rates(&self) -> Result<BTreeMap<String, Rates>, String> {
         let rates = |(host, rates): (&String, &RateArgs)| {
-            let rates = rates.rates_as(Form::Key);
+            let rates = rates.rates_as(SettingForm::Key);
             let rates = rates.map_err(|error| format!("host_rates of {host}: {error}"))?;
             Ok(rates.is_limited().then(|| (host.clone(), rates)))
         };
@@ -676,9 +686,9 @@ impl SubsystemSpec {
     }
 }
 
-/// Gives namespaces without a number the next free one, in order.
+/// Gives namespaces without an NSID the next free one, in order.
 #[must_use]
-pub fn number(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
+pub fn assign_nsids(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
     let mut taken: BTreeSet<u32> = namespaces.iter().filter_map(|n| n.nsid).collect();
     for namespace in namespaces.iter_mut().filter(|n| n.nsid.is_none()) {
         namespace.nsid = (1..).find(|nsid| taken.insert(*nsid));

@@ -1,9 +1,9 @@
-//! From options to the engine's host, and from its errors to failures.
+//! Converts options to the host's configuration, and its errors to failures.
 
 use crate::args::{
     ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Portals, Transport, WaitArgs,
 };
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::{Identity, check_nqn};
 use crate::keys::{authentication, keyring};
 use crate::{mdns, tls};
@@ -18,24 +18,26 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-/// The first address that a name stands for.
+/// Resolves a name to its first address.
 ///
 /// # Errors
-/// A name that stands for none.
-pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
+/// A name that resolves to no address.
+pub(crate) fn resolve(address: &str, port: u16) -> CommandResult<SocketAddr> {
     let (host, port) = split_port(address, port)?;
-    let bad = |why| Failure::usage(format!("address {why}"));
+    let bad = |why| CommandFailure::usage(format!("address {why}"));
     if let Some(address) = ip_address::parse(host, port).map_err(bad)? {
         return Ok(address);
     }
     let mut found = (host, port).to_socket_addrs().map_err(|error| {
         let hint = name_hint(host);
-        Failure::usage(format!("address {address}: {error}: {hint}"))
+        CommandFailure::usage(format!("address {address}: {error}: {hint}"))
     })?;
-    found.next().ok_or_else(|| Failure::usage(format!("address {address}: stands for no address")))
+    found
+        .next()
+        .ok_or_else(|| CommandFailure::usage(format!("address {address}: stands for no address")))
 }
 
-/// The hint for a name that is not known.
+/// Returns the hint for an unknown name.
 fn name_hint(host: &str) -> &'static str {
     match is_interface(host) {
         true => "that is an interface: -t ether listens and connects there without TCP",
@@ -50,34 +52,36 @@ fn is_interface(name: &str) -> bool {
     !name.is_empty() && !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
 }
 
-/// The interfaces that a list names.
+/// Parses a list of interfaces.
 ///
 /// # Errors
-/// It is no list, or names one twice.
-fn interfaces(list: &str) -> Outcome<Vec<String>> {
+/// An invalid list, or an interface that is named twice.
+fn interfaces(list: &str) -> CommandResult<Vec<String>> {
     let names: Vec<String> = list.split(',').map(str::to_owned).collect();
     let is_twice = |(at, name): (usize, &String)| names[..at].contains(name);
     if names.iter().any(String::is_empty) || names.iter().enumerate().any(is_twice) {
         let text = format!("-a {list}: name interfaces, each once, such as eth1,eth2");
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     Ok(names)
 }
 
-/// Where frames go, and how they are.
+/// Returns the Ethernet address of a target, with frame options.
 ///
 /// # Errors
-/// Options that make no sense.
-pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
-    portal.ether.address(interfaces(&portal.traddr)?).map_err(Failure::usage)
+/// Options that exclude each other.
+pub(crate) fn ether_address(portal: &Portal) -> CommandResult<EtherAddress> {
+    portal.ether.address(interfaces(&portal.traddr)?).map_err(CommandFailure::usage)
 }
 
-/// The host and the port of ADDR, ADDR:PORT or `[IPv6]:PORT`; `port` where none is named.
+/// Splits ADDR, ADDR:PORT or `[IPv6]:PORT` into host and port; `port` is the default.
 ///
 /// # Errors
-/// It names a port that is none.
-pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
-    let bad = || Failure::usage(format!("address {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"));
+/// An invalid port.
+pub(crate) fn split_port(address: &str, port: u16) -> CommandResult<(&str, u16)> {
+    let bad = || {
+        CommandFailure::usage(format!("address {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"))
+    };
     let (host, named) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
@@ -96,105 +100,115 @@ pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
     Ok((host, port))
 }
 
-/// An address, or a name: that is looked up for each connection, as it may lead elsewhere later.
-fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
+/// Returns an address, or a name. A name is resolved for each connection, as its addresses may change.
+fn tcp_address(address: &str, port: u16) -> CommandResult<Address> {
     let (host, port) = split_port(address, port)?;
     if host.is_empty() {
-        return Err(Failure::usage("-a is empty: write an address or a name"));
+        return Err(CommandFailure::usage("-a is empty: write an address or a name"));
     }
-    // An interface may have another number later, so an address with one is a name.
+    // An interface's index may change, so an address with an interface is handled as a name.
     if let Some(spelling) = ip_address::spelling(host) {
         return Ok(TargetName::new(&spelling, port).into());
     }
-    let bad = |why| Failure::usage(format!("-a {why}"));
+    let bad = |why| CommandFailure::usage(format!("-a {why}"));
     Ok(match ip_address::parse(host, port).map_err(bad)? {
         Some(address) => address.into(),
         None => TargetName::new(host, port).into(),
     })
 }
 
-/// Where the portal is.
+/// Returns the address of the portal.
 ///
 /// # Errors
-/// An empty name; options that make no sense.
-fn address(portal: &Portal) -> Outcome<Address> {
+/// An empty name, or options that exclude each other.
+fn address(portal: &Portal) -> CommandResult<Address> {
     match portal.transport {
         Transport::Tcp if portal.ether != EtherArgs::default() => {
-            Err(Failure::usage("the options under Ethernet need -t ether"))
+            Err(CommandFailure::usage("the options under Ethernet need -t ether"))
         }
         Transport::Tcp => tcp_address(&portal.traddr, portal.trsvcid),
         Transport::Ether => Ok(ether_address(portal)?.into()),
     }
 }
 
-/// How to reach `nqn` at the portal, without lanes.
+/// Returns the configuration to reach `nqn` at the portal, without lanes.
 ///
 /// # Errors
-/// Options that make no sense.
-pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+/// Options that exclude each other.
+pub(crate) fn config(
+    portal: &Portal,
+    nqn: &str,
+    connect: &ConnectArgs,
+) -> CommandResult<HostConfig> {
     if portal.ether.requires_seal() && connect.keys.dhchap_secret.is_none() {
         let text = "--seal required needs --dhchap-secret, the key of this host";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     config_at(address(portal)?, nqn, connect)
 }
 
-/// How to reach `nqn` by the paths that the discovery controllers of the portals know, without lanes.
-fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+/// Returns the configuration to reach `nqn` by the paths that the portals' discovery controllers know, without lanes.
+fn config_of_discovery(
+    portals: &Portals,
+    nqn: &str,
+    connect: &ConnectArgs,
+) -> CommandResult<HostConfig> {
     if portals.transport.has_frames() || portals.each().iter().any(|p| p.transport.has_frames()) {
         let text = "--discover is for TCP: over Ethernet targets are found without it";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     let discovery = if portals.mdns {
         let mut found = mdns::discovery_addresses()?.into_iter().map(Address::from);
-        let first = found.next().ok_or_else(|| Failure::connect("--mdns: nobody answers"))?;
+        let first = found
+            .next()
+            .ok_or_else(|| CommandFailure::connect("--mdns: no discovery service replies"))?;
         let config = config_at(first, DISCOVERY_NQN, connect)?;
         HostConfig { more_addresses: found.collect(), ..config }
     } else {
-        let asked = Portals { discover: false, ..portals.clone() };
-        config_of_paths(&asked, DISCOVERY_NQN, connect)?
+        let plain = Portals { discover: false, ..portals.clone() };
+        config_of_paths(&plain, DISCOVERY_NQN, connect)?
     };
     let config = config_at(discovery.address.clone(), nqn, connect)?;
     Ok(HostConfig { discovery: Some(Box::new(discovery)), ..config })
 }
 
-/// How to reach `nqn` by all paths of the portals, without lanes.
+/// Returns the configuration to reach `nqn` by all paths of the portals, without lanes.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Options that exclude each other.
 pub(crate) fn config_of_paths(
     portals: &Portals,
     nqn: &str,
     connect: &ConnectArgs,
-) -> Outcome<HostConfig> {
+) -> CommandResult<HostConfig> {
     if portals.discover || portals.mdns {
         return config_of_discovery(portals, nqn, connect);
     }
     let each = portals.each();
-    let (first, more) = each.split_first().ok_or_else(|| Failure::usage("-a is missing"))?;
+    let (first, more) = each.split_first().ok_or_else(|| CommandFailure::usage("-a is missing"))?;
     let config = config(first, nqn, connect)?;
     let other = |portal| Ok(self::config(portal, nqn, connect)?.address);
-    let more_addresses = more.iter().map(other).collect::<Outcome<Vec<_>>>()?;
+    let more_addresses = more.iter().map(other).collect::<CommandResult<Vec<_>>>()?;
     let has_several = !more_addresses.is_empty();
     let mut seen: Vec<String> = Vec::new();
     for address in std::iter::once(&config.address).chain(&more_addresses) {
-        let places = distinct(address, has_several);
+        let places = path_addresses(address, has_several);
         if let Some(twice) = places.iter().find(|place| seen.contains(place)) {
             let name = address.to_string();
             let why = if *twice == name { String::new() } else { format!(", as {twice}") };
-            return Err(Failure::usage(format!("-a {name} is there twice{why}")));
+            return Err(CommandFailure::usage(format!("-a {name} is there twice{why}")));
         }
         seen.extend(places);
     }
     Ok(HostConfig { more_addresses, ..config })
 }
 
-/// Longest wait for the addresses of a name, to compare them with other paths.
+/// Longest wait for the resolution of a name, to compare its addresses with other paths.
 const NAME_WAIT: Duration = Duration::from_secs(2);
 
-/// Addresses or interfaces of a path, which no other path may have. For a name that `has_others` beside it, the addresses
-/// that it stands for as well.
-fn distinct(address: &Address, has_others: bool) -> Vec<String> {
+/// Returns the addresses or interfaces of a path, which no other path may have. For a name that `has_others`, these
+/// include its resolved addresses.
+fn path_addresses(address: &Address, has_others: bool) -> Vec<String> {
     let text = address.to_string();
     if let Some(interfaces) = text.strip_prefix("ether:") {
         return interfaces.split(',').map(|name| format!("ether:{name}")).collect();
@@ -209,21 +223,21 @@ fn distinct(address: &Address, has_others: bool) -> Vec<String> {
 /// As [`config`], for an address that is known already.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Options that exclude each other.
 pub(crate) fn config_at(
     address: impl Into<Address>,
     nqn: &str,
     connect: &ConnectArgs,
-) -> Outcome<HostConfig> {
-    check_nqn(nqn).map_err(Failure::usage)?;
+) -> CommandResult<HostConfig> {
+    check_nqn(nqn).map_err(CommandFailure::usage)?;
     let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
-        .map_err(Failure::usage)?;
+        .map_err(CommandFailure::usage)?;
     let address = address.into();
     let local = LocalEnd { address: connect.host_traddr, interface: connect.host_iface.clone() };
     if matches!(address, Address::Ether(_)) && local != LocalEnd::default() {
         let text =
             "--host-traddr and --host-iface are for TCP: -a names the interfaces of -t ether";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     Ok(HostConfig {
         local,
@@ -240,16 +254,20 @@ pub(crate) fn config_at(
     })
 }
 
-/// How connections are secured, if they are.
-fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome<Option<HostTls>> {
+/// Returns the TLS configuration, if connections are secured.
+fn tls(
+    connect: &ConnectArgs,
+    address: &Address,
+    names: (&str, &str),
+) -> CommandResult<Option<HostTls>> {
     let option = if connect.concat { "--concat" } else { "--tls" };
     match (connect.tls || connect.concat, address, &connect.tls_key) {
         (false, ..) => Ok(None),
         (_, Address::Ether(_), _) => {
-            Err(Failure::usage(format!("{option}: there is no TLS over Ethernet")))
+            Err(CommandFailure::usage(format!("{option}: there is no TLS over Ethernet")))
         }
         _ if connect.concat && connect.keys.dhchap_secret.is_none() => {
-            Err(Failure::usage("--concat needs --dhchap-secret FILE, the key of this host"))
+            Err(CommandFailure::usage("--concat needs --dhchap-secret FILE, the key of this host"))
         }
         _ if connect.concat => Ok(Some(HostTls::concatenated())),
         (_, _, Some(file)) => {
@@ -259,7 +277,7 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
                 Some("1") => Some(IdentityVersion::V1),
                 Some(_) => {
                     let why = "--tls-key-identity: with --tls-key write 0 or 1, the version of the identity";
-                    return Err(Failure::usage(why));
+                    return Err(CommandFailure::usage(why));
                 }
             };
             let key = HostKey::Configured(tls::key("--tls-key", file)?);
@@ -270,16 +288,16 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
             let psk = match keyring {
                 Some(keyring) => keyring::psk(keyring, identity, names)?,
                 None => keyring::psk(keyring::DEFAULT, identity, names)
-                    .map_err(|failure| needs_key(&failure, names.1))?,
+                    .map_err(|failure| missing_key(&failure, names.1))?,
             };
             Ok(Some(HostTls::new(HostKey::Derived(psk))))
         }
     }
 }
 
-/// No key was named, and there is none where it is looked for then.
-fn needs_key(failure: &Failure, subnqn: &str) -> Failure {
-    Failure::connect(format!(
+/// Builds the failure for a missing key that no option names.
+fn missing_key(failure: &CommandFailure, subnqn: &str) -> CommandFailure {
+    CommandFailure::connect(format!(
         "this host does not connect to {subnqn}: --tls needs --tls-key FILE, the key of this host, or --keyring ({})",
         failure.message
     ))
@@ -306,16 +324,16 @@ pub(crate) fn with_lanes(
     }
 }
 
-/// What a failure of the host means for the exit status.
-impl From<HostError> for Failure {
-    fn from(error: HostError) -> Failure {
+/// Maps a failure of the host to an exit status.
+impl From<HostError> for CommandFailure {
+    fn from(error: HostError) -> CommandFailure {
         match error {
             HostError::Unreachable { .. }
             | HostError::Refused { .. }
             | HostError::Authentication { .. }
             | HostError::Lost { .. }
-            | HostError::Controller(_) => Failure::connect(error),
-            HostError::Command { .. } | HostError::System { .. } => Failure::failed(error),
+            | HostError::Controller(_) => CommandFailure::connect(error),
+            HostError::Command { .. } | HostError::System { .. } => CommandFailure::failed(error),
         }
     }
 }
@@ -354,12 +372,12 @@ mod tests {
         }
         for bad in ["h:", "h:65536", "h:x", "[::1", "[::1]7", "[::1]:", "[::1]:x"] {
             let failure = split_port(bad, 4420).unwrap_err();
-            assert_eq!(failure.kind, crate::failure::Kind::Usage, "{bad}");
+            assert_eq!(failure.kind, crate::failure::FailureKind::Usage, "{bad}");
         }
     }
 
     #[test]
-    fn names_are_looked_up_later() {
+    fn names_are_resolved_later() {
         let address = |text| tcp_address(text, 4420);
         for ip in ["192.0.2.1", "::1", "[::1]"] {
             assert!(matches!(address(ip).unwrap(), Address::Tcp(_)), "{ip}");
@@ -369,8 +387,8 @@ mod tests {
         }
         assert_eq!(address("fe80:0::1%eth1").unwrap().to_string(), "[fe80::1%eth1]:4420");
         assert_eq!(address("::ffff:192.0.2.1").unwrap().to_string(), "192.0.2.1:4420");
-        assert_eq!(address("fe80::1").unwrap_err().kind, crate::failure::Kind::Usage);
-        assert_eq!(address("").unwrap_err().kind, crate::failure::Kind::Usage);
+        assert_eq!(address("fe80::1").unwrap_err().kind, crate::failure::FailureKind::Usage);
+        assert_eq!(address("").unwrap_err().kind, crate::failure::FailureKind::Usage);
     }
 
     #[test]

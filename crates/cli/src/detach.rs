@@ -1,10 +1,10 @@
-//! `roadtrain detach`: ends attachments, and removes what dead ones have left.
+//! `roadtrain detach`: ends attachments, and removes leftovers of dead ones.
 
 use crate::args::{DetachArgs, GlobalArgs};
 use crate::control::socket;
-use crate::failure::{Failure, Outcome};
-use crate::registry::{Cleared, Entry, Registry, TargetEntry, Targets};
-use crate::signals::{Signal, Signals};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{AttachmentEntry, Cleared, Registry, TargetEntry, Targets};
+use crate::signals::{BlockedSignals, Signal};
 use crate::units::show_seconds;
 use crate::{logs, output, terminal};
 use roadtrain_front::system_resource::SystemResource;
@@ -13,20 +13,20 @@ use serde::Serialize;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How often is looked whether a process is over.
+/// Interval between checks whether a process has ended.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a killed process may take to be gone: its memory, its sockets.
+/// Time limit for a killed process to disappear, with its memory and sockets.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How an attachment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum How {
-    /// By itself, in order.
+enum DetachOutcome {
+    /// It ended by itself, in order.
     Clean,
     /// It was killed.
     Killed,
-    /// Its process was gone before.
+    /// Its process had ended before.
     Gone,
     /// Its process cannot be killed.
     Stuck,
@@ -34,58 +34,61 @@ enum How {
     Left,
 }
 
-impl How {
+impl DetachOutcome {
     fn is_bad(self) -> bool {
-        matches!(self, How::Killed | How::Stuck | How::Left)
+        matches!(self, DetachOutcome::Killed | DetachOutcome::Stuck | DetachOutcome::Left)
     }
 }
 
-/// What became of an attachment.
+/// Result for an attachment.
 #[derive(Clone, Debug, Serialize)]
-struct Detached {
+struct DetachReport {
     id: String,
-    /// The first of its devices.
+    /// Name of its first device.
     name: String,
-    /// All of them.
+    /// Names of all its devices.
     names: Vec<String>,
-    how: How,
-    /// What its process says may be lost.
+    how: DetachOutcome,
+    /// Losses that its process reported.
     lost: Vec<String>,
     /// Resources that were removed.
     removed: Vec<String>,
-    /// What is still there, and why.
+    /// Resources that could not be removed, with the reason.
     stuck: Vec<String>,
 }
 
 /// `roadtrain detach`
-pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let registry = Registry::of_user();
-    let (entries, served) = meant(&registry, args)?;
-    let signals = Signals::block()?;
+    let (entries, served) = find_named(&registry, args)?;
+    let signals = BlockedSignals::block()?;
     let ends = end_all(&registry, &entries, args.timeout, &signals);
     let mut detached = clear_targets(&served)?;
     for (entry, (how, lost)) in entries.iter().zip(ends) {
-        let is_there = matches!(how, How::Stuck | How::Left);
+        let is_there = matches!(how, DetachOutcome::Stuck | DetachOutcome::Left);
         let cleared = if is_there { Cleared::default() } else { registry.clear(entry)? };
         let (id, name, names) = (entry.id.clone(), entry.name().to_owned(), entry.device_names());
         let Cleared { removed, mut stuck } = cleared;
         stuck.extend(entry.resources().iter().filter(|one| one.is_in_use()).map(in_use));
-        detached.push(Detached { id, name, names, how, lost, removed, stuck });
+        detached.push(DetachReport { id, name, names, how, lost, removed, stuck });
     }
     if global.json {
         output::json(&detached)?;
     } else if !detached.is_empty() {
-        output::line(&detached.iter().map(Detached::text).collect::<Vec<_>>().join("\n"))?;
+        output::line(&detached.iter().map(DetachReport::text).collect::<Vec<_>>().join("\n"))?;
     }
-    judge(&detached)
+    check_results(&detached)
 }
 
-/// Finds attachments to be ended, and targets that are gone.
+/// Finds the attachments to end, and targets whose process has ended.
 ///
 /// # Errors
-/// A name means nothing here, or a target that runs.
-fn meant(registry: &Registry, args: &DetachArgs) -> Outcome<(Vec<Entry>, Vec<TargetEntry>)> {
+/// A name that is unknown here, or belongs to a running target.
+fn find_named(
+    registry: &Registry,
+    args: &DetachArgs,
+) -> CommandResult<(Vec<AttachmentEntry>, Vec<TargetEntry>)> {
     let targets = Targets::of_user().written()?;
     let mut entries = if args.all { registry.entries()? } else { Vec::new() };
     let mut served = if args.all { targets.clone() } else { Vec::new() };
@@ -97,7 +100,7 @@ fn meant(registry: &Registry, args: &DetachArgs) -> Outcome<(Vec<Entry>, Vec<Tar
         };
         if target.process.is_alive() {
             let message = format!("{name} is a target that runs: end its process with SIGTERM");
-            return Err(Failure::failed(format!("{message} (kill {})", target.process.pid)));
+            return Err(CommandFailure::failed(format!("{message} (kill {})", target.process.pid)));
         }
         served.push(target.clone());
         entries.extend(registry.find(name)?);
@@ -107,16 +110,16 @@ fn meant(registry: &Registry, args: &DetachArgs) -> Outcome<(Vec<Entry>, Vec<Tar
     Ok((entries, served))
 }
 
-/// Removes what targets that are gone have left.
-fn clear_targets(served: &[TargetEntry]) -> Outcome<Vec<Detached>> {
+/// Removes the leftovers of targets whose process has ended.
+fn clear_targets(served: &[TargetEntry]) -> CommandResult<Vec<DetachReport>> {
     let mut cleared = Vec::new();
     for TargetEntry { id, listeners, .. } in served {
         if Targets::of_user().clear(id)? {
-            cleared.push(Detached {
+            cleared.push(DetachReport {
                 id: id.clone(),
                 name: id.clone(),
                 names: listeners.clone(),
-                how: How::Gone,
+                how: DetachOutcome::Gone,
                 lost: Vec::new(),
                 removed: Vec::new(),
                 stuck: Vec::new(),
@@ -126,37 +129,39 @@ fn clear_targets(served: &[TargetEntry]) -> Outcome<Vec<Detached>> {
     Ok(cleared)
 }
 
-/// Asks all processes to end, waits, and kills those that do not: after `timeout`, or at a signal.
+/// Requests all processes to end, waits, and kills those that do not end: after `timeout`, or at a signal.
 fn end_all(
     registry: &Registry,
-    entries: &[Entry],
+    entries: &[AttachmentEntry],
     timeout: Duration,
-    signals: &Signals,
-) -> Vec<(How, Vec<String>)> {
-    let alive = |entry: &&Entry| entry.process.is_alive();
-    let mut ends: Vec<How> =
-        entries.iter().map(|entry| if alive(&entry) { How::Clean } else { How::Gone }).collect();
-    let askings: Vec<_> = entries
+    signals: &BlockedSignals,
+) -> Vec<(DetachOutcome, Vec<String>)> {
+    let alive = |entry: &&AttachmentEntry| entry.process.is_alive();
+    let mut ends: Vec<DetachOutcome> = entries
         .iter()
-        .map(|entry| if alive(&entry) { ask_to_stop(registry, entry) } else { None })
+        .map(|entry| if alive(&entry) { DetachOutcome::Clean } else { DetachOutcome::Gone })
+        .collect();
+    let stop_requests: Vec<_> = entries
+        .iter()
+        .map(|entry| if alive(&entry) { request_stop(registry, entry) } else { None })
         .collect();
     let mut interrupted = false;
     wait(entries, timeout, || {
         interrupted = signals.wait_for(POLL) == Some(Signal::Stop);
         interrupted
     });
-    // Killing is for whoever says so, and may cost what programs wrote last.
+    // Killing needs a user's decision, and may lose the last writes of programs.
     let is_left = interrupted && terminal::is_gone();
     for (entry, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
         if is_left {
-            *how = How::Left;
+            *how = DetachOutcome::Left;
             continue;
         }
         let limit = show_seconds(timeout.as_secs_f64());
         let why = if interrupted { "interrupted".into() } else { format!("not within {limit}") };
-        let (called, pid) = (called(&entry.id, &entry.device_names()), entry.process.pid);
-        terminal::say(format_args!("roadtrain: {called}: {why}: killing process {pid}"));
-        *how = How::Killed;
+        let (name, pid) = (describe(&entry.id, &entry.device_names()), entry.process.pid);
+        terminal::say(format_args!("roadtrain: {name}: {why}: killing process {pid}"));
+        *how = DetachOutcome::Killed;
         entry.process.signal(KillSignal::KILL);
     }
     if !is_left {
@@ -165,23 +170,25 @@ fn end_all(
             false
         });
         for (_, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
-            *how = How::Stuck;
+            *how = DetachOutcome::Stuck;
         }
     }
-    let last_words = |(how, asking): (How, Option<UnixStream>)| match (how, asking) {
-        (How::Clean, Some(asking)) => (how, socket::losses(&asking)),
-        _ => (how, Vec::new()),
-    };
-    ends.into_iter().zip(askings).map(last_words).collect()
+    let with_losses =
+        |(how, stop_request): (DetachOutcome, Option<UnixStream>)| match (how, stop_request) {
+            (DetachOutcome::Clean, Some(stop_request)) => (how, socket::losses(&stop_request)),
+            _ => (how, Vec::new()),
+        };
+    ends.into_iter().zip(stop_requests).map(with_losses).collect()
 }
 
-/// An attachment with all its devices.
-fn called(id: &str, devices: &[String]) -> String {
+/// Formats an attachment with all its devices.
+fn describe(id: &str, devices: &[String]) -> String {
     format!("{id} ({})", devices.join(", "))
 }
 
-/// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
-fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
+/// Requests the end by the socket, as the process may be in another PID namespace; by a signal if it does not listen
+/// yet.
+fn request_stop(registry: &Registry, entry: &AttachmentEntry) -> Option<UnixStream> {
     let requested = socket::request_stop(&registry.control_socket(&entry.id));
     if requested.is_err() {
         entry.process.signal(KillSignal::TERM);
@@ -189,8 +196,8 @@ fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
     requested.ok()
 }
 
-/// Waits until all are gone, `limit` has passed, or `pause` says that it is enough.
-fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
+/// Waits until all have ended, `limit` has passed, or `pause` returns true.
+fn wait(entries: &[AttachmentEntry], limit: Duration, mut pause: impl FnMut() -> bool) {
     let last = Instant::now() + limit;
     while entries.iter().any(|entry| entry.process.is_alive()) {
         if Instant::now() >= last || pause() {
@@ -199,7 +206,7 @@ fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
     }
 }
 
-/// What people are told of a thing that others still have.
+/// Formats a resource that other processes use.
 fn in_use(resource: &SystemResource) -> String {
     let users = match &resource.users()[..] {
         [] => String::new(),
@@ -208,25 +215,28 @@ fn in_use(resource: &SystemResource) -> String {
     format!("{resource}: in use{users}, goes when that ends: unmount what is mounted from it")
 }
 
-fn judge(detached: &[Detached]) -> Outcome {
-    let bad = |one: &&Detached| one.how.is_bad() || !one.stuck.is_empty() || !one.lost.is_empty();
-    let bad = detached.iter().filter(bad).map(|one| called(&one.id, &one.names));
+fn check_results(detached: &[DetachReport]) -> CommandResult {
+    let bad =
+        |one: &&DetachReport| one.how.is_bad() || !one.stuck.is_empty() || !one.lost.is_empty();
+    let bad = detached.iter().filter(bad).map(|one| describe(&one.id, &one.names));
     let bad: Vec<String> = bad.collect();
     if bad.is_empty() {
         return Ok(());
     }
-    Err(Failure::failed(format!("{}: did not end in order", bad.join(", "))))
+    Err(CommandFailure::failed(format!("{}: did not end in order", bad.join(", "))))
 }
 
-impl Detached {
+impl DetachReport {
     fn text(&self) -> String {
         let devices = self.names.join(", ");
         let mut text = match self.how {
-            How::Clean => format!("{}: detached {devices}", self.id),
-            How::Killed => format!("{}: killed, detached {devices}", self.id),
-            How::Gone => format!("{}: was gone, detached {devices}", self.id),
-            How::Stuck => format!("{}: its process cannot be killed, {devices} may stay", self.id),
-            How::Left => format!("{}: not waited for, {devices} may stay", self.id),
+            DetachOutcome::Clean => format!("{}: detached {devices}", self.id),
+            DetachOutcome::Killed => format!("{}: killed, detached {devices}", self.id),
+            DetachOutcome::Gone => format!("{}: was gone, detached {devices}", self.id),
+            DetachOutcome::Stuck => {
+                format!("{}: its process cannot be killed, {devices} may stay", self.id)
+            }
+            DetachOutcome::Left => format!("{}: not waited for, {devices} may stay", self.id),
         };
         for lost in &self.lost {
             text.push_str(&format!("\n  lost: {lost}"));
@@ -245,9 +255,9 @@ impl Detached {
 mod tests {
     use super::*;
 
-    fn detached(how: How, lost: &[&str]) -> Detached {
+    fn detached(how: DetachOutcome, lost: &[&str]) -> DetachReport {
         let names = ["/dev/loop0", "/dev/loop1"].map(String::from).to_vec();
-        Detached {
+        DetachReport {
             id: "fuse0".into(),
             name: names[0].clone(),
             names,
@@ -260,19 +270,25 @@ mod tests {
 
     #[test]
     fn all_devices_are_named() {
-        for how in [How::Clean, How::Killed, How::Gone, How::Stuck, How::Left] {
+        for how in [
+            DetachOutcome::Clean,
+            DetachOutcome::Killed,
+            DetachOutcome::Gone,
+            DetachOutcome::Stuck,
+            DetachOutcome::Left,
+        ] {
             let text = detached(how, &[]).text();
             assert!(text.contains("/dev/loop0, /dev/loop1"), "{text}");
         }
-        let failure = judge(&[detached(How::Killed, &[])]).unwrap_err();
+        let failure = check_results(&[detached(DetachOutcome::Killed, &[])]).unwrap_err();
         assert_eq!(failure.message, "fuse0 (/dev/loop0, /dev/loop1): did not end in order");
     }
 
     #[test]
     fn what_is_lost_is_a_failure() {
-        assert_eq!(judge(&[detached(How::Clean, &[])]), Ok(()));
-        let one = detached(How::Clean, &["much"]);
+        assert_eq!(check_results(&[detached(DetachOutcome::Clean, &[])]), Ok(()));
+        let one = detached(DetachOutcome::Clean, &["much"]);
         assert!(one.text().ends_with("\n  lost: much"));
-        assert!(judge(&[one]).is_err());
+        assert!(check_results(&[one]).is_err());
     }
 }

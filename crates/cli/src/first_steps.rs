@@ -1,8 +1,8 @@
-//! `roadtrain serve` without arguments: what to write instead.
+//! `roadtrain serve` without arguments: suggests command lines.
 
 use std::ffi::OsString;
 
-/// The three commands that most people want first.
+/// The three commands that most users need first.
 pub(crate) const OF_SERVE: &str = "\
 roadtrain serve: say what to export, and where. Most likely one of these:
 
@@ -13,11 +13,11 @@ roadtrain serve: say what to export, and where. Most likely one of these:
   what a configuration file says (--print-config behind other options makes one):
     roadtrain serve --config serve.toml
 
-roadtrain serve --help has all options, roadtrain doctor looks at this machine.
+roadtrain serve --help has all options, roadtrain doctor checks this machine.
 ";
 
-/// Whether these arguments, the first of which is the program's name, are `serve` and nothing else.
-pub(crate) fn are_asked_for(arguments: &[OsString]) -> bool {
+/// True if the arguments, with the program's name first, are `serve` alone.
+pub(crate) fn are_needed(arguments: &[OsString]) -> bool {
     matches!(arguments, [_, command] if command == "serve")
 }
 
@@ -38,16 +38,16 @@ mod tests {
     }
 
     #[test]
-    fn only_serve_alone_asks_for_it() {
-        let asks = |line: &str| {
+    fn only_serve_alone_shows_it() {
+        let suggests = |line: &str| {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            are_asked_for(&words)
+            are_needed(&words)
         };
-        assert!(asks("roadtrain serve"));
+        assert!(suggests("roadtrain serve"));
         for line in
             ["roadtrain", "roadtrain attach", "roadtrain serve -a ::1", "roadtrain help serve"]
         {
-            assert!(!asks(line), "{line}");
+            assert!(!suggests(line), "{line}");
         }
     }
 }

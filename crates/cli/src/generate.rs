@@ -1,7 +1,7 @@
-//! Man pages and completions, from the same definition as the parser.
+//! Man pages and completions, from the parser's definition.
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::env::{CompleteEnv, Shells};
 use clap_complete::{Generator, Shell};
@@ -10,13 +10,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Set by the scripts, to the shell that asks.
-const ASKED_BY: &str = "ROADTRAIN_COMPLETE";
+/// Environment variable that the scripts set to the name of the shell.
+const SHELL_VARIABLE: &str = "ROADTRAIN_COMPLETE";
 
 /// Prints one shell's completions, or writes those of all.
-pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
+pub(crate) fn completions(args: &CompletionsArgs) -> CommandResult {
     let script = |shell: Shell| {
-        script_of(shell).map_err(|e| Failure::failed(format!("completions of {shell}: {e}")))
+        script_of(shell).map_err(|e| CommandFailure::failed(format!("completions of {shell}: {e}")))
     };
     if let Some(shell) = args.shell {
         return crate::output::line(&String::from_utf8_lossy(&script(shell)?));
@@ -26,32 +26,33 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
         for shell in Shell::value_variants() {
             let path = dir.join(shell.file_name("roadtrain"));
             fs::write(&path, script(*shell)?)
-                .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+                .map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?;
         }
     }
     Ok(())
 }
 
-/// Answers a shell that wants to know what may follow, and ends the process; if one asks.
+/// Replies to a shell's request for completions and ends the process, if there is such a request.
 pub(crate) fn answer_shell() {
-    CompleteEnv::with_factory(Cli::command).var(ASKED_BY).complete();
+    CompleteEnv::with_factory(Cli::command).var(SHELL_VARIABLE).complete();
 }
 
-/// What has a shell ask us, each time: names come from the target that runs then.
+/// Returns a script with which a shell requests completions from this program: names come from the running target.
 fn script_of(shell: Shell) -> io::Result<Vec<u8>> {
     let (shells, name) = (Shells::builtins(), "roadtrain");
     let mut script = Vec::new();
     let completer = shells.completer(&shell.to_string()).ok_or(io::ErrorKind::Unsupported)?;
-    completer.write_registration(ASKED_BY, name, name, name, &mut script)?;
+    completer.write_registration(SHELL_VARIABLE, name, name, name, &mut script)?;
     Ok(script)
 }
 
 /// Writes a man page for the program and for each command.
-pub(crate) fn man(args: &ManArgs) -> Outcome {
+pub(crate) fn man(args: &ManArgs) -> CommandResult {
     make(&args.dir)?;
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    pages(&command, &args.dir).map_err(|e| Failure::failed(format!("{}: {e}", args.dir.display())))
+    pages(&command, &args.dir)
+        .map_err(|e| CommandFailure::failed(format!("{}: {e}", args.dir.display())))
 }
 
 /// Writes the page of a command, and those of its subcommands.
@@ -78,7 +79,7 @@ fn pages(command: &Command, dir: &Path) -> io::Result<()> {
     fs::write(dir.join(page.get_filename()), text)
 }
 
-/// Sections of a page from the text behind the options of a help text.
+/// Splits the text behind the options of a help text into sections of a page.
 fn sections(text: &str) -> String {
     const HEADS: [&str; 3] = ["NOTES", "EXIT STATUS", "EXAMPLES"];
     let mut all: [Vec<&str>; 3] = Default::default();
@@ -98,7 +99,7 @@ fn sections(text: &str) -> String {
         match (line.is_empty(), all[at].is_empty()) {
             (false, _) => all[at].push(line),
             (true, true) => {}
-            // Text follows such a paragraph.
+            // Text after a blank line is not part of the exit status.
             (true, false) if at == 1 => at = 0,
             (true, false) => all[at].push(line),
         }
@@ -110,14 +111,14 @@ fn sections(text: &str) -> String {
     HEADS.into_iter().zip(all).filter_map(section).collect()
 }
 
-/// A line of a page, with nothing that formats it.
+/// Escapes a line of a page, so that nothing formats it.
 fn escaped(line: &str) -> String {
     let plain = line.replace('\\', "\\e").replace('-', "\\-");
     if plain.starts_with(['.', '\'']) { format!("\\&{plain}") } else { plain }
 }
 
-fn make(dir: &Path) -> Outcome {
-    fs::create_dir_all(dir).map_err(|e| Failure::failed(format!("{}: {e}", dir.display())))
+fn make(dir: &Path) -> CommandResult {
+    fs::create_dir_all(dir).map_err(|e| CommandFailure::failed(format!("{}: {e}", dir.display())))
 }
 
 #[cfg(test)]
@@ -145,7 +146,7 @@ mod tests {
         completions(&all).unwrap();
         for name in ["roadtrain.bash", "_roadtrain", "roadtrain.fish"] {
             let script = fs::read_to_string(dir.path().join("completions").join(name)).expect(name);
-            assert!(script.contains(ASKED_BY), "{name}: {script}");
+            assert!(script.contains(SHELL_VARIABLE), "{name}: {script}");
         }
     }
 }

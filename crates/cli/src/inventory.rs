@@ -1,9 +1,9 @@
-//! What `discover`, `identify` and `list` show, in the shapes of their JSON.
+//! Output of `discover`, `identify` and `list`, in the shapes of their JSON.
 
 use crate::args::{Transport, word};
 use crate::identity::show_uuid;
 use crate::output::columns;
-use crate::registry::{Entry, Phase, TargetEntry};
+use crate::registry::{AttachmentEntry, AttachmentPhase, TargetEntry};
 use crate::units::show_bytes;
 use roadtrain_host_engine::{ControllerInfo, EtherOffer, NamespaceInfo};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
@@ -13,25 +13,25 @@ use serde::Serialize;
 
 /// A discovery log.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Discovery {
+pub(crate) struct DiscoveryListing {
     /// Generation counter.
     pub genctr: u64,
-    /// Its entries.
-    pub records: Vec<Record>,
+    /// Log entries.
+    pub records: Vec<DiscoveryRecord>,
 }
 
 /// An entry of the discovery log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Record {
+pub(crate) struct DiscoveryRecord {
     /// Transport.
     pub transport: String,
     /// Address family.
     pub adrfam: String,
-    /// What it leads to.
+    /// Subsystem type.
     pub subtype: String,
     /// SQ flow control may be turned off.
     pub sq_flow_control_optional: bool,
-    /// Whether connections are secured by TLS: required, allowed or off.
+    /// Use of TLS: required, allowed or off.
     pub tls: &'static str,
     /// Port identifier.
     pub portid: u16,
@@ -43,10 +43,10 @@ pub(crate) struct Record {
     pub traddr: String,
 }
 
-impl Record {
-    /// From its 1,024 octets.
+impl DiscoveryRecord {
+    /// Converts an entry of 1,024 bytes.
     #[must_use]
-    pub(crate) fn new(entry: &DiscoveryEntry) -> Record {
+    pub(crate) fn new(entry: &DiscoveryEntry) -> DiscoveryRecord {
         let named = |value: u8, names: &[(u8, &str)]| {
             let name = names.iter().find(|(code, _)| *code == value);
             name.map_or_else(|| value.to_string(), |(_, name)| (*name).to_owned())
@@ -56,7 +56,7 @@ impl Record {
             (subtype::NVM, "nvme subsystem"),
             (subtype::CURRENT_DISCOVERY, "current discovery subsystem"),
         ];
-        Record {
+        DiscoveryRecord {
             transport: named(entry.trtype, &[(trtype::TCP, "tcp")]),
             adrfam: named(entry.adrfam, &[(adrfam::IPV4, "ipv4"), (adrfam::IPV6, "ipv6")]),
             subtype: named(entry.subtype, &subtypes),
@@ -73,15 +73,15 @@ impl Record {
         }
     }
 
-    /// From what a target offers at one of its ports: the interface takes the place of the TCP port.
+    /// Converts an offer at one of a target's ports: the interface takes the place of the TCP port.
     #[must_use]
-    pub(crate) fn of_offer(offer: &EtherOffer) -> Record {
+    pub(crate) fn of_offer(offer: &EtherOffer) -> DiscoveryRecord {
         let subtype = if offer.nqn == DISCOVERY_NQN {
             "current discovery subsystem"
         } else {
             "nvme subsystem"
         };
-        Record {
+        DiscoveryRecord {
             transport: word(&Transport::Ether),
             adrfam: "ethernet".into(),
             subtype: subtype.into(),
@@ -94,23 +94,23 @@ impl Record {
         }
     }
 
-    /// Whether it leads to a subsystem with namespaces, over a transport we speak.
+    /// True for a subsystem with namespaces, over a supported transport.
     fn is_storage(&self) -> bool {
         self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.transport.as_str())
     }
 }
 
-impl Discovery {
-    /// What leads to subsystems with namespaces.
-    pub(crate) fn storage(&self) -> impl Iterator<Item = &Record> {
+impl DiscoveryListing {
+    /// Returns the entries of subsystems with namespaces.
+    pub(crate) fn storage(&self) -> impl Iterator<Item = &DiscoveryRecord> {
         self.records.iter().filter(|record| record.is_storage())
     }
 
-    /// As a table.
+    /// Formats the log as a table.
     #[must_use]
     pub(crate) fn table(&self) -> String {
         let has_tls = self.records.iter().any(|record| record.tls != "off");
-        let row = |r: &Record| {
+        let row = |r: &DiscoveryRecord| {
             let cells = [&r.transport, &r.traddr, &r.trsvcid, &r.subtype, &r.nqn].map(Clone::clone);
             let tls = has_tls.then(|| r.tls.to_owned());
             cells.into_iter().chain(tls).collect()
@@ -125,14 +125,14 @@ impl Discovery {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Identified {
     /// The controller.
-    pub controller: Controller,
+    pub controller: IdentifiedController,
     /// Its namespaces.
-    pub namespaces: Vec<Namespace>,
+    pub namespaces: Vec<IdentifiedNamespace>,
 }
 
-/// What matters of Identify Controller.
+/// Fields of Identify Controller that are shown.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Controller {
+pub(crate) struct IdentifiedController {
     /// Subsystem.
     pub nqn: String,
     /// Controller identifier.
@@ -145,9 +145,9 @@ pub(crate) struct Controller {
     pub firmware: String,
     /// NVMe version.
     pub nvme_version: String,
-    /// Most octets of one command that we use.
+    /// Most bytes of one command of this host.
     pub transfer_bytes_max: u32,
-    /// Octets of data in a command capsule.
+    /// Bytes of data in a command capsule.
     pub in_capsule_bytes: u32,
     /// Entries of an I/O queue.
     pub queue_entries_max: u16,
@@ -159,14 +159,14 @@ pub(crate) struct Controller {
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Namespace {
-    /// Its number.
+pub(crate) struct IdentifiedNamespace {
+    /// Namespace ID.
     pub nsid: u32,
-    /// Its size.
+    /// Size in bytes.
     pub capacity_bytes: u64,
-    /// Its size in blocks.
+    /// Size in blocks.
     pub blocks: u64,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
     /// Refuses writes.
     pub read_only: bool,
@@ -176,11 +176,11 @@ pub(crate) struct Namespace {
     pub uuid: Option<String>,
 }
 
-impl Namespace {
-    /// From what the controller said.
+impl IdentifiedNamespace {
+    /// Converts the controller's data.
     #[must_use]
-    pub(crate) fn new(info: &NamespaceInfo) -> Namespace {
-        Namespace {
+    pub(crate) fn new(info: &NamespaceInfo) -> IdentifiedNamespace {
+        IdentifiedNamespace {
             nsid: info.nsid,
             capacity_bytes: info.blocks.saturating_mul(info.block_bytes.into()),
             blocks: info.blocks,
@@ -206,7 +206,7 @@ impl Namespace {
 const NAMESPACE_HEAD: [&str; 6] = ["nsid", "size", "block", "access", "nguid", "uuid"];
 
 impl Identified {
-    /// From what the controller said.
+    /// Converts the controller's data.
     #[must_use]
     pub(crate) fn new(info: &ControllerInfo) -> Identified {
         let page = &info.identify;
@@ -221,7 +221,7 @@ impl Identified {
             (oncs::COPY, "copy"),
             (oncs::RESERVATIONS, "reservations"),
         ];
-        let controller = Controller {
+        let controller = IdentifiedController {
             nqn: parse_nqn(&page.subnqn).unwrap_or_default().to_owned(),
             cntlid: info.cntlid,
             model: parse_ascii(&page.mn).to_owned(),
@@ -238,11 +238,11 @@ impl Identified {
                 .map(|(_, name)| *name)
                 .collect(),
         };
-        let namespaces = info.namespaces.iter().map(Namespace::new).collect();
+        let namespaces = info.namespaces.iter().map(IdentifiedNamespace::new).collect();
         Identified { controller, namespaces }
     }
 
-    /// As text.
+    /// Formats the controller as text.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let c = &self.controller;
@@ -265,7 +265,8 @@ impl Identified {
         for (name, value) in pairs {
             text.push_str(&format!("{name:<18} {value}\n"));
         }
-        let rows: Vec<Vec<String>> = self.namespaces.iter().map(Namespace::cells).collect();
+        let rows: Vec<Vec<String>> =
+            self.namespaces.iter().map(IdentifiedNamespace::cells).collect();
         text.push('\n');
         text.push_str(&columns(&NAMESPACE_HEAD, &rows));
         text
@@ -274,8 +275,8 @@ impl Identified {
 
 /// A row of `list`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Listed {
-    /// Where it can be reached.
+pub(crate) struct ListedNamespace {
+    /// Address.
     pub traddr: String,
     /// TCP port.
     pub trsvcid: String,
@@ -287,13 +288,13 @@ pub(crate) struct Listed {
     pub serial: String,
     /// The namespace.
     #[serde(flatten)]
-    pub namespace: Namespace,
+    pub namespace: IdentifiedNamespace,
 }
 
-/// The rows of `list` as a table.
+/// Formats the rows of `list` as a table.
 #[must_use]
-pub(crate) fn list_table(rows: &[Listed]) -> String {
-    let cells = |row: &Listed| {
+pub(crate) fn list_table(rows: &[ListedNamespace]) -> String {
+    let cells = |row: &ListedNamespace| {
         let address = match (row.trsvcid.as_str(), row.traddr.contains(':')) {
             ("", _) => row.traddr.clone(),
             (port, true) => format!("[{}]:{port}", row.traddr), // IPv6
@@ -307,45 +308,45 @@ pub(crate) fn list_table(rows: &[Listed]) -> String {
     columns(&[&["address", "nqn"][..], &NAMESPACE_HEAD].concat(), &rows)
 }
 
-/// A row of `list` for what is attached on this machine.
+/// A row of `list` for an attachment on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedHere {
     /// `attachment`: targets are in the same list.
     pub kind: &'static str,
-    /// `starting`, `ready`, or `gone`: its process has ended without a word.
+    /// `starting`, `ready`, or `gone`: its process has ended without removing its entry.
     pub state: &'static str,
-    /// What is written about it.
+    /// Its registry entry.
     #[serde(flatten)]
-    pub entry: Entry,
+    pub entry: AttachmentEntry,
 }
 
 impl ListedHere {
-    /// With a look whether its process runs.
+    /// Checks whether the entry's process runs.
     #[must_use]
-    pub(crate) fn new(entry: Entry) -> ListedHere {
+    pub(crate) fn new(entry: AttachmentEntry) -> ListedHere {
         let state = match entry.phase {
             _ if !entry.process.is_alive() => "gone",
-            Phase::Starting => "starting",
-            Phase::Ready => "ready",
+            AttachmentPhase::Starting => "starting",
+            AttachmentPhase::Ready => "ready",
         };
         ListedHere { kind: "attachment", state, entry }
     }
 }
 
-/// A row of `list` for what is served on this machine.
+/// A row of `list` for a target on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ServedHere {
     /// `target`: attachments are in the same list.
     pub kind: &'static str,
-    /// `serving`, or `gone`: its process has ended without a word.
+    /// `serving`, or `gone`: its process has ended without removing its entry.
     pub state: &'static str,
-    /// What is written about it.
+    /// Its registry entry.
     #[serde(flatten)]
     pub entry: TargetEntry,
 }
 
 impl ServedHere {
-    /// With a look whether its process runs.
+    /// Checks whether the entry's process runs.
     #[must_use]
     pub(crate) fn new(entry: TargetEntry) -> ServedHere {
         let state = if entry.process.is_alive() { "serving" } else { "gone" };
@@ -353,7 +354,7 @@ impl ServedHere {
     }
 }
 
-/// Its rows as a table.
+/// Formats targets as a table.
 #[must_use]
 pub(crate) fn served_table(rows: &[ServedHere]) -> String {
     let cells = |ServedHere { state, entry, .. }: &ServedHere| {
@@ -365,7 +366,7 @@ pub(crate) fn served_table(rows: &[ServedHere]) -> String {
     columns(&["target", "state", "pid", "listens", "file"], &rows)
 }
 
-/// Its rows as a table, one for each namespace.
+/// Formats attachments as a table, one row for each namespace.
 #[must_use]
 pub(crate) fn here_table(rows: &[ListedHere]) -> String {
     let mut cells = Vec::new();
@@ -388,9 +389,9 @@ pub(crate) fn here_table(rows: &[ListedHere]) -> String {
 mod tests {
     use super::*;
 
-    fn namespace() -> Namespace {
+    fn namespace() -> IdentifiedNamespace {
         let nguid = [0x11; 16];
-        Namespace::new(&NamespaceInfo {
+        IdentifiedNamespace::new(&NamespaceInfo {
             nsid: 7,
             blocks: 2048,
             block_bytes: 512,
@@ -405,19 +406,19 @@ mod tests {
         let mut entry = DiscoveryEntry::new(subtype::NVM, "nqn.x:y");
         entry.trtype = trtype::TCP;
         entry.set_address(adrfam::IPV4, "192.0.2.7", "4420");
-        let record = Record::new(&entry);
+        let record = DiscoveryRecord::new(&entry);
         assert!(record.is_storage());
         assert_eq!((record.transport.as_str(), record.adrfam.as_str()), ("tcp", "ipv4"));
         assert_eq!((record.traddr.as_str(), record.trsvcid.as_str()), ("192.0.2.7", "4420"));
         entry.trtype = 1;
-        assert_eq!(Record::new(&entry).transport, "1");
-        let table = Discovery { genctr: 1, records: vec![record] }.table();
+        assert_eq!(DiscoveryRecord::new(&entry).transport, "1");
+        let table = DiscoveryListing { genctr: 1, records: vec![record] }.table();
         assert!(table.lines().nth(1).unwrap().ends_with("nvme subsystem  nqn.x:y"), "{table}");
     }
 
     #[test]
     fn list_is_flat() {
-        let row = Listed {
+        let row = ListedNamespace {
             traddr: "192.0.2.7".into(),
             trsvcid: "4420".into(),
             nqn: "nqn.x:y".into(),
@@ -431,7 +432,7 @@ mod tests {
             (Some(7), Some(1 << 20))
         );
         assert_eq!(json["nguid"], "11111111-1111-1111-1111-111111111111");
-        assert!(json["uuid"].is_null(), "none told");
+        assert!(json["uuid"].is_null(), "none reported");
         assert!(list_table(&[row]).contains("1 MiB  512    read-only"));
     }
 }

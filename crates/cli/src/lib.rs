@@ -68,7 +68,7 @@ mod top;
 pub mod units;
 mod usage;
 
-pub use failure::{Failure, Kind, Outcome};
+pub use failure::{CommandFailure, CommandResult, FailureKind};
 
 use args::{Cli, Command};
 use roadtrain_host_engine::identity;
@@ -82,17 +82,17 @@ pub fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
 
-/// Runs the program with these arguments, the first of which is its name.
+/// Runs the program with these arguments; the first is its name.
 #[must_use]
 pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    if first_steps::are_asked_for(&arguments) {
+    if first_steps::are_needed(&arguments) {
         terminal::say(first_steps::OF_SERVE.trim_end());
-        return ExitCode::from(Failure::usage("").status());
+        return ExitCode::from(CommandFailure::usage("").status());
     }
     let cli = Cli::read(arguments);
     let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
-    // Connections take descriptors; what cannot be raised may do all the same.
+    // Connections need descriptors; if the limit cannot be raised, it may suffice.
     let _ = roadtrain_system::platform::raise_open_files();
     let status = match run(&cli) {
         Ok(()) => 0,
@@ -108,7 +108,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn run(cli: &Cli) -> Outcome {
+fn run(cli: &Cli) -> CommandResult {
     let global = &cli.global;
     match &cli.command {
         Command::Serve(args) => serve::run(args, global),

@@ -1,8 +1,8 @@
-//! Logging: to stderr, as stdout belongs to results, or to a file.
+//! Logging to stderr, as stdout is for results, or to a file.
 
 mod budget;
 
-use self::budget::Budget;
+use self::budget::LogLineBudget;
 use roadtrain_wire::text::{Printable, is_printable};
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,8 @@ pub(crate) fn start(level: &str, verbose: u8) {
     let (levels, handle) = reload::Layer::new(filter(level, verbose));
     keep(handle);
     let ansi = !is_journal() && io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer().with_writer(move || Lines(io::stderr(), ansi));
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(move || OneLineWriter(io::stderr(), ansi));
     if is_journal() {
         init(lines.with_ansi(false).event_format(Journal), levels);
     } else {
@@ -32,12 +33,12 @@ pub(crate) fn start(level: &str, verbose: u8) {
     }
 }
 
-/// Writes an event in one line, whatever a peer has put into it; with colours if they are wanted, whose escapes the
-/// formatter takes from peers.
-struct Lines<W>(W, bool);
+/// Writes an event in one line, even if a peer's text contains line breaks. With colours, the formatter leaves escapes
+/// in peers' text, so they are filtered here.
+struct OneLineWriter<W>(W, bool);
 
-impl<W: Write> Write for Lines<W> {
-    /// One event.
+impl<W: Write> Write for OneLineWriter<W> {
+    /// Writes one event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         self.0.write_all(one_line(&text, self.1).as_bytes())?;
@@ -49,7 +50,7 @@ impl<W: Write> Write for Lines<W> {
     }
 }
 
-/// An event's text, with escapes for what is not printable. Its last character is the end of its line.
+/// Escapes characters of an event's text that are not printable. Its last character is the line's end.
 fn one_line(event: &str, has_colours: bool) -> Cow<'_, str> {
     let text = event.strip_suffix('\n').unwrap_or(event);
     if text.chars().all(is_printable) {
@@ -68,7 +69,7 @@ fn one_line(event: &str, has_colours: bool) -> Cow<'_, str> {
     (line + rest + &event[text.len()..]).into()
 }
 
-/// Bytes of the escape for a colour that a text begins with: `ESC [ NUMBERS m`.
+/// Returns the length of a colour escape at the beginning of a text: `ESC [ NUMBERS m`.
 fn colour(text: &str) -> usize {
     let Some(numbers) = text.strip_prefix("\u{1b}[") else { return 0 };
     match numbers.find(|c: char| !c.is_ascii_digit() && c != ';') {
@@ -77,17 +78,21 @@ fn colour(text: &str) -> usize {
     }
 }
 
-/// Writes lines of these levels from now on, within their budget.
+/// Installs a subscriber for these levels, within the budget of lines.
 fn init<F>(lines: impl Layer<Registry> + Send + Sync, levels: F)
 where
     F: Layer<Layered<Box<dyn Layer<Registry> + Send + Sync>, Registry>> + Send + Sync,
 {
-    tracing_subscriber::registry().with(lines.boxed()).with(levels).with(Budget::default()).init();
+    tracing_subscriber::registry()
+        .with(lines.boxed())
+        .with(levels)
+        .with(LogLineBudget::default())
+        .init();
 }
 
-/// Sets another level.
+/// Function that changes the level.
 type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
-/// Sets the level, where this process logs to stderr: logs begin once in a process.
+/// Changes the level, if this process logs to stderr: logging starts once in a process.
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
 fn keep<S: 'static>(handle: reload::Handle<Targets, S>) {
@@ -98,23 +103,24 @@ fn keep<S: 'static>(handle: reload::Handle<Targets, S>) {
     let _ = SET_LEVEL.set(Box::new(set));
 }
 
-/// Logs what is of that level or above from now on, whatever was asked for at the start.
+/// Changes the level, in place of the one from the start.
 ///
 /// # Errors
-/// This process cannot.
+/// This process does not log to stderr.
 pub(crate) fn set_level(level: &str) -> Result<(), String> {
     let set = SET_LEVEL.get().ok_or("this process does not log to stderr")?;
     set(level)
 }
 
-/// As [`start`], but to a file.
+/// Starts logging to a file, otherwise as [`start`].
 pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
     let file = Arc::new(file);
-    let lines = tracing_subscriber::fmt::layer().with_writer(move || Lines(file.clone(), false));
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(move || OneLineWriter(file.clone(), false));
     init(lines.with_target(false).with_ansi(false), filter(level, verbose));
 }
 
-/// Levels by module: RUST_LOG if it can be read, else one level for all.
+/// Returns the levels by module: RUST_LOG if valid, else one level for all.
 fn filter(level: &str, verbose: u8) -> Targets {
     let level = match verbose {
         0 => level,
@@ -126,14 +132,14 @@ fn filter(level: &str, verbose: u8) -> Targets {
     from_environment.unwrap_or_else(from_level)
 }
 
-/// Whether stderr is the journal, as JOURNAL_STREAM says: device and inode.
+/// True if stderr is the journal: JOURNAL_STREAM has its device and inode.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let stderr = std::fs::metadata("/proc/self/fd/2");
     stderr.is_ok_and(|file| stream == format!("{}:{}", file.dev(), file.ino()))
 }
 
-/// The journal has the time itself, and takes the level from the line's beginning.
+/// Format for the journal, which has the time itself, and takes the level from the line's beginning.
 struct Journal;
 
 impl<S, N> FormatEvent<S, N> for Journal
@@ -153,7 +159,7 @@ where
     }
 }
 
-/// syslog's number of a level.
+/// Returns syslog's number of a level.
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -185,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The formatter itself, with colours.
+    /// Tests the formatter itself, with colours.
     #[test]
     fn fields_of_peers_bring_no_escapes() {
         let written = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -200,8 +206,8 @@ mod tests {
             }
         }
         let to = written.clone();
-        let lines =
-            tracing_subscriber::fmt::layer().with_writer(move || Lines(To(to.clone()), true));
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || OneLineWriter(To(to.clone()), true));
         let subscriber = tracing_subscriber::registry().with(lines.with_ansi(true));
         tracing::subscriber::with_default(subscriber, || {
             let evil = "x\u{1b}[31m\u{1b}[2J\ny";

@@ -1,4 +1,4 @@
-//! The `roadtrain` program; everything lives in the library beside it.
+//! The `roadtrain` program; its code is in the library.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Discovery services on the local network, by multicast DNS: `_nvme-disc._tcp` (NVMe Base 2.1, section 8.3.1).
 //!
-//! Nothing of it runs unless somebody asks for it: it has a thread of its own while it does.
+//! It runs only on request, in a separate thread.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use indicatif::{ProgressBar, ProgressStyle};
 use mdns_sd::{ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -14,41 +14,41 @@ use tracing::{debug, info, warn};
 
 /// The type of the service.
 const SERVICE: &str = "_nvme-disc._tcp.local.";
-/// How long is looked for services.
-const LOOK: Duration = Duration::from_secs(3);
-/// Most services that are taken of those that answer.
+/// Duration of a search.
+const SEARCH_TIME: Duration = Duration::from_secs(3);
+/// Most services in a result.
 const SERVICES_MAX: usize = 64;
 /// Most addresses of a service.
 const ADDRESSES_MAX: usize = 16;
 /// Longest wait for the thread at the end.
-const FAREWELL: Duration = Duration::from_millis(500);
+const SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
 
-/// A discovery service that was found.
+/// A discovery service that replied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Found {
+pub(crate) struct DiscoveredService {
     /// Its name.
     pub name: String,
-    /// Its addresses; those that count on one link only with its interface, as in `fe80::1%eth0`.
+    /// Its addresses; link-local ones with their interface, as in `fe80::1%eth0`.
     pub addresses: Vec<String>,
-    /// The same, with its port.
+    /// Its socket addresses.
     #[serde(skip)]
     pub sockets: Vec<SocketAddr>,
     /// Its TCP port.
     pub trsvcid: String,
-    /// Its transport: `tcp` or `udp`, where that is said.
+    /// Its transport: `tcp` or `udp`, if announced.
     pub transport: Option<String>,
-    /// The NQN of the discovery subsystem, where that is said.
+    /// The NQN of the discovery subsystem, if announced.
     pub nqn: Option<String>,
 }
 
-impl Found {
-    fn new(service: &ResolvedService) -> Found {
+impl DiscoveredService {
+    fn new(service: &ResolvedService) -> DiscoveredService {
         let usable = |ip: &ScopedIp| Some((socket(ip, service.port)?, ip.to_string()));
         let found: BTreeMap<SocketAddr, String> =
             service.addresses.iter().filter_map(usable).take(ADDRESSES_MAX).collect();
         let text = |key: &str| service.get_property_val_str(key).map(str::to_owned);
         let name = service.fullname.strip_suffix(SERVICE).unwrap_or(&service.fullname);
-        Found {
+        DiscoveredService {
             name: name.trim_end_matches('.').chars().filter(|c| !c.is_control()).collect(),
             sockets: found.keys().copied().collect(),
             addresses: found.into_values().collect(),
@@ -58,14 +58,14 @@ impl Found {
         }
     }
 
-    /// Where it can be asked over TCP.
+    /// Returns its socket addresses for TCP.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
         let is_tcp = self.transport.as_deref().is_none_or(|transport| transport == "tcp");
         self.sockets.iter().copied().filter(move |_| is_tcp && self.trsvcid != "0")
     }
 }
 
-/// The address of a service's socket; `None`: it cannot be connected to, as an interface is missing.
+/// Returns a service's socket address; `None` if its interface is missing.
 fn socket(ip: &ScopedIp, port: u16) -> Option<SocketAddr> {
     match ip {
         ScopedIp::V6(ip) if ip.addr().is_unicast_link_local() => {
@@ -76,26 +76,26 @@ fn socket(ip: &ScopedIp, port: u16) -> Option<SocketAddr> {
     }
 }
 
-fn failed(error: mdns_sd::Error) -> Failure {
-    Failure::failed(format!("multicast DNS: {error}"))
+fn failed(error: mdns_sd::Error) -> CommandFailure {
+    CommandFailure::failed(format!("multicast DNS: {error}"))
 }
 
-/// Looks for discovery services for 3 s, by name.
+/// Searches for discovery services for 3 s, and returns them by name.
 ///
 /// # Errors
-/// There is no socket for it.
-pub(crate) fn look() -> Outcome<Vec<Found>> {
+/// The socket cannot be created.
+pub(crate) fn search() -> CommandResult<Vec<DiscoveredService>> {
     let daemon = ServiceDaemon::new().map_err(failed)?;
     let events = daemon.browse(SERVICE).map_err(failed)?;
     let progress = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} looking for discovery services: {msg}");
+    let style = ProgressStyle::with_template("{spinner} searching for discovery services: {msg}");
     progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     progress.enable_steady_tick(Duration::from_millis(100));
-    let (until, mut found) = (Instant::now() + LOOK, BTreeMap::new());
+    let (until, mut found) = (Instant::now() + SEARCH_TIME, BTreeMap::new());
     while let Ok(event) = events.recv_deadline(until) {
         match event {
             ServiceEvent::ServiceResolved(service) if found.len() < SERVICES_MAX => {
-                let one = Found::new(&service);
+                let one = DiscoveredService::new(&service);
                 debug!(name = one.name, port = one.trsvcid, "found");
                 found.insert(one.name.clone(), one);
             }
@@ -111,15 +111,15 @@ pub(crate) fn look() -> Outcome<Vec<Found>> {
     Ok(found.into_values().collect())
 }
 
-/// The addresses of all discovery services that answer over TCP.
+/// Returns the addresses of all discovery services over TCP.
 ///
 /// # Errors
-/// There is none.
-pub(crate) fn discovery_addresses() -> Outcome<Vec<SocketAddr>> {
-    let found = look()?;
-    let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(Found::sockets).collect();
+/// No service replies.
+pub(crate) fn discovery_addresses() -> CommandResult<Vec<SocketAddr>> {
+    let found = search()?;
+    let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(DiscoveredService::sockets).collect();
     match sockets.is_empty() {
-        true => Err(Failure::connect(
+        true => Err(CommandFailure::connect(
             "--mdns: no discovery service answers on this network; name one with -a",
         )),
         false => Ok(sockets.into_iter().collect()),
@@ -128,28 +128,28 @@ pub(crate) fn discovery_addresses() -> Outcome<Vec<SocketAddr>> {
 
 fn end(daemon: &ServiceDaemon) {
     if let Ok(ended) = daemon.shutdown() {
-        let _ = ended.recv_timeout(FAREWELL);
+        let _ = ended.recv_timeout(SHUTDOWN_WAIT);
     }
 }
 
 /// Announces the discovery service of a target, until it is dropped.
 pub(crate) struct Announcement {
     daemon: ServiceDaemon,
-    /// What is announced: full names by port, with the addresses.
+    /// Announced full names by port, with the addresses.
     shown: BTreeMap<u16, (String, BTreeSet<IpAddr>)>,
 }
 
 impl Announcement {
-    /// Announces nothing yet.
+    /// Starts without an announcement.
     ///
     /// # Errors
-    /// There is no socket for it.
-    pub(crate) fn new() -> Outcome<Announcement> {
+    /// The socket cannot be created.
+    pub(crate) fn new() -> CommandResult<Announcement> {
         Ok(Announcement { daemon: ServiceDaemon::new().map_err(failed)?, shown: BTreeMap::new() })
     }
 
-    /// From now on these listeners, and no others. What is on the loopback only is left out.
-    pub(crate) fn show(&mut self, listeners: &[SocketAddr]) {
+    /// Announces these listeners, and no others. Loopback listeners are left out.
+    pub(crate) fn update(&mut self, listeners: &[SocketAddr]) {
         let mut wanted: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
         for listener in listeners.iter().filter(|listener| !listener.ip().is_loopback()) {
             wanted.entry(listener.port()).or_default().insert(listener.ip());
@@ -159,7 +159,7 @@ impl Announcement {
         let gone: Vec<u16> =
             self.shown.iter().filter(|(p, s)| !is_wanted(p, s)).map(|(port, _)| *port).collect();
         for port in gone {
-            self.hide(port);
+            self.withdraw(port);
         }
         for (port, addresses) in wanted {
             if !self.shown.contains_key(&port) {
@@ -177,7 +177,7 @@ impl Announcement {
         let is_any = addresses.iter().any(IpAddr::is_unspecified);
         let named: Vec<IpAddr> = addresses.iter().copied().filter(|_| !is_any).collect();
         let text = [("p", "tcp"), ("nqn", DISCOVERY_NQN)];
-        // A host name of its own: other services of this machine have other addresses.
+        // A separate host name: other services of this machine have other addresses.
         let host = format!("{host}-{port}.local.");
         let service = ServiceInfo::new(SERVICE, &name, &host, &named[..], port, &text[..]);
         let service = service.map(|new| if is_any { new.enable_addr_auto() } else { new });
@@ -194,24 +194,24 @@ impl Announcement {
         }
     }
 
-    fn hide(&mut self, port: u16) {
+    fn withdraw(&mut self, port: u16) {
         let Some((name, _)) = self.shown.remove(&port) else { return };
         if let Ok(done) = self.daemon.unregister(&name) {
-            let _ = done.recv_timeout(FAREWELL);
+            let _ = done.recv_timeout(SHUTDOWN_WAIT);
         }
     }
 }
 
-/// Says that it is gone.
+/// Withdraws the announcements.
 impl Drop for Announcement {
     fn drop(&mut self) {
         let ports: Vec<u16> = self.shown.keys().copied().collect();
-        ports.into_iter().for_each(|port| self.hide(port));
+        ports.into_iter().for_each(|port| self.withdraw(port));
         end(&self.daemon);
     }
 }
 
-/// The machine's name, as a label.
+/// Returns the machine's name as a DNS label.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let label = name.trim().split('.').next().unwrap_or_default();
@@ -225,8 +225,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_be_asked_over_tcp_is_asked() {
-        let found = |transport: Option<&str>, port| Found {
+    fn only_services_over_tcp_are_queried() {
+        let found = |transport: Option<&str>, port| DiscoveredService {
             name: "a".into(),
             addresses: Vec::new(),
             sockets: ["192.0.2.7", "2001:db8::7", "fe80::7"]

@@ -1,14 +1,14 @@
-//! What a namespace is made of, as one word of the command line or one table of the configuration.
+//! Blocks and options of a namespace, as one word of the command line or one table of the configuration.
 
 mod rbd;
 mod saved;
 
 use crate::args::{ClassName, named};
-use crate::config::Form;
+use crate::config::SettingForm;
 use crate::identity::parse_uuid;
 use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
-use crate::usage::meant;
+use crate::usage::closest;
 use roadtrain_host_engine::Class;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{Export, KeptPlace};
@@ -20,30 +20,30 @@ use std::time::Duration;
 
 const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0 or rbd:POOL/IMAGE; \
                        for ctl also device:NAME";
-/// What a command of an emulated SSD takes unless `service-us` says otherwise.
+/// Default service time of an emulated SSD, in microseconds.
 const SERVICE_US: u32 = 100;
-/// Commands that it serves at once unless `parallel` says otherwise.
+/// Default number of commands that an emulated SSD serves at once.
 const PARALLEL: u16 = 64;
-/// Longest service time.
+/// Longest service time in microseconds.
 const SERVICE_US_MAX: u32 = 1_000_000;
 
-/// Where the blocks are kept.
+/// Storage of a namespace's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// In memory.
+    /// Memory.
     Mem,
-    /// In memory, at the pace of an SSD.
+    /// Memory, at the pace of an SSD.
     Ssd,
-    /// Nowhere.
+    /// No storage: reads return zeroes.
     Null,
-    /// In a regular file.
+    /// A regular file.
     File,
-    /// On a block device.
+    /// A block device.
     Block,
-    /// In an image of a Ceph cluster.
+    /// An image of a Ceph cluster.
     Rbd,
-    /// In a device or volume that is there, by its name; not in a configuration file.
+    /// An existing device or volume, by its name; not in a configuration file.
     Device,
 }
 
@@ -51,10 +51,10 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSpec {
-    /// Its number; `None` on the command line: the next free one.
+    /// Namespace ID; `None` on the command line: the next free one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
-    /// Where the blocks are kept.
+    /// Storage of the blocks.
     pub kind: Kind,
     /// File or device node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,28 +74,28 @@ pub struct NamespaceSpec {
     /// An image's: file with that user's key; `None`: as the cluster's configuration says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keyring: Option<PathBuf>,
-    /// An image's: it is made with so many octets if it is not there.
+    /// Size in bytes with which a missing image is created.
     #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
     pub create: Option<u64>,
-    /// Octets. A file without it must exist; a block device has its own.
+    /// Size in bytes. A file without it must exist; a block device has its own.
     #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Octets of a block: 512 or 4096.
+    /// Block size in bytes: 512 or 4096.
     #[serde(default = "default_lba")]
     pub lba: u32,
     /// Refuse writes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// An emulated SSD's: microseconds that each command takes; `None`: 100.
+    /// Service time of an emulated SSD in microseconds; `None`: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_us: Option<u32>,
-    /// An emulated SSD's: commands served at once, the others wait; `None`: 64.
+    /// Commands that an emulated SSD serves at once, others wait; `None`: 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<u16>,
-    /// How its requests are treated that do not say it themselves; `None`: as their connection says.
+    /// Priority class of requests without one; `None`: as their connection has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassName>,
-    /// What it may do in a second, whoever uses it.
+    /// Rate limits for all hosts together.
     #[serde(default, skip_serializing_if = "RateArgs::is_empty")]
     pub rates: RateArgs,
     /// UUID shown to hosts; when missing it follows from the nguid, or from what identifies the blocks.
@@ -104,13 +104,15 @@ pub struct NamespaceSpec {
     /// NGUID shown to hosts; when missing it follows from the uuid, or from what identifies the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nguid: Option<String>,
-    /// File for reservations that persist through power loss, or `none`; when missing a file's are beside it.
+    /// File for reservations that persist through power loss, or `none`; by default in the same folder as the file of
+    /// the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<PathBuf>,
-    /// File for marks of Write Uncorrectable, or `none`; when missing a file's are beside it, and memory's in memory.
+    /// File for marks of Write Uncorrectable, or `none`; by default next to the file of the blocks, or in memory for
+    /// memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncorrectable: Option<PathBuf>,
-    /// While another process has the blocks, it waits for its end.
+    /// True to wait, if another process has the blocks, until that ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
 }
@@ -143,7 +145,7 @@ const OPTIONS: [&str; 24] = [
     "create",
 ];
 
-/// In place of a file for something that is kept: it is not.
+/// Value instead of a file for state that is not kept.
 const NOWHERE: &str = "none";
 
 fn default_lba() -> u32 {
@@ -151,7 +153,7 @@ fn default_lba() -> u32 {
 }
 
 impl NamespaceSpec {
-    /// Memory, without further options.
+    /// Creates memory of this size, without further options.
     #[must_use]
     pub fn mem(size: u64) -> Self {
         NamespaceSpec { size: Some(size), ..NamespaceSpec::new(Kind::Mem) }
@@ -183,18 +185,18 @@ impl NamespaceSpec {
         }
     }
 
-    /// An emulated SSD's service time, and how many commands it serves at once.
+    /// Returns the service time of an emulated SSD, and the number of commands that it serves at once.
     #[must_use]
     pub fn pace(&self) -> (Duration, u16) {
         let service_us = self.service_us.unwrap_or(SERVICE_US);
         (Duration::from_micros(service_us.into()), self.parallel.unwrap_or(PARALLEL))
     }
 
-    /// Checks what can be checked without opening anything.
+    /// Checks the settings without opening a file.
     ///
     /// # Errors
-    /// What is wrong and what to write instead.
-    pub(crate) fn check(&self, form: Form) -> Result<(), String> {
+    /// The error, with a valid alternative.
+    pub(crate) fn check(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
         if self.lba != 512 && self.lba != 4096 {
             let lba = form.value("lba", self.lba);
@@ -206,7 +208,9 @@ impl NamespaceSpec {
         self.check_size(form)?;
         self.check_pace(form)?;
         let rates = self.rates.rates_as(form).map(drop);
-        rates.map_err(|error| if form == Form::Key { format!("rates: {error}") } else { error })?;
+        rates.map_err(
+            |error| if form == SettingForm::Key { format!("rates: {error}") } else { error },
+        )?;
         if self.standby && !matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd) {
             return Err(format!("standby is for file, block and rbd, not for {kind}"));
         }
@@ -216,12 +220,12 @@ impl NamespaceSpec {
         self.check_kept()
     }
 
-    fn check_path(&self, form: Form) -> Result<(), String> {
+    fn check_path(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
         let needs_path = matches!(self.kind, Kind::File | Kind::Block);
         let example = match form {
-            Form::Key if self.kind == Kind::Block => "write path = \"/dev/loop0\"",
-            Form::Key => "write path = \"disk.img\"",
+            SettingForm::Key if self.kind == Kind::Block => "write path = \"/dev/loop0\"",
+            SettingForm::Key => "write path = \"disk.img\"",
             _ => EXAMPLE,
         };
         match &self.path {
@@ -229,7 +233,7 @@ impl NamespaceSpec {
             Some(path) if needs_path && path.as_os_str().is_empty() => {
                 Err(format!("{kind} has an empty path: {example}"))
             }
-            Some(_) if !needs_path && form == Form::Key => {
+            Some(_) if !needs_path && form == SettingForm::Key => {
                 Err(format!("{kind} has no path: leave path out"))
             }
             Some(_) if !needs_path => Err(format!("{kind} has no path: {EXAMPLE}")),
@@ -237,9 +241,9 @@ impl NamespaceSpec {
         }
     }
 
-    fn check_size(&self, form: Form) -> Result<(), String> {
+    fn check_size(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
-        let example = if form == Form::Key { "write size = \"1GiB\"" } else { EXAMPLE };
+        let example = if form == SettingForm::Key { "write size = \"1GiB\"" } else { EXAMPLE };
         let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd | Kind::Device);
         match self.size {
             Some(_) if self.kind == Kind::Rbd => {
@@ -258,7 +262,7 @@ impl NamespaceSpec {
         }
     }
 
-    /// Files that are beside the blocks suit them.
+    /// Checks that the files for reservations and marks suit the blocks.
     fn check_kept(&self) -> Result<(), String> {
         let kind = self.name();
         let [uuid, nguid] = self.ids()?;
@@ -277,14 +281,14 @@ impl NamespaceSpec {
         Ok(())
     }
 
-    /// Files that are beside its blocks, if they are told.
+    /// Returns the files for reservations and marks, if they are given.
     #[cfg(feature = "rbd")]
     pub(crate) fn kept_files(&self) -> impl Iterator<Item = &std::path::Path> {
-        let told = self.reservations.iter().chain(&self.uncorrectable);
-        told.map(PathBuf::as_path).filter(|path| path.as_os_str() != NOWHERE)
+        let given = self.reservations.iter().chain(&self.uncorrectable);
+        given.map(PathBuf::as_path).filter(|path| path.as_os_str() != NOWHERE)
     }
 
-    /// Paths mean what they mean here, not where they are used.
+    /// Makes paths absolute with this process's directory.
     pub(crate) fn make_paths_absolute(&mut self) {
         let kept = self.reservations.iter_mut().chain(&mut self.uncorrectable);
         let kept = kept.filter(|path| path.as_os_str() != NOWHERE);
@@ -294,10 +298,10 @@ impl NamespaceSpec {
         }
     }
 
-    /// UUID and NGUID, as far as they are told.
+    /// Returns UUID and NGUID, if given.
     ///
     /// # Errors
-    /// One that is none.
+    /// An invalid identifier.
     pub fn ids(&self) -> Result<[Option<[u8; 16]>; 2], String> {
         let parse = |name, text: &Option<String>| match text.as_deref().map(parse_uuid) {
             Some(Ok(id)) if id == [0; 16] => Err(format!("{name}: zeroes mean that there is none")),
@@ -308,13 +312,13 @@ impl NamespaceSpec {
         Ok([parse("uuid", &self.uuid)?, parse("nguid", &self.nguid)?])
     }
 
-    /// What the engine exports for it.
+    /// Converts the settings for the engine.
     ///
     /// # Errors
-    /// What is wrong and what to write instead.
+    /// The error, with a valid alternative.
     pub(crate) fn export(&self) -> Result<Export, String> {
         let nsid = self.nsid.ok_or("every namespace needs its nsid")?;
-        self.check(Form::Key).map_err(|error| format!("namespace {nsid}: {error}"))?;
+        self.check(SettingForm::Key).map_err(|error| format!("namespace {nsid}: {error}"))?;
         let (path, size) = (self.path.clone().unwrap_or_default(), self.size.unwrap_or(0));
         let kind = match self.kind {
             Kind::Mem => StoreKind::Memory { size },
@@ -338,7 +342,7 @@ impl NamespaceSpec {
             uuid,
             nguid,
             class,
-            rates: self.rates.rates_as(Form::Key)?,
+            rates: self.rates.rates_as(SettingForm::Key)?,
             reservations: kept_place(&self.reservations),
             uncorrectable: kept_place(&self.uncorrectable),
             standby: self.standby,
@@ -361,7 +365,7 @@ impl NamespaceSpec {
         }
     }
 
-    fn check_pace(&self, form: Form) -> Result<(), String> {
+    fn check_pace(&self, form: SettingForm) -> Result<(), String> {
         let service_us = form.name("service_us");
         match (self.service_us, self.parallel) {
             (None, None) => Ok(()),
@@ -432,7 +436,7 @@ impl NamespaceSpec {
             ("standby", None) => self.standby = true,
             _ => {
                 let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
-                return Err(match meant(key, OPTIONS) {
+                return Err(match closest(key, OPTIONS) {
                     Some(known) if known == key => {
                         let form =
                             if value.is_some() { key.to_owned() } else { format!("{key}=VALUE") };
@@ -449,9 +453,9 @@ impl NamespaceSpec {
     }
 }
 
-/// Where something is kept, as it is told.
-fn kept_place(told: &Option<PathBuf>) -> KeptPlace {
-    match told {
+/// Returns the place for reservations or marks.
+fn kept_place(given: &Option<PathBuf>) -> KeptPlace {
+    match given {
         None => KeptPlace::Beside,
         Some(path) if path.as_os_str() == NOWHERE => KeptPlace::Nowhere,
         Some(path) => KeptPlace::File(path.clone()),
@@ -488,7 +492,7 @@ impl FromStr for NamespaceSpec {
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
-        spec.check(Form::Word)?;
+        spec.check(SettingForm::Word)?;
         Ok(spec)
     }
 }

@@ -1,4 +1,4 @@
-//! Tells the service manager how far we are; nobody is told where there is none.
+//! Notifies the service manager of the process's state, if there is one.
 
 use roadtrain_reactor::pulse::Pulse;
 pub(crate) use sd_notify::NotifyState;
@@ -7,34 +7,34 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use tracing::{debug, error};
 
-/// Looks within the time after which the service manager gives the process up.
+/// Checks within the watchdog's time limit.
 const CHECKS: u32 = 4;
 
-/// Sends `state` to the socket that NOTIFY_SOCKET names.
-pub(crate) fn tell(state: NotifyState) {
+/// Sends `state` to the socket in NOTIFY_SOCKET.
+pub(crate) fn send(state: NotifyState) {
     if let Err(error) = sd_notify::notify(&[state]) {
         debug!("NOTIFY_SOCKET: {error}");
     }
 }
 
-/// The same while no reactor runs, because another process takes over.
+/// Starts a watchdog while no reactor runs, because another process takes over.
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be started.
 pub(crate) fn watch_nothing() -> io::Result<Watchdog> {
     watch(Pulse::default())
 }
 
-/// Tells the service manager that we live, for as long as every reactor makes turns. Dropping it ends that.
+/// Watchdog thread that notifies the service manager while all reactors make progress. Dropping it ends the thread.
 pub(crate) struct Watchdog {
-    /// Its thread ends with it.
+    /// Sender whose drop ends the thread.
     _alive: Option<SyncSender<()>>,
 }
 
-/// Begins to tell the service manager that we live, if it has asked for that (WatchdogSec=).
+/// Starts the watchdog, if the service manager has requested one (WatchdogSec=).
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be started.
 pub(crate) fn watch(pulse: Pulse) -> io::Result<Watchdog> {
     let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero());
     let Some(limit) = limit else { return Ok(Watchdog { _alive: None }) };
@@ -43,7 +43,7 @@ pub(crate) fn watch(pulse: Pulse) -> io::Result<Watchdog> {
         let pause = limit / CHECKS;
         loop {
             match pulse.check(pause) {
-                Ok(()) => tell(NotifyState::Watchdog),
+                Ok(()) => send(NotifyState::Watchdog),
                 Err(silent) => {
                     error!("{silent}; the service manager ends this process if it stays so")
                 }

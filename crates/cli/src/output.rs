@@ -1,39 +1,38 @@
-//! Results on stdout: JSON or aligned columns. Text of peers is in them, so nothing but what is printable gets there.
+//! Results on stdout: JSON or aligned columns. They contain text of peers, so unprintable characters are escaped.
 
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use roadtrain_wire::text::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
-/// Prints a line (or lines) at once. Who stops reading (`roadtrain list | head -n 1`) has read enough: that is
-/// no failure.
+/// Prints a line (or lines) at once. A closed pipe, as in `roadtrain list | head -n 1`, is no failure.
 ///
 /// # Errors
-/// When the output cannot be written, as on a full disk.
-pub(crate) fn line(text: &str) -> Outcome {
+/// The output cannot be written, as on a full disk.
+pub(crate) fn line(text: &str) -> CommandResult {
     line_is_read(text).map(drop)
 }
 
-/// Prints as `line` does; says whether somebody still reads, for those that go on printing.
+/// Prints as `line` does; returns false if the reader has closed the pipe.
 ///
 /// # Errors
-/// When the output cannot be written.
-pub(crate) fn line_is_read(text: &str) -> Outcome<bool> {
+/// The output cannot be written.
+pub(crate) fn line_is_read(text: &str) -> CommandResult<bool> {
     match write(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => Ok(written.map(|()| true)?),
     }
 }
 
-/// Prints the line of a service that can be used now.
+/// Prints the line that reports a service as ready.
 ///
 /// # Errors
-/// When the output cannot be written, or nobody reads it: then whoever wanted the service has gone.
-pub(crate) fn ready(text: &str) -> Outcome {
+/// The output cannot be written, or the reader has closed the pipe: its caller has ended.
+pub(crate) fn ready(text: &str) -> CommandResult {
     Ok(write(text)?)
 }
 
-/// In one piece: a reader that leaves after what it looked for has had all of it.
+/// Writes the text in one piece, so that a reader that closes the pipe after its line has received it.
 fn write(text: &str) -> io::Result<()> {
     write_raw(&lines(text.trim_end()))
 }
@@ -44,8 +43,7 @@ fn write_raw(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Lines as a terminal may get them: a line's end and a tab are ours, every other character that is not printable is
-/// somebody else's.
+/// Escapes unprintable characters except line ends and tabs, so that text of peers cannot control a terminal.
 #[must_use]
 pub(crate) fn lines(text: &str) -> String {
     let lay_out = |c: char| matches!(c, '\n' | '\t');
@@ -63,8 +61,8 @@ pub(crate) fn lines(text: &str) -> String {
 /// Prints one JSON value, indented.
 ///
 /// # Errors
-/// When the output cannot be written.
-pub(crate) fn json(value: &impl Serialize) -> Outcome {
+/// The output cannot be written.
+pub(crate) fn json(value: &impl Serialize) -> CommandResult {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
     match write_raw(&json_text(&text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -72,7 +70,7 @@ pub(crate) fn json(value: &impl Serialize) -> Outcome {
     }
 }
 
-/// JSON leaves characters behind ASCII as they are: those that are not printable are escaped as JSON does.
+/// Escapes unprintable characters in JSON, which serde leaves as they are beyond ASCII.
 fn json_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -85,7 +83,7 @@ fn json_text(text: &str) -> String {
     out
 }
 
-/// Columns as wide as their widest cell. Heads are in lower case; only I/O, IOPS and UTC keep their spelling.
+/// Formats columns as wide as their widest cell. Heads are in lower case; only I/O, IOPS and UTC keep their spelling.
 #[must_use]
 pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     debug_assert!(head.iter().all(|head| is_head(head)), "{head:?}");
@@ -134,7 +132,7 @@ mod tests {
         assert_eq!(text, "nsid  name       end\n1     long name  x\n");
     }
 
-    /// A serial number or a name that clears the screen, or looks like a line of ours.
+    /// Names of peers cannot clear the screen or imitate another line of the output.
     #[test]
     fn nothing_of_a_peer_moves_the_cursor() {
         let evil = "x\u{1b}[2J\ny\u{9b}A";

@@ -1,15 +1,15 @@
-//! Commands that only look: discover, identify, list.
+//! Commands that only read: discover, identify, list.
 
 use crate::args::{
     ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
 };
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::{Identity, show_uuid};
 use crate::inventory::{
-    Discovery, Identified, Listed, ListedHere, Record, ServedHere, here_table, list_table,
-    served_table,
+    DiscoveryListing, DiscoveryRecord, Identified, ListedHere, ListedNamespace, ServedHere,
+    here_table, list_table, served_table,
 };
-use crate::running::{self, Found};
+use crate::running::{self, RunningEntries};
 use crate::{connect, logs, mdns, output};
 use roadtrain_host_engine::{Admin, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tracing::warn;
 
 /// `roadtrain discover`
-pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let Some(portal) = args.portal() else {
-        let found = mdns::look()?;
+        let found = mdns::search()?;
         return if global.json {
             output::json(&found)
         } else {
@@ -33,17 +33,17 @@ pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// `roadtrain hostnqn`
-pub(crate) fn hostnqn(global: &GlobalArgs) -> Outcome {
-    let Identity { nqn, id } = Identity::choose(None, None).map_err(Failure::usage)?;
+pub(crate) fn hostnqn(global: &GlobalArgs) -> CommandResult {
+    let Identity { nqn, id } = Identity::choose(None, None).map_err(CommandFailure::usage)?;
     match global.json {
         true => output::json(&json!({"host_nqn": nqn, "host_id": show_uuid(&id)})),
         false => output::line(&nqn),
     }
 }
 
-/// Discovery services on the local network, as a table.
-fn services_table(found: &[mdns::Found]) -> String {
-    let row = |one: &mdns::Found| {
+/// Formats discovery services on the local network as a table.
+fn services_table(found: &[mdns::DiscoveredService]) -> String {
+    let row = |one: &mdns::DiscoveredService| {
         let addresses = &one.addresses;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
         let (port, nqn) = (one.trsvcid.clone(), said(&one.nqn));
@@ -54,44 +54,44 @@ fn services_table(found: &[mdns::Found]) -> String {
 }
 
 /// `roadtrain identify`
-pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let mut found = identified(config)?;
     if let Some(nsid) = args.nsid {
         found.namespaces.retain(|namespace| namespace.nsid == nsid);
         if found.namespaces.is_empty() {
-            return Err(Failure::failed(no_namespace(&args.nqn, nsid)));
+            return Err(CommandFailure::failed(no_namespace(&args.nqn, nsid)));
         }
     }
     if global.json { output::json(&found) } else { output::line(&found.text()) }
 }
 
-/// What to say about a namespace that is not there.
+/// Returns the message for a namespace that does not exist.
 #[must_use]
 pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
     format!("{nqn} has no namespace {nsid}: `roadtrain list` shows those there are")
 }
 
 /// `roadtrain list`
-pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     if args.traddr.is_empty() {
         return here(args.nqn.as_deref(), global);
     }
     let mut places = Vec::new();
-    for asked in args.portals() {
-        let asked = with_own_port(asked)?;
+    for requested in args.portals() {
+        let requested = with_own_port(requested)?;
         match &args.nqn {
-            Some(nqn) => places.push((asked, nqn.clone())),
-            None => places.extend(storage_of(&discovery(&asked, &args.connect)?, &asked)),
+            Some(nqn) => places.push((requested, nqn.clone())),
+            None => places.extend(storage_of(&discovery(&requested, &args.connect)?, &requested)),
         }
     }
     let mut rows = Vec::new();
     for (portal, nqn) in places {
         match rows_of(&portal, &nqn, &args.connect) {
             Ok(more) => rows.extend(more),
-            // One subsystem that refuses us does not hide the others.
+            // One subsystem that refuses this host does not hide the others.
             Err(failure) if args.nqn.is_none() => warn!("{nqn}: {}", failure.message),
             Err(failure) => return Err(failure),
         }
@@ -99,8 +99,8 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&rows) } else { output::line(&list_table(&rows)) }
 }
 
-/// The port that stands with the address is the portal's.
-fn with_own_port(portal: Portal) -> Outcome<Portal> {
+/// Moves a port in the address to the portal.
+fn with_own_port(portal: Portal) -> CommandResult<Portal> {
     if portal.transport.has_frames() {
         return Ok(portal);
     }
@@ -108,13 +108,13 @@ fn with_own_port(portal: Portal) -> Outcome<Portal> {
     Ok(Portal { traddr: host.to_owned(), trsvcid, ..portal })
 }
 
-/// What is attached and served on this machine, as far as it is written down.
-fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
-    let Found { attached, mut served } = running::all()?;
+/// Lists attachments and targets on this machine, as the registry has them.
+fn here(nqn: Option<&str>, global: &GlobalArgs) -> CommandResult {
+    let RunningEntries { attached, mut served } = running::all()?;
     let entries = attached.into_iter().map(|(entry, _)| entry);
     let entries = entries.filter(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
     let rows: Vec<ListedHere> = entries.map(ListedHere::new).collect();
-    // Only their processes know what they serve: `status` says it.
+    // Only the processes know their subsystems: `status` shows them.
     served.retain(|_| nqn.is_none());
     let served: Vec<ServedHere> =
         served.into_iter().map(|(entry, _)| ServedHere::new(entry)).collect();
@@ -129,35 +129,35 @@ fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
     output::line(&tables.join("\n"))
 }
 
-/// Places that a discovery log leads to, each subsystem once, preferring the address asked.
-fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
+/// Returns the subsystems of a discovery log, each once, preferably at the requested address.
+fn storage_of(found: &DiscoveryListing, requested: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
-    if asked.transport.has_frames() {
+    if requested.transport.has_frames() {
         // All are reached by the same interfaces.
         let mut nqns: Vec<&String> = found.storage().map(|record| &record.nqn).collect();
         nqns.dedup();
-        return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
+        return nqns.into_iter().map(|nqn| (requested.clone(), nqn.clone())).collect();
     }
-    // The address and port that were asked first, then the address, then others.
-    let distance = |record: &Record| {
-        let is_port = record.trsvcid.parse() == Ok(asked.trsvcid);
-        (record.traddr != asked.traddr, !is_port)
+    // The requested address and port first, then the address, then others.
+    let distance = |record: &DiscoveryRecord| {
+        let is_port = record.trsvcid.parse() == Ok(requested.trsvcid);
+        (record.traddr != requested.traddr, !is_port)
     };
-    let mut records: Vec<&Record> = found.storage().collect();
+    let mut records: Vec<&DiscoveryRecord> = found.storage().collect();
     records.sort_by_key(|record| distance(record));
     for record in records {
         let Ok(trsvcid) = record.trsvcid.parse() else { continue };
         if places.iter().all(|(_, nqn)| *nqn != record.nqn) {
-            let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..asked.clone() };
+            let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..requested.clone() };
             places.push((portal, record.nqn.clone()));
         }
     }
     places
 }
 
-fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed>> {
+fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> CommandResult<Vec<ListedNamespace>> {
     let found = identified(connect::config(portal, nqn, args)?)?;
-    let row = |namespace| Listed {
+    let row = |namespace| ListedNamespace {
         traddr: portal.traddr.clone(),
         trsvcid: match portal.transport {
             Transport::Tcp => portal.trsvcid.to_string(),
@@ -171,25 +171,28 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
     Ok(found.namespaces.iter().cloned().map(row).collect())
 }
 
-fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
+fn discovery(portal: &Portal, args: &ConnectArgs) -> CommandResult<DiscoveryListing> {
     match portal.transport {
         Transport::Tcp => read_log(portal, args),
         Transport::Ether => {
             let found = discover_ether(&connect::ether_address(portal)?, "")?;
-            Ok(Discovery { genctr: 0, records: found.iter().map(Record::of_offer).collect() })
+            Ok(DiscoveryListing {
+                genctr: 0,
+                records: found.iter().map(DiscoveryRecord::of_offer).collect(),
+            })
         }
     }
 }
 
-fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
+fn read_log(portal: &Portal, args: &ConnectArgs) -> CommandResult<DiscoveryListing> {
     let config = connect::config(portal, DISCOVERY_NQN, args)?;
-    // Nobody keeps this connection: no keep-alive.
+    // The connection is short: no keep-alive.
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let (genctr, entries) = roadtrain_host_engine::discover(&config)?;
-    Ok(Discovery { genctr, records: entries.iter().map(Record::new).collect() })
+    Ok(DiscoveryListing { genctr, records: entries.iter().map(DiscoveryRecord::new).collect() })
 }
 
-fn identified(config: HostConfig) -> Outcome<Identified> {
+fn identified(config: HostConfig) -> CommandResult<Identified> {
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let mut admin = Admin::connect_patiently(&config)?;
     let info = admin.information(1, 0);
@@ -202,8 +205,8 @@ mod tests {
     use super::*;
     use crate::args::EtherArgs;
 
-    fn record(nqn: &str, traddr: &str, subtype: &str) -> Record {
-        Record {
+    fn record(nqn: &str, traddr: &str, subtype: &str) -> DiscoveryRecord {
+        DiscoveryRecord {
             tls: "off",
             transport: "tcp".into(),
             adrfam: "ipv4".into(),
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subsystem_once_at_the_address_asked() {
+    fn each_subsystem_once_at_the_requested_address() {
         let records = vec![
             record(
                 "nqn.2014-08.org.nvmexpress.discovery",
@@ -229,8 +232,8 @@ mod tests {
             record("nqn.x:b", "192.0.2.9", "nvme subsystem"),
         ];
         let (transport, ether) = (Transport::Tcp, EtherArgs::default());
-        let asked = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
-        let places = storage_of(&Discovery { genctr: 1, records }, &asked);
+        let requested = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
+        let places = storage_of(&DiscoveryListing { genctr: 1, records }, &requested);
         let places: Vec<(&str, &str)> =
             places.iter().map(|(p, n)| (n.as_str(), p.traddr.as_str())).collect();
         assert_eq!(places, [("nqn.x:a", "192.0.2.7"), ("nqn.x:b", "192.0.2.9")]);

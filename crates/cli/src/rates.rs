@@ -1,6 +1,6 @@
-//! What a namespace or a host may do in a second, as it is written.
+//! Rate limits of a namespace or a host.
 
-use crate::config::Form;
+use crate::config::SettingForm;
 use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
 use roadtrain_manage::model::Limits;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Options of the command line, and a table of the configuration. What is left out is not limited.
+/// Rate limits as options of the command line, and a table of the configuration. Missing ones are unlimited.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateArgs {
@@ -26,15 +26,15 @@ pub struct RateArgs {
     #[arg(long, value_name = "N", value_parser = parse_count)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_iops: Option<u64>,
-    /// Octets that are read or written in a second, such as 100MiB.
+    /// Bytes that are read or written in a second, such as 100MiB.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "size_field", skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<u64>,
-    /// Octets that are read in a second.
+    /// Bytes that are read in a second.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "size_field", skip_serializing_if = "Option::is_none")]
     pub read_bandwidth: Option<u64>,
-    /// Octets that are written in a second.
+    /// Bytes that are written in a second.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "size_field", skip_serializing_if = "Option::is_none")]
     pub write_bandwidth: Option<u64>,
@@ -45,19 +45,19 @@ pub struct RateArgs {
 }
 
 impl RateArgs {
-    /// What the engine keeps.
+    /// Converts the limits for the engine.
     ///
     /// # Errors
-    /// The fault, and what to write instead.
+    /// The error, with a valid alternative.
     pub(crate) fn rates(&self) -> Result<Rates, String> {
-        self.rates_as(Form::Option)
+        self.rates_as(SettingForm::Option)
     }
 
-    /// The same of settings that are written in that form.
+    /// Converts limits that are written in `form`.
     ///
     /// # Errors
-    /// The fault, and what to write instead.
-    pub(crate) fn rates_as(&self, form: Form) -> Result<Rates, String> {
+    /// The error, with a valid alternative.
+    pub(crate) fn rates_as(&self, form: SettingForm) -> Result<Rates, String> {
         let rate = |key: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
             Some(None) => {
                 let zero = form.value(key, 0);
@@ -79,20 +79,20 @@ impl RateArgs {
         })
     }
 
-    /// The limits as the state keeps them.
+    /// Converts the limits for the state.
     ///
     /// # Errors
-    /// The fault, and what to write instead.
+    /// The error, with a valid alternative.
     pub(crate) fn limits(&self) -> Result<Limits, String> {
         Ok(Limits::from(&self.rates()?))
     }
 
-    /// Whether nothing is said.
+    /// True if no limit is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == RateArgs::default()
     }
 
-    /// Sets the option of that name; `None`: there is no such option.
+    /// Sets the option of that name; `None` if there is no such option.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), String>> {
         if key == "burst" {
             return Some(parse_seconds(value).map(|burst| self.burst = Some(burst)));
@@ -148,7 +148,7 @@ pub(crate) struct LimitReport {
     /// Bytes written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_bytes_per_second: Option<u64>,
-    /// Time of the limits that may be caught up on at once, microseconds.
+    /// Time of the limits that may be caught up on at once, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_us: Option<f64>,
 }
@@ -175,7 +175,7 @@ impl From<&Rates> for LimitReport {
     }
 }
 
-/// As options of a namespace: `,iops=1000,burst=0.1`.
+/// Formats limits as options of a namespace: `,iops=1000,burst=0.1`.
 impl fmt::Display for LimitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let burst = self.burst_us.map(|us| Duration::from_nanos((us * 1e3) as u64));
@@ -192,7 +192,7 @@ impl fmt::Display for LimitReport {
     }
 }
 
-/// As options of a namespace: `,iops=1000,burst=0.1`.
+/// Formats limits as options of a namespace: `,iops=1000,burst=0.1`.
 impl fmt::Display for RateArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in [

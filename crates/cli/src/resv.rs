@@ -1,10 +1,10 @@
 //! `roadtrain resv`: reservations of a namespace that several hosts share.
 
 use crate::args::{
-    GlobalArgs, ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs,
-    ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs, TypeName, word,
+    GlobalArgs, ReleaseName, ReservationTypeName, ResvAcquireArgs, ResvArgs, ResvCommand,
+    ResvNamespaceArgs, ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs, word,
 };
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::show_uuid;
 use crate::{connect, logs, output};
 use roadtrain_host_engine::{HostError, ReportedRegistrant, ReservationReport, Reservations};
@@ -12,7 +12,7 @@ use roadtrain_wire::status::Status;
 use serde::Serialize;
 
 /// `roadtrain resv`
-pub(crate) fn run(args: &ResvArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &ResvArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     match &args.command {
         ResvCommand::Register(args) => register(args),
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ResvArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-fn register(args: &ResvRegisterArgs) -> Outcome {
+fn register(args: &ResvRegisterArgs) -> CommandResult {
     let action = (args.rrega.into(), args.iekey);
     let (persistence, keys) = (args.cptpl.into(), (args.crkey, args.nrkey));
     let hint = "this host has another key there, or none: `roadtrain resv report` shows it";
@@ -31,7 +31,7 @@ fn register(args: &ResvRegisterArgs) -> Outcome {
     })
 }
 
-fn acquire(args: &ResvAcquireArgs) -> Outcome {
+fn acquire(args: &ResvAcquireArgs) -> CommandResult {
     let keys = (args.crkey, args.prkey);
     let hint = "this host is not registered with --crkey, another host holds the reservation, or none is \
                 registered with --prkey: `roadtrain resv report` shows that";
@@ -40,9 +40,9 @@ fn acquire(args: &ResvAcquireArgs) -> Outcome {
     })
 }
 
-fn release(args: &ResvReleaseArgs) -> Outcome {
+fn release(args: &ResvReleaseArgs) -> CommandResult {
     if args.rrela == ReleaseName::Release && args.rtype.is_none() {
-        return Err(Failure::usage("--rtype: say the type of the reservation that is released"));
+        return Err(CommandFailure::usage("--rtype: give the type of the reservation to release"));
     }
     let kind = args.rtype.map(Into::into);
     let hint = "this host is not registered with --crkey: `roadtrain resv report` shows who is";
@@ -51,40 +51,40 @@ fn release(args: &ResvReleaseArgs) -> Outcome {
     })
 }
 
-/// Connects, does something, and parts in order, whatever came of it. `hint`: what a Reservation Conflict means.
+/// Connects, runs `work`, and disconnects in order in any case. `hint` explains a Reservation Conflict.
 fn with<T>(
     args: &ResvNamespaceArgs,
     hint: &str,
     work: impl FnOnce(&mut Reservations, u32) -> Result<T, HostError>,
-) -> Outcome<T> {
+) -> CommandResult<T> {
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let mut reservations = Reservations::connect(&config)?;
     let done = work(&mut reservations, args.nsid);
     reservations.close();
     done.map_err(|error| match error {
         HostError::Command { what, status } if status.is(Status::RESERVATION_CONFLICT) => {
-            Failure::failed(format!("{what}: Reservation Conflict: {hint}"))
+            CommandFailure::failed(format!("{what}: Reservation Conflict: {hint}"))
         }
         HostError::Command { what, status } if status.is(Status::HOST_ID_INCONSISTENT) => {
-            Failure::failed(format!("{what} failed: {status}: use --eds"))
+            CommandFailure::failed(format!("{what} failed: {status}: use --eds"))
         }
         error => error.into(),
     })
 }
 
-fn report(args: &ResvReportArgs, global: &GlobalArgs) -> Outcome {
+fn report(args: &ResvReportArgs, global: &GlobalArgs) -> CommandResult {
     let bytes = args.numd.map(|dwords| dwords * 4);
     let report = with(&args.namespace, "", |reservations, nsid| {
         let extended = args.eds || reservations.has_long_identifiers();
         reservations.report(nsid, extended, bytes)
     })?;
-    let shown = Shown::new(&report);
+    let shown = ShownReservations::new(&report);
     if global.json { output::json(&shown) } else { output::line(&shown.text(&report)) }
 }
 
-/// A report as nvme-cli names its fields.
+/// A report with nvme-cli's field names.
 #[derive(Serialize)]
-struct Shown {
+struct ShownReservations {
     r#gen: u32,
     /// 0: no reservation.
     rtype: u8,
@@ -95,14 +95,14 @@ struct Shown {
 
 #[derive(Serialize)]
 struct ShownRegistrant {
-    /// 65535: no controller now.
+    /// 65535: no controller at present.
     cntlid: u16,
     rcsts: u8,
     rkey: u64,
     host_id: String,
 }
 
-impl Shown {
+impl ShownReservations {
     fn new(report: &ReservationReport) -> Self {
         let shown = |registrant: &ReportedRegistrant| ShownRegistrant {
             cntlid: registrant.cntlid.unwrap_or(u16::MAX),
@@ -110,7 +110,7 @@ impl Shown {
             rkey: registrant.key,
             host_id: show_uuid(&registrant.hostid),
         };
-        Shown {
+        ShownReservations {
             r#gen: report.generation,
             rtype: report.kind.map_or(0, |kind| kind.emit()),
             regctl: report.registered,
@@ -120,7 +120,7 @@ impl Shown {
     }
 
     fn text(&self, report: &ReservationReport) -> String {
-        let kind = report.kind.map_or("none".into(), |kind| word(&TypeName::from(kind)));
+        let kind = report.kind.map_or("none".into(), |kind| word(&ReservationTypeName::from(kind)));
         let persists = if report.persists { "yes" } else { "no" };
         let head = format!(
             "reservation: {kind}\ngeneration: {}\npersists through power loss: {persists}",

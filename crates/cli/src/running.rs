@@ -2,26 +2,26 @@
 
 use crate::connect::split_port;
 use crate::control::{Call, socket};
-use crate::failure::{Failure, Outcome};
-use crate::registry::{self, Entry, Registry, TargetEntry, Targets};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{self, AttachmentEntry, Registry, TargetEntry, Targets};
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// Written entries, each with the socket of its process.
+/// Registry entries, each with the control socket of its process.
 #[derive(Default)]
-pub(crate) struct Found {
-    pub(crate) attached: Vec<(Entry, PathBuf)>,
+pub(crate) struct RunningEntries {
+    pub(crate) attached: Vec<(AttachmentEntry, PathBuf)>,
     pub(crate) served: Vec<(TargetEntry, PathBuf)>,
 }
 
-/// All entries, those of processes that are gone as well.
+/// Returns all entries, including those of dead processes.
 ///
 /// # Errors
-/// The folder of this user cannot be read. One of another user is left out.
-pub(crate) fn all() -> Outcome<Found> {
-    let mut found = Found::default();
+/// The directory of this user cannot be read. That of another user is left out.
+pub(crate) fn all() -> CommandResult<RunningEntries> {
+    let mut found = RunningEntries::default();
     for (number, registry) in Registry::visible().into_iter().enumerate() {
         match found.add(&registry) {
             Err(failure) if number > 0 => warn!("{}", failure.message),
@@ -33,18 +33,18 @@ pub(crate) fn all() -> Outcome<Found> {
     Ok(found)
 }
 
-/// Entries that one of the names means: an ID, or anything else that an attachment is called; all without names.
+/// Returns the entries that the names mean: an ID, or any other name of an attachment; all without names.
 ///
 /// # Errors
-/// A name means none; the folder of this user cannot be read.
-pub(crate) fn find(names: &[String]) -> Outcome<Found> {
+/// A name that is unknown; the directory of this user cannot be read.
+pub(crate) fn find(names: &[String]) -> CommandResult<RunningEntries> {
     let mut found = all()?;
     if names.is_empty() {
         return Ok(found);
     }
     let mut is_meant = vec![false; found.attached.len()];
     for name in names {
-        let is_id = |(entry, _): &(Entry, PathBuf)| entry.id == *name;
+        let is_id = |(entry, _): &(AttachmentEntry, PathBuf)| entry.id == *name;
         let has_id = found.attached.iter().any(is_id);
         let mut is_known = found.served.iter().any(|(entry, _)| entry.id == *name);
         for (one, is_meant) in found.attached.iter().zip(&mut is_meant) {
@@ -62,12 +62,12 @@ pub(crate) fn find(names: &[String]) -> Outcome<Found> {
     Ok(found)
 }
 
-fn nothing(is: String) -> Failure {
-    Failure::failed(format!("nothing here {is}: `roadtrain list` shows what there is"))
+fn nothing(is: String) -> CommandFailure {
+    CommandFailure::failed(format!("nothing here {is}: `roadtrain list` shows what there is"))
 }
 
-impl Found {
-    fn add(&mut self, registry: &Registry) -> Outcome {
+impl RunningEntries {
+    fn add(&mut self, registry: &Registry) -> CommandResult {
         let targets = Targets::of(registry);
         let attached = registry.entries()?.into_iter();
         self.attached.extend(attached.map(|entry| {
@@ -82,16 +82,16 @@ impl Found {
         Ok(())
     }
 
-    /// Keeps targets that listen at one of the addresses and attachments whose own address is one of them or for which
-    /// `leads` says so; all without addresses.
+    /// Keeps targets that listen at one of the addresses, and attachments whose address is one of them or for which
+    /// `leads` returns true; all without addresses.
     ///
     /// # Errors
-    /// An address that is none; nothing is at any of them.
+    /// An invalid address; or no process is at any of them.
     pub(crate) fn at(
         mut self,
         addresses: &[String],
-        leads: impl Fn(&Entry, &Path) -> bool,
-    ) -> Outcome<Found> {
+        leads: impl Fn(&AttachmentEntry, &Path) -> bool,
+    ) -> CommandResult<RunningEntries> {
         if addresses.is_empty() {
             return Ok(self);
         }
@@ -108,48 +108,49 @@ impl Found {
     }
 }
 
-/// A process that answers at its control socket.
-pub(crate) struct Process {
+/// A process with a control socket.
+pub(crate) struct ControlledProcess {
     pub(crate) id: String,
     pub(crate) socket: PathBuf,
     /// The user that it runs as.
     pub(crate) owner: u32,
 }
 
-/// Processes that are called so; of those, when there are addresses, targets that listen at one of them and attachments
-/// that lead to one.
+/// Returns the running processes with these names. With addresses, only targets that listen at one of them, and
+/// attachments that connect to one.
 ///
 /// # Errors
-/// Nothing here is called so; an address that is none.
-pub(crate) fn processes(names: &[String], addresses: &[String]) -> Outcome<Vec<Process>> {
-    let Found { attached, served } = find(names)?.at(addresses, |_, _| false)?;
+/// A name that is unknown here; an invalid address.
+pub(crate) fn processes(
+    names: &[String],
+    addresses: &[String],
+) -> CommandResult<Vec<ControlledProcess>> {
+    let RunningEntries { attached, served } = find(names)?.at(addresses, |_, _| false)?;
     let attached = attached.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
     let served = served.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
     let alive = attached.chain(served).filter(|(_, process, _)| process.is_alive());
-    let process = |(id, process, socket): (String, registry::Process, PathBuf)| Process {
-        id,
-        socket,
-        owner: process.owner,
+    let process = |(id, process, socket): (String, registry::ProcessIdentity, PathBuf)| {
+        ControlledProcess { id, socket, owner: process.owner }
     };
     Ok(alive.map(process).collect())
 }
 
-/// An address may stand behind the name of its transport.
+/// Removes the name of the transport before an address.
 pub(crate) fn without_tcp(address: &str) -> &str {
     address.strip_prefix("tcp:").unwrap_or(address)
 }
 
-/// Whether a place is at one of the addresses, of which those without a port mean any.
+/// True if a place is one of the addresses; an address without a port means any port.
 pub(crate) fn is_at(place: &str, addresses: &[String]) -> bool {
-    addresses.iter().any(|asked| match split_port(without_tcp(asked), 0) {
-        _ if asked == place => true,
+    addresses.iter().any(|wanted| match split_port(without_tcp(wanted), 0) {
+        _ if wanted == place => true,
         Ok((host, 0)) => split_port(place, 0).is_ok_and(|(of, _)| of == host),
-        asked => split_port(place, 0).is_ok_and(|of| asked.is_ok_and(|asked| of == asked)),
+        wanted => split_port(place, 0).is_ok_and(|of| wanted.is_ok_and(|wanted| of == wanted)),
     })
 }
 
-/// Returns what a process of `owner` answers at `socket`, or why it does not.
-pub(crate) fn ask<T: DeserializeOwned>(
+/// Returns the reply of a process of `owner` at `socket`, or the reason why there is none.
+pub(crate) fn query<T: DeserializeOwned>(
     (socket, owner): (&Path, u32),
     call: &Call,
 ) -> Result<T, String> {
@@ -158,5 +159,5 @@ pub(crate) fn ask<T: DeserializeOwned>(
         _ => error.to_string(),
     })?;
     let answer = reply.map_err(|refusal| refusal.message.into_string())?;
-    serde_json::from_value(answer).map_err(|e| format!("an answer that makes no sense: {e}"))
+    serde_json::from_value(answer).map_err(|e| format!("an invalid reply: {e}"))
 }

@@ -5,56 +5,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, process, thread};
 
-/// What a signal asks for.
+/// Meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM or SIGINT; SIGHUP because the terminal is gone, or of a command that ends with its terminal.
+    /// SIGTERM or SIGINT; SIGHUP after the terminal has hung up, or for a command that ends with its terminal.
     Stop,
-    /// SIGHUP otherwise.
+    /// SIGHUP in other cases.
     Reload,
-    /// SIGUSR1, by which a thread of `serve` says that another process wants to go on.
+    /// SIGUSR1, which a thread of `serve` sends when another process wants to take over.
     TakeOver,
 }
 
 /// The right to wait for signals. Threads started after it exists inherit the blocked signals.
-pub(crate) struct Signals {
+pub(crate) struct BlockedSignals {
     set: libc::sigset_t,
-    /// What SIGHUP means.
+    /// Meaning of SIGHUP.
     hangup: Signal,
-    /// SIGTERM or SIGINT came when nobody could act on it any more.
+    /// SIGTERM or SIGINT arrived when no thread could handle it any more.
     missed: AtomicBool,
 }
 
-/// Says that it is over when it goes, also by a panic.
-struct Over<'a>(&'a AtomicBool);
+/// Sets the flag on drop, also after a panic.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// How often [`Signals::guard`] looks whether it is over.
-const GUARD_LOOK: Duration = Duration::from_millis(10);
+/// Interval at which [`BlockedSignals::guard`] checks whether the work has ended.
+const GUARD_POLL: Duration = Duration::from_millis(10);
 
-impl Signals {
+impl BlockedSignals {
     /// Blocks SIGTERM, SIGINT and SIGHUP. Call before starting threads.
     ///
     /// # Errors
-    /// The system's refusal.
-    pub(crate) fn block() -> io::Result<Signals> {
-        Signals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
+    /// The system refuses.
+    pub(crate) fn block() -> io::Result<BlockedSignals> {
+        BlockedSignals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
     }
 
-    /// The same, and SIGUSR1.
+    /// Blocks the same signals, and SIGUSR1.
     ///
     /// # Errors
-    /// The system's refusal.
-    pub(crate) fn block_of_target() -> io::Result<Signals> {
-        Signals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
+    /// The system refuses.
+    pub(crate) fn block_of_target() -> io::Result<BlockedSignals> {
+        BlockedSignals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
     }
 
-    fn block_all(signals: &[libc::c_int]) -> io::Result<Signals> {
+    fn block_all(signals: &[libc::c_int]) -> io::Result<BlockedSignals> {
         // SAFETY: `set` is a plain C struct that `sigemptyset` initialises before use.
         let set = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
@@ -64,33 +64,36 @@ impl Signals {
             }
             set
         };
-        // SAFETY: `set` is initialised; the old mask is not asked for.
+        // SAFETY: `set` is initialised; the old mask is not requested.
         match unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
         } {
-            0 => Ok(Signals { set, hangup: Signal::Reload, missed: AtomicBool::new(false) }),
+            0 => Ok(BlockedSignals { set, hangup: Signal::Reload, missed: AtomicBool::new(false) }),
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
 
-    /// The same, for what ends with its terminal: SIGHUP stops it, unless `nohup` says otherwise.
+    /// Makes SIGHUP stop the command, unless `nohup` has made it ignored.
     #[must_use]
-    pub(crate) fn of_terminal(self) -> Signals {
-        if is_ignored(libc::SIGHUP) { self } else { Signals { hangup: Signal::Stop, ..self } }
+    pub(crate) fn of_terminal(self) -> BlockedSignals {
+        if is_ignored(libc::SIGHUP) {
+            self
+        } else {
+            BlockedSignals { hangup: Signal::Stop, ..self }
+        }
     }
 
-    /// Runs `begin`, which may have to wait for others; SIGTERM or SIGINT end the program meanwhile. It has
-    /// nothing to put in order then.
+    /// Runs `begin`, which may block; meanwhile SIGTERM or SIGINT end the program without a cleanup.
     pub(crate) fn guard<T>(&self, begin: impl FnOnce() -> T) -> T {
         self.guard_with(Duration::ZERO, || terminal::say("roadtrain: interrupted"), begin)
     }
 
-    /// Runs `work`, which may have to wait for others. When SIGTERM or SIGINT come and it is not over within
-    /// `grace`, what `give_up` does is all that is done before the program ends.
+    /// Runs `work`, which may block. If it does not end within `grace` after SIGTERM or SIGINT, `abandon` runs and the
+    /// program ends.
     pub(crate) fn guard_with<T>(
         &self,
         grace: Duration,
-        give_up: impl FnOnce() + Send,
+        abandon: impl FnOnce() + Send,
         work: impl FnOnce() -> T,
     ) -> T {
         let over = AtomicBool::new(false);
@@ -98,21 +101,21 @@ impl Signals {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over() {
-                    if self.wait_for(GUARD_LOOK) != Some(Signal::Stop) {
+                    if self.wait_for(GUARD_POLL) != Some(Signal::Stop) {
                         continue;
                     }
                     let last = Instant::now() + grace;
                     while !is_over() && Instant::now() < last {
-                        thread::sleep(GUARD_LOOK);
+                        thread::sleep(GUARD_POLL);
                     }
                     if !is_over() {
-                        give_up();
+                        abandon();
                         process::exit(1);
                     }
                     return self.missed.store(true, Ordering::Release);
                 }
             });
-            let _over = Over(&over);
+            let _over = SetOnDrop(&over);
             work()
         })
     }
@@ -137,7 +140,7 @@ impl Signals {
             tv_sec: limit.as_secs() as libc::time_t,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // SAFETY: `set` and `timeout` are initialised; no information on the signal is asked for.
+        // SAFETY: `set` and `timeout` are initialised; no information on the signal is requested.
         let number = unsafe {
             libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout)
         };
@@ -151,7 +154,7 @@ impl Signals {
     }
 }
 
-/// Whether whoever started this process has it ignore `signal`.
+/// True if the parent process has set `signal` to be ignored.
 fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: `action` is a plain C struct that is only written to; no new action is given.
     unsafe {
@@ -163,18 +166,18 @@ fn is_ignored(signal: libc::c_int) -> bool {
 
 /// Sends this process SIGTERM, from any of its threads.
 pub(crate) fn stop_self() {
-    // SAFETY: a plain system call on our own process.
+    // SAFETY: a plain system call on this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
 }
 
 /// Sends this process SIGUSR1, from any of its threads.
 pub(crate) fn take_over_self() {
-    // SAFETY: a plain system call on our own process.
+    // SAFETY: a plain system call on this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
 }
 
-/// Asks a child process to stop.
+/// Requests a child process to stop.
 pub(crate) fn stop_child(child: &std::process::Child) {
-    // SAFETY: a child that was not waited for keeps its process id.
+    // SAFETY: a child that was not waited for keeps its process ID.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
 }

@@ -1,8 +1,8 @@
-//! The terminal that a command was started in: its width, and noticing that it is gone.
+//! The terminal that a command was started in: its width, and detection of its hangup.
 //!
-//! A terminal hangs up when its window, its multiplexer or its connection ends. The kernel sends SIGHUP to processes that
-//! it controls, and every read and write fails from then on. A command that only waits for input or for a signal has to
-//! look for that, or it stays for ever.
+//! A terminal hangs up when its window, its multiplexer or its connection ends. The kernel sends SIGHUP to the
+//! processes that it controls, and every read and write fails from then on. A command that only waits for input or for
+//! a signal has to check for that, or it never ends.
 
 use std::io::{self, Write};
 use std::os::fd::RawFd;
@@ -14,7 +14,7 @@ const STREAMS: [RawFd; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDE
 /// Time for an orderly end once the terminal is gone.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Returns true if a standard stream is a terminal that has hung up. Does not wait.
+/// True if a standard stream is a terminal that has hung up. Does not wait.
 pub(crate) fn is_gone() -> bool {
     STREAMS.into_iter().any(|fd| is_character_device(fd) && poll(fd, 0, 0) & libc::POLLHUP != 0)
 }
@@ -25,8 +25,8 @@ pub(crate) fn wait_for_input(limit: Duration) {
     poll(libc::STDIN_FILENO, libc::POLLIN, limit_ms);
 }
 
-/// Ends the process soon after standard input has hung up, whatever its other threads do then. For a program that
-/// reads the terminal through code that would wait for it for ever.
+/// Ends the process soon after standard input has hung up, independent of its other threads. For a program that reads
+/// the terminal through code that would block for ever.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -44,23 +44,23 @@ pub(crate) fn end_when_gone() -> io::Result<()> {
     thread::Builder::new().name("terminal".into()).spawn(watch).map(drop)
 }
 
-/// Characters in a line of standard output; `None` where that is no terminal, or one without a size.
+/// Returns the characters in a line of standard output; `None` if that is no terminal, or has no size.
 pub(crate) fn width() -> Option<usize> {
     // SAFETY: `winsize` is a plain C struct that the call fills in.
     let columns = unsafe {
         let mut size: libc::winsize = std::mem::zeroed();
-        let asked = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size);
-        if asked == 0 { size.ws_col } else { 0 }
+        let failed = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size);
+        if failed == 0 { size.ws_col } else { 0 }
     };
     (columns > 0).then(|| columns.into())
 }
 
-/// Writes a line to standard error. One that cannot be written, because the terminal is gone, changes nothing.
+/// Writes a line to standard error. Ignores a failure: the terminal may be gone.
 pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Pipes hang up as well, when their other end is closed.
+/// True for a character device. Pipes hang up as well, when their other end is closed.
 fn is_character_device(fd: RawFd) -> bool {
     // SAFETY: `stat` is a plain C struct that the call fills in.
     unsafe {
@@ -69,7 +69,7 @@ fn is_character_device(fd: RawFd) -> bool {
     }
 }
 
-/// The events of one descriptor; none after `limit_ms` milliseconds, or after a signal. -1 waits without a limit.
+/// Polls one descriptor; returns no events after `limit_ms` milliseconds, or after a signal. -1 waits without a limit.
 fn poll(fd: RawFd, events: libc::c_short, limit_ms: libc::c_int) -> libc::c_short {
     let mut one = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: `one` is a valid array of one entry for the duration of the call.

@@ -1,8 +1,8 @@
-//! TLS: its part of the configuration, and keys from files.
+//! TLS settings of the configuration, and keys from files.
 
 use crate::args::{SecurityArgs, TlsMode};
 use crate::config::Spelling;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use crate::keys::{file, keyring};
 use roadtrain_proto::security::{TlsKey, TlsKeys};
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// How connections over TCP are secured.
+/// TLS settings for TCP connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(default)]
 pub struct TlsSpec {
-    /// Whether they are.
+    /// Use of TLS.
     pub mode: TlsMode,
     /// A keyring of the kernel, or a file like one, with keys of other hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keyring: Option<String>,
-    /// Files with the keys of the hosts that are let in, by their NQN.
+    /// Key files of allowed hosts, by host NQN.
     pub keys: BTreeMap<String, String>,
-    /// Where this was written, for messages.
+    /// Source of the settings, for messages.
     #[serde(skip)]
     pub(crate) spelling: Spelling,
 }
 
 impl TlsSpec {
-    /// As options say it; `None`: without.
+    /// Converts the options; `None` without TLS.
     ///
     /// # Errors
     /// A host is named twice.
@@ -65,14 +65,14 @@ impl TlsSpec {
         self.keys.keys().try_for_each(|host| check_nqn(host)).map_err(named)
     }
 
-    /// With the keys that are in the files now.
+    /// Reads the keys from their files.
     ///
     /// # Errors
-    /// A file or keyring that cannot be read, or has no key.
-    pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> Outcome<TlsConfig> {
+    /// A file or keyring cannot be read, or has no key.
+    pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> CommandResult<TlsConfig> {
         let (option, keyring) = (self.spelling.name("tls.keys"), self.spelling.name("tls.keyring"));
         let named = |(host, file): (&String, &String)| Ok((host.clone(), keys(&option, file)?));
-        let configured = self.keys.iter().map(named).collect::<Outcome<_>>()?;
+        let configured = self.keys.iter().map(named).collect::<CommandResult<_>>()?;
         let read = |argument: &str| keyring::read(&keyring, argument);
         let keyring = self.keyring.as_deref().map(read).transpose()?.unwrap_or_default();
         let keys = TlsKeys { configured, keyring, ..TlsKeys::default() };
@@ -80,22 +80,23 @@ impl TlsSpec {
     }
 }
 
-/// The configured PSK that is in a file.
+/// Reads the configured PSK from a file.
 ///
 /// # Errors
-/// There is none.
-pub(crate) fn key(option: &str, argument: &str) -> Outcome<TlsKey> {
+/// The file has no key.
+pub(crate) fn key(option: &str, argument: &str) -> CommandResult<TlsKey> {
     parse(option, argument, &file::line(option, argument)?)
 }
 
-/// A host's key as a target has it, and another one that it may have while it is changed.
-fn keys(option: &str, argument: &str) -> Outcome<Vec<TlsKey>> {
+/// Reads a host's key, and a second one that is valid while the key is changed.
+fn keys(option: &str, argument: &str) -> CommandResult<Vec<TlsKey>> {
     let (line, former) = file::lines(option, argument)?;
     let lines = [Some(line), former].into_iter().flatten();
     lines.map(|line| parse(option, argument, &line)).collect()
 }
 
-fn parse(option: &str, argument: &str, line: &str) -> Outcome<TlsKey> {
-    let wrong = |error| Failure::usage(format!("{option}: {}: {error}", file::name(argument)));
+fn parse(option: &str, argument: &str, line: &str) -> CommandResult<TlsKey> {
+    let wrong =
+        |error| CommandFailure::usage(format!("{option}: {}: {error}", file::name(argument)));
     TlsKey::parse(line).map_err(wrong)
 }

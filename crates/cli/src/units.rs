@@ -1,10 +1,10 @@
-//! Sizes, durations and core lists as people write them.
+//! Human-readable sizes, durations and core lists.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
 
-/// Reads a number of bytes: `512`, `4k`, `64KiB`, `1GiB`; k, M, G, T are powers of 1024. `GB` and `Gb` are refused:
-/// some read them as powers of 1000 or as bits.
+/// Parses a number of bytes: `512`, `4k`, `64KiB`, `1GiB`; k, M, G, T are powers of 1024. `GB` and `Gb` are refused, as
+/// they may also mean powers of 1000, or bits.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = split_unit(text);
     let mut letters = unit.chars();
@@ -12,7 +12,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let power = prefix.map_or(Some(0), |prefix| PREFIXES.iter().position(|one| *one == prefix));
     let power = match (power, letters.as_str()) {
         (Some(power), "") => power,
-        // `B` alone is bytes, and has nothing behind it.
+        // `B` alone is bytes, and no letter follows it.
         (Some(power @ 1..), rest) if rest.eq_ignore_ascii_case("ib") => power,
         (Some(power @ 1..), "B" | "b") => return Err(ambiguous(text, digits, unit, power)),
         _ => {
@@ -29,7 +29,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// Letters of units: bytes, and the powers of 1024 or of 1000 of them.
 const PREFIXES: [char; 5] = ['b', 'k', 'm', 'g', 't'];
 
-/// The refusal of a unit that is read as a power of 1024 by some and of 1000 by others, or as bits.
+/// Returns the error for a unit that may mean a power of 1024 or of 1000, or bits.
 fn ambiguous(text: &str, digits: &str, unit: &str, power: usize) -> String {
     let letter = PREFIXES[power].to_ascii_uppercase();
     let power = power as u32;
@@ -52,7 +52,7 @@ fn ambiguous(text: &str, digits: &str, unit: &str, power: usize) -> String {
     }
 }
 
-/// Reads a number of requests or of other things: `20000`, `20k`, `1M`; k, M, G, T are powers of 1000.
+/// Parses a count: `20000`, `20k`, `1M`; k, M, G, T are powers of 1000.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let (digits, unit) = split_unit(text);
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -68,7 +68,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     count.checked_mul(factor).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// As [`parse_size`], for values that must fit 32 bits and not be zero (block and caravan sizes).
+/// Parses as [`parse_size`], for values that must fit 32 bits and not be zero (block and caravan sizes).
 pub fn parse_size_u32(text: &str) -> Result<u32, String> {
     match parse_size(text)? {
         0 => Err("must not be 0".into()),
@@ -76,7 +76,7 @@ pub fn parse_size_u32(text: &str) -> Result<u32, String> {
     }
 }
 
-/// As [`parse_size`], for the data of a caravan.
+/// Parses as [`parse_size`], for the data of a caravan.
 pub fn parse_caravan_bytes(text: &str) -> Result<u32, String> {
     match parse_size_u32(text)? {
         bytes @ 512..=0x4000_0000 => Ok(bytes),
@@ -84,7 +84,7 @@ pub fn parse_caravan_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Reads a duration: `50us`, `10ms`, `5s`, `2m`; a bare number is in seconds and may have a fraction.
+/// Parses a duration: `50us`, `10ms`, `5s`, `2m`; a bare number is in seconds and may have a fraction.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let (digits, unit) = split_unit(text);
     let scale = match unit {
@@ -107,7 +107,7 @@ pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
-/// Reads a core list in the kernel's notation: `0`, `0-3`, `0-1,4`.
+/// Parses a core list in the kernel's notation: `0`, `0-3`, `0-1,4`.
 pub fn parse_cores(text: &str) -> Result<CoreList, String> {
     let mut cores = Vec::new();
     for part in text.split(',') {
@@ -143,7 +143,7 @@ impl std::fmt::Display for CoreList {
     }
 }
 
-/// Writes bytes in the largest binary unit that keeps them exact or readable: `4 KiB`, `1.5 GiB`.
+/// Formats bytes in the largest binary unit that keeps them exact or readable: `4 KiB`, `1.5 GiB`.
 pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -160,7 +160,7 @@ pub fn show_bytes(bytes: u64) -> String {
     }
 }
 
-/// Writes bytes per second with three digits, in binary units: `950 B/s`, `12.3 MiB/s`, `1.25 GiB/s`.
+/// Formats bytes per second with three digits, in binary units: `950 B/s`, `12.3 MiB/s`, `1.25 GiB/s`.
 pub fn show_bandwidth(bytes_per_second: f64) -> String {
     const UNITS: [&str; 6] = ["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s", "PiB/s"];
     let (mut value, mut unit) = (bytes_per_second, 0);
@@ -174,8 +174,8 @@ pub fn show_bandwidth(bytes_per_second: f64) -> String {
     }
 }
 
-/// Writes a duration given in microseconds, with three digits: `9.84 us`, `12.3 ms`, `2.00 s`, `90.0 min`, `76.0 h`. All
-/// text shows measured durations this way.
+/// Formats a duration given in microseconds, with three digits: `9.84 us`, `12.3 ms`, `2.00 s`, `90.0 min`, `76.0 h`.
+/// All text shows measured durations this way.
 pub fn show_us(us: f64) -> String {
     // Each unit from this many microseconds on.
     const UNITS: [(f64, f64, &str); 5] = [
@@ -189,12 +189,12 @@ pub fn show_us(us: f64) -> String {
     if us == 0.0 { "0 us".into() } else { format!("{} {unit}", three_digits(us / scale)) }
 }
 
-/// Writes a duration given in seconds, as [`show_us`] does.
+/// Formats a duration given in seconds, as [`show_us`] does.
 pub fn show_seconds(seconds: f64) -> String {
     show_us(seconds * 1e6)
 }
 
-/// Three digits, as far as they are behind the point.
+/// Formats a value with three digits, as far as they are behind the point.
 fn three_digits(value: f64) -> String {
     match value {
         value if value < 9.995 => format!("{value:.2}"),
@@ -203,7 +203,7 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Writes a count in thousands: `950`, `12.3 k`, `1.05 M`.
+/// Formats a count in thousands: `950`, `12.3 k`, `1.05 M`.
 pub fn show_count(count: f64) -> String {
     match count {
         c if c < 1e3 => format!("{c:.0}"),
@@ -212,7 +212,7 @@ pub fn show_count(count: f64) -> String {
     }
 }
 
-/// Seconds in a configuration file: a number, or a text as on the command line.
+/// (De)serializes seconds: a number, or a text as on the command line.
 pub mod seconds_field {
     use super::parse_seconds;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -220,17 +220,17 @@ pub mod seconds_field {
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum SecondsText {
         Number(f64),
         Text(String),
     }
 
     /// # Errors
-    /// No number of seconds.
+    /// The value is no number of seconds.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-        let text = match Written::deserialize(d)? {
-            Written::Number(seconds) => seconds.to_string(),
-            Written::Text(text) => text,
+        let text = match SecondsText::deserialize(d)? {
+            SecondsText::Number(seconds) => seconds.to_string(),
+            SecondsText::Text(text) => text,
         };
         parse_seconds(&text).map(Some).map_err(de::Error::custom)
     }

@@ -1,4 +1,4 @@
-//! Errors of the command line and of the configuration file, in words that say what to write.
+//! Errors of the command line and of the configuration file, with advice.
 
 use crate::args::Cli;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -8,11 +8,12 @@ use std::error::Error;
 use std::net::{AddrParseError, IpAddr};
 use std::num::ParseIntError;
 
-/// A word may have one wrong letter, or two in the wrong order, and one more for so many letters.
+/// Characters per permitted edit: a word may have one wrong letter or two swapped ones, and one more for each such
+/// length.
 const CHARACTERS_PER_EDIT: usize = 5;
 const SOCKET_ADDRESS: &str =
     "write ADDRESS:PORT, such as 127.0.0.1:9100 (an IPv6 address in brackets)";
-/// Words of nvme-cli for what has another name here.
+/// nvme-cli's commands with another name here.
 const COMMANDS: [(&str, &str); 6] = [
     ("connect", "attach"),
     ("connect-all", "attach --discover"),
@@ -22,15 +23,15 @@ const COMMANDS: [(&str, &str); 6] = [
     ("id-ctrl", "identify"),
 ];
 
-/// The one of `known` that is most like `word`, if one is.
-pub(crate) fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the word of `known` that is most similar to `word`, if one is similar enough.
+pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let edits = |one: &&str| strsim::damerau_levenshtein(word, one);
     let best = known.into_iter().min_by_key(edits)?;
     let most = (word.chars().count() / CHARACTERS_PER_EDIT).max(1);
     (edits(&best) <= most).then_some(best)
 }
 
-/// The same error; where it only says what failed, it says what to write.
+/// Adds advice to an error that only names the problem.
 pub(crate) fn explained(error: clap::Error) -> clap::Error {
     let text = match error.kind() {
         ErrorKind::ValueValidation => bad_value(&error),
@@ -73,7 +74,7 @@ fn bad_value(error: &clap::Error) -> Option<String> {
     Some(format!("invalid value '{value}' for '{option}': {hint}"))
 }
 
-/// The numbers that an option takes.
+/// Returns advice with the range of an option's numbers.
 fn number_hint(option: &str) -> String {
     let kinds = [
         (TypeId::of::<u8>(), u64::from(u8::MAX)),
@@ -90,20 +91,20 @@ fn address_hint(option: &str) -> String {
     if is_ip { "write an IP address".to_owned() } else { SOCKET_ADDRESS.to_owned() }
 }
 
-/// True if the values of an option are of that type.
+/// True if the option's values have that type.
 fn takes(option: &str, kind: TypeId) -> bool {
     let mut command = Cli::command();
     command.build();
     find(&command, option).is_some_and(|arg| arg.get_value_parser().type_id() == kind)
 }
 
-/// An option or parameter as errors show it, such as `--trsvcid <PORT>`.
+/// Finds an option or parameter by its form in errors, such as `--trsvcid <PORT>`.
 fn find<'a>(command: &'a Command, shown: &str) -> Option<&'a Arg> {
     let own = command.get_arguments().find(|arg| arg.to_string() == shown);
     own.or_else(|| command.get_subcommands().find_map(|sub| find(sub, shown)))
 }
 
-/// An error of the configuration file.
+/// Makes an error of the configuration file readable.
 pub(crate) fn readable(error: &str) -> String {
     let lines = error.lines().map(|line| {
         let unknown = line.strip_prefix("unknown field ").and_then(unknown_key);
@@ -125,12 +126,12 @@ fn readable_line(line: &str) -> String {
     kind.or_else(plain).unwrap_or_else(|| line.to_owned())
 }
 
-/// A key that is not known, with the one that was meant, from "`KEY`, expected one of `A`, `B`".
+/// Returns an error for an unknown key with a suggestion, from "`KEY`, expected one of `A`, `B`".
 fn unknown_key(text: &str) -> Option<String> {
     let mut quoted = text.split('`').skip(1).step_by(2);
     let key = quoted.next()?;
-    let meant = meant(key, quoted)?;
-    Some(format!("unknown key {key}: did you mean {meant}?"))
+    let closest = closest(key, quoted)?;
+    Some(format!("unknown key {key}: did you mean {closest}?"))
 }
 
 #[cfg(test)]
@@ -176,9 +177,12 @@ mod tests {
         ] {
             assert!(readable(error).ends_with(said), "{}", readable(error));
         }
-        assert_eq!(meant("sze", ["size", "nsid"]), Some("size"));
-        assert_eq!(meant("lab", ["size", "lba"]), Some("lba"));
-        assert_eq!(meant("read_bandwith", ["read-bandwidth", "bandwidth"]), Some("read-bandwidth"));
-        assert_eq!(meant("q", ["size", "nsid"]), None);
+        assert_eq!(closest("sze", ["size", "nsid"]), Some("size"));
+        assert_eq!(closest("lab", ["size", "lba"]), Some("lba"));
+        assert_eq!(
+            closest("read_bandwith", ["read-bandwidth", "bandwidth"]),
+            Some("read-bandwidth")
+        );
+        assert_eq!(closest("q", ["size", "nsid"]), None);
     }
 }

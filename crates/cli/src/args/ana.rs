@@ -1,4 +1,4 @@
-//! How good the paths to a target's namespaces are, and the numbers of its controllers.
+//! ANA states of the paths to a target's namespaces, and its range of controller IDs.
 
 use clap::ValueEnum;
 use roadtrain_target_engine::AnaState;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How good the path is that a listener gives to the namespaces.
+/// ANA state of the path that a listener gives to the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnaName {
     /// As good as can be.
     Optimized,
-    /// Used by hosts that have no optimized one.
+    /// Used only by hosts that have no optimized path.
     NonOptimized,
-    /// Used by nobody: I/O is refused, and hosts take another way or wait.
+    /// Used by no host: I/O is refused, and hosts use other paths or wait.
     Inaccessible,
-    /// Lost for good: hosts that have been told so do not come back to it before they connect again.
+    /// Lost for good: hosts that have received this state do not use the path again before they reconnect.
     PersistentLoss,
     /// About to have another state, which has to come within 10 s.
     Change,
@@ -35,7 +35,7 @@ impl From<AnaName> for AnaState {
     }
 }
 
-/// Where hosts come in: ADDRESS:PORT, `[IPv6]:PORT`, an address alone, or `ether`.
+/// Listener: ADDRESS:PORT, `[IPv6]:PORT`, an address alone, or `ether`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AnaPort {
@@ -43,10 +43,10 @@ pub enum AnaPort {
     Tcp {
         /// Address or name, without brackets.
         address: String,
-        /// TCP port; `None`: that of all.
+        /// TCP port; `None`: the default port of all listeners.
         port: Option<u16>,
     },
-    /// Straight over Ethernet, whichever interface.
+    /// Over Ethernet without IP, on any interface.
     Ether,
 }
 
@@ -102,22 +102,22 @@ impl From<AnaPort> for String {
     }
 }
 
-/// A listener, and how good the path is that it gives.
+/// A listener with the ANA state of its paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnaAt {
+pub struct ListenerAna {
     /// The listener.
     pub port: AnaPort,
-    /// Its state.
+    /// ANA state.
     pub state: AnaName,
 }
 
-impl FromStr for AnaAt {
+impl FromStr for ListenerAna {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (port, state) = text.split_once('=').unwrap_or((text, ""));
         let state = match AnaName::from_str(state, false) {
-            // Others are for a while, or for hosts that are connected.
+            // The other states are temporary, or only mean something to connected hosts.
             Ok(state) if state as u8 <= AnaName::Inaccessible as u8 => state,
             _ => {
                 return Err(
@@ -126,11 +126,11 @@ impl FromStr for AnaAt {
                 );
             }
         };
-        Ok(AnaAt { port: port.parse()?, state })
+        Ok(ListenerAna { port: port.parse()?, state })
     }
 }
 
-/// Identifiers of controllers, both ends included.
+/// Controller IDs from `min` to `max`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CntlidRange {
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_state_belongs_to_a_listener() {
-        let at: AnaAt = "[::1]:4420=non-optimized".parse().unwrap();
+        let at: ListenerAna = "[::1]:4420=non-optimized".parse().unwrap();
         assert_eq!((at.port.to_string().as_str(), at.state), ("[::1]:4420", AnaName::NonOptimized));
         for nonsense in ["", "h:1", "h:1=", "h:1=best", "=optimized", "h:1=change"] {
-            assert!(nonsense.parse::<AnaAt>().is_err(), "{nonsense}");
+            assert!(nonsense.parse::<ListenerAna>().is_err(), "{nonsense}");
         }
         for name in AnaName::value_variants() {
             assert_eq!(AnaState::from(*name).name(), crate::args::word(name));

@@ -36,7 +36,7 @@ Examples:
       -device vhost-user-blk-pci,chardev=disk ..."
 );
 
-/// What only some front-ends have.
+/// Options that only some front-ends have.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Front-ends")]
 pub struct FrontArgs {
@@ -51,19 +51,19 @@ pub struct FrontArgs {
     /// [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub buffers: Option<u64>,
-    /// nbd over TCP: clients have to use TLS with a key of this file, which has lines USER:HEXKEY as psktool
-    /// writes them. It is read for each client. Clients from elsewhere may connect.
+    /// nbd over TCP: clients have to use TLS with a key of this file, which has lines USER:HEXKEY as psktool writes
+    /// them. It is read for each client. Clients from other machines may connect.
     #[arg(long, value_name = "FILE", conflicts_with = "nbd_insecure")]
     pub nbd_tls_psk: Option<PathBuf>,
     /// nbd over TCP: clients have to use TLS and see the certificate server-cert.pem of this directory, which has
-    /// server-key.pem, too. Clients from elsewhere may connect: without --nbd-tls-verify-peer whoever can.
+    /// server-key.pem, too. Clients from other machines may connect: without --nbd-tls-verify-peer any that can.
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["nbd_tls_psk", "nbd_insecure"])]
     pub nbd_tls_certificates: Option<PathBuf>,
     /// nbd over TCP: clients have to have a certificate, too, that ca-cert.pem of the directory has signed.
     #[arg(long, requires = "nbd_tls_certificates")]
     pub nbd_tls_verify_peer: bool,
-    /// nbd: listen for clients from elsewhere, too, over TCP: without TLS and authentication, so whoever can
-    /// connect has the disk. Without this and without TLS only the loopback is listened on.
+    /// nbd: listen for clients from other machines, too, over TCP: without TLS and authentication, so any client that
+    /// can connect has the disk. Without this and without TLS only the loopback is listened on.
     #[arg(long)]
     pub nbd_insecure: bool,
     /// ublk: take over a device that another process has left in use; fail when there is none.
@@ -85,11 +85,11 @@ pub struct AttachArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = NO_HEADING)]
     pub nsid: Option<u32>,
-    /// What to show it as: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk, ublk:ID
-    /// or vhost-user:/PATH (with a slash at the end a directory: a socket for each namespace).
+    /// Front-end: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk, ublk:ID or vhost-user:/PATH (with a slash
+    /// at the end a directory: a socket for each namespace).
     #[arg(long = "as", value_name = "FRONT-END", help_heading = NO_HEADING)]
     pub front: String,
-    /// What only some front-ends have.
+    /// Options that only some front-ends have.
     #[command(flatten)]
     pub options: FrontArgs,
     /// Name of a target or an attachment on this machine [default: the front-end's name with a number].
@@ -111,22 +111,23 @@ pub struct AttachArgs {
     /// for any client that can connect.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = NO_HEADING)]
     pub metrics: Option<SocketAddr>,
-    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
+    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 recent ones), a
+    /// time, or off.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = NO_HEADING)]
     pub slow_over: SlowOverName,
     /// Importance of requests. Beside those of others on the same target.
     #[arg(long, value_name = "CLASS", default_value = "normal", help_heading = NO_HEADING)]
     pub class: ClassName,
-    /// As whom to connect.
+    /// The host's identity, keys and timeouts.
     #[command(flatten)]
     pub connect: ConnectArgs,
-    /// Over what.
+    /// Lanes and cores.
     #[command(flatten)]
     pub lanes: LaneArgs,
-    /// When to send.
+    /// Batching policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// How to wait.
+    /// Waiting: polling or blocking.
     #[command(flatten)]
     pub wait: WaitArgs,
 }

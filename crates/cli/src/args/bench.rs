@@ -10,7 +10,7 @@ use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// Measured time unless `--seconds` or `--ios` say otherwise.
+/// Measuring time without `--seconds` and `--ios`.
 const SECONDS: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = concat!(
@@ -32,8 +32,8 @@ connection. In queue mode they hand requests over to the lanes' reactors (--lane
 --cores) and sleep until these hand the answers back. Without --threads the load runs on the lanes'
 reactors.
 
-With --step the main load's depth changes between two values, each for half a period; it is told how
-soon the IOPS follow.
+With --step the main load's depth changes between two values, each for half a period; the report
+says how soon the IOPS follow.
 
 With --verify every block written carries its number, a generation and the seed; reads check them,
 and what was written is read back at the end. A read-only run checks what an earlier `--rw write
@@ -57,9 +57,9 @@ Examples:
     )
 );
 
-/// Who drives the lanes.
+/// The thread that drives a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub enum BenchMode {
     /// The thread whose requests they carry.
     #[default]
     Inline,
@@ -88,7 +88,7 @@ pub struct BenchArgs {
     /// -a names discovery controllers: all that they know of the subsystem are its paths.
     #[arg(long, requires = "traddr")]
     pub discover: bool,
-    /// How frames are.
+    /// Frame options.
     #[command(flatten)]
     pub ether: EtherArgs,
     /// NQN of the subsystem.
@@ -102,29 +102,29 @@ pub struct BenchArgs {
     /// The load.
     #[command(flatten)]
     pub load: LoadArgs,
-    /// The target it starts itself.
+    /// The target that the benchmark starts itself.
     #[command(flatten)]
     pub own: OwnTargetArgs,
-    /// Over what.
+    /// Lanes and cores.
     #[command(flatten)]
     pub lanes: LaneArgs,
-    /// When to send.
+    /// Batching policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// How to wait (a target started here waits likewise).
+    /// Waiting (a target started here waits likewise).
     #[command(flatten)]
     pub wait: WaitArgs,
-    /// As whom to connect.
+    /// The host's identity, keys and timeouts.
     #[command(flatten)]
     pub connect: ConnectArgs,
-    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
-    /// A target started here does likewise.
+    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 recent ones), a
+    /// time, or off. A target started here does likewise.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = NO_HEADING)]
     pub slow_over: SlowOverName,
 }
 
 impl BenchArgs {
-    /// The target to use; nowhere if none is named.
+    /// Returns the portals of the target; empty if none is named.
     #[must_use]
     pub fn portals(&self) -> Portals {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
@@ -143,21 +143,21 @@ impl BenchArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// What to do.
+    /// Order and direction of the requests, as fio names them.
     #[arg(long, value_name = "WHAT", default_value = "randread")]
     pub rw: ReadWrite,
     /// Percentage of reads in randrw and rw.
     #[arg(long, value_name = "PERCENT", default_value_t = 50,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmixread: u8,
-    /// Octets of a request.
+    /// Bytes of a request.
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = parse_size_u32)]
     pub bs: u32,
     /// Requests in flight on each lane.
     #[arg(long, value_name = "N", default_value_t = 32, alias = "iodepth",
           value_parser = clap::value_parser!(u32).range(1..=1023))]
     pub depth: u32,
-    /// How long to measure [default: 5, or without limit with --ios].
+    /// Measuring time [default: 5, or without limit with --ios].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub seconds: Option<Duration>,
     /// Threads that the load comes from, with one request each at a time [default: the load runs on the
@@ -165,9 +165,9 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["depth", "step", "streams"],
           value_parser = clap::value_parser!(u32).range(1..=128))]
     pub threads: Option<u32>,
-    /// Whether each thread drives a lane of its own or hands over to reactors.
+    /// Driver of the lanes: each thread has a lane of its own, or hands requests over to reactors.
     #[arg(long, value_name = "MODE", default_value = "inline", requires_if("queue", "threads"))]
-    pub mode: Mode,
+    pub mode: BenchMode,
     /// End after so many requests (over all lanes).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ios: Option<u64>,
@@ -190,10 +190,10 @@ pub struct LoadArgs {
     /// Check the data. With streams, the main load and each of them get an equal part of the region.
     #[arg(long)]
     pub verify: bool,
-    /// Octets of the namespace to use [default: all after --offset].
+    /// Bytes of the namespace to use [default: all after --offset].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// First octet of the namespace to use.
+    /// First byte of the namespace to use.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     pub offset: u64,
     /// Seed of the addresses and of the data.
@@ -202,7 +202,7 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// The main load.
+    /// Returns the main load.
     #[must_use]
     pub fn main(&self) -> StreamSpec {
         StreamSpec {
@@ -219,36 +219,36 @@ impl LoadArgs {
         }
     }
 
-    /// Threads that hand over to reactors.
+    /// Returns the number of threads that hand requests over to reactors.
     #[must_use]
     pub fn queue_threads(&self) -> Option<u32> {
-        self.threads.filter(|_| self.mode == Mode::Queue)
+        self.threads.filter(|_| self.mode == BenchMode::Queue)
     }
 
-    /// Threads that drive a lane each.
+    /// Returns the number of threads that drive a lane each.
     #[must_use]
     pub fn inline_threads(&self) -> Option<u32> {
-        self.threads.filter(|_| self.mode == Mode::Inline)
+        self.threads.filter(|_| self.mode == BenchMode::Inline)
     }
 
-    /// The main load and the streams.
+    /// Returns the main load and the streams.
     pub fn loads(&self) -> impl Iterator<Item = StreamSpec> {
         std::iter::once(self.main()).chain(self.streams.iter().copied())
     }
 
-    /// The time to measure unless `--ios` ends it.
+    /// Returns the measuring time; `--ios` may end it earlier.
     #[must_use]
     pub fn measured(&self) -> Duration {
         self.seconds.unwrap_or(SECONDS)
     }
 
-    /// Streams with connections of their own.
+    /// Counts the streams with connections of their own.
     #[must_use]
     pub fn own_lanes(&self) -> u32 {
         self.streams.iter().filter(|stream| stream.lane == LaneChoice::Own).count() as u32
     }
 
-    /// Most requests in flight on one lane.
+    /// Returns the most requests in flight on one lane.
     #[must_use]
     pub fn lane_depth(&self) -> u32 {
         let (own, shared): (Vec<_>, Vec<_>) =
@@ -258,7 +258,7 @@ impl LoadArgs {
     }
 }
 
-/// The target it starts itself when there is no -a.
+/// The target that the benchmark starts itself without -a.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Own target (without -a)")]
 pub struct OwnTargetArgs {

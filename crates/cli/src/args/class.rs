@@ -1,4 +1,4 @@
-//! How important requests are.
+//! Priority classes of requests.
 
 use super::word;
 use clap::ValueEnum;
@@ -6,16 +6,16 @@ use roadtrain_host_engine::Class;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How important a request is.
+/// Priority class of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassName {
-    /// Somebody waits for each of them: sent at once, past the others.
+    /// A caller waits for each request: sent at once, ahead of the others.
     Latency,
-    /// As the policy likes.
+    /// Sent as the policy decides.
     #[default]
     Normal,
-    /// Throughput counts: may wait for others.
+    /// Throughput matters: may wait for others.
     Bulk,
 }
 

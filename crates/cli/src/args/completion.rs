@@ -1,4 +1,4 @@
-//! Names of what runs here, and of what it serves, for shells that complete them.
+//! Shell completion of names: running processes and the objects that they serve.
 
 use crate::control::{Call, SnapshotAction, SnapshotCall};
 use crate::registry::{Registry, TargetEntry, Targets};
@@ -11,38 +11,38 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Nobody waits longer for a key to have an effect.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+/// Longest wait for the target: a key press must not seem to hang.
+pub(super) const REPLY_WAIT: Duration = Duration::from_millis(500);
 
-/// Names, each with what it is.
-pub(super) type Names = BTreeMap<String, String>;
+/// Names with their descriptions.
+pub(super) type CompletionNames = BTreeMap<String, String>;
 
-pub(super) fn candidates(names: Option<Names>) -> Vec<CompletionCandidate> {
+pub(super) fn candidates(names: Option<CompletionNames>) -> Vec<CompletionCandidate> {
     let candidate = |(name, what): (String, String)| {
         CompletionCandidate::new(name).help((!what.is_empty()).then(|| what.into()))
     };
     names.unwrap_or_default().into_iter().map(candidate).collect()
 }
 
-/// What the command line says of an option, before or behind what is completed.
+/// Returns the value of an option on the command line, before or behind the word that is completed.
 pub(super) fn option(words: impl Iterator<Item = OsString>, names: &[&str]) -> Option<String> {
     let mut words = words.skip_while(|word| word != "--").map(|word| word.into_string());
     while let Some(word) = words.next() {
         let Ok(word) = word else { continue };
-        let told = match word.split_once('=') {
-            Some((name, told)) if names.contains(&name) => Some(told.to_owned()),
+        let value = match word.split_once('=') {
+            Some((name, value)) if names.contains(&name) => Some(value.to_owned()),
             _ if names.contains(&&*word) => words.next().and_then(Result::ok),
             _ => None,
         };
-        if told.is_some() {
-            return told;
+        if value.is_some() {
+            return value;
         }
     }
     None
 }
 
-/// Running targets that the line may mean: the one that it names, or all.
-fn meant() -> Vec<(TargetEntry, PathBuf)> {
+/// Returns the running targets that the command line may mean: the one that it names, or all.
+fn named_targets() -> Vec<(TargetEntry, PathBuf)> {
     let mut all = running::all().unwrap_or_default().served;
     all.retain(|(entry, _)| entry.process.is_alive());
     if let Some(id) = option(std::env::args_os(), &["--id"]) {
@@ -51,29 +51,29 @@ fn meant() -> Vec<(TargetEntry, PathBuf)> {
     all
 }
 
-/// The socket of the target that the line means, if it is one.
+/// Returns the control socket of the target that the command line means, if it is exactly one.
 fn socket() -> Option<PathBuf> {
     let named = option(std::env::args_os(), &["--rpc"]).map(PathBuf::from);
-    named.or_else(|| match &meant()[..] {
+    named.or_else(|| match &named_targets()[..] {
         [(_, socket)] => Some(socket.clone()),
         _ => None,
     })
 }
 
-/// The result of a method of the target; `None` without a target.
+/// Returns the result of a method of the target; `None` without a target.
 fn call(method: &str, params: &Value) -> Option<Value> {
-    client::call_within(PATIENCE, &socket()?, method, params).ok()?.ok()
+    client::call_within(REPLY_WAIT, &socket()?, method, params).ok()?.ok()
 }
 
-/// The list that a method of the target returns.
-fn ask(method: &str) -> Option<Vec<Value>> {
+/// Returns the list that a method of the target returns.
+fn query_list(method: &str) -> Option<Vec<Value>> {
     match call(method, &Value::Null) {
         Some(Value::Array(all)) => Some(all),
         _ => None,
     }
 }
 
-/// Targets; where the line is about both, attachments as well.
+/// Completes names of targets; where the command is about both, of attachments as well.
 pub(super) fn ids() -> Vec<CompletionCandidate> {
     if std::env::args_os().any(|word| word == "trace") {
         return all_ids();
@@ -83,7 +83,7 @@ pub(super) fn ids() -> Vec<CompletionCandidate> {
     candidates(Some(alive.map(|(one, _)| (one.id, one.listeners.join(", "))).collect()))
 }
 
-/// Attachments and targets that this user may see.
+/// Completes names of attachments and targets that this user may see.
 pub(super) fn all_ids() -> Vec<CompletionCandidate> {
     let found = running::all().unwrap_or_default();
     let attached = found.attached.into_iter().map(|(one, _)| (one.id, one.nqn));
@@ -91,22 +91,22 @@ pub(super) fn all_ids() -> Vec<CompletionCandidate> {
     candidates(Some(attached.chain(served).collect()))
 }
 
-/// Attachments of this user, and targets that are gone.
+/// Completes names of this user's attachments, and of targets whose process has ended.
 pub(super) fn detachable_ids() -> Vec<CompletionCandidate> {
     let attached = Registry::of_user().entries().unwrap_or_default().into_iter();
-    let mut names: Names = attached.map(|one| (one.id, one.nqn)).collect();
+    let mut names: CompletionNames = attached.map(|one| (one.id, one.nqn)).collect();
     let gone = Targets::of_user().written().unwrap_or_default().into_iter();
     let gone = gone.filter(|one| !one.process.is_alive());
     names.extend(gone.map(|one| (one.id, "a target that is gone".to_owned())));
     candidates(Some(names))
 }
 
-/// The subsystem that the line names.
+/// Returns the subsystem that the command line names.
 fn nqn() -> Option<String> {
     option(std::env::args_os(), &["-n", "--nqn"])
 }
 
-/// Snapshots of the namespace that the line names.
+/// Completes snapshots of the namespace that the command line names.
 pub(super) fn snapshots() -> Vec<CompletionCandidate> {
     let nsid = option(std::env::args_os(), &["--nsid"]).and_then(|text| text.parse().ok());
     let Some(nsid) = nsid else { return Vec::new() };
@@ -117,7 +117,7 @@ pub(super) fn snapshots() -> Vec<CompletionCandidate> {
     candidates(reply.map(|reply| list(&reply, "snapshots").map(name).collect()))
 }
 
-/// Devices and volumes that can be shown.
+/// Completes devices and volumes that no namespace has yet.
 pub(super) fn specs() -> Vec<CompletionCandidate> {
     let free = |one: &&Value| one["claimed"] != true;
     // A volume has its store in its alias.
@@ -126,35 +126,35 @@ pub(super) fn specs() -> Vec<CompletionCandidate> {
         alias.map_or_else(|| text(&one["name"]), str::to_owned)
     };
     let spec = |one: &Value| (format!("device:{}", name(one)), text(&one["product_name"]));
-    candidates(ask("bdev_get_bdevs").map(|all| all.iter().filter(free).map(spec).collect()))
+    candidates(query_list("bdev_get_bdevs").map(|all| all.iter().filter(free).map(spec).collect()))
 }
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Devices.
+/// Completes devices.
 pub(super) fn devices() -> Vec<CompletionCandidate> {
     let device = |one: &Value| (text(&one["name"]), text(&one["product_name"]));
-    candidates(ask("bdev_get_bdevs").map(|all| all.iter().map(device).collect()))
+    candidates(query_list("bdev_get_bdevs").map(|all| all.iter().map(device).collect()))
 }
 
-/// Volumes and snapshots, as STORE/NAME.
+/// Completes volumes and snapshots, as STORE/NAME.
 pub(super) fn volumes() -> Vec<CompletionCandidate> {
     let kind = |one: &Value| if one["is_snapshot"] == true { "snapshot" } else { "volume" };
     let volume = |one: &Value| (text(&one["alias"]), kind(one).to_owned());
-    candidates(ask("bdev_lvol_get_lvols").map(|all| all.iter().map(volume).collect()))
+    candidates(query_list("bdev_lvol_get_lvols").map(|all| all.iter().map(volume).collect()))
 }
 
-/// Stores of volumes.
+/// Completes stores of volumes.
 pub(super) fn stores() -> Vec<CompletionCandidate> {
     let store = |one: &Value| (text(&one["name"]), text(&one["base_bdev"]));
-    candidates(ask("bdev_lvol_get_lvstores").map(|all| all.iter().map(store).collect()))
+    candidates(query_list("bdev_lvol_get_lvstores").map(|all| all.iter().map(store).collect()))
 }
 
-/// What subsystems have, but for the discovery service.
-fn of_subsystems(list: impl Fn(&Value) -> Names) -> Vec<CompletionCandidate> {
-    let all = ask("nvmf_get_subsystems");
+/// Completes the names that `list` takes from each subsystem except the discovery subsystem.
+fn of_subsystems(list: impl Fn(&Value) -> CompletionNames) -> Vec<CompletionCandidate> {
+    let all = query_list("nvmf_get_subsystems");
     let own = |all: Vec<Value>| {
         all.iter().filter(|one| one["subtype"] == "NVMe").flat_map(&list).collect()
     };
@@ -165,12 +165,12 @@ fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     of[name].as_array().into_iter().flatten()
 }
 
-/// Subsystems.
+/// Completes subsystems.
 pub(super) fn subsystems() -> Vec<CompletionCandidate> {
     of_subsystems(|one| [(text(&one["nqn"]), text(&one["serial_number"]))].into())
 }
 
-/// Hosts that are named or limited.
+/// Completes hosts that are allowed or limited by name.
 pub(super) fn hosts() -> Vec<CompletionCandidate> {
     of_subsystems(|one| {
         let named = list(one, "hosts").map(|host| text(&host["nqn"]));
@@ -180,22 +180,22 @@ pub(super) fn hosts() -> Vec<CompletionCandidate> {
     })
 }
 
-/// An address with its port.
+/// Formats an address with its port.
 fn shown(at: &Value) -> String {
     let (address, port) = (text(&at["traddr"]), text(&at["trsvcid"]));
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
-/// Listeners of the targets that the line may mean.
+/// Completes listeners of the targets that the command line may mean.
 pub(super) fn listeners() -> Vec<CompletionCandidate> {
     let of = |(entry, _): (TargetEntry, PathBuf)| {
         let name = |at: String| if at.starts_with("ether:") { "ether".to_owned() } else { at };
         entry.listeners.into_iter().map(move |at| (name(at), entry.id.clone()))
     };
-    candidates(Some(meant().into_iter().flat_map(of).collect()))
+    candidates(Some(named_targets().into_iter().flat_map(of).collect()))
 }
 
-/// Namespace IDs of the subsystem that the line names, or of all.
+/// Completes namespace IDs of the subsystem that the command line names, or of all.
 pub(super) fn nsids() -> Vec<CompletionCandidate> {
     let wanted = nqn();
     let namespace = |one: &Value| (one["nsid"].to_string(), text(&one["bdev_name"]));
@@ -205,28 +205,32 @@ pub(super) fn nsids() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Keys.
+/// Completes keys.
 pub(super) fn keys() -> Vec<CompletionCandidate> {
     let key = |one: &Value| (text(&one["name"]), text(&one["path"]));
-    candidates(ask("keyring_get_keys").map(|all| all.iter().map(key).collect()))
+    candidates(query_list("keyring_get_keys").map(|all| all.iter().map(key).collect()))
 }
 
-/// Ceph clusters.
+/// Completes Ceph clusters.
 pub(super) fn clusters() -> Vec<CompletionCandidate> {
     let cluster = |one: &Value| (text(&one["cluster_name"]), text(&one["config_file"]));
-    candidates(ask("bdev_rbd_get_clusters_info").map(|all| all.iter().map(cluster).collect()))
+    candidates(
+        query_list("bdev_rbd_get_clusters_info").map(|all| all.iter().map(cluster).collect()),
+    )
 }
 
-/// Other discovery controllers.
+/// Completes referrals to other discovery controllers.
 pub(super) fn referrals() -> Vec<CompletionCandidate> {
     let referral = |one: &Value| (shown(&one["address"]), String::new());
-    candidates(ask("nvmf_discovery_get_referrals").map(|all| all.iter().map(referral).collect()))
+    candidates(
+        query_list("nvmf_discovery_get_referrals").map(|all| all.iter().map(referral).collect()),
+    )
 }
 
-/// Methods of JSON-RPC.
+/// Completes methods of JSON-RPC.
 pub(super) fn methods() -> Vec<CompletionCandidate> {
     let method = |one: &Value| (text(one), String::new());
-    candidates(ask("rpc_get_methods").map(|all| all.iter().map(method).collect()))
+    candidates(query_list("rpc_get_methods").map(|all| all.iter().map(method).collect()))
 }
 
 #[cfg(test)]

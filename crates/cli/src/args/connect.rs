@@ -1,4 +1,4 @@
-//! Which target, as which host, over how many lanes.
+//! Connection options: the target, the host's identity, and the lanes.
 
 use super::{EtherArgs, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
@@ -13,20 +13,20 @@ pub enum Transport {
     /// NVMe over TCP.
     #[default]
     Tcp,
-    /// Frames, straight on Ethernet.
+    /// NVMe capsules in Ethernet frames, without IP.
     #[value(hide = !cfg!(feature = "ether"))]
     Ether,
 }
 
 impl Transport {
-    /// Whether its lanes are made of frames.
+    /// True if its lanes send Ethernet frames.
     #[must_use]
     pub fn has_frames(self) -> bool {
         self != Transport::Tcp
     }
 }
 
-/// Where a target listens.
+/// A target's address.
 #[derive(Args, Clone, Debug)]
 pub struct Portal {
     /// Transport.
@@ -42,12 +42,12 @@ pub struct Portal {
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
-    /// How frames are.
+    /// Frame options.
     #[command(flatten)]
     pub ether: EtherArgs,
 }
 
-/// Which host connects, and its timeouts.
+/// The host's identity, keys and timeouts.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
@@ -63,7 +63,7 @@ pub struct ConnectArgs {
     /// Interface by which connections over TCP leave [default: the kernel's choice].
     #[arg(short = 'f', long, value_name = "INTERFACE")]
     pub host_iface: Option<String>,
-    /// What to prove that with.
+    /// Keys that prove the host's identity.
     #[command(flatten)]
     pub keys: KeyArgs,
     /// Protect PDU headers with CRC32C.
@@ -121,7 +121,7 @@ pub struct ConnectArgs {
     pub fast_io_fail_tmo: LossTimeout,
 }
 
-/// When requests fail; `None`: never.
+/// Timeout after which requests fail; `None`: never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossTimeout(pub Option<Duration>);
 
@@ -133,7 +133,7 @@ fn parse_loss_timeout(text: &str) -> Result<LossTimeout, String> {
     }
 }
 
-/// Reads WHEN where a target may not leave the choice to the other end: true if connections are secured.
+/// Parses WHEN where a target may not leave the choice to the host: true if connections are secured.
 pub(super) fn parse_required(text: &str) -> Result<bool, String> {
     match text {
         "off" => Ok(false),
@@ -160,7 +160,7 @@ pub struct LaneArgs {
     #[arg(short = 'Q', long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u16).range(2..=1024))]
     pub queue_size: u16,
-    /// Which path a request takes, where -a is repeated; better ANA states come first in any case.
+    /// Path policy: which path a request takes, where -a is repeated; better ANA states come first in any case.
     #[arg(long, value_name = "POLICY", default_value = "latency")]
     pub path_policy: PathPolicyName,
     /// Open no express connection, by which latency-critical requests pass bulk.
@@ -169,7 +169,7 @@ pub struct LaneArgs {
 }
 
 impl LaneArgs {
-    /// Lanes to open: as said, else one for each core named, else one.
+    /// Returns the number of lanes: `--lanes`, else one for each named core, else one.
     #[must_use]
     pub fn count(&self) -> u32 {
         let cores = self.cores.as_ref().map_or(1, |list| list.0.len() as u32);
@@ -177,10 +177,10 @@ impl LaneArgs {
     }
 }
 
-/// Keys to authenticate with.
+/// Keys for authentication.
 #[derive(Args, Clone, Debug, Default)]
 pub struct KeyArgs {
-    /// This host's key for authentication (DH-HMAC-CHAP), used when the target asks for it: a file with one line, or
+    /// This host's key for authentication (DH-HMAC-CHAP), used when the target requests it: a file with one line, or
     /// the key itself, which others can then see.
     #[arg(short = 'S', long, value_name = "FILE|KEY", help_heading = "Security")]
     pub dhchap_secret: Option<String>,
@@ -195,13 +195,13 @@ pub struct KeyArgs {
     pub dhchap_ctrl_secret: Option<String>,
 }
 
-/// By what a path is chosen, where there are several.
+/// Rule that chooses one of several paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PathPolicyName {
-    /// The least expected latency: what is under way times how long requests take there.
+    /// The least expected latency: requests in flight times the path's latency per request.
     #[default]
     Latency,
-    /// The fewest requests under way.
+    /// The fewest requests in flight.
     QueueDepth,
     /// Each in turn.
     RoundRobin,

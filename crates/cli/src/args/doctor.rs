@@ -3,9 +3,9 @@
 use clap::Args;
 
 const EXAMPLES: &str = "\
-Each line says what was looked at: ok, advice (it works, and could be better) or problem (something
-does not work before this is done), and below it what to do. Nothing is changed. Some things are
-seen by root only; what was not seen is said.
+Each line has the result of a check: ok, advice (it works, and could be better) or problem
+(something does not work before this is done), and below it what to do. Nothing is changed. Some
+checks need root; a check that could not be made says so.
 
 --json prints a list of objects with check, state (ok, advice, problem), finding and advice (null
 where there is nothing to do).

@@ -1,11 +1,11 @@
-//! Commands in documents against the command line: each one that a page shows is parsed.
+//! Parses each command that a documentation page shows with the command line of the program.
 
 use super::Cli;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::path::{Path, PathBuf};
 
-/// Values for placeholders, of which one has to be accepted.
+/// Values for placeholders; one of them has to be accepted.
 const SAMPLES: [&str; 8] = [
     "1",
     "127.0.0.1",
@@ -25,12 +25,12 @@ const NO_COMMANDS: [&str; 4] = [
     "listener tls = ...",
 ];
 
-/// Words before a program's name.
+/// Words that may precede a program's name.
 const BEFORE: [&str; 12] =
     ["$", "sudo", "exec", "env", "time", "nohup", "!", "if", "until", "while", "do", "then"];
 
-/// A page's lines of shell, a continued line and its continuation being one, or its backquoted text.
-type Lines = Vec<(usize, String)>;
+/// A page's shell lines (a continued line is joined with its continuation), or its backquoted text.
+type PageLines = Vec<(usize, String)>;
 
 /// Documents for users and for contributors.
 fn pages() -> Vec<PathBuf> {
@@ -52,10 +52,10 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Blocks of code: fenced ones of a shell or without a language, and indented ones. Documents within a script
-/// (`<<'END'`) are no commands.
-fn code_lines(text: &str) -> Lines {
-    let mut lines = Lines::new();
+/// Returns the lines of code blocks: fenced ones of a shell or without a language, and indented ones. Skips
+/// here-documents of a script (`<<'END'`).
+fn code_lines(text: &str) -> PageLines {
+    let mut lines = PageLines::new();
     let mut fence: Option<bool> = None;
     let mut may_begin = true;
     let mut document_end: Option<&str> = None;
@@ -92,9 +92,9 @@ fn code_lines(text: &str) -> Lines {
     lines
 }
 
-/// Text in backquotes, which may go over the end of a line, but not of a paragraph; brackets are left out.
-fn inline_lines(text: &str) -> Lines {
-    let mut lines = Lines::new();
+/// Returns text in backquotes. It may continue on the next line, but not in another paragraph; brackets are left out.
+fn inline_lines(text: &str) -> PageLines {
+    let mut lines = PageLines::new();
     let mut number = 1;
     for (index, part) in text.split("\n```").enumerate() {
         for paragraph in part.split("\n\n") {
@@ -114,7 +114,7 @@ fn inline_lines(text: &str) -> Lines {
 
 /// Commands of a line of shell, without redirections and comments.
 #[derive(Default)]
-struct Split {
+struct ShellSplit {
     commands: Vec<Vec<String>>,
     words: Vec<String>,
     word: Option<String>,
@@ -122,10 +122,10 @@ struct Split {
     drops_word: bool,
 }
 
-impl Split {
-    /// `None` where a quote does not end.
-    fn new(line: &str) -> Option<Split> {
-        let mut split = Split::default();
+impl ShellSplit {
+    /// Splits a line; `None` where a quote does not end.
+    fn new(line: &str) -> Option<ShellSplit> {
+        let mut split = ShellSplit::default();
         let mut rest = line;
         while let Some(letter) = rest.chars().next() {
             let length = split.take(letter, rest)?;
@@ -135,7 +135,7 @@ impl Split {
         Some(split)
     }
 
-    /// Takes the beginning of the rest of a line; returns its length.
+    /// Takes a token from the beginning of `rest`; returns its length.
     fn take(&mut self, letter: char, rest: &str) -> Option<usize> {
         let mut length = letter.len_utf8();
         let mut text = &rest[..length];
@@ -193,7 +193,7 @@ impl Split {
     }
 }
 
-/// `<name>` at the beginning of a text.
+/// Returns `<name>` at the beginning of a text.
 fn placeholder(text: &str) -> Option<&str> {
     let end = text.find('>')?;
     let name = &text[1..end];
@@ -201,13 +201,13 @@ fn placeholder(text: &str) -> Option<&str> {
     is_name.then_some(&text[..=end])
 }
 
-/// Words in capitals or in angle brackets stand for a value.
+/// True if a word in capitals or in angle brackets stands for a value.
 fn is_placeholder(value: &str) -> bool {
     let is_upper = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase());
     value.contains('<') || value.split(|c: char| !c.is_alphanumeric()).any(is_upper)
 }
 
-/// The arguments of a call of the program, which other words may precede.
+/// Returns the arguments of a call of the program; other words may precede it.
 fn arguments(words: &[String]) -> Option<Vec<String>> {
     let is_variable = |word: &str| {
         word.split_once('=').is_some_and(|(name, _)| {
@@ -220,7 +220,7 @@ fn arguments(words: &[String]) -> Option<Vec<String>> {
     is_ours.then(|| words[first + 1..].to_vec())
 }
 
-/// The value that an error is about.
+/// Returns the value that an error is about.
 fn invalid_value(error: &clap::Error) -> String {
     [ContextKind::InvalidValue, ContextKind::InvalidSubcommand]
         .iter()
@@ -231,7 +231,7 @@ fn invalid_value(error: &clap::Error) -> String {
         .unwrap_or_default()
 }
 
-/// Why the command line refuses the arguments. A synopsis may leave out what is required, and have all choices.
+/// Returns the command line's error for the arguments. A synopsis may leave out required ones and list all choices.
 fn refusal(mut words: Vec<String>, is_synopsis: bool) -> Option<String> {
     let shortened = words.iter().any(|word| [".", "..", "..."].contains(&word.as_str()));
     words.retain(|word| ![".", "..", "..."].contains(&word.as_str()));
@@ -271,9 +271,9 @@ fn refusal(mut words: Vec<String>, is_synopsis: bool) -> Option<String> {
     }
 }
 
-/// Lines of pages that the program refuses, and how many it takes.
+/// Returns the lines of pages that the program refuses, and the number that it accepts.
 fn refused(
-    lines_of: fn(&str) -> Lines,
+    lines_of: fn(&str) -> PageLines,
     arguments_of: impl Fn(&[String]) -> Option<Vec<String>>,
     is_synopsis: bool,
 ) -> (usize, Vec<String>) {
@@ -285,7 +285,7 @@ fn refused(
                 continue;
             }
             let place = format!("{}:{number}: {line}", path.display());
-            let Some(split) = Split::new(&line) else {
+            let Some(split) = ShellSplit::new(&line) else {
                 if line.contains("roadtrain ") {
                     refused.push(format!("{place}\n    cannot be split"));
                 }

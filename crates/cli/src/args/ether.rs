@@ -1,5 +1,5 @@
-//! Options of frames, without TCP and IP. A program that was built without Ethernet does not show them, and refuses
-//! what needs them.
+//! Ethernet options: frames without TCP and IP. A program that was built without Ethernet hides them, and refuses uses
+//! of them.
 
 use super::word;
 use clap::{Args, ValueEnum};
@@ -11,11 +11,11 @@ use roadtrain_target_engine::EtherConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Says why there is no Ethernet.
+/// Error of a program that was built without Ethernet.
 const WITHOUT_ETHERNET: &str = "this program was built without Ethernet";
 const IS_BUILT: bool = cfg!(feature = "ether");
 
-/// What ports at interfaces are made of.
+/// Socket types of ports at interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortKindName {
@@ -44,30 +44,30 @@ impl fmt::Display for PortKindName {
     }
 }
 
-/// Whether frames are sealed.
+/// Use of frame encryption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SealWhen {
+pub enum SealMode {
     /// Never.
     Off,
-    /// Where the host authenticates.
+    /// Sealed where the host authenticates.
     #[default]
     Allowed,
-    /// Always: an end that cannot is refused.
+    /// Always sealed: a peer that cannot do it is refused.
     Required,
 }
 
-impl From<SealWhen> for SealUse {
-    fn from(when: SealWhen) -> SealUse {
+impl From<SealMode> for SealUse {
+    fn from(when: SealMode) -> SealUse {
         match when {
-            SealWhen::Off => SealUse::Off,
-            SealWhen::Allowed => SealUse::Allowed,
-            SealWhen::Required => SealUse::Required,
+            SealMode::Off => SealUse::Off,
+            SealMode::Allowed => SealUse::Allowed,
+            SealMode::Required => SealUse::Required,
         }
     }
 }
 
-/// How frames are, and what carries them.
+/// Format of frames, and the sockets that carry them.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[command(next_help_heading = "Ethernet (-t ether)")]
@@ -80,11 +80,11 @@ pub struct EtherArgs {
     #[arg(long, hide = !IS_BUILT, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4094))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Whether frames are sealed with keys of the authentication (AES-GCM): so that nobody else reads, alters or
-    /// repeats them.
+    /// Use of encryption: frames are sealed with keys of the authentication (AES-GCM), so that no other station can
+    /// read, alter or repeat them.
     #[arg(long, hide = !IS_BUILT, value_name = "WHEN", default_value = "allowed")]
-    pub seal: SealWhen,
-    /// What sends and receives frames.
+    pub seal: SealMode,
+    /// Socket type for frames.
     #[arg(long, hide = !IS_BUILT, value_name = "KIND", default_value_t)]
     pub port_kind: PortKindName,
     /// One request (or answer) a frame, for measurements.
@@ -96,10 +96,10 @@ pub struct EtherArgs {
 }
 
 impl EtherArgs {
-    /// A target that these interfaces lead to.
+    /// Returns the address of a target behind these interfaces.
     ///
     /// # Errors
-    /// What is wrong.
+    /// An invalid option.
     pub fn address(&self, interfaces: Vec<String>) -> Result<EtherAddress, String> {
         self.check()?;
         Ok(EtherAddress {
@@ -110,23 +110,23 @@ impl EtherArgs {
         })
     }
 
-    /// A target that listens there.
+    /// Returns the configuration of a target that listens on these interfaces.
     ///
     /// # Errors
-    /// What is wrong.
+    /// An invalid option.
     pub fn listen(&self, interfaces: Vec<String>) -> Result<EtherConfig, String> {
         self.check()?;
         let (port, packing, seals) = (self.port(), self.packing(), self.seal.into());
         Ok(EtherConfig { port, packing, seals, interfaces })
     }
 
-    /// Whether frames have to be sealed.
+    /// True if frames have to be sealed.
     #[must_use]
     pub fn requires_seal(&self) -> bool {
-        self.seal == SealWhen::Required
+        self.seal == SealMode::Required
     }
 
-    /// How ports are made.
+    /// Returns the configuration of the ports.
     #[must_use]
     pub fn port(&self) -> PortConfig {
         let usual = PortConfig::default();
@@ -138,16 +138,16 @@ impl EtherArgs {
         }
     }
 
-    /// What a frame carries.
+    /// Returns the packing of requests and data into frames.
     #[must_use]
     pub fn packing(&self) -> Packing {
         Packing { requests: !self.no_request_batching, pieces: !self.no_data_batching }
     }
 
-    /// What clap checks on the command line must hold for a file, too.
+    /// Checks for a configuration file what clap checks on the command line.
     ///
     /// # Errors
-    /// What is wrong.
+    /// An invalid option.
     pub fn check(&self) -> Result<(), String> {
         if !IS_BUILT {
             return Err(WITHOUT_ETHERNET.into());
@@ -171,7 +171,7 @@ fn parse_ethertype(text: &str) -> Result<u16, String> {
     check_ethertype(ethertype).map(|()| ethertype)
 }
 
-/// EtherTypes whose frames others than us take: the kernel, at both ends.
+/// EtherTypes whose frames the kernel of either end takes.
 const TAKEN: [(u16, &str); 5] = [
     (0x0800, "IPv4"),
     (0x0806, "ARP"),
@@ -182,7 +182,7 @@ const TAKEN: [(u16, &str); 5] = [
 
 fn check_ethertype(ethertype: u16) -> Result<(), String> {
     if ethertype < 0x600 {
-        return Err("an EtherType is 0x600 to 0xffff".into()); // below are lengths
+        return Err("an EtherType is 0x600 to 0xffff".into()); // smaller values are lengths
     }
     match TAKEN.iter().find(|(taken, _)| *taken == ethertype) {
         Some((_, whose)) => Err(format!("the EtherType of {whose}")),

@@ -3,7 +3,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// How a Ceph cluster is reached.
+/// Access to a Ceph cluster.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CephArgs {
     /// Configuration file of the Ceph cluster [default: $CEPH_CONF, or /etc/ceph/ceph.conf].

@@ -1,12 +1,12 @@
-//! Commands that write what packagers need.
+//! Commands that write files for packagers.
 
 use clap::Args;
 use clap_complete::Shell;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-The scripts have the shell ask this program, so names of devices, volumes, subsystems, hosts and
-methods are those of the target that runs (--rpc PATH).
+The scripts have the shell call this program, so names of devices, volumes, subsystems, hosts and
+methods are those of the running target (--rpc PATH).
 
 Examples:
   roadtrain completions bash > ~/.local/share/bash-completion/completions/roadtrain
@@ -27,6 +27,6 @@ pub struct CompletionsArgs {
 /// Options of `roadtrain man`.
 #[derive(Args, Clone, Debug)]
 pub struct ManArgs {
-    /// Where to write roadtrain.1, roadtrain-serve.1 and so on.
+    /// Directory for roadtrain.1, roadtrain-serve.1 and so on.
     pub dir: PathBuf,
 }

@@ -1,11 +1,11 @@
-//! One grammar for the whole command line: an option that several commands have is one option, with one letter, one
-//! value name and one help text. The text begins with the same sentence; what is special about a command follows.
+//! One grammar for the whole command line: an option of several commands has one letter, one value name and one help
+//! text. The text begins with the same sentence; a command's peculiarities follow.
 
 use super::Cli;
 use clap::{Arg, Command, CommandFactory};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Letters, each with the option that it stands for. Those of hosts are nvme-cli's.
+/// Letters with the options that they stand for. Letters of host options are nvme-cli's.
 const LETTERS: [(char, &str); 20] = [
     ('C', "dhchap-ctrl-secret"),
     ('G', "ddgst"),
@@ -120,13 +120,13 @@ impl CommandOption {
         })
     }
 
-    /// The first sentence of the help, without what stands for the default.
+    /// Returns the first sentence of the help, without the default.
     fn first_sentence(&self) -> &str {
         let help = self.help.split(" [default").next().unwrap_or_default();
         help.split(". ").next().unwrap_or_default().trim_end_matches('.')
     }
 
-    /// The option in messages.
+    /// Returns the option's name for messages.
     fn name(&self) -> String {
         format!("{} --{}", self.command, self.long)
     }
@@ -136,7 +136,7 @@ fn all_letters(option: &CommandOption) -> impl Iterator<Item = char> {
     option.letter.into_iter().chain(option.hidden_letters.iter().copied())
 }
 
-/// Every option of every command, at all depths. Those of a command and all below it are there once.
+/// Returns every option of every command, at all depths. An option of a command and all its subcommands appears once.
 fn options() -> Vec<CommandOption> {
     fn collect(
         command: &Command,
@@ -155,14 +155,14 @@ fn options() -> Vec<CommandOption> {
     let mut command = Cli::command();
     command.build();
     let mut options = Vec::new();
-    // Texts of clap's own differ with the length of a command's help.
+    // clap's own texts differ with the length of a command's help.
     let of_clap = ["help", "version"].map(str::to_owned);
     collect(&command, "", &of_clap.into(), &mut options);
     assert!(options.len() > 300, "only {} options were found", options.len());
     options
 }
 
-/// Options by their names, where several commands have one.
+/// Groups options by name, where several commands have one.
 fn shared() -> BTreeMap<String, Vec<CommandOption>> {
     let mut shared = BTreeMap::<String, Vec<CommandOption>>::new();
     for option in options() {
@@ -173,7 +173,7 @@ fn shared() -> BTreeMap<String, Vec<CommandOption>> {
     shared
 }
 
-/// Fails with everything that is wrong: a change of the grammar shows all its consequences at once.
+/// Fails with all that is wrong: a change of the grammar shows all its consequences at once.
 fn assert_none(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

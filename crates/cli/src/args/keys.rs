@@ -18,12 +18,12 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = KEYS_EXAMPLES)]
 pub struct KeysArgs {
-    /// What to do.
+    /// Action.
     #[command(subcommand)]
     pub command: KeysCommand,
 }
 
-/// What is done with keys.
+/// Operations on keys.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeysCommand {
     /// Print a new key for TLS.
@@ -63,7 +63,7 @@ pub enum TlsHash {
 }
 
 impl TlsHash {
-    /// The hash.
+    /// Returns the hash.
     #[must_use]
     pub fn hash(self) -> Hash {
         match self {
@@ -115,7 +115,7 @@ pub enum DhchapHash {
 }
 
 impl DhchapHash {
-    /// The hash.
+    /// Returns the hash; `None` for a key that is used as it is.
     #[must_use]
     pub fn hash(self) -> Option<Hash> {
         match self {

@@ -13,10 +13,10 @@ pub struct LvStoreArg {
     pub name: String,
     /// Its folder.
     pub path: PathBuf,
-    /// Its quota in octets.
+    /// Its quota in bytes.
     #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Octets of a block of its volumes.
+    /// Block size of its volumes in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lba: Option<u32>,
 }

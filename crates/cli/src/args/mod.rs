@@ -31,7 +31,7 @@ mod generate;
 mod grammar;
 mod hostnqn;
 mod keys;
-mod life;
+mod lifecycle;
 mod lvstore;
 mod paths;
 mod placement;
@@ -46,9 +46,9 @@ mod stream;
 mod tls;
 mod top;
 
-pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
+pub use ana::{AnaName, AnaPort, CntlidRange, ListenerAna};
 pub use attach::{AttachArgs, FrontArgs};
-pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
+pub use bench::{BenchArgs, BenchMode, LoadArgs, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
 pub use ctl::{
@@ -66,22 +66,22 @@ pub use hostnqn::HostnqnArgs;
 pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
 };
-pub use life::{DetachArgs, StatusArgs};
+pub use lifecycle::{DetachArgs, StatusArgs};
 pub use lvstore::LvStoreArg;
 pub use paths::Portals;
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use resv::{
-    ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
-    ResvReleaseArgs, ResvReportArgs, TypeName,
+    ReleaseName, ReservationTypeName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs,
+    ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs,
 };
-pub use security::{GroupName, HashName, SecurityArgs};
+pub use security::{DhGroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
 pub use slow::SlowArgs;
 pub use slow_over::SlowOverName;
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
-pub use tls::{HostKey, TlsAt, TlsMode};
+pub use tls::{HostTlsKeyFile, ListenerTls, TlsMode};
 pub use top::TopArgs;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -90,7 +90,7 @@ use std::ffi::OsString;
 /// Columns of help texts.
 const WIDTH_MAX: usize = 100;
 
-/// For options of a command itself that come after a group of others: without it they would be listed there.
+/// Heading of a command's own options after a group of others: without it they would be listed in that group.
 const NO_HEADING: Option<&str> = None;
 
 const AFTER_HELP: &str = "\
@@ -98,7 +98,7 @@ Exit status:
   0  done
   1  failed: an I/O error, wrong data, something that is not there
   2  the command line or the configuration is wrong
-  3  no connection: the target's name is not known, nobody listens, the host is refused,
+  3  no connection: the target's name is not known, no target listens, the host is refused,
      the subsystem does not exist
 
 Examples:
@@ -121,7 +121,7 @@ const LONG_ABOUT: &str = concat!(
 #[derive(Debug, Parser)]
 #[command(name = "roadtrain", version, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = WIDTH_MAX)]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
     /// Options of every command.
@@ -147,7 +147,7 @@ pub enum Command {
     /// Export memory, files and block devices.
     #[command(about = concat!("Export memory, files and block devices, over NVMe/TCP", ether!(" or straight on Ethernet")))]
     Serve(Box<ServeArgs>),
-    /// Ask targets what they offer.
+    /// Query targets for their subsystems.
     Discover(DiscoverArgs),
     /// Show a controller and its namespaces.
     Identify(IdentifyArgs),
@@ -159,7 +159,7 @@ pub enum Command {
     Detach(DetachArgs),
     /// Show the state of what is attached and served here.
     Status(StatusArgs),
-    /// Show requests that took long of late, and where they were for how long.
+    /// Show recent slow requests, and their time in each stage.
     Slow(SlowArgs),
     /// Watch what targets and attachments do.
     Top(TopArgs),
@@ -169,7 +169,7 @@ pub enum Command {
     Ctl(Box<CtlArgs>),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
-    /// Look at this machine and say what to do, with nothing changed.
+    /// Check this machine and give advice, with nothing changed.
     Doctor(DoctorArgs),
     /// Show the NQN by which targets know this host.
     Hostnqn(HostnqnArgs),
@@ -187,7 +187,7 @@ pub(crate) fn word<T: ValueEnum>(value: &T) -> String {
     value.to_possible_value().map_or_else(String::new, |word| word.get_name().to_owned())
 }
 
-/// The value of that name; an error says which there are for `key`.
+/// Parses a value by its name; an error lists the names for `key`.
 pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
     T::from_str(value, false).map_err(|_| {
         let names: Vec<String> = T::value_variants().iter().map(word).collect();
@@ -196,10 +196,10 @@ pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
 }
 
 impl Cli {
-    /// Parses a command line, the first word of which is the program's name.
+    /// Parses a command line whose first word is the program's name.
     ///
     /// # Errors
-    /// The line is wrong, or wants help, which is the error's text then.
+    /// The line is wrong, or requests help, which is the error's text then.
     pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
         let mut command = Cli::command().mut_subcommand("serve", serve::with_short_help);
         let matches = command.try_get_matches_from_mut(arguments)?;

@@ -1,9 +1,9 @@
-//! Where a target listens, by one path or several.
+//! A target's addresses: one path or several.
 
 use super::{EtherArgs, Portal, Transport};
 use clap::Args;
 
-/// Where a target listens, by one path or several.
+/// A target's addresses: one path or several.
 #[derive(Args, Clone, Debug)]
 pub struct Portals {
     /// Transport.
@@ -25,13 +25,13 @@ pub struct Portals {
     /// Multicast DNS on the local network. As --discover with the discovery services that answer, instead of -a.
     #[arg(long, conflicts_with = "traddr")]
     pub mdns: bool,
-    /// How frames are.
+    /// Frame options.
     #[command(flatten)]
     pub ether: EtherArgs,
 }
 
 impl Portals {
-    /// Each of them: over the transport that stands before it, or else over that of `-t`.
+    /// Returns each portal, over the transport that its address names, or else over that of `-t`.
     #[must_use]
     pub fn each(&self) -> Vec<Portal> {
         let named = |address: &String| {
@@ -45,7 +45,7 @@ impl Portals {
         let named: Vec<(Transport, String)> = self.traddr.iter().map(named).collect();
         let has_frames = named.iter().any(|(transport, _)| transport.has_frames());
         let portal = |(transport, traddr): (Transport, String)| {
-            // Beside Ethernet its options are not TCP's.
+            // In a mix of transports, the Ethernet options are not for TCP paths.
             let is_for_others = has_frames && !transport.has_frames();
             let ether = if is_for_others { EtherArgs::default() } else { self.ether };
             Portal { transport, traddr, trsvcid: self.trsvcid, ether }

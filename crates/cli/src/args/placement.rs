@@ -1,4 +1,4 @@
-//! What is kept on one NUMA node.
+//! Placement on one NUMA node.
 
 use super::word;
 use clap::ValueEnum;
@@ -6,13 +6,13 @@ use roadtrain_system::platform::Placement;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What is kept on one NUMA node; without effect on a machine that has but one.
+/// Objects kept on one NUMA node; without effect on a machine with a single node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementName {
     /// Nothing.
     None,
-    /// Memory: on the node of the core, without --cores on that of the network interface.
+    /// Memory: on the node of the core, without --cores on the node of the network interface.
     Buffers,
     /// Memory and threads: without --cores these run on the node of the network interface.
     #[default]

@@ -1,4 +1,4 @@
-//! When a lane sends, and how it waits.
+//! Options of batching policies and of waiting.
 
 use crate::units::{parse_caravan_bytes, parse_size_u32, size_field};
 use clap::{Args, ValueEnum};
@@ -11,13 +11,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// Send as soon as nothing more is ready.
+    /// Send as soon as no more is ready.
     None,
     /// Wait for a full caravan or the doorbell's timer, whichever is first.
     I10,
     /// Commands and data in freights of their own, each with its size, degree and timer.
     Pinof,
-    /// The same without priorities: both freights like i10's caravan.
+    /// As `pinof` without priorities: both freights like i10's caravan.
     PinofFlat,
     /// A batch level found by hill-climbing.
     Tyche,
@@ -27,7 +27,7 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
-    /// As on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl PolicyName {
     }
 }
 
-/// When a lane sends.
+/// Batching policy with its options.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Batching")]
@@ -73,7 +73,7 @@ pub struct PolicyArgs {
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PinofArgs {
-    /// pinof: octets of a freight of commands [default: pinof: 512, pinof-flat: 64KiB].
+    /// pinof: bytes of a freight of commands [default: pinof: 512, pinof-flat: 64KiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub cmd_bytes: Option<u32>,
@@ -84,7 +84,7 @@ pub struct PinofArgs {
     /// pinof: longest wait of a command, in microseconds [default: pinof: 25, pinof-flat: 50].
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub cmd_delay_us: Option<u32>,
-    /// pinof: octets of a freight of data [default: 64KiB].
+    /// pinof: bytes of a freight of data [default: 64KiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub data_bytes: Option<u32>,
@@ -122,7 +122,7 @@ pub struct TycheArgs {
     pub batch_probe_intervals: Option<u32>,
 }
 
-/// Takes the place of `value` if given.
+/// Sets `value` to the converted `given`, if that is given.
 fn set<T>(value: &mut T, given: Option<u32>, convert: impl Fn(u32) -> T) {
     if let Some(given) = given {
         *value = convert(given);
@@ -159,7 +159,7 @@ impl TycheArgs {
 }
 
 impl PolicyArgs {
-    /// The same for `policy`, without the options of others.
+    /// Returns the same options for `policy`, without those of other policies.
     #[must_use]
     pub fn of(&self, policy: PolicyName) -> PolicyArgs {
         let mut args = PolicyArgs { policy, ..self.clone() };
@@ -178,10 +178,10 @@ impl PolicyArgs {
         args
     }
 
-    /// Whether the policy has all options that are given, or that of the `other` end.
+    /// Checks that the policy, or that of the `other` end, has all options that are given.
     ///
     /// # Errors
-    /// The first that would mean nothing, whose it is, and what to do.
+    /// The first option without effect, the policies that have it, and what to do.
     pub fn check_options(&self, other: Option<PolicyName>) -> Result<(), String> {
         let means =
             |policy, option: &str| self.of(policy).options().any(|(name, _)| name == option);
@@ -203,7 +203,7 @@ impl PolicyArgs {
         ))
     }
 
-    /// The policy with its defaults filled in.
+    /// Returns the policy with its defaults filled in.
     #[must_use]
     pub fn config(&self) -> PolicyConfig {
         self.of(self.policy).config_with_all()
@@ -228,10 +228,10 @@ impl PolicyArgs {
         config
     }
 
-    /// Whether the command line would take these settings: a file's have not been through it.
+    /// Checks settings from a file as the command line would check them.
     ///
     /// # Errors
-    /// What it says, of keys instead of options.
+    /// The command line's message, with keys instead of options.
     pub fn check(&self) -> Result<(), String> {
         self.check_ranges().and_then(|()| self.check_options(None)).map_err(|text| as_keys(&text))
     }
@@ -246,7 +246,7 @@ impl PolicyArgs {
         })
     }
 
-    /// The options that say the same.
+    /// Returns equivalent command line options.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut words = vec!["--policy".to_owned(), self.policy.as_str().to_owned()];
@@ -254,7 +254,7 @@ impl PolicyArgs {
         words
     }
 
-    /// The options that are given, without the policy itself.
+    /// Returns the options that are given, without the policy itself.
     fn options(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let (pinof, tyche) = (&self.pinof, &self.tyche);
         let all = [
@@ -278,7 +278,7 @@ impl PolicyArgs {
     }
 }
 
-/// A text about options as one about a file's keys: `--batch-level` is `batch_level`.
+/// Turns a text about options into one about a file's keys: `--batch-level` becomes `batch_level`.
 fn as_keys(text: &str) -> String {
     let mut parts = text.split("--");
     let mut keys = parts.next().unwrap_or_default().to_owned();
@@ -307,10 +307,10 @@ pub struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// What options that exclude each other say on the command line, for a file.
+    /// Checks for a file that no two options exclude each other, as clap does on the command line.
     ///
     /// # Errors
-    /// Two of them.
+    /// Two options that exclude each other.
     pub fn check(&self) -> Result<(), String> {
         let given = [
             ("busy_poll", self.busy_poll),
@@ -326,7 +326,7 @@ impl WaitArgs {
         }
     }
 
-    /// What the engine is told.
+    /// Returns the engine's waiting mode.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         match (self.busy_poll, self.spin_us) {
@@ -351,9 +351,9 @@ mod tests {
     }
 
     #[test]
-    fn words_say_the_same() {
+    fn words_parse_to_the_same_policy() {
         #[derive(clap::Parser)]
-        struct Cli {
+        struct PolicyTestCli {
             #[command(flatten)]
             policy: PolicyArgs,
         }
@@ -361,9 +361,9 @@ mod tests {
                    --cmd-bytes 4 --cmd-degree 5 --cmd-delay-us 6 --data-bytes 7 --data-degree 8 \
                    --data-delay-us 9 --batch-level-max 11 --batch-interval-ms 12 --batch-delay-us 13 \
                    --batch-gain-percent 14 --batch-probe-intervals 15";
-        let given = <Cli as clap::Parser>::parse_from(all.split_whitespace()).policy;
+        let given = <PolicyTestCli as clap::Parser>::parse_from(all.split_whitespace()).policy;
         let words = ["x".to_owned()].into_iter().chain(given.words());
-        assert_eq!(<Cli as clap::Parser>::parse_from(words).policy, given);
+        assert_eq!(<PolicyTestCli as clap::Parser>::parse_from(words).policy, given);
         let config = given.config_with_all();
         assert_eq!((config.pinof.cmd.degree, config.pinof.data.degree), (5, 8));
         assert_eq!(config.tyche.level_max, 11);
@@ -409,7 +409,7 @@ mod tests {
         );
         let fits = PolicyArgs { policy: PolicyName::I10, ..i10.clone() };
         assert_eq!(fits.check_options(None), Ok(()));
-        // One end's options are the other's as well, if it has them.
+        // An option of one end is valid for the other end as well, if its policy has it.
         assert_eq!(i10.check_options(Some(PolicyName::I10)), Ok(()));
         assert_eq!(i10.config(), PolicyConfig::auto());
         assert_eq!(
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_of_their_keys() {
+    fn errors_of_files_name_their_keys() {
         assert_eq!(
             as_keys("'--cmd-bytes <SIZE>': a--b, - or --x"),
             "'cmd_bytes <SIZE>': ab, - or x"

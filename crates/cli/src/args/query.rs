@@ -1,4 +1,4 @@
-//! Commands that only look: discover, identify, list.
+//! Commands that only read: discover, identify, list.
 
 use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Portals, Transport};
 use clap::Args;
@@ -31,16 +31,16 @@ pub struct DiscoverArgs {
     /// Multicast DNS on the local network. The discovery services that answer within 3 s are listed.
     #[arg(long, conflicts_with_all = ["traddr", "trsvcid"])]
     pub mdns: bool,
-    /// How frames are.
+    /// Frame options.
     #[command(flatten)]
     pub ether: EtherArgs,
-    /// As whom to ask.
+    /// The host's identity, keys and timeouts.
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
 
 impl DiscoverArgs {
-    /// Where to ask; `None`: the local network.
+    /// Returns the address to query; `None`: the local network.
     #[must_use]
     pub fn portal(&self) -> Option<Portal> {
         let traddr = self.traddr.clone()?;
@@ -68,14 +68,14 @@ pub struct IdentifyArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = NO_HEADING)]
     pub nsid: Option<u32>,
-    /// As whom to connect.
+    /// The host's identity, keys and timeouts.
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
 
 const LIST_EXAMPLES: &str = "\
 Without an address: what this user has attached and serves here, also when its process is gone
-(`roadtrain status` asks the processes). With one: the namespaces that a target has there.
+(`roadtrain status` queries the processes). With one: the namespaces that a target has there.
 
 Examples:
   roadtrain list
@@ -101,19 +101,19 @@ pub struct ListArgs {
     /// TCP port. That of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420, requires = "traddr")]
     pub trsvcid: u16,
-    /// How frames are.
+    /// Frame options.
     #[command(flatten)]
     pub ether: EtherArgs,
     /// NQN of the subsystem [default: all].
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: Option<String>,
-    /// As whom to connect.
+    /// The host's identity, keys and timeouts.
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
 
 impl ListArgs {
-    /// The targets to ask.
+    /// Returns the targets to query.
     #[must_use]
     pub fn portals(&self) -> Vec<Portal> {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);

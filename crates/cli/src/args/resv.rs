@@ -9,8 +9,8 @@ use roadtrain_host_engine::{
 const EXAMPLES: &str = "\
 A reservation says who may read and write a namespace that several hosts share. A host registers a
 key, then acquires the reservation with it. The options have nvme-cli's names; values are its
-numbers or these words. What is asked for is the host's that -q and -I name: an attachment with the
-same host identifier may do what this host may.
+numbers or these words. The commands act for the host that -q and -I name: an attachment with the
+same host identifier has the same rights.
 
 Exit status: 0 when it is done, 1 when it failed (Reservation Conflict, too), 2 when the command
 line is wrong, 3 when there is no connection.
@@ -29,12 +29,12 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ResvArgs {
-    /// What to do.
+    /// Action.
     #[command(subcommand)]
     pub command: ResvCommand,
 }
 
-/// What is done with reservations.
+/// Operations on reservations.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ResvCommand {
     /// Register a key of this host, replace it, or unregister.
@@ -43,11 +43,11 @@ pub enum ResvCommand {
     Acquire(Box<ResvAcquireArgs>),
     /// Release the reservation, or clear it with all registrations.
     Release(Box<ResvReleaseArgs>),
-    /// Show the reservation and who is registered.
+    /// Show the reservation and its registrants.
     Report(Box<ResvReportArgs>),
 }
 
-/// The namespace, and as whom to connect.
+/// The namespace, and the host's identity.
 #[derive(Args, Clone, Debug)]
 pub struct ResvNamespaceArgs {
     /// Where to connect.
@@ -60,12 +60,12 @@ pub struct ResvNamespaceArgs {
     #[arg(long, value_name = "N", alias = "namespace-id", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = NO_HEADING)]
     pub nsid: u32,
-    /// As whom to connect.
+    /// The host's identity, keys and timeouts.
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
 
-/// A reservation key, in decimal or as 0x and hexadecimal.
+/// Parses a reservation key, in decimal or as 0x and hexadecimal.
 fn parse_key(text: &str) -> Result<u64, String> {
     let key = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -80,19 +80,19 @@ pub struct ResvRegisterArgs {
     /// The namespace.
     #[command(flatten)]
     pub namespace: ResvNamespaceArgs,
-    /// The key that the host has. To unregister or to replace it.
+    /// Current reservation key of the host. To unregister or to replace it.
     #[arg(long, value_name = "KEY", default_value = "0", value_parser = parse_key, help_heading = NO_HEADING)]
     pub crkey: u64,
-    /// The key that the host is to have.
+    /// New reservation key of the host.
     #[arg(long, value_name = "KEY", default_value = "0", value_parser = parse_key, help_heading = NO_HEADING)]
     pub nrkey: u64,
-    /// What to do.
+    /// Action.
     #[arg(long, value_name = "ACTION", default_value = "register", help_heading = NO_HEADING)]
     pub rrega: RegisterName,
-    /// Whether registrations and the reservation persist through power loss.
+    /// Persistence of registrations and the reservation through power loss.
     #[arg(long, value_name = "CHANGE", default_value = "keep", help_heading = NO_HEADING)]
     pub cptpl: PersistenceName,
-    /// Whatever key the host has.
+    /// Ignore the host's existing key.
     #[arg(long, help_heading = NO_HEADING)]
     pub iekey: bool,
 }
@@ -103,18 +103,18 @@ pub struct ResvAcquireArgs {
     /// The namespace.
     #[command(flatten)]
     pub namespace: ResvNamespaceArgs,
-    /// The key that the host has.
+    /// Current reservation key of the host.
     #[arg(long, value_name = "KEY", default_value = "0", value_parser = parse_key, help_heading = NO_HEADING)]
     pub crkey: u64,
-    /// The key of those that lose their registration, to preempt.
+    /// Reservation key of the hosts that lose their registration, to preempt.
     #[arg(long, value_name = "KEY", default_value = "0", value_parser = parse_key, help_heading = NO_HEADING)]
     pub prkey: u64,
-    /// What to do.
+    /// Action.
     #[arg(long, value_name = "ACTION", default_value = "acquire", help_heading = NO_HEADING)]
     pub racqa: AcquireName,
     /// Type of the reservation.
     #[arg(long, value_name = "TYPE", help_heading = NO_HEADING)]
-    pub rtype: TypeName,
+    pub rtype: ReservationTypeName,
 }
 
 /// `roadtrain resv release`
@@ -123,15 +123,15 @@ pub struct ResvReleaseArgs {
     /// The namespace.
     #[command(flatten)]
     pub namespace: ResvNamespaceArgs,
-    /// The key that the host has.
+    /// Current reservation key of the host.
     #[arg(long, value_name = "KEY", default_value = "0", value_parser = parse_key, help_heading = NO_HEADING)]
     pub crkey: u64,
-    /// What to do.
+    /// Action.
     #[arg(long, value_name = "ACTION", default_value = "release", help_heading = NO_HEADING)]
     pub rrela: ReleaseName,
     /// Type of the reservation. The one that is held; not needed to clear.
     #[arg(long, value_name = "TYPE", help_heading = NO_HEADING)]
-    pub rtype: Option<TypeName>,
+    pub rtype: Option<ReservationTypeName>,
 }
 
 /// `roadtrain resv report`
@@ -140,7 +140,7 @@ pub struct ResvReportArgs {
     /// The namespace.
     #[command(flatten)]
     pub namespace: ResvNamespaceArgs,
-    /// Dwords of the report to ask for [default: all of it].
+    /// Dwords of the report to request [default: all of it].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(6..=262_144),
           help_heading = NO_HEADING)]
     pub numd: Option<u32>,
@@ -176,13 +176,13 @@ impl From<RegisterName> for RegisterAction {
 /// CPTPL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PersistenceName {
-    /// As it is.
+    /// Unchanged.
     #[value(alias = "0")]
     Keep,
-    /// They do not.
+    /// Not persistent.
     #[value(alias = "2")]
     Clear,
-    /// They do.
+    /// Persistent.
     #[value(alias = "3")]
     Set,
 }
@@ -200,7 +200,7 @@ impl From<PersistenceName> for ChangePersistence {
 /// RACQA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AcquireName {
-    /// Acquire it, if nobody else has it.
+    /// Acquire it, if no other host has it.
     #[value(alias = "0")]
     Acquire,
     /// Take registrations with --prkey away, and the reservation if that is its holder's key.
@@ -227,7 +227,7 @@ pub enum ReleaseName {
     /// Release what this host holds.
     #[value(alias = "0")]
     Release,
-    /// Release it whoever holds it, and unregister all hosts.
+    /// Release it from any holder, and unregister all hosts.
     #[value(alias = "1")]
     Clear,
 }
@@ -243,7 +243,7 @@ impl From<ReleaseName> for ReleaseAction {
 
 /// RTYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TypeName {
+pub enum ReservationTypeName {
     /// Only the holder writes.
     #[value(alias = "1")]
     WriteExclusive,
@@ -264,28 +264,44 @@ pub enum TypeName {
     ExclusiveAccessAllRegs,
 }
 
-impl From<TypeName> for ReservationType {
-    fn from(name: TypeName) -> Self {
+impl From<ReservationTypeName> for ReservationType {
+    fn from(name: ReservationTypeName) -> Self {
         match name {
-            TypeName::WriteExclusive => ReservationType::WriteExclusive,
-            TypeName::ExclusiveAccess => ReservationType::ExclusiveAccess,
-            TypeName::WriteExclusiveRegOnly => ReservationType::WriteExclusiveRegistrantsOnly,
-            TypeName::ExclusiveAccessRegOnly => ReservationType::ExclusiveAccessRegistrantsOnly,
-            TypeName::WriteExclusiveAllRegs => ReservationType::WriteExclusiveAllRegistrants,
-            TypeName::ExclusiveAccessAllRegs => ReservationType::ExclusiveAccessAllRegistrants,
+            ReservationTypeName::WriteExclusive => ReservationType::WriteExclusive,
+            ReservationTypeName::ExclusiveAccess => ReservationType::ExclusiveAccess,
+            ReservationTypeName::WriteExclusiveRegOnly => {
+                ReservationType::WriteExclusiveRegistrantsOnly
+            }
+            ReservationTypeName::ExclusiveAccessRegOnly => {
+                ReservationType::ExclusiveAccessRegistrantsOnly
+            }
+            ReservationTypeName::WriteExclusiveAllRegs => {
+                ReservationType::WriteExclusiveAllRegistrants
+            }
+            ReservationTypeName::ExclusiveAccessAllRegs => {
+                ReservationType::ExclusiveAccessAllRegistrants
+            }
         }
     }
 }
 
-impl From<ReservationType> for TypeName {
+impl From<ReservationType> for ReservationTypeName {
     fn from(kind: ReservationType) -> Self {
         match kind {
-            ReservationType::WriteExclusive => TypeName::WriteExclusive,
-            ReservationType::ExclusiveAccess => TypeName::ExclusiveAccess,
-            ReservationType::WriteExclusiveRegistrantsOnly => TypeName::WriteExclusiveRegOnly,
-            ReservationType::ExclusiveAccessRegistrantsOnly => TypeName::ExclusiveAccessRegOnly,
-            ReservationType::WriteExclusiveAllRegistrants => TypeName::WriteExclusiveAllRegs,
-            ReservationType::ExclusiveAccessAllRegistrants => TypeName::ExclusiveAccessAllRegs,
+            ReservationType::WriteExclusive => ReservationTypeName::WriteExclusive,
+            ReservationType::ExclusiveAccess => ReservationTypeName::ExclusiveAccess,
+            ReservationType::WriteExclusiveRegistrantsOnly => {
+                ReservationTypeName::WriteExclusiveRegOnly
+            }
+            ReservationType::ExclusiveAccessRegistrantsOnly => {
+                ReservationTypeName::ExclusiveAccessRegOnly
+            }
+            ReservationType::WriteExclusiveAllRegistrants => {
+                ReservationTypeName::WriteExclusiveAllRegs
+            }
+            ReservationType::ExclusiveAccessAllRegistrants => {
+                ReservationTypeName::ExclusiveAccessAllRegs
+            }
         }
     }
 }
@@ -309,8 +325,11 @@ mod tests {
     fn types_have_the_numbers_of_the_specification() {
         for kind in ReservationType::ALL {
             let number = kind.emit().to_string();
-            assert_eq!(TypeName::from_str(&number, false), Ok(TypeName::from(kind)));
-            assert_eq!(ReservationType::from(TypeName::from(kind)), kind);
+            assert_eq!(
+                ReservationTypeName::from_str(&number, false),
+                Ok(ReservationTypeName::from(kind))
+            );
+            assert_eq!(ReservationType::from(ReservationTypeName::from(kind)), kind);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Whom a target believes.
+//! TLS and authentication of a target's hosts.
 
-use super::tls::{HostKey, TlsAt, TlsMode};
+use super::tls::{HostTlsKeyFile, ListenerTls, TlsMode};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
 use serde::{Deserialize, Serialize};
 
-/// Whom a target believes.
+/// TLS and authentication of a target's hosts.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
@@ -17,10 +17,10 @@ pub struct SecurityArgs {
     pub tls: TlsMode,
     /// The same for one of the addresses of --traddr (repeatable): ADDRESS=off, ADDRESS=allowed or ADDRESS=required.
     #[arg(long = "tls-at", value_name = "ADDRESS=WHEN")]
-    pub tls_at: Vec<TlsAt>,
+    pub tls_at: Vec<ListenerTls>,
     /// Key of the host for TLS. Written HOSTNQN=FILE (repeatable): the host is let in with that key.
     #[arg(long = "tls-key", value_name = "KEY")]
-    pub tls_keys: Vec<HostKey>,
+    pub tls_keys: Vec<HostTlsKeyFile>,
     /// Keyring with keys for TLS: one of the kernel, by name or number, or a file with a slash in its name as
     /// `nvme tls-key --export` writes it. Hosts with a key there are let in; the one of nvme-cli is .nvme.
     #[arg(long, value_name = "KEYRING")]
@@ -40,7 +40,7 @@ pub struct SecurityArgs {
     pub dhchap_hash: Vec<HashName>,
     /// Diffie-Hellman groups that may be used, the best first [default: all, null last].
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
-    pub dhchap_dhgroup: Vec<GroupName>,
+    pub dhchap_dhgroup: Vec<DhGroupName>,
 }
 
 /// A hash.
@@ -54,7 +54,7 @@ pub enum HashName {
 }
 
 impl HashName {
-    /// The hash.
+    /// Returns the hash.
     #[must_use]
     pub fn hash(self) -> Hash {
         match self {
@@ -69,7 +69,7 @@ impl HashName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are the groups' own")]
-pub enum GroupName {
+pub enum DhGroupName {
     Null,
     Ffdhe2048,
     Ffdhe3072,
@@ -78,17 +78,17 @@ pub enum GroupName {
     Ffdhe8192,
 }
 
-impl GroupName {
-    /// The group.
+impl DhGroupName {
+    /// Returns the group.
     #[must_use]
     pub fn group(self) -> Group {
         match self {
-            GroupName::Null => Group::Null,
-            GroupName::Ffdhe2048 => Group::Ffdhe2048,
-            GroupName::Ffdhe3072 => Group::Ffdhe3072,
-            GroupName::Ffdhe4096 => Group::Ffdhe4096,
-            GroupName::Ffdhe6144 => Group::Ffdhe6144,
-            GroupName::Ffdhe8192 => Group::Ffdhe8192,
+            DhGroupName::Null => Group::Null,
+            DhGroupName::Ffdhe2048 => Group::Ffdhe2048,
+            DhGroupName::Ffdhe3072 => Group::Ffdhe3072,
+            DhGroupName::Ffdhe4096 => Group::Ffdhe4096,
+            DhGroupName::Ffdhe6144 => Group::Ffdhe6144,
+            DhGroupName::Ffdhe8192 => Group::Ffdhe8192,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::LvStoreArg;
 use super::{
-    AnaAt, CntlidRange, EtherArgs, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
+    CntlidRange, EtherArgs, ListenerAna, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
     SlowOverName, Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
@@ -91,7 +91,7 @@ Examples:
   roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace file:disk.img,size=2GiB
   roadtrain serve --config serve.toml";
 
-/// Leaves in `serve -h` what most need: all options fill several screens.
+/// Leaves in `serve -h` the most needed options: all of them fill several screens.
 pub(super) fn with_short_help(serve: Command) -> Command {
     let all = serve.get_after_help().cloned().unwrap_or_default();
     let serve = serve.after_help(SHORT_HELP).after_long_help(all);
@@ -124,25 +124,25 @@ pub struct ServeArgs {
     /// Print the configuration as a TOML file and end.
     #[arg(long)]
     pub print_config: bool,
-    /// What to export, and where.
+    /// Exported objects and listeners.
     #[command(flatten)]
     pub export: ExportArgs,
-    /// The group that says what to export.
+    /// The gateway group that has the configuration.
     #[command(flatten)]
     pub member: MemberArgs,
-    /// How frames are.
+    /// Frame options.
     #[command(flatten)]
     pub ether: EtherArgs,
-    /// Whom the target believes.
+    /// TLS and authentication of hosts.
     #[command(flatten)]
     pub security: SecurityArgs,
-    /// What hosts are granted.
+    /// Limits of hosts.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// When to send.
+    /// Batching policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// How to wait.
+    /// Waiting: polling or blocking.
     #[command(flatten)]
     pub wait: WaitArgs,
     /// HTTP address of metrics. It answers GET /metrics for Prometheus, / with a page of live charts, and /healthz; read only,
@@ -153,17 +153,18 @@ pub struct ServeArgs {
     #[arg(long, value_name = "LEVEL", help_heading = "Output",
           value_parser = ["error", "warn", "info", "debug", "trace"])]
     pub log_level: Option<String>,
-    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
+    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 recent ones), a
+    /// time, or off.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = "Output")]
     pub slow_over: SlowOverName,
     /// Name of a target or an attachment on this machine [default: target0, target1, ...].
     #[arg(long, value_name = "ID", help_heading = "Output")]
     pub id: Option<String>,
-    /// Go on in the place of a target that runs with one of these listeners, with this configuration file, or with the name
-    /// of --id: its sockets are taken over, so hosts see a pause and no refused connection.
+    /// Continue in the place of a target that runs with one of these listeners, with this configuration file, or with
+    /// the name of --id: its sockets are taken over, so hosts see a pause and no refused connection.
     #[arg(long, help_heading = "Output", conflicts_with_all = ["check_config", "print_config", "control_stdin"])]
     pub takeover: bool,
-    /// How it is managed while it runs.
+    /// Management interfaces.
     #[command(flatten)]
     pub rpc: RpcServeArgs,
     /// Answer requests on stdin instead of at a control socket; stop at its end.
@@ -171,7 +172,7 @@ pub struct ServeArgs {
     pub control_stdin: bool,
 }
 
-/// What to export, and where.
+/// Exported objects and listeners.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Export")]
 pub struct ExportArgs {
@@ -222,8 +223,8 @@ pub struct ExportArgs {
     /// ANA state of the paths through a listener. Written ADDRESS:PORT=STATE (repeatable), STATE optimized, non-optimized or
     /// inaccessible; ether=STATE stands for all interfaces [default: optimized].
     #[arg(long, value_name = "STATE")]
-    pub ana: Vec<AnaAt>,
-    /// How long the end may take while hosts go elsewhere and what they have asked for is finished [default: 10].
+    pub ana: Vec<ListenerAna>,
+    /// Time limit of a shutdown, while hosts change to other paths and their requests are finished [default: 10].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub drain_timeout: Option<Duration>,
     /// Cores to pin to, such as 0 or 0-3 or 0,2. Each has a reactor [default: one reactor, not pinned].
@@ -234,7 +235,7 @@ pub struct ExportArgs {
     pub placement: PlacementName,
 }
 
-/// How a target is managed while it runs.
+/// Management interfaces of a running target.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Management")]
 pub struct RpcServeArgs {
@@ -248,7 +249,7 @@ pub struct RpcServeArgs {
     /// File with lines user:password for --rpc-http, readable by its owner only.
     #[arg(long = "rpc-credentials", value_name = "FILE")]
     pub rpc_credentials: Option<PathBuf>,
-    /// Take --rpc-http at any address: passwords and data can be read on the way.
+    /// Take --rpc-http at any address: passwords and data can be read on the network.
     #[arg(long = "rpc-http-anywhere")]
     pub rpc_http_anywhere: bool,
     /// Keep what JSON-RPC requests make in a file, and make it again at the next start.
@@ -264,7 +265,7 @@ pub struct RpcServeArgs {
     pub lvstores: Vec<LvStoreArg>,
 }
 
-/// What hosts are granted.
+/// Limits of hosts.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Limits")]

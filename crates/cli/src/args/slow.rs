@@ -32,7 +32,7 @@ pub struct SlowArgs {
     /// Transport address. Only attachments with a path to it and targets that listen there, with :PORT or without (repeatable).
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Vec<String>,
-    /// How many to show.
+    /// Number of requests to show.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub count: usize,
     /// Show sampled requests, too, not only slow ones.

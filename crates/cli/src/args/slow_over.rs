@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SlowOverName {
-    /// Beyond the 99th percentile of late.
+    /// Beyond the 99th percentile of recent requests.
     #[default]
     P99,
     /// Nothing is recorded.
@@ -21,7 +21,7 @@ pub enum SlowOverName {
 }
 
 impl SlowOverName {
-    /// Returns true for the default.
+    /// True for the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == SlowOverName::default()

@@ -1,11 +1,11 @@
-//! Streams: loads beside the main one, each as one word of the command line.
+//! Streams: loads that run together with the main one, each written as one word of the command line.
 
 use super::{ClassName, named};
 use crate::units::parse_size_u32;
 use clap::ValueEnum;
 use std::str::FromStr;
 
-/// What to do with the blocks, in fio's words.
+/// Order and direction of requests, with fio's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadWrite {
     /// Read in order.
@@ -25,7 +25,7 @@ pub enum ReadWrite {
 
 const EXAMPLE: &str = "write rw=randwrite,bs=128k,depth=8,class=bulk,lane=own";
 
-/// Which connections a stream uses.
+/// Connections that a stream uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LaneChoice {
     /// The main load's.
@@ -35,20 +35,20 @@ pub enum LaneChoice {
     Own,
 }
 
-/// What one load does.
+/// Specification of one load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamSpec {
-    /// What to do.
+    /// Order and direction of the requests.
     pub rw: ReadWrite,
     /// Percentage of reads in randrw and rw.
     pub rwmixread: u8,
-    /// Octets of a request.
+    /// Bytes of a request.
     pub bs: u32,
     /// Requests in flight on each of its lanes.
     pub depth: u32,
-    /// Marks its requests.
+    /// Priority class of its requests.
     pub class: ClassName,
-    /// Over which lanes.
+    /// The lanes that it uses.
     pub lane: LaneChoice,
     /// Requests a second over all its lanes.
     pub rate: Option<f64>,
@@ -103,14 +103,14 @@ fn number<T: TryFrom<u64>>(key: &str, value: &str, least: u64, most: u64) -> Res
         .ok_or_else(|| format!("{key}={value}: use {least} to {most}"))
 }
 
-/// Two depths that the main load changes between.
+/// Two depths between which the main load changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSpec {
     /// The first and smaller one.
     pub low: u32,
     /// The other.
     pub high: u32,
-    /// Milliseconds of both together.
+    /// Duration of a period with both depths, in milliseconds.
     pub period_ms: u32,
 }
 

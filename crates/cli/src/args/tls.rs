@@ -1,4 +1,4 @@
-//! Whether connections are secured by TLS, and the keys of hosts.
+//! Use of TLS, and the keys of hosts.
 
 use clap::ValueEnum;
 use roadtrain_target_engine::TlsUse;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Whether connections are secured by TLS.
+/// Use of TLS on connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// They are not.
+    /// No connection is secured.
     #[default]
     Off,
-    /// Those that begin with TLS are; others are taken as they are.
+    /// Connections that begin with TLS are secured; others are accepted as they are.
     Allowed,
-    /// All are; others are refused.
+    /// All connections are secured; others are refused.
     Required,
 }
 
@@ -29,23 +29,23 @@ impl From<TlsMode> for TlsUse {
     }
 }
 
-/// A listener, and whether its connections are secured by TLS.
+/// A listener with its use of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsAt {
+pub struct ListenerTls {
     /// Its address or name, as it was given.
     pub address: String,
-    /// Whether they are.
+    /// Use of TLS.
     pub tls: TlsMode,
 }
 
-impl FromStr for TlsAt {
+impl FromStr for ListenerTls {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (address, mode) = text.split_once('=').unwrap_or_default();
         let tls = TlsMode::from_str(mode, false);
         match (address.is_empty(), tls) {
-            (false, Ok(tls)) => Ok(TlsAt { address: address.to_owned(), tls }),
+            (false, Ok(tls)) => Ok(ListenerTls { address: address.to_owned(), tls }),
             _ => Err("write ADDRESS=off, ADDRESS=allowed or ADDRESS=required".to_owned()),
         }
     }
@@ -53,14 +53,14 @@ impl FromStr for TlsAt {
 
 /// A host, and the file with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostKey {
+pub struct HostTlsKeyFile {
     /// Its NQN.
     pub host: String,
     /// The file.
     pub file: PathBuf,
 }
 
-impl FromStr for HostKey {
+impl FromStr for HostTlsKeyFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -68,6 +68,6 @@ impl FromStr for HostKey {
         if host.is_empty() || file.is_empty() {
             return Err("write HOSTNQN=FILE".to_owned());
         }
-        Ok(HostKey { host: host.to_owned(), file: file.into() })
+        Ok(HostTlsKeyFile { host: host.to_owned(), file: file.into() })
     }
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Shows what targets and attachments do, again and again: IOPS, bandwidth, latencies, what is in
-flight and how many requests a caravan has, by namespace, host and lane. What runs here is asked at
-its control socket, what runs elsewhere at its metrics address (--metrics ADDRESS:PORT).
+flight and how many requests a caravan has, by namespace, host and lane. Processes on this machine
+are queried at their control sockets, others at their metrics addresses (--metrics ADDRESS:PORT).
 
 Keys: Tab, left, right or 1 2 3 4 another view (processes, namespaces, hosts, lanes), up, down or
 j k select, Enter opens, Esc back, s the next column to sort by, r reverses, p pauses, + - the
 interval, ? help, q ends. NO_COLOR takes the colours away.
 
-Exit status: 0 when it ended, 1 when something is not here, 3 when nobody answers.
+Exit status: 0 when it ended, 1 when something is not here, 3 when no process replies.
 
 Examples:
   roadtrain top
@@ -35,10 +35,10 @@ pub struct TopArgs {
     /// HTTP address of metrics. That of a target or an attachment elsewhere (repeatable); without names nothing else is shown.
     #[arg(long = "metrics", short_alias = 'a', value_name = "ADDRESS:PORT")]
     pub traddr: Vec<String>,
-    /// How often to look.
+    /// Update interval.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval: Duration,
-    /// Look twice, an interval apart, print what happened in between, and end.
+    /// Take two samples, an interval apart, print what happened in between, and end.
     #[arg(long)]
     pub once: bool,
     /// Draw for so many intervals, and write the last screen as an SVG.

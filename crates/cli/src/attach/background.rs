@@ -1,13 +1,13 @@
-//! `--background`: the program runs itself again, as a process that belongs to no terminal.
+//! `--background`: the program runs itself again, as a process without a terminal.
 //!
-//! The parent starts the same command with `--daemon`, passes on the line that the child prints when it is
-//! ready, and ends; when the child ends first, with the child's exit status. Nothing is forked that has
-//! threads, and no descriptor is shared but the pipe of that line.
+//! The parent starts the same command with `--daemon`, forwards the line that the child prints when it is ready, and
+//! ends. If the child ends first, the parent ends with its exit status. No process with threads forks, and the pipe of
+//! that line is the only shared descriptor.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use crate::registry::Process;
-use crate::signals::Signals;
+use crate::registry::ProcessIdentity;
+use crate::signals::BlockedSignals;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -17,17 +17,17 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long an interrupted child may take to put things in order.
+/// Time limit of an interrupted child for its cleanup.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(15);
-/// The program itself, also when its file was replaced meanwhile.
+/// The program itself, even if its file was replaced meanwhile.
 const SELF: &str = "/proc/self/exe";
 
 /// Starts the child and waits until it is ready.
 ///
 /// # Errors
-/// What the child ended with; it has said why.
-pub(super) fn start() -> Outcome {
-    let signals = Signals::block()?.of_terminal();
+/// The exit status of the child, which has reported the reason.
+pub(super) fn start() -> CommandResult {
+    let signals = BlockedSignals::block()?.of_terminal();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| OsString::from("roadtrain"));
     let mut child = Command::new(program())
@@ -37,8 +37,8 @@ pub(super) fn start() -> Outcome {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| Failure::failed(format!("--background: {e}")))?;
-    let process = Process::of(child.id());
+        .map_err(|e| CommandFailure::failed(format!("--background: {e}")))?;
+    let process = ProcessIdentity::of(child.id());
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);
@@ -46,7 +46,7 @@ pub(super) fn start() -> Outcome {
         signals.guard_with(Duration::ZERO, || end(process), read)?;
     }
     if line.is_empty() {
-        return Err(Failure::of_child(child.wait()?.code()));
+        return Err(CommandFailure::of_child(child.wait()?.code()));
     }
     output::line(&line)
 }
@@ -57,7 +57,7 @@ fn program() -> PathBuf {
 }
 
 /// Ends the child and waits for it.
-fn end(process: Process) {
+fn end(process: ProcessIdentity) {
     process.signal(rustix::process::Signal::TERM);
     let last = Instant::now() + CHILD_TIMEOUT;
     while process.is_alive() && Instant::now() < last {
@@ -65,31 +65,31 @@ fn end(process: Process) {
     }
 }
 
-/// In the child, first of all: a session of its own, and nothing of the caller's but the standard streams. A
-/// lock that the caller holds by a descriptor would be held as long as the child lives.
+/// In the child, before anything else: starts a session, and closes all descriptors of the caller but the standard
+/// streams. The caller's locks would be held as long as the child had their descriptors.
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn leave_session() -> Outcome {
-    // SAFETY: no preconditions. It fails for a leader of a process group, which has a session of its own if
-    // it was started so on purpose.
+pub(super) fn start_session() -> CommandResult {
+    // SAFETY: no preconditions. It fails for the leader of a process group, whose caller has already started a session
+    // for it.
     unsafe { libc::setsid() };
-    // SAFETY: nothing of ours has opened a descriptor yet: all beyond the standard streams are the caller's.
+    // SAFETY: this process has opened no descriptor yet: all beyond the standard streams are the caller's.
     match unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error().into()),
     }
 }
 
-/// In the child, when it is ready: nobody waits for its output any more, and it holds no folder.
+/// In the child, when it is ready: detaches it from its caller's output and from the working directory.
 ///
 /// # Errors
 /// The system's refusal.
-pub(super) fn let_go(log: Option<File>) -> Outcome {
+pub(super) fn detach_streams(log: Option<File>) -> CommandResult {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let errors = log.as_ref().unwrap_or(&null);
     for (from, to) in [(&null, libc::STDOUT_FILENO), (errors, libc::STDERR_FILENO)] {
-        // SAFETY: both are open, and nobody owns the standard streams.
+        // SAFETY: both are open, and no object owns the standard streams.
         if unsafe { libc::dup2(from.as_raw_fd(), to) } < 0 {
             return Err(io::Error::last_os_error().into());
         }

@@ -1,8 +1,8 @@
-//! The one place where a front-end is chosen: its options, and how it starts.
+//! Chooses a front-end: checks its options, and starts it.
 
 use crate::addresses::check_socket_path;
 use crate::args::{AttachArgs, FrontArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
 use crate::units::show_bytes;
 use roadtrain_front::attachment::{AttachError, Attachment};
@@ -18,31 +18,32 @@ use roadtrain_system::memory;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Namespace of front-ends that show one, unless said otherwise.
+/// Default NSID of front-ends that show one namespace.
 const NSID_DEFAULT: u32 = 1;
 
-/// What `--as` says, when its options are those of that front-end.
+/// Parses `--as`, and checks that the options are those of that front-end.
 ///
 /// # Errors
-/// A text that names no front-end, an option of another one.
-pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
-    let spec: FrontSpec = args.front.parse().map_err(|e| Failure::usage(format!("--as {e}")))?;
+/// A text that names no front-end, or an option of another one.
+pub(super) fn choose(args: &AttachArgs) -> CommandResult<FrontSpec> {
+    let spec: FrontSpec =
+        args.front.parse().map_err(|e| CommandFailure::usage(format!("--as {e}")))?;
     refuse_foreign(&args.options, spec.kind())?;
     if let FrontSpec::Nbd(NbdAddress::Unix(_)) = spec
         && tls_option(&args.options).is_some()
     {
         let why = "a Unix socket has none: its directory says who may connect";
-        return Err(Failure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
+        return Err(CommandFailure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
     }
     let spec = spec.absolute()?;
     if let FrontSpec::Nbd(NbdAddress::Unix(path)) | FrontSpec::VhostUser(path) = &spec {
-        check_socket_path(path, 0).map_err(|e| Failure::usage(format!("--as: {e}")))?;
+        check_socket_path(path, 0).map_err(|e| CommandFailure::usage(format!("--as: {e}")))?;
     }
     Ok(spec)
 }
 
-/// Each option and the front-ends that have it.
-fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
+/// Refuses options that this front-end does not have.
+fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> CommandResult {
     let all: [(&str, bool, &[FrontKind]); 7] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
         ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
@@ -56,21 +57,21 @@ fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
         if given && !kinds.contains(&kind) {
             let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
             let kinds = kinds.join(" and ");
-            return Err(Failure::usage(format!("{option}: {kind} has none, only {kinds}")));
+            return Err(CommandFailure::usage(format!("{option}: {kind} has none, only {kinds}")));
         }
     }
     Ok(())
 }
 
-/// Connects, and shows what `spec` says.
+/// Connects, and starts the front-end of `spec`.
 ///
 /// # Errors
-/// Whatever keeps it from working; nothing is left then.
+/// The connection or the front-end fails; no resource is left then.
 pub(super) fn start(
     spec: &FrontSpec,
     args: &AttachArgs,
     host: HostConfig,
-) -> Outcome<Box<dyn Attachment>> {
+) -> CommandResult<Box<dyn Attachment>> {
     let options = &args.options;
     Ok(match spec {
         FrontSpec::Nbd(address) => {
@@ -104,18 +105,18 @@ pub(super) fn start(
     })
 }
 
-/// The option that asks for TLS, and its file or directory.
+/// Returns the option that requests TLS, and its file or directory.
 fn tls_option(options: &FrontArgs) -> Option<(&'static str, &Path)> {
     let keys = options.nbd_tls_psk.as_deref().map(|path| ("--nbd-tls-psk", path));
     let directory = options.nbd_tls_certificates.as_deref();
     keys.or_else(|| directory.map(|path| ("--nbd-tls-certificates", path)))
 }
 
-/// How clients of NBD are secured.
-fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
+/// Returns the TLS configuration for clients of NBD.
+fn nbd_tls(options: &FrontArgs) -> CommandResult<Option<NbdTls>> {
     let Some((option, path)) = tls_option(options) else { return Ok(None) };
-    // Before the first octet of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    // Runs before any byte of a key is in memory.
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     let path = std::path::absolute(path)?;
     let verifies_clients = options.nbd_tls_verify_peer;
     let key = match options.nbd_tls_psk {
@@ -129,28 +130,28 @@ fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
     }))
 }
 
-/// `bytes` over all reactors, if that is enough.
-fn nbd_buffers(bytes: u64, config: &HostConfig) -> Outcome<usize> {
+/// Checks that `bytes` are enough for all reactors.
+fn nbd_buffers(bytes: u64, config: &HostConfig) -> CommandResult<usize> {
     let reactors = config.cores.len().clamp(1, config.lanes as usize);
     let least = BUFFER_BYTES_MIN * reactors;
     usize::try_from(bytes).ok().filter(|bytes| *bytes >= least).ok_or_else(|| {
-        let (asked, least) = (show_bytes(bytes), show_bytes(least as u64));
+        let (requested, least) = (show_bytes(bytes), show_bytes(least as u64));
         let each = show_bytes(BUFFER_BYTES_MIN as u64);
-        Failure::usage(format!(
-            "--buffers: {asked} is too little: write {least} or more, {each} for each reactor"
+        CommandFailure::usage(format!(
+            "--buffers: {requested} is too little: write {least} or more, {each} for each reactor"
         ))
     })
 }
 
-impl From<AttachError> for Failure {
-    fn from(error: AttachError) -> Failure {
+impl From<AttachError> for CommandFailure {
+    fn from(error: AttachError) -> CommandFailure {
         match error {
             AttachError::Host(error) => error.into(),
             AttachError::NoNamespace { .. } => {
-                Failure::failed(format!("{error}: choose one with --nsid"))
+                CommandFailure::failed(format!("{error}: choose one with --nsid"))
             }
             AttachError::Show { ref source, .. } => {
-                Failure::failed(format!("--as: {error}{}", advice(source)))
+                CommandFailure::failed(format!("--as: {error}{}", advice(source)))
             }
         }
     }
@@ -171,7 +172,7 @@ mod tests {
     use crate::args::{Cli, Command};
     use clap::Parser;
 
-    fn choice(options: &str) -> Outcome<FrontSpec> {
+    fn choice(options: &str) -> CommandResult<FrontSpec> {
         let line = format!("roadtrain attach -a h -n nqn.x:y {options}");
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Attach(args) = cli.command else { panic!() };

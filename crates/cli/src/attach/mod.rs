@@ -1,27 +1,27 @@
-//! `roadtrain attach`: shows a remote namespace as a local block device until it is told to stop.
+//! `roadtrain attach`: shows a remote namespace as a local block device until it is stopped.
 //!
 //! | file | purpose |
 //! |---|---|
 //! | `fronts` | the one place where a front-end is chosen |
-//! | `keep` | the attachment while it runs: who asks, what changes, how it ends |
+//! | `running` | the running attachment: requests, changes, its end |
 //! | `snapshot` | all of its counters |
 //! | `background` | `--background`: a process of its own |
 
 mod background;
 mod fronts;
-mod keep;
+mod running;
 mod snapshot;
 
 use crate::args::{AttachArgs, GlobalArgs};
-use crate::failure::{Failure, Outcome};
-use crate::registry::{Claim, DeviceEntry, Registration, Registry, Sender};
-use crate::signals::Signals;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{AttachmentClaim, DeviceEntry, Registration, Registry, WritesSender};
+use crate::signals::BlockedSignals;
 use crate::{connect, logs, notify, output, terminal};
-use keep::{Facts, Kept};
 use roadtrain_front::spec::FrontSpec;
 use roadtrain_front::system_resource::SystemResource;
 use roadtrain_host_engine::HostConfig;
 use roadtrain_manage::rpc::UnixServer;
+use running::{AttachmentFacts, RunningAttachment};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,15 +29,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::info;
 
-/// How long what has begun may take to be over when a signal comes, before it is given up.
+/// Grace period of pending work after a signal, before it is abandoned.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// `roadtrain attach`
-pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> CommandResult {
     if args.daemon {
-        background::leave_session()?;
+        background::start_session()?;
     }
-    args.policy.check_options(None).map_err(Failure::usage)?;
+    args.policy.check_options(None).map_err(CommandFailure::usage)?;
     let spec = fronts::choose(args)?;
     let config = connect::config_of_paths(&args.portals, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
@@ -47,19 +47,19 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     if args.background && !args.daemon {
         return background::start();
     }
-    let signals = Signals::block()?;
+    let signals = BlockedSignals::block()?;
     let signals = if args.daemon { signals } else { signals.of_terminal() };
-    let mut place = claim(args, &spec, &config)?;
-    let sender = Sender { nqn: args.nqn.clone(), host_nqn: config.host_nqn.clone() };
+    let mut registration = claim(args, &spec, &config)?;
+    let sender = WritesSender { nqn: args.nqn.clone(), host_nqn: config.host_nqn.clone() };
     let (inherited, left) = Registry::of_user().open_writes(&sender);
     let config = HostConfig { inherited, ..config };
-    let log = start_log(args, global, &mut place)?;
-    let spec = recover(spec, &mut place);
+    let log = start_log(args, global, &mut registration)?;
+    let spec = recover(spec, &mut registration);
     let address = config.address.to_string();
     let begin = || fronts::start(&spec, args, config);
-    let attachment = signals.guard_with(GRACE, || give_up(&place), begin)?;
-    let facts = Facts {
-        id: place.id().to_owned(),
+    let attachment = signals.guard_with(GRACE, || abandon(&registration), begin)?;
+    let facts = AttachmentFacts {
+        id: registration.id().to_owned(),
         spec: spec.to_string(),
         address,
         nqn: args.nqn.clone(),
@@ -67,73 +67,79 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
         class: args.class.to_string(),
     };
     let pulse = attachment.controller().pulse();
-    let kept = Arc::new(Kept::new(facts, attachment));
-    let control = announce(&kept, args, global, &mut place, log);
+    let running = Arc::new(RunningAttachment::new(facts, attachment));
+    let control = announce(&running, args, global, &mut registration, log);
     let end = control.as_ref().map_err(Clone::clone).and_then(|_| {
         let _watchdog = notify::watch(pulse)?;
-        kept.until_stopped(&signals, &mut place)
+        running.until_stopped(&signals, &mut registration)
     });
-    notify::tell(notify::NotifyState::Stopping);
+    notify::send(notify::NotifyState::Stopping);
     info!("stopping");
-    let stopped = signals.guard_with(GRACE, || give_up(&place), || kept.stop());
-    let open = kept.view().open_writes();
-    let noted = Registry::of_user().leave_open_writes(place.id(), &sender, &open, &left);
+    let stopped = signals.guard_with(GRACE, || abandon(&registration), || running.stop());
+    let open = running.view().open_writes();
+    let noted = Registry::of_user().leave_open_writes(registration.id(), &sender, &open, &left);
     end.and(stopped).and(noted)
 }
 
-/// Reports that it can be used. Answers at the control socket until the result is dropped.
+/// Reports that the attachment is ready. Serves the control socket until the result is dropped.
 fn announce(
-    kept: &Arc<Kept>,
+    running: &Arc<RunningAttachment>,
     args: &AttachArgs,
     global: &GlobalArgs,
-    place: &mut Registration,
+    registration: &mut Registration,
     log: Option<File>,
-) -> Outcome<UnixServer> {
-    let control = kept.answer(&place.control_socket())?;
-    kept.write_down(place)?;
+) -> CommandResult<UnixServer> {
+    let control = running.serve_control(&registration.control_socket())?;
+    running.update_entry(registration)?;
     if let Some(address) = args.metrics {
-        kept.show_at(address)?;
+        running.serve_metrics(address)?;
     }
-    output::ready(&ready(&kept.devices(), args, place, global.json)?)?;
+    output::ready(&ready(&running.devices(), args, registration, global.json)?)?;
     if args.daemon {
-        background::let_go(log)?;
+        background::detach_streams(log)?;
     }
-    notify::tell(notify::NotifyState::Ready);
+    notify::send(notify::NotifyState::Ready);
     Ok(control)
 }
 
-fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> Outcome<Registration> {
+fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> CommandResult<Registration> {
     let (id, nqn) = (args.id.as_deref(), args.nqn.clone());
-    Registry::of_user().claim(&Claim { id, spec, address: config.address.to_string(), nqn })
+    Registry::of_user().claim(&AttachmentClaim {
+        id,
+        spec,
+        address: config.address.to_string(),
+        nqn,
+    })
 }
 
-/// Logs to the file that was named, in the background to one of its own, else to stderr.
+/// Starts logging: to the named file, in the background to the attachment's own, else to stderr.
 fn start_log(
     args: &AttachArgs,
     global: &GlobalArgs,
-    place: &mut Registration,
-) -> Outcome<Option<File>> {
+    registration: &mut Registration,
+) -> CommandResult<Option<File>> {
     let path = match &args.log {
         Some(path) => std::path::absolute(path)?,
-        None if args.daemon => place.log_file(),
+        None if args.daemon => registration.log_file(),
         None => {
             logs::start("info", global.verbose);
             return Ok(None);
         }
     };
     let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    let file = open.map_err(|e| Failure::failed(format!("--log {}: {e}", path.display())))?;
+    let file =
+        open.map_err(|e| CommandFailure::failed(format!("--log {}: {e}", path.display())))?;
     logs::start_file("info", global.verbose, file.try_clone()?);
-    place.set_log(path)?;
+    registration.set_log(path)?;
     Ok(Some(file))
 }
 
-/// What an earlier process has left to be taken over decides what was left open.
-fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
-    for note in place.notes.drain(..) {
+/// Chooses the device that an earlier process has left open for recovery.
+fn recover(spec: FrontSpec, registration: &mut Registration) -> FrontSpec {
+    for note in registration.notes.drain(..) {
         info!("{note}");
     }
-    match (&spec, place.recovered.first()) {
+    match (&spec, registration.recovered.first()) {
         (FrontSpec::Ublk(None), Some(SystemResource::Ublk(id))) => {
             info!("taking over /dev/ublkb{id}");
             FrontSpec::Ublk(Some(*id))
@@ -142,19 +148,19 @@ fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
     }
 }
 
-/// A signal came, and what it should end does not end.
-fn give_up(place: &Registration) {
+/// Abandons work that does not end after a signal, and removes the leftovers.
+fn abandon(registration: &Registration) {
     terminal::say("roadtrain: interrupted");
-    place.undo();
+    registration.clean_up();
 }
 
-/// The line that says where everything is: `ready NAME... NQN nsid N,... id ID`.
+/// Formats the line that reports readiness: `ready NAME... NQN nsid N,... id ID`.
 fn ready(
     devices: &[DeviceEntry],
     args: &AttachArgs,
-    place: &Registration,
+    registration: &Registration,
     json: bool,
-) -> Outcome<String> {
+) -> CommandResult<String> {
     #[derive(Serialize)]
     struct Ready<'a> {
         ready: bool,
@@ -163,7 +169,7 @@ fn ready(
         nqn: &'a str,
         devices: &'a [DeviceEntry],
     }
-    let (id, nqn) = (place.id(), args.nqn.as_str());
+    let (id, nqn) = (registration.id(), args.nqn.as_str());
     if json {
         let ready = Ready { ready: true, id, pid: std::process::id(), nqn, devices };
         return Ok(serde_json::to_string(&ready).map_err(std::io::Error::from)?);

@@ -1,8 +1,8 @@
-//! All counters of an attachment at a moment.
+//! Counters of an attachment at one time.
 
-use super::keep::Kept;
-use crate::failure::{Failure, Outcome};
-use crate::status::report::{Inside, LinkReport, PathState, Report};
+use super::running::RunningAttachment;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::status::report::{AttachmentDetails, AttachmentLinkReport, AttachmentReport, PathState};
 use roadtrain_host_engine::{LaneReading, PathReport};
 use roadtrain_manage::metrics::{self, Source};
 use roadtrain_reactor::metrics::{
@@ -14,22 +14,23 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::info;
 
-/// A reactor that has not made a turn for so long hangs.
+/// A reactor that makes no progress for this time hangs.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
-/// An attachment as others see it over HTTP.
-struct Observed(Weak<Kept>);
+/// An attachment as the source of its metrics.
+struct AttachmentMetrics(Weak<RunningAttachment>);
 
-impl Source for Observed {
+impl Source for AttachmentMetrics {
     fn snapshot(&self) -> Snapshot {
-        self.0.upgrade().map_or_else(Snapshot::default, |kept| kept.snapshot())
+        self.0.upgrade().map_or_else(Snapshot::default, |running| running.snapshot())
     }
 
     fn problems(&self) -> Vec<String> {
-        let Some(kept) = self.0.upgrade() else { return vec!["it ends".into()] };
-        let silent = kept.pulse().and_then(|pulse| pulse.check(TURN_LIMIT).err());
+        let Some(running) = self.0.upgrade() else { return vec!["it ends".into()] };
+        let silent = running.pulse().and_then(|pulse| pulse.check(TURN_LIMIT).err());
         // One dead path of several is no reason for a probe to end what still works.
-        kept.report()
+        running
+            .report()
             .state_problem()
             .into_iter()
             .chain(silent.map(|silent| silent.to_string()))
@@ -37,20 +38,21 @@ impl Source for Observed {
     }
 }
 
-impl Kept {
-    /// Answers HTTP at `address` from now on.
+impl RunningAttachment {
+    /// Starts the HTTP server at `address`.
     ///
     /// # Errors
-    /// It cannot be listened on.
-    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> Outcome {
-        let server = metrics::serve(address, Observed(Arc::downgrade(self)));
-        let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
+    /// The address cannot be listened on.
+    pub(super) fn serve_metrics(self: &Arc<Self>, address: SocketAddr) -> CommandResult {
+        let server = metrics::serve(address, AttachmentMetrics(Arc::downgrade(self)));
+        let server =
+            server.map_err(|e| CommandFailure::failed(format!("--metrics {address}: {e}")))?;
         info!("metrics at http://{}/", server.address());
         self.keep_http(server);
         Ok(())
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let (report, view) = (self.report(), self.view());
         let (reactors, readings) = (view.reactors(), view.lanes());
@@ -58,11 +60,11 @@ impl Kept {
         reactors.iter().for_each(|(_, of)| io += of);
         let taken: i64 = readings.iter().map(|lane| i64::from(lane.in_flight)).sum();
         io.in_flight = taken;
-        let Report { id, state, problems, address, nqn, spec, inside, .. } = report;
+        let AttachmentReport { id, state, problems, address, nqn, spec, inside, .. } = report;
         let Some(inside) = inside else { return Snapshot::default() };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let attachment = attachment((&nqn, spec, address), &inside, &readings, io.clone());
-        let connected = state == crate::status::report::State::Connected;
+        let connected = state == crate::status::report::AttachmentState::Connected;
         Snapshot {
             kind: Kind::Attachment,
             id,
@@ -85,7 +87,7 @@ impl Kept {
 
 fn attachment(
     (nqn, front, address): (&str, String, String),
-    inside: &Inside,
+    inside: &AttachmentDetails,
     readings: &[LaneReading],
     io: Io,
 ) -> AttachmentSample {
@@ -105,8 +107,9 @@ fn attachment(
     }
 }
 
-/// What is shown. Requests are counted over all namespaces, so they are told only where there is one.
-fn namespaces(nqn: &str, inside: &Inside, io: &Io) -> Vec<NamespaceSample> {
+/// Returns the namespaces that the devices show. Counters cover all namespaces, so a namespace has them only if it is
+/// the only one.
+fn namespaces(nqn: &str, inside: &AttachmentDetails, io: &Io) -> Vec<NamespaceSample> {
     let is_alone = inside.devices.len() == 1;
     let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {
         nqn: nqn.to_owned(),
@@ -135,7 +138,7 @@ fn lanes(nqn: &str, readings: &[LaneReading], reactors: &[(ReactorSample, Io)]) 
     readings.iter().enumerate().map(sample).collect()
 }
 
-fn link(link: &LinkReport) -> LinkSample {
+fn link(link: &AttachmentLinkReport) -> LinkSample {
     LinkSample {
         interface: link.interface.clone(),
         peer: link.peer.clone(),

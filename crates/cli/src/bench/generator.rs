@@ -1,8 +1,8 @@
-//! The front that runs on each reactor: deals completions out to its loads, gives each its turn.
+//! The front on each reactor: hands completions to its loads, and gives each load its turn.
 
-use super::board::{Board, Phase};
-use super::lane::{LaneLoad, LaneResult, Place};
-use super::plan::Plan;
+use super::lane::{LaneLoad, LaneResult, LoadPosition};
+use super::plan::LoadPlan;
+use super::run_state::{RunPhase, RunState};
 use crate::args::LaneChoice;
 use roadtrain_host_engine::{Front, LaneId, Turn};
 use roadtrain_proto::time::Instant;
@@ -14,33 +14,33 @@ use std::sync::mpsc::Sender;
 
 /// The loads on one reactor: the main one on each of its lanes, then the streams.
 pub(super) struct Generator {
-    board: Arc<Board>,
+    run_state: Arc<RunState>,
     loads: Vec<LaneLoad>,
     results: Sender<LaneResult>,
     now: Instant,
 }
 
-/// The lanes of a reactor: the main load's, then one for each stream that has its own.
+/// The lanes of a reactor: the main load's, then one for each stream with lanes of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReactorLanes {
-    /// The reactor's number, and how many there are.
+    /// The reactor's number, and the number of reactors.
     pub reactor: (u32, u32),
-    /// Lanes of the main load on the reactors before.
+    /// Main load's lanes on the reactors with smaller numbers.
     pub first: u32,
-    /// Its own of these.
+    /// Main load's lanes on this reactor.
     pub main: u32,
 }
 
 impl ReactorLanes {
-    /// Where `plan` runs here. `own` counts the streams with lanes of their own so far.
-    fn places(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Place> {
+    /// Returns the lanes of `plan` on this reactor. `own` counts the streams with lanes of their own so far.
+    fn places(self, plan: &LoadPlan, main_lanes: u32, own: &mut u32) -> Vec<LoadPosition> {
         let (reactor, reactors) = self.reactor;
         let at = |id: u32| (LaneId(id as usize), (reactor + id * reactors) as usize);
         match plan.load.lane {
             LaneChoice::Shared => {
                 let place = |n: u32| {
                     let (number, (id, host_lane)) = (self.first + n, at(n));
-                    Place { lane: number, id, host_lane, part: number, index: 0 }
+                    LoadPosition { lane: number, id, host_lane, part: number, index: 0 }
                 };
                 (0..self.main).map(place).collect()
             }
@@ -48,7 +48,7 @@ impl ReactorLanes {
                 // Numbered after the main load's, stream by stream; a stream has one on each reactor.
                 let lane = main_lanes + *own * plan.lanes + reactor;
                 let (id, host_lane) = at(self.main + *own);
-                let place = Place { lane, id, host_lane, part: reactor, index: 0 };
+                let place = LoadPosition { lane, id, host_lane, part: reactor, index: 0 };
                 *own += 1;
                 vec![place]
             }
@@ -57,13 +57,13 @@ impl ReactorLanes {
 }
 
 impl Generator {
-    /// All of `plans` on `lanes`.
+    /// Creates all loads of `plans` on `lanes`.
     ///
     /// # Errors
     /// No memory.
     pub(super) fn new(
-        plans: &[Arc<Plan>],
-        board: &Arc<Board>,
+        plans: &[Arc<LoadPlan>],
+        run_state: &Arc<RunState>,
         lanes: ReactorLanes,
         results: Sender<LaneResult>,
     ) -> io::Result<Generator> {
@@ -72,22 +72,22 @@ impl Generator {
         for plan in plans {
             let places = lanes.places(plan, plans[0].lanes, &mut own);
             let depth = plan.load.depth as usize;
-            // Of all its lanes: a huge page for each would be too much for many.
+            // One allocation for all lanes: with many lanes, a huge page for each would be too much.
             let mut buffers = Arena::new(depth * places.len(), plan.slot_bytes())?;
             for place in places {
-                let place = Place { index: loads.len(), ..place };
+                let place = LoadPosition { index: loads.len(), ..place };
                 let buffers = buffers.by_ref().take(depth);
-                loads.push(LaneLoad::new(plan.clone(), board.clone(), place, buffers)?);
+                loads.push(LaneLoad::new(plan.clone(), run_state.clone(), place, buffers)?);
             }
         }
-        Ok(Generator { board: board.clone(), loads, results, now: Instant::default() })
+        Ok(Generator { run_state: run_state.clone(), loads, results, now: Instant::default() })
     }
 }
 
 impl Front for Generator {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.now = turn.now();
-        let phase = self.board.phase();
+        let phase = self.run_state.phase();
         while let Some(completion) = turn.next_completion() {
             let load = (completion.token >> 32) as usize;
             self.loads[load].complete(completion, self.now, phase);
@@ -95,14 +95,14 @@ impl Front for Generator {
         for load in &mut self.loads {
             load.turn(turn, phase);
         }
-        // Told to stop before the load has begun: not every lane could be connected.
-        let is_unconnected = turn.stopping() && phase == Phase::Prepare;
-        if is_unconnected || self.board.abandoned.load(Ordering::Relaxed) {
+        // Stopped before the load has begun: not every lane could be connected.
+        let is_unconnected = turn.stopping() && phase == RunPhase::Prepare;
+        if is_unconnected || self.run_state.abandoned.load(Ordering::Relaxed) {
             return turn.stop();
         }
         if self.loads.iter().all(LaneLoad::is_done) {
             for load in self.loads.drain(..) {
-                // Nobody waits for it only when the program gives up.
+                // The receiver is gone only when the program abandons the run.
                 let _ = self.results.send(load.into_result());
             }
             turn.stop();
@@ -117,19 +117,19 @@ impl Front for Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::harness::{self, Harness};
+    use crate::bench::harness::{self, LoadHarness};
     use crate::bench::plan::tests::plans;
 
     #[test]
     fn a_load_whose_lanes_cannot_all_be_connected_ends() {
         let ends = |begins: bool| {
             let plans = plans("", 1).unwrap();
-            let (mut generator, board, _inbox) = harness::generators(plans);
-            let mut harness = Harness::new(64 << 20, 512);
+            let (mut generator, run_state, _inbox) = harness::generators(plans);
+            let mut harness = LoadHarness::new(64 << 20, 512);
             generator.turn(&mut harness);
             assert!(!harness.stopped, "it waits for the load to begin");
             if begins {
-                board.set_phase(Phase::Ramp);
+                run_state.set_phase(RunPhase::Ramp);
             }
             harness.stopping = true;
             generator.turn(&mut harness);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_every_load_has_its_seat() {
+    fn every_part_of_every_load_has_its_lane() {
         let line = "--stream lane=own --stream lane=shared --stream lane=own";
         let mut plans = plans(line, 3).unwrap();
         // Three lanes on two reactors.

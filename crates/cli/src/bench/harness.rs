@@ -1,9 +1,9 @@
-//! A reactor with a namespace in memory, without sockets and clock, to test the load in.
+//! A reactor with a namespace in memory, without sockets and clock, to test loads.
 
-use super::board::Board;
 use super::generator::{Generator, ReactorLanes};
 use super::lane::LaneResult;
-use super::plan::Plan;
+use super::plan::LoadPlan;
+use super::run_state::RunState;
 use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -12,26 +12,26 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-/// The reactor. Requests wait in `queue` until [`Harness::answer`] takes them.
-pub(super) struct Harness {
+/// A reactor. Requests wait in `queue` until [`LoadHarness::execute`] completes them.
+pub(super) struct LoadHarness {
     pub(super) now: u64,
     pub(super) queue: VecDeque<(LaneId, Request)>,
-    pub(super) room: u32,
+    pub(super) capacity: u32,
     pub(super) status: Status,
     pub(super) stopped: bool,
-    /// It was told to stop.
+    /// True once the reactor has to stop.
     pub(super) stopping: bool,
     pub(super) store: Vec<u8>,
     completions: VecDeque<Completion>,
     block_bytes: usize,
 }
 
-impl Harness {
-    pub(super) fn new(bytes: usize, block_bytes: usize) -> Harness {
-        Harness {
+impl LoadHarness {
+    pub(super) fn new(bytes: usize, block_bytes: usize) -> LoadHarness {
+        LoadHarness {
             now: 1_000,
             queue: VecDeque::new(),
-            room: 1024,
+            capacity: 1024,
             status: Status::SUCCESS,
             stopped: false,
             stopping: false,
@@ -42,7 +42,7 @@ impl Harness {
     }
 
     /// Executes and completes the `n` oldest requests, `ns` later.
-    pub(super) fn answer(&mut self, n: usize, ns: u64) {
+    pub(super) fn execute(&mut self, n: usize, ns: u64) {
         self.now += ns;
         for _ in 0..n {
             let Some((_, mut request)) = self.queue.pop_front() else { return };
@@ -77,7 +77,7 @@ impl Harness {
     }
 }
 
-impl Turn for Harness {
+impl Turn for LoadHarness {
     fn now(&self) -> Instant {
         Instant(self.now)
     }
@@ -87,7 +87,7 @@ impl Turn for Harness {
     }
 
     fn room(&self, _: LaneId) -> u32 {
-        self.room.saturating_sub(self.queue.len() as u32)
+        self.capacity.saturating_sub(self.queue.len() as u32)
     }
 
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
@@ -121,40 +121,40 @@ impl Turn for Harness {
     }
 }
 
-/// A generator for all of `plans` on one reactor, the board, and where results go.
-pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
-    let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
-    let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
+/// Creates a generator for all of `plans` on one reactor, its run state, and the receiver of results.
+pub(super) fn generators(plans: Vec<LoadPlan>) -> (Generator, Arc<RunState>, Receiver<LaneResult>) {
+    let run_state = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
+    let plans: Vec<Arc<LoadPlan>> = plans.into_iter().map(Arc::new).collect();
     let lanes = ReactorLanes { reactor: (0, 1), first: 0, main: plans[0].lanes };
     let (results, inbox) = channel();
-    let generator = Generator::new(&plans, &board, lanes, results).expect("memory for a test");
-    (generator, board, inbox)
+    let generator = Generator::new(&plans, &run_state, lanes, results).expect("memory for a test");
+    (generator, run_state, inbox)
 }
 
-/// The same for a main load alone.
-pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
+/// Creates a generator for a main load alone.
+pub(super) fn generator(plan: LoadPlan) -> (Generator, Arc<RunState>, Receiver<LaneResult>) {
     generators(vec![plan])
 }
 
-/// Turns and answers until the generator ends.
-pub(super) fn finish(generator: &mut Generator, harness: &mut Harness) {
+/// Runs turns and completes requests until the generator ends.
+pub(super) fn finish(generator: &mut Generator, harness: &mut LoadHarness) {
     for _ in 0..1_000_000 {
         generator.turn(harness);
         if harness.stopped {
             return;
         }
-        harness.answer(16, 100);
+        harness.execute(16, 100);
     }
     panic!("does not end");
 }
 
-/// Turns until the region is prepared, then measures.
-pub(super) fn begin(generator: &mut Generator, board: &Board, harness: &mut Harness) {
+/// Runs turns until the region is prepared, then starts the measurement.
+pub(super) fn begin(generator: &mut Generator, run_state: &RunState, harness: &mut LoadHarness) {
     generator.turn(harness);
-    while !board.all_prepared() {
-        harness.answer(16, 100);
+    while !run_state.all_prepared() {
+        harness.execute(16, 100);
         generator.turn(harness);
     }
-    board.measure_from(Instant(harness.now));
+    run_state.measure_from(Instant(harness.now));
     generator.turn(harness);
 }

@@ -1,14 +1,14 @@
 //! A load on one lane: keeps requests in flight, times them, checks their data.
 
-use super::board::{Board, Phase};
 use super::latency::Latencies;
-use super::plan::Plan;
-use super::rng::Rng;
+use super::plan::LoadPlan;
+use super::rng::SplitMix;
+use super::run_state::{RunPhase, RunState};
 use super::schedule::Schedule;
-use super::step::Steps;
-use super::sweep::{self, Kind, Sweep, Swept};
-use super::verify::{Expected, Ledger};
-use super::workload::{Pick, Workload};
+use super::step::DepthSteps;
+use super::sweep::{self, Sweep, SweepKind, SweepResult};
+use super::verify::{ExpectedBlock, Ledger};
+use super::workload::{PickedRequest, RequestSequence};
 use roadtrain_host_engine::{Completion, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
@@ -18,33 +18,33 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Marks the tokens of sweeps.
+/// Token bit of sweep requests.
 const SWEEP: u64 = 1 << 31;
-/// Descriptions of errors kept.
+/// Most error descriptions that are kept.
 const ERROR_TEXTS_MAX: usize = 5;
 
-/// Where a load runs.
+/// Lane and position of a load.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct LoadPosition {
     /// The lane's number over all reactors.
     pub lane: u32,
-    /// The lane on its reactor.
+    /// The lane's ID on its reactor.
     pub id: LaneId,
-    /// Its number at the host.
+    /// The lane's index at the host.
     pub host_lane: usize,
-    /// Its number among the lanes that its load uses.
+    /// The lane's index among the lanes of its load.
     pub part: u32,
-    /// Its position among the loads of its reactor.
+    /// The load's index among the loads of its reactor.
     pub index: usize,
 }
 
-/// What a load on one lane found out.
+/// Results of a load on one lane.
 pub(super) struct LaneResult {
     /// The load's number: 0 for the main one.
     pub load: usize,
     /// The lane's number over all reactors.
     pub lane: u32,
-    /// Its number among the lanes that the load uses.
+    /// The lane's index among the lanes of its load.
     pub part: u32,
     /// Latencies of reads.
     pub reads: Latencies,
@@ -52,27 +52,27 @@ pub(super) struct LaneResult {
     pub writes: Latencies,
     /// Requests that failed, and blocks that were wrong.
     pub errors: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first errors.
     pub error_texts: Vec<String>,
     /// Blocks whose data was checked and right.
     pub blocks_checked: u64,
-    /// Requests that were due but not sent when it ended (open loop).
+    /// Requests that were due but not sent at the end (open loop).
     pub unsent: u64,
-    /// The lane's number at the host.
+    /// The lane's index at the host.
     pub host_lane: usize,
-    /// Counters of the lane over the measured time, once they are known. A stream on the main load's lane leaves them to
-    /// that.
+    /// Counters of the lane in the measured time, once they are known. Zero for a stream on the main load's lane, whose
+    /// result has them.
     pub batching: Batching,
-    /// What was done in each window, if the depth changed.
+    /// Requests completed in each window, if the depth changed.
     pub windows: Vec<u32>,
 }
 
-enum Stage {
+enum LoadStage {
     Fill(Sweep),
-    /// Waits for the others.
+    /// Waits for the other lanes.
     Ready,
     Load,
-    /// Nothing more is sent; waits for what is in flight.
+    /// Sends no more requests; waits for those in flight.
     Drain,
     ReadBack(Sweep),
     Done,
@@ -88,44 +88,44 @@ struct Flight {
 
 /// A load on one lane.
 pub(super) struct LaneLoad {
-    plan: Arc<Plan>,
-    board: Arc<Board>,
-    /// On its reactor.
+    plan: Arc<LoadPlan>,
+    run_state: Arc<RunState>,
+    /// The lane on its reactor.
     id: LaneId,
-    /// Position among the loads of its reactor as the tokens carry it.
-    mark: u64,
-    stage: Stage,
+    /// Index among the loads of its reactor, in the high bits of tokens.
+    token_base: u64,
+    stage: LoadStage,
     first_slot: u64,
-    workload: Workload,
+    workload: RequestSequence,
     schedule: Option<Schedule>,
-    steps: Option<Steps>,
+    steps: Option<DepthSteps>,
     ledger: Option<Ledger>,
     flights: Vec<Flight>,
     free: Vec<u32>,
     /// Requests still to be sent (`--ios`).
-    left: u64,
-    /// Measuring has begun.
+    remaining: u64,
+    /// True once the measurement has begun.
     has_begun: bool,
     latency_ns: u64,
     result: LaneResult,
 }
 
 impl LaneLoad {
-    /// The part of `plan` that runs on `place`, with a buffer for each of its requests in flight.
+    /// Creates the part of `plan` that runs on `place`, with a buffer for each of its requests in flight.
     ///
     /// # Errors
     /// No memory.
     pub(super) fn new(
-        plan: Arc<Plan>,
-        board: Arc<Board>,
-        place: Place,
+        plan: Arc<LoadPlan>,
+        run_state: Arc<RunState>,
+        place: LoadPosition,
         buffers: impl Iterator<Item = Buffer>,
     ) -> io::Result<LaneLoad> {
         let (load, part) = (plan.load, place.part);
         let slots = plan.slots_of(part);
         let (count, seed) = (slots.end - slots.start, plan.author.seed);
         let stream = (plan.number as u64) << 32 | u64::from(part);
-        let mut rng = Rng::new(seed, !stream);
+        let mut rng = SplitMix::new(seed, !stream);
         let flight = |mut buffer: Buffer| {
             sweep::randomise(&mut buffer, &mut rng);
             let started = Instant::default();
@@ -133,21 +133,21 @@ impl LaneLoad {
         };
         let flights: Vec<Flight> = buffers.map(flight).collect();
         let stage = match plan.fill {
-            true => Stage::Fill(Sweep::new(&plan, Kind::Fill, plan.share_of(part))?),
-            false => Stage::Ready,
+            true => LoadStage::Fill(Sweep::new(&plan, SweepKind::Fill, plan.share_of(part))?),
+            false => LoadStage::Ready,
         };
         Ok(LaneLoad {
             id: place.id,
-            mark: (place.index as u64) << 32,
+            token_base: (place.index as u64) << 32,
             stage,
             first_slot: slots.start,
-            workload: Workload::new(load.rw, load.rwmixread, count, seed, stream),
+            workload: RequestSequence::new(load.rw, load.rwmixread, count, seed, stream),
             schedule: load.rate.map(|rate| Schedule::new(rate, part, plan.lanes)),
-            steps: plan.wave.map(Steps::new),
+            steps: plan.wave.map(DepthSteps::new),
             ledger: plan.verify.then(|| Ledger::new(count)),
             free: (0..flights.len() as u32).rev().collect(),
             flights,
-            left: plan.ios_of(part).unwrap_or(u64::MAX),
+            remaining: plan.ios_of(part).unwrap_or(u64::MAX),
             has_begun: false,
             latency_ns: 0,
             result: LaneResult {
@@ -165,41 +165,41 @@ impl LaneLoad {
                 windows: Vec::new(),
             },
             plan,
-            board,
+            run_state,
         })
     }
 
-    /// Whether it has ended.
+    /// True once the load has ended.
     #[must_use]
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done)
+        matches!(self.stage, LoadStage::Done)
     }
 
-    /// What it found out, once it has ended.
+    /// Returns the results after the end.
     #[must_use]
     pub(super) fn into_result(self) -> LaneResult {
-        let windows = self.steps.map(Steps::into_windows).unwrap_or_default();
+        let windows = self.steps.map(DepthSteps::into_windows).unwrap_or_default();
         LaneResult { windows, ..self.result }
     }
 
-    /// When it wants a turn at the latest.
+    /// Returns the latest time of the next turn.
     #[must_use]
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         const POLL: std::time::Duration = std::time::Duration::from_millis(1);
         match (&self.stage, &self.schedule) {
-            (Stage::Ready, _) => Some(now + POLL),
-            // It has to see the end of the measurement between two arrivals, too.
-            (Stage::Load, Some(schedule)) if !self.free.is_empty() => {
+            (LoadStage::Ready, _) => Some(now + POLL),
+            // The end of the measurement has to be noticed between two arrivals, too.
+            (LoadStage::Load, Some(schedule)) if !self.free.is_empty() => {
                 Some(schedule.next().min(now + POLL * 20))
             }
-            (Stage::Load, None) => self.steps.as_ref().and_then(|steps| steps.next(now)),
+            (LoadStage::Load, None) => self.steps.as_ref().and_then(|steps| steps.next(now)),
             _ => None,
         }
     }
 
     /// Takes a completion of this lane.
     #[inline]
-    pub(super) fn complete(&mut self, completion: Completion, now: Instant, phase: Phase) {
+    pub(super) fn complete(&mut self, completion: Completion, now: Instant, phase: RunPhase) {
         if completion.token & SWEEP != 0 {
             return self.complete_sweep(completion);
         }
@@ -222,10 +222,10 @@ impl LaneLoad {
         if !status.is_success() {
             return self.fail(index as usize, status);
         }
-        if phase == Phase::Measure {
+        if phase == RunPhase::Measure {
             self.latency_ns += latency;
-            if self.board.watched.load(Ordering::Relaxed) {
-                self.board().tally.count(latency);
+            if self.run_state.watched.load(Ordering::Relaxed) {
+                self.progress().tally.count(latency);
             }
             let latencies = if is_read { &mut self.result.reads } else { &mut self.result.writes };
             latencies.record(latency);
@@ -236,93 +236,93 @@ impl LaneLoad {
     fn fail(&mut self, index: usize, status: Status) {
         let flight = &self.flights[index];
         let what = if flight.is_read { "reading" } else { "writing" };
-        self.note(format!("{what} block {}: {status}", self.plan.lba_of(flight.slot)));
+        self.record_error(format!("{what} block {}: {status}", self.plan.lba_of(flight.slot)));
         if status.is(Status::HOST_PATH_ERROR) || status.is(Status::HOST_ABORTED) {
-            self.board.lost.store(true, Ordering::Relaxed);
+            self.run_state.lost.store(true, Ordering::Relaxed);
         }
     }
 
-    fn note(&mut self, text: String) {
+    fn record_error(&mut self, text: String) {
         self.result.errors += 1;
         if self.result.error_texts.len() < ERROR_TEXTS_MAX {
             self.result.error_texts.push(text);
         }
     }
 
-    /// Checks what was read; notes what was written. After a failed write nobody knows what is there.
+    /// Checks data that was read; records data that was written. After a failed write the slot's content is unknown.
     fn verify(&mut self, index: usize, status: Status) {
         let flight = &self.flights[index];
         let (slot, is_read) = (flight.slot, flight.is_read);
         let Some(ledger) = &mut self.ledger else { return };
         let local = slot - self.first_slot;
         if !is_read {
-            return ledger.give(local, if status.is_success() { flight.generation } else { 0 });
+            return ledger.release(local, if status.is_success() { flight.generation } else { 0 });
         }
         let generation = ledger.generation(local);
-        ledger.give(local, generation);
+        ledger.release(local, generation);
         let (true, Some(data)) = (status.is_success(), &flight.buffer) else { return };
         let expected = match generation {
-            0 if self.plan.writes() => Expected::Whatever,
-            0 => Expected::Earlier,
-            generation => Expected::Generation(generation),
+            0 if self.plan.writes() => ExpectedBlock::Whatever,
+            0 => ExpectedBlock::Earlier,
+            generation => ExpectedBlock::Generation(generation),
         };
-        let mut swept = Swept::default();
+        let mut swept = SweepResult::default();
         sweep::check(&self.plan, data, slot, expected, &mut swept);
-        self.take(swept);
+        self.record_sweep(swept);
     }
 
-    fn take(&mut self, swept: Swept) {
+    fn record_sweep(&mut self, swept: SweepResult) {
         self.result.blocks_checked += swept.checked;
-        swept.wrong.into_iter().for_each(|text| self.note(text));
+        swept.wrong.into_iter().for_each(|text| self.record_error(text));
     }
 
     fn complete_sweep(&mut self, completion: Completion) {
-        let (Stage::Fill(sweep) | Stage::ReadBack(sweep)) = &mut self.stage else { return };
+        let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
         let index = (completion.token & (SWEEP - 1)) as usize;
         let swept = sweep.complete(&self.plan, self.ledger.as_mut(), completion, index);
-        self.take(swept);
+        self.record_sweep(swept);
     }
 
-    /// Does what there is to do after the completions of this turn.
-    pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: Phase) {
+    /// Runs the load's stage after the completions of this turn.
+    pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
         match self.stage {
-            Stage::Load => self.load(turn, phase),
-            Stage::Fill(_) | Stage::ReadBack(_) => self.sweep(turn, phase),
-            Stage::Ready if phase > Phase::Prepare => {
+            LoadStage::Load => self.load(turn, phase),
+            LoadStage::Fill(_) | LoadStage::ReadBack(_) => self.sweep(turn, phase),
+            LoadStage::Ready if phase > RunPhase::Prepare => {
                 if let Some(schedule) = &mut self.schedule {
                     schedule.start(turn.now());
                 }
-                self.stage = Stage::Load;
+                self.stage = LoadStage::Load;
                 self.load(turn, phase);
             }
-            Stage::Ready => self.board().prepared.store(true, Ordering::Relaxed),
-            Stage::Drain if self.free.len() == self.flights.len() => self.drained(turn),
-            Stage::Drain | Stage::Done => {}
+            LoadStage::Ready => self.progress().prepared.store(true, Ordering::Relaxed),
+            LoadStage::Drain if self.free.len() == self.flights.len() => self.end_drain(turn),
+            LoadStage::Drain | LoadStage::Done => {}
         }
         self.publish();
     }
 
-    fn board(&self) -> &super::board::LoadBoard {
-        &self.board.loads[self.result.load][self.result.part as usize]
+    fn progress(&self) -> &super::run_state::LaneProgress {
+        &self.run_state.loads[self.result.load][self.result.part as usize]
     }
 
     fn publish(&self) {
-        let (board, result) = (self.board(), &self.result);
+        let (progress, result) = (self.progress(), &self.result);
         let requests = result.reads.count() + result.writes.count();
-        board.requests.store(requests, Ordering::Relaxed);
-        board.latency_ns.store(self.latency_ns, Ordering::Relaxed);
-        board.errors.store(result.errors, Ordering::Relaxed);
+        progress.requests.store(requests, Ordering::Relaxed);
+        progress.latency_ns.store(self.latency_ns, Ordering::Relaxed);
+        progress.errors.store(result.errors, Ordering::Relaxed);
     }
 
-    fn load(&mut self, turn: &mut dyn Turn, phase: Phase) {
-        if phase == Phase::Measure && !std::mem::replace(&mut self.has_begun, true) {
-            self.steps.iter_mut().for_each(|steps| steps.begin(self.board.began_at()));
+    fn load(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+        if phase == RunPhase::Measure && !std::mem::replace(&mut self.has_begun, true) {
+            self.steps.iter_mut().for_each(|steps| steps.begin(self.run_state.began_at()));
         }
-        if phase == Phase::Stop || self.left == 0 {
+        if phase == RunPhase::Stop || self.remaining == 0 {
             if let Some(schedule) = &self.schedule {
                 self.result.unsent = schedule.due(turn.now());
             }
-            self.stage = Stage::Drain;
+            self.stage = LoadStage::Drain;
             return self.turn(turn, phase);
         }
         self.submit(turn);
@@ -336,35 +336,35 @@ impl LaneLoad {
             if self.flights.len() - self.free.len() >= depth {
                 return;
             }
-            if self.left == 0 || self.schedule.as_ref().is_some_and(|s| s.next() > now) {
+            if self.remaining == 0 || self.schedule.as_ref().is_some_and(|s| s.next() > now) {
                 return;
             }
             let Some(pick) = self.pick() else { return };
             let request = self.prepare(index, pick, now);
             if let Err(request) = turn.submit(self.id, request) {
-                return self.take_back(index, request);
+                return self.undo_prepare(index, request);
             }
             self.free.pop();
-            self.left -= 1;
+            self.remaining -= 1;
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance();
             }
         }
     }
 
-    /// What to do next, in slots of the region.
+    /// Picks the next request, in slots of the region.
     #[inline]
-    fn pick(&mut self) -> Option<Pick> {
+    fn pick(&mut self) -> Option<PickedRequest> {
         let pick = self.workload.next();
         let slot = match &mut self.ledger {
             Some(ledger) => ledger.take(pick.slot)?,
             None => pick.slot,
         };
-        Some(Pick { slot: self.first_slot + slot, ..pick })
+        Some(PickedRequest { slot: self.first_slot + slot, ..pick })
     }
 
     #[inline]
-    fn prepare(&mut self, index: u32, pick: Pick, now: Instant) -> Request {
+    fn prepare(&mut self, index: u32, pick: PickedRequest, now: Instant) -> Request {
         let flight = &mut self.flights[index as usize];
         flight.started = self.schedule.as_ref().map_or(now, Schedule::next);
         flight.slot = pick.slot;
@@ -383,42 +383,43 @@ impl LaneLoad {
             urgent: false,
             class: self.plan.load.class.into(),
             buffer,
-            token: self.mark | u64::from(index),
+            token: self.token_base | u64::from(index),
         }
     }
 
-    /// The lane had no room after all.
-    fn take_back(&mut self, index: u32, request: Request) {
+    /// Undoes `prepare` for a request that the lane had no capacity for.
+    fn undo_prepare(&mut self, index: u32, request: Request) {
         let flight = &mut self.flights[index as usize];
         flight.buffer = request.buffer;
         if let Some(ledger) = &mut self.ledger {
             let local = flight.slot - self.first_slot;
-            ledger.give(local, ledger.generation(local));
+            ledger.release(local, ledger.generation(local));
         }
     }
 
-    fn drained(&mut self, turn: &mut dyn Turn) {
-        self.board().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
+    fn end_drain(&mut self, turn: &mut dyn Turn) {
+        self.progress().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
-        self.stage = Stage::Done;
-        if wants_check && !self.board.lost.load(Ordering::Relaxed) {
-            match Sweep::new(&self.plan, Kind::ReadBack, self.plan.share_of(self.result.part)) {
-                Ok(sweep) => self.stage = Stage::ReadBack(sweep),
-                Err(error) => self.note(format!("reading back: {error}")),
+        self.stage = LoadStage::Done;
+        if wants_check && !self.run_state.lost.load(Ordering::Relaxed) {
+            match Sweep::new(&self.plan, SweepKind::ReadBack, self.plan.share_of(self.result.part))
+            {
+                Ok(sweep) => self.stage = LoadStage::ReadBack(sweep),
+                Err(error) => self.record_error(format!("reading back: {error}")),
             }
-            self.turn(turn, Phase::Stop);
+            self.turn(turn, RunPhase::Stop);
         }
     }
 
-    fn sweep(&mut self, turn: &mut dyn Turn, phase: Phase) {
-        let filling = matches!(self.stage, Stage::Fill(_));
-        let (Stage::Fill(sweep) | Stage::ReadBack(sweep)) = &mut self.stage else { return };
-        if self.result.errors > 0 || filling && phase == Phase::Stop {
+    fn sweep(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+        let filling = matches!(self.stage, LoadStage::Fill(_));
+        let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
+        if self.result.errors > 0 || filling && phase == RunPhase::Stop {
             sweep.abandon();
         }
-        sweep.submit(&self.plan, self.ledger.as_ref(), (turn, self.id), self.mark | SWEEP);
+        sweep.submit(&self.plan, self.ledger.as_ref(), (turn, self.id), self.token_base | SWEEP);
         if sweep.is_done() {
-            self.stage = if filling { Stage::Ready } else { Stage::Done };
+            self.stage = if filling { LoadStage::Ready } else { LoadStage::Done };
             self.turn(turn, phase);
         }
     }

@@ -1,9 +1,9 @@
-//! How long requests took.
+//! Latency histogram of requests.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Longest time told apart from longer ones.
+/// Largest latency that is distinguished.
 const NS_MAX: u64 = 600_000_000_000;
 
 /// Latencies, to three digits.
@@ -11,14 +11,14 @@ const NS_MAX: u64 = 600_000_000_000;
 pub(super) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    /// None yet. Allocates all it will ever need.
+    /// Creates an empty histogram with all the memory that it needs.
     #[must_use]
     pub(super) fn new() -> Latencies {
         let histogram = Histogram::new_with_bounds(1, NS_MAX, 3);
         Latencies(histogram.expect("constant bounds that the histogram accepts"))
     }
 
-    /// Adds one.
+    /// Adds a latency.
     #[inline]
     pub(super) fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
@@ -30,13 +30,13 @@ impl Latencies {
         let _ = self.0.add(&other.0);
     }
 
-    /// How many.
+    /// Returns the number of latencies.
     #[must_use]
     pub(super) fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// In microseconds.
+    /// Summarises in microseconds.
     #[must_use]
     pub(super) fn summary(&self) -> LatencySummary {
         let us = |ns: u64| ns as f64 / 1e3;

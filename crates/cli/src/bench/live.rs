@@ -1,7 +1,7 @@
-//! The live line on a terminal.
+//! Live progress line on a terminal.
 
-use super::board::Progress;
-use super::plan::Plan;
+use super::plan::LoadPlan;
+use super::run_state::LoadProgress;
 use crate::units::{show_bandwidth, show_count, show_seconds, show_us};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
@@ -9,19 +9,19 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Shows progress on stderr if that is a terminal: the main load's, then each stream's.
-pub(super) struct Live {
+/// Progress on stderr if that is a terminal: the main load's, then each stream's.
+pub(super) struct LiveLine {
     bar: Option<ProgressBar>,
-    /// Octets of each load's requests.
+    /// Bytes of each load's requests.
     slot_bytes: Vec<u64>,
-    last: Vec<Progress>,
+    last: Vec<LoadProgress>,
     at: Instant,
 }
 
-impl Live {
-    /// Nothing shown yet.
+impl LiveLine {
+    /// Creates the line, empty.
     #[must_use]
-    pub(super) fn new(plans: &[Arc<Plan>], quiet: bool) -> Live {
+    pub(super) fn new(plans: &[Arc<LoadPlan>], quiet: bool) -> LiveLine {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
             let style = ProgressStyle::with_template("{spinner} {duration:>8} {msg}");
@@ -32,26 +32,26 @@ impl Live {
             ProgressBar::new_spinner().with_style(style.with_key("duration", duration))
         });
         let slot_bytes = plans.iter().map(|plan| plan.slot_bytes() as u64).collect();
-        let last = vec![Progress::default(); plans.len()];
-        Live { bar, slot_bytes, last, at: Instant::now() }
+        let last = vec![LoadProgress::default(); plans.len()];
+        LiveLine { bar, slot_bytes, last, at: Instant::now() }
     }
 
-    /// Whether it shows anything.
+    /// True if the line is displayed.
     #[must_use]
     pub(super) fn is_shown(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Says what is going on when nothing is measured.
-    pub(super) fn say(&self, text: &'static str) {
+    /// Displays a text while nothing is measured.
+    pub(super) fn show_text(&self, text: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
             bar.tick();
         }
     }
 
-    /// Shows what happened since the last time, at most a few times a second.
-    pub(super) fn show(&mut self, progress: impl FnOnce() -> Vec<Progress>) {
+    /// Displays the progress since the last update, at most four times a second.
+    pub(super) fn show(&mut self, progress: impl FnOnce() -> Vec<LoadProgress>) {
         let Some(bar) = &self.bar else { return };
         let elapsed = self.at.elapsed();
         if elapsed < Duration::from_millis(250) {
@@ -65,7 +65,7 @@ impl Live {
         (self.last, self.at) = (progress, Instant::now());
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -73,7 +73,7 @@ impl Live {
     }
 }
 
-fn text(last: &Progress, now: &Progress, elapsed: Duration, slot_bytes: u64) -> String {
+fn text(last: &LoadProgress, now: &LoadProgress, elapsed: Duration, slot_bytes: u64) -> String {
     let requests = now.requests.saturating_sub(last.requests);
     let iops = requests as f64 / elapsed.as_secs_f64();
     let latency_ns = now.latency_ns.saturating_sub(last.latency_ns) as f64;
@@ -86,15 +86,15 @@ fn text(last: &Progress, now: &Progress, elapsed: Duration, slot_bytes: u64) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tally::Tally;
+    use super::super::tally::LatencyTally;
     use super::*;
 
     #[test]
     fn the_line_shows_the_last_interval() {
-        let last = Progress { requests: 1000, ..Progress::default() };
-        let mut now = Progress { requests: 51_000, latency_ns: 5_000_000_000, ..last.clone() };
+        let last = LoadProgress { requests: 1000, ..LoadProgress::default() };
+        let mut now = LoadProgress { requests: 51_000, latency_ns: 5_000_000_000, ..last.clone() };
         now.errors = 2;
-        let tally = Tally::default();
+        let tally = LatencyTally::default();
         tally.count(212_000);
         now.counts.add(&tally);
         let text = text(&last, &now, Duration::from_millis(500), 4096);

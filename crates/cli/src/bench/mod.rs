@@ -1,18 +1,17 @@
-//! `roadtrain bench`: a load generator that runs on the lanes' own reactors, and says why it got what it got.
+//! `roadtrain bench`: a load generator that runs on the lanes' own reactors, and reports what limits the result.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `plan` | the options of the main load and of the streams beside it, fitted to the namespace |
-//! | `workload`, `rng`, `schedule`, `step` | which block next, when, and how many at once |
+//! | `plan` | the options of the main load and of the streams, fitted to the namespace |
+//! | `workload`, `rng`, `schedule`, `step` | the next block, its time, and the depth |
 //! | `generator`, `lane` | the front, and each load on each lane: keeps requests in flight, times them |
-//! | `verify`, `sweep` | data that tells where it belongs; filling and reading back |
-//! | `threads` | queue mode: the load on threads of its own |
-//! | `board` | what the main thread and the lanes tell each other |
+//! | `verify`, `sweep` | data that identifies its block; filling and reading back |
+//! | `threads` | queue mode: the load on separate threads |
+//! | `run_state` | state shared by the main thread and the lanes |
 //! | `run` | ramp, measurement, end |
-//! | `own_target`, `usage` | the target in a process of its own, and what both ends use |
+//! | `own_target`, `usage` | the target in a separate process, and the CPU usage of both ends |
 //! | `latency`, `tally`, `report`, `live` | results |
 
-mod board;
 mod generator;
 #[cfg(test)]
 mod harness;
@@ -24,6 +23,7 @@ mod plan;
 mod report;
 mod rng;
 mod run;
+mod run_state;
 mod schedule;
 mod step;
 mod sweep;
@@ -36,35 +36,35 @@ mod verify;
 mod workload;
 
 use crate::args::{BenchArgs, ConnectArgs, GlobalArgs, word};
-use crate::config::number;
-use crate::failure::{Failure, Outcome};
+use crate::config::assign_nsids;
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::Kind;
 use crate::query::no_namespace;
-use crate::signals::Signals;
+use crate::signals::BlockedSignals;
 use crate::{connect, logs, output};
-use board::Board;
 use generator::{Generator, ReactorLanes};
 use lane::LaneResult;
 use own_target::{OwnKey, OwnTarget};
-use plan::{Place, Plan, Topology};
-use report::{Manner, Report};
+use plan::{LaneTopology, LoadPlan, PlanLimits};
+use report::{BenchReport, RunManner};
 use roadtrain_host_engine::{
     Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
 use roadtrain_system::clock;
+use run_state::RunState;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
-use threads::Threads;
+use threads::LoadThreads;
 
 /// `roadtrain bench`
-pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     if args.transport.has_frames() && args.traddr.is_empty() {
-        return Err(Failure::usage("-t ether needs -a: what leads to a target"));
+        return Err(CommandFailure::usage("-t ether needs -a: what leads to a target"));
     }
-    args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
-    let signals = Signals::block()?.of_terminal();
+    args.policy.check_options(args.own.target_policy).map_err(CommandFailure::usage)?;
+    let signals = BlockedSignals::block()?.of_terminal();
     let own = match args.traddr.is_empty() {
         false => None,
         true => Some(OwnTarget::start(args)?),
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     let config = host_config(args, own.as_ref())?;
     let nqn = config.subsystem_nqn.clone();
     let (results, inbox) = channel();
-    let mut fronts = Fronts {
+    let mut fronts = LoadFronts {
         args,
         nqn,
         owns_target: own.is_some(),
@@ -80,35 +80,36 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         next_lane: 0,
         bench: None,
     };
-    let host = signals.guard(|| Host::start(config, &mut fronts))?;
+    let host = signals.guard(|| LoadDriver::start(config, &mut fronts))?;
     fronts.results = None; // the inbox closes with the last front
-    let bench = fronts.bench.take().unwrap_or_else(|| Err(Failure::failed("no reactor")))?;
-    let run = run::Run {
+    let bench = fronts.bench.take().unwrap_or_else(|| Err(CommandFailure::failed("no reactor")))?;
+    let run = run::BenchRun {
         args: &args.load,
         plans: &bench.plans,
-        board: &bench.board,
+        run_state: &bench.run_state,
         signals: &signals,
         view: host.view(),
     };
     let report = run.measure(&inbox, own.as_ref(), global.json);
-    let report = report.map(|measured| Report::new(&bench.plans, host.manner(args), &measured));
-    bench.board.abandoned.store(report.is_err(), Ordering::Relaxed);
+    let report =
+        report.map(|measured| BenchReport::new(&bench.plans, host.manner(args), &measured));
+    bench.run_state.abandoned.store(report.is_err(), Ordering::Relaxed);
     host.end();
     let report = report?;
     drop(own);
     if global.json { output::json(&report) } else { output::line(&report.text()) }?;
     match report.errors {
         0 => Ok(()),
-        _ => Err(Failure::failed(verdict(&report))),
+        _ => Err(CommandFailure::failed(verdict(&report))),
     }
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &BenchReport) -> String {
     let first = report.error_texts.first().map_or("", String::as_str);
     format!("{} errors, the first: {first}", report.errors)
 }
 
-fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig> {
+fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> CommandResult<HostConfig> {
     let config = match own {
         None => {
             let nqn = args.nqn.as_deref().unwrap_or_default();
@@ -128,10 +129,10 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
     let topology = topology(args);
     if args.load.inline_threads().is_some() && args.lanes.lanes.is_some() {
         let text = "--lanes: in inline mode each of --threads has a lane of its own";
-        return Err(Failure::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     config.reactors = Some(topology.reactors as usize);
-    // A lane of its own for each stream that wants one, on the reactors of the main load.
+    // Each stream with lanes of its own gets one on every reactor of the main load.
     config.lanes = topology.lanes + args.load.own_lanes() * topology.reactors;
     // One entry of a queue always stays empty.
     let entries = u16::try_from(args.load.lane_depth() + 1).unwrap_or(u16::MAX);
@@ -139,35 +140,35 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
     Ok(config)
 }
 
-/// What keeps the load going.
-enum Host {
-    /// Reactors, the load on them.
+/// Driver of the load.
+enum LoadDriver {
+    /// Reactors with the load on them.
     Inline(Controller),
-    /// Threads of the load, and reactors that it is handed over to.
-    Queue(Threads),
+    /// Threads of the load, and the reactors that execute its requests.
+    Queue(LoadThreads),
 }
 
-impl Host {
-    fn start(config: HostConfig, fronts: &mut Fronts) -> Outcome<Host> {
+impl LoadDriver {
+    fn start(config: HostConfig, fronts: &mut LoadFronts) -> CommandResult<LoadDriver> {
         let Some(threads) = fronts.args.load.queue_threads() else {
             let make = |reactor, view: &ControllerView| fronts.make(reactor, view);
-            return Ok(Host::Inline(Controller::connect(config, make)?));
+            return Ok(LoadDriver::Inline(Controller::connect(config, make)?));
         };
         let cores = config.cores.clone();
         let client = Client::connect(config)?;
-        let generators = fronts.of_threads(threads, client.view())?;
-        Ok(Host::Queue(Threads::start(client, generators, &cores)?))
+        let generators = fronts.thread_loads(threads, client.view())?;
+        Ok(LoadDriver::Queue(LoadThreads::start(client, generators, &cores)?))
     }
 
     fn view(&self) -> &ControllerView {
         match self {
-            Host::Inline(controller) => controller.view(),
-            Host::Queue(threads) => threads.view(),
+            LoadDriver::Inline(controller) => controller.view(),
+            LoadDriver::Queue(threads) => threads.view(),
         }
     }
 
-    fn manner(&self, args: &BenchArgs) -> Manner {
-        Manner {
+    fn manner(&self, args: &BenchArgs) -> RunManner {
+        RunManner {
             policy: args.policy.policy.as_str().to_owned(),
             mode: word(&args.load.mode),
             threads: args.load.threads,
@@ -176,46 +177,46 @@ impl Host {
         }
     }
 
-    /// After the load has ended, or was told to.
+    /// Disconnects after the load has ended or was stopped.
     fn end(self) {
         match self {
-            Host::Inline(controller) => {
+            LoadDriver::Inline(controller) => {
                 controller.stop();
                 controller.join();
             }
-            Host::Queue(threads) => threads.join(),
+            LoadDriver::Queue(threads) => threads.join(),
         }
     }
 }
 
-/// Lanes of the main load, and the reactors that they are on.
-fn topology(args: &BenchArgs) -> Topology {
+/// Returns the lanes of the main load, and the number of their reactors.
+fn topology(args: &BenchArgs) -> LaneTopology {
     if let Some(threads) = args.load.inline_threads() {
-        return Topology { lanes: threads, reactors: threads };
+        return LaneTopology { lanes: threads, reactors: threads };
     }
     let lanes = args.lanes.count();
     let cores = args.lanes.cores.as_ref().map_or(1, |list| list.0.len() as u32);
-    Topology { lanes, reactors: cores.clamp(1, lanes) }
+    LaneTopology { lanes, reactors: cores.clamp(1, lanes) }
 }
 
-/// What the main thread keeps.
-struct Bench {
-    /// The main load's, then each stream's.
-    plans: Vec<Arc<Plan>>,
-    board: Arc<Board>,
+/// State of the main thread.
+struct PlannedLoads {
+    /// The main load's plan, then each stream's.
+    plans: Vec<Arc<LoadPlan>>,
+    run_state: Arc<RunState>,
 }
 
 /// Makes a generator for each reactor, once the namespace is known.
-struct Fronts<'a> {
+struct LoadFronts<'a> {
     args: &'a BenchArgs,
     nqn: String,
     owns_target: bool,
     results: Option<Sender<LaneResult>>,
     next_lane: u32,
-    bench: Option<Outcome<Bench>>,
+    bench: Option<CommandResult<PlannedLoads>>,
 }
 
-impl Fronts<'_> {
+impl LoadFronts<'_> {
     fn make(&mut self, reactor: ReactorInfo, view: &ControllerView) -> Box<dyn Front + Send> {
         if self.bench.is_none() {
             self.bench = Some(self.plan(view));
@@ -224,77 +225,84 @@ impl Fronts<'_> {
             Ok(generator) => Box::new(generator),
             Err(failure) => {
                 self.bench = Some(Err(failure));
-                Box::new(Nothing)
+                Box::new(NoLoadFront)
             }
         }
     }
 
-    /// The load of each of `threads`, which see it as a lane of theirs.
-    fn of_threads(&mut self, threads: u32, view: &ControllerView) -> Outcome<Vec<Generator>> {
+    /// Creates the load of each of `threads`, which use it like a lane.
+    fn thread_loads(
+        &mut self,
+        threads: u32,
+        view: &ControllerView,
+    ) -> CommandResult<Vec<Generator>> {
         self.bench = Some(self.plan(view));
         let lanes = |thread| ReactorLanes { reactor: (thread, threads), first: thread, main: 1 };
         (0..threads).map(|thread| self.generator(lanes(thread))).collect()
     }
 
-    fn plan(&self, view: &ControllerView) -> Outcome<Bench> {
+    fn plan(&self, view: &ControllerView) -> CommandResult<PlannedLoads> {
         let (args, info) = (self.args, view.info());
         let nsid = args.nsid;
         let namespace = view.namespace(nsid);
-        let namespace = namespace.ok_or_else(|| Failure::failed(no_namespace(&self.nqn, nsid)))?;
+        let namespace =
+            namespace.ok_or_else(|| CommandFailure::failed(no_namespace(&self.nqn, nsid)))?;
         let topology = self.topology_granted(&info)?;
         let depth = args.load.lane_depth();
         if depth >= u32::from(info.queue_entries_max) {
             let most = info.queue_entries_max - 1;
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "--depth: {depth} in flight on a lane, at most {most} can be (a stream with lane=own has \
                  a lane of its own)"
             )));
         }
         let run = clock::now().0 ^ u64::from(std::process::id()) << 48;
-        let place = Place { namespace: &namespace, transfer_bytes_max: info.transfer_bytes_max };
-        let plans = plan::plans(&args.load, topology, place, run).map_err(Failure::usage)?;
-        let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
+        let place =
+            PlanLimits { namespace: &namespace, transfer_bytes_max: info.transfer_bytes_max };
+        let plans = plan::plans(&args.load, topology, place, run).map_err(CommandFailure::usage)?;
+        let run_state = Arc::new(RunState::new(plans.iter().map(|plan| plan.lanes)));
         let may_fill = self.owns_target && !namespace.read_only;
         let fitted = plans.into_iter().map(|plan| {
-            let fill = may_fill && self.wants_fill(&plan);
-            Arc::new(Plan { fill, ..plan })
+            let fill = may_fill && self.needs_fill(&plan);
+            Arc::new(LoadPlan { fill, ..plan })
         });
-        Ok(Bench { plans: fitted.collect(), board })
+        Ok(PlannedLoads { plans: fitted.collect(), run_state })
     }
 
-    /// A target may grant fewer lanes than asked for; a stream's own cannot be left out.
-    fn topology_granted(&self, info: &ControllerInfo) -> Outcome<Topology> {
+    /// Returns the granted topology. A target may grant fewer lanes than requested; a stream's own lanes are required.
+    fn topology_granted(&self, info: &ControllerInfo) -> CommandResult<LaneTopology> {
         let load = &self.args.load;
         if let Some(threads) = load.queue_threads() {
-            return Ok(Topology { lanes: threads, reactors: threads });
+            return Ok(LaneTopology { lanes: threads, reactors: threads });
         }
-        let asked = topology(self.args);
-        let own = load.own_lanes() * asked.reactors;
+        let requested = topology(self.args);
+        let own = load.own_lanes() * requested.reactors;
         let granted = info.io_queues.max(1);
         if own == 0 && load.threads.is_none() {
-            let reactors = asked.reactors.min(granted);
-            return Ok(Topology { lanes: granted, reactors });
+            let reactors = requested.reactors.min(granted);
+            return Ok(LaneTopology { lanes: granted, reactors });
         }
-        let needed = asked.lanes + own;
+        let needed = requested.lanes + own;
         if granted < needed {
             let (what, advice) = match load.threads {
                 Some(_) => ("--threads", "--mode queue or fewer of them"),
                 None => ("--stream lane=own", "lane=shared or fewer --lanes"),
             };
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "{what}: the target grants {granted} I/O queues, {needed} are needed: use {advice}"
             )));
         }
-        Ok(asked)
+        Ok(requested)
     }
 
-    /// Memory that was never written is no memory yet: measuring it would measure page faults. And reads
-    /// are to find something to check. Streams leave it to the main load unless each has its own part.
-    fn wants_fill(&self, plan: &Plan) -> bool {
+    /// True if the region is written before the measurement. Memory that was never written is not allocated: a
+    /// measurement would include page faults. Verifying reads need data to check. Streams leave it to the main load
+    /// unless each has its own part.
+    fn needs_fill(&self, plan: &LoadPlan) -> bool {
         if plan.number > 0 && !plan.verify {
             return false;
         }
-        let namespaces = number(own_target::namespaces(self.args));
+        let namespaces = assign_nsids(own_target::namespaces(self.args));
         let kind = namespaces.iter().find(|n| n.nsid == Some(plan.nsid)).map(|n| n.kind);
         match kind {
             Some(Kind::Mem | Kind::Ssd) => true,
@@ -303,7 +311,7 @@ impl Fronts<'_> {
         }
     }
 
-    fn loads(&mut self, reactor: ReactorInfo) -> Outcome<Generator> {
+    fn loads(&mut self, reactor: ReactorInfo) -> CommandResult<Generator> {
         let main = reactor.lanes as u32 - self.args.load.own_lanes();
         let of = (reactor.index as u32, reactor.count as u32);
         let lanes = ReactorLanes { reactor: of, first: self.next_lane, main };
@@ -311,22 +319,22 @@ impl Fronts<'_> {
         self.generator(lanes)
     }
 
-    fn generator(&self, lanes: ReactorLanes) -> Outcome<Generator> {
+    fn generator(&self, lanes: ReactorLanes) -> CommandResult<Generator> {
         let bench = match &self.bench {
             Some(Ok(bench)) => bench,
             Some(Err(failure)) => return Err(failure.clone()),
-            None => return Err(Failure::failed("no plan")),
+            None => return Err(CommandFailure::failed("no plan")),
         };
-        let results = self.results.clone().ok_or_else(|| Failure::failed("too late"))?;
-        Generator::new(&bench.plans, &bench.board, lanes, results)
-            .map_err(|e| Failure::failed(format!("buffers: {e}")))
+        let results = self.results.clone().ok_or_else(|| CommandFailure::failed("too late"))?;
+        Generator::new(&bench.plans, &bench.run_state, lanes, results)
+            .map_err(|e| CommandFailure::failed(format!("buffers: {e}")))
     }
 }
 
-/// A front that ends at once.
-struct Nothing;
+/// A front that stops at once.
+struct NoLoadFront;
 
-impl Front for Nothing {
+impl Front for NoLoadFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         turn.stop();
     }

@@ -1,10 +1,9 @@
-//! The target that `bench` starts when it is given none: this program again, in a process of its own, so
-//! that its CPU time is its own.
+//! The target that `bench` without -a starts: this program in a separate process, so that its CPU time is separate.
 
-use super::usage::Work;
+use super::usage::ProcessWork;
 use crate::args::BenchArgs;
 use crate::control::{Call, socket};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::Identity;
 use crate::namespace::NamespaceSpec;
 use crate::signals::stop_child;
@@ -25,35 +24,34 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What it is called.
+/// NQN of its subsystem.
 pub(super) const NQN: &str = "nqn.2025-01.io.roadtrain:bench";
-/// Longest wait for it to end.
-/// Time for the reply with the counters.
+/// Longest wait for the reply with the counters.
 const COUNTERS_WAIT: Duration = Duration::from_secs(60);
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// A target on loopback. Dropping it stops it.
 pub(super) struct OwnTarget {
     child: Child,
-    /// Its end of this is its stdin; `None`: it is to end.
+    /// Peer of its stdin; `None` makes it stop.
     control: Option<UnixStream>,
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
-    /// The key of both ends, if they are to have TLS.
+    /// The key of both ends, if they use TLS.
     pub tls: Option<OwnKey>,
 }
 
-/// A key in a file that is there as long as this.
+/// A key in a file, which is removed on drop.
 pub(super) struct OwnKey {
-    key: Key,
+    key: OwnKeyKind,
     path: PathBuf,
 }
 
-/// What it is for.
-enum Key {
+/// A key by its purpose.
+enum OwnKeyKind {
     /// TLS.
     Tls(TlsKey),
-    /// Authentication, which makes a PSK for TLS.
+    /// Authentication, which generates a PSK for TLS.
     Authentication(DhchapKey),
 }
 
@@ -64,57 +62,59 @@ impl Drop for OwnKey {
 }
 
 impl OwnKey {
-    /// The one that the options say, else a new one.
-    fn of(args: &BenchArgs) -> Outcome<Self> {
+    /// Returns the key of the options, else a new one.
+    fn of(args: &BenchArgs) -> CommandResult<Self> {
         if args.connect.keyring.is_some() || args.connect.tls_key_identity.is_some() {
             let hint = "bench without -a makes a target and a key of its own";
-            return Err(Failure::usage(format!("--keyring needs -a: {hint}")));
+            return Err(CommandFailure::usage(format!("--keyring needs -a: {hint}")));
         }
         match &args.connect.tls_key {
             _ if args.connect.concat => {
                 let key = keys::new_dhchap_key()?;
                 let line = key.print();
-                OwnKey::make(Key::Authentication(key), &line)
+                OwnKey::make(OwnKeyKind::Authentication(key), &line)
             }
             Some(file) => {
-                let key = Key::Tls(tls::key("--tls-key", file)?);
+                let key = OwnKeyKind::Tls(tls::key("--tls-key", file)?);
                 Ok(OwnKey { key, path: PathBuf::new() })
             }
             None => {
                 let key = keys::new_tls_key()?;
                 let line = key.print();
-                OwnKey::make(Key::Tls(key), &line)
+                OwnKey::make(OwnKeyKind::Tls(key), &line)
             }
         }
     }
 
-    /// What the host has to connect with.
+    /// Returns the keys with which the host connects.
     pub(super) fn host(&self) -> (HostTls, Keys) {
         match &self.key {
-            Key::Tls(key) => (HostTls::new(HostKey::Configured(key.clone())), Keys::default()),
-            Key::Authentication(key) => {
+            OwnKeyKind::Tls(key) => {
+                (HostTls::new(HostKey::Configured(key.clone())), Keys::default())
+            }
+            OwnKeyKind::Authentication(key) => {
                 let keys = Keys { host: Some(key.clone()), controller: None };
                 (HostTls::concatenated(), keys)
             }
         }
     }
 
-    /// The target's options.
+    /// Returns the target's options.
     fn options(&self, host: &str, file: &str) -> [String; 4] {
         let (tls, option) = match &self.key {
-            Key::Tls(_) => ("required", "--tls-key"),
-            Key::Authentication(_) => ("allowed", "--dhchap-key"),
+            OwnKeyKind::Tls(_) => ("required", "--tls-key"),
+            OwnKeyKind::Authentication(_) => ("allowed", "--dhchap-key"),
         };
         ["--tls".to_owned(), tls.to_owned(), option.to_owned(), format!("{host}={file}")]
     }
 
-    /// Where the target finds it.
+    /// Returns the key file for the target.
     fn file(&self, args: &BenchArgs) -> String {
         let own = || self.path.display().to_string();
         args.connect.tls_key.clone().unwrap_or_else(own)
     }
 
-    fn make(key: Key, line: &str) -> Outcome<Self> {
+    fn make(key: OwnKeyKind, line: &str) -> CommandResult<Self> {
         let path = std::env::temp_dir().join(format!("roadtrain-bench-{}.tls", std::process::id()));
         let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
         let mut file = options.open(&path)?;
@@ -125,26 +125,27 @@ impl OwnKey {
 }
 
 impl OwnTarget {
-    /// Starts it and waits until it is ready.
+    /// Starts the target and waits until it is ready.
     ///
     /// # Errors
-    /// It does not start; it has said why on stderr.
-    pub(super) fn start(args: &BenchArgs) -> Outcome<OwnTarget> {
-        let failed =
-            |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
+    /// The target does not start; it has reported the reason on stderr.
+    pub(super) fn start(args: &BenchArgs) -> CommandResult<OwnTarget> {
+        let failed = |what: &str, e: std::io::Error| {
+            CommandFailure::failed(format!("own target: {what}: {e}"))
+        };
         let program = std::env::current_exe().map_err(|e| failed("find this program", e))?;
         let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
         let has_tls = args.connect.tls || args.connect.concat;
         let tls = has_tls.then(|| OwnKey::of(args)).transpose()?;
-        let host =
-            Identity::choose(args.connect.hostnqn.as_deref(), None).map_err(Failure::usage)?;
+        let host = Identity::choose(args.connect.hostnqn.as_deref(), None)
+            .map_err(CommandFailure::usage)?;
         let options = tls.as_ref().map(|tls| tls.options(&host.nqn, &tls.file(args)));
         let mut child = Command::new(program)
             .args(arguments(args))
             .args(options.into_iter().flatten())
             .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::piped())
-            .process_group(0) // Ctrl-C is for us alone: the target is asked for its counters after it
+            .process_group(0) // Ctrl-C is for this process alone: it requests the target's counters afterwards
             .spawn()
             .map_err(|e| failed("start", e))?;
         let stdout = child.stdout.take();
@@ -157,22 +158,23 @@ impl OwnTarget {
         let address = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
         target.address = address
             .filter(|_| line.starts_with("ready"))
-            .ok_or_else(|| Failure::failed("own target: did not become ready, see above"))?;
+            .ok_or_else(|| CommandFailure::failed("own target: did not become ready, see above"))?;
         Ok(target)
     }
 
-    /// Usage of its process, and its counters.
+    /// Returns the CPU usage of its process, and its counters.
     ///
     /// # Errors
-    /// It has died.
-    pub(super) fn work(&self) -> Outcome<Work> {
-        let failed =
-            |e: &dyn std::fmt::Display| Failure::failed(format!("own target: counters: {e}"));
+    /// The target has died.
+    pub(super) fn work(&self) -> CommandResult<ProcessWork> {
+        let failed = |e: &dyn std::fmt::Display| {
+            CommandFailure::failed(format!("own target: counters: {e}"))
+        };
         let control = self.control.as_ref().ok_or_else(|| failed(&"it ends"))?;
         let reply =
             socket::call_over(control, &Call::Snapshot, COUNTERS_WAIT).map_err(|e| failed(&e))?;
         let seen: Snapshot = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
-        Work::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
+        ProcessWork::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
     }
 }
 
@@ -192,7 +194,7 @@ impl Drop for OwnTarget {
     }
 }
 
-/// The namespaces it exports.
+/// Returns the namespaces that it exports.
 #[must_use]
 pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
     match &args.own.namespaces[..] {
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn its_command_line_parses_and_says_the_same() {
+    fn its_command_line_parses_to_the_same_options() {
         let args = bench(
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
              --caravan-requests 1 --spin-us 20 --placement buffers --lanes 512",

@@ -1,70 +1,70 @@
-//! What each load is to do: the options, fitted to the namespace.
+//! Plan of each load: the options, fitted to the namespace.
 
-use super::step::Wave;
+use super::step::DepthWave;
 use super::verify::Author;
 use crate::args::{LaneChoice, LoadArgs, StreamSpec};
 use crate::units::show_bytes;
 use roadtrain_host_engine::NamespaceInfo;
 use std::ops::Range;
 
-/// Octets of a request that fills or reads back.
+/// Bytes of a request that fills or reads back.
 const SWEEP_BYTES: u32 = 128 << 10;
-/// Slots whose generations we keep in memory: 1 GiB of them.
+/// Most slots whose generations are kept in memory: 1 GiB of them.
 const LEDGER_SLOTS_MAX: u64 = 1 << 28;
 
-/// The main load, or a stream; the same for all its lanes.
+/// Plan of the main load or a stream; the same for all its lanes.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    /// 0: the main load; else the stream's number.
+pub(super) struct LoadPlan {
+    /// 0 for the main load; else the stream's number.
     pub number: usize,
-    /// What to do.
+    /// Specification of the load.
     pub load: StreamSpec,
-    /// Who writes.
+    /// Author of the data.
     pub author: Author,
-    /// Namespace.
+    /// Namespace ID.
     pub nsid: u32,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
     /// Blocks of a request.
     pub slot_blocks: u32,
     /// First block of the region.
     pub first_lba: u64,
-    /// Pieces of the region as long as a request.
+    /// Slots in the region; a slot is as long as a request.
     pub slots: u64,
-    /// Lanes that it uses.
+    /// Lanes of the load.
     pub lanes: u32,
-    /// Requests over all lanes.
+    /// Request count over all lanes (`--ios`).
     pub ios: Option<u64>,
-    /// How its depth changes.
-    pub wave: Option<Wave>,
-    /// Check the data.
+    /// Changes of the depth (`--step`).
+    pub wave: Option<DepthWave>,
+    /// True to check the data.
     pub verify: bool,
-    /// Write the region before.
+    /// True to write the region before the measurement.
     pub fill: bool,
     /// Slots of a request that fills or reads back.
     pub sweep_slots: u32,
 }
 
-/// Lanes that there are.
+/// Lanes that the host has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Topology {
-    /// The main load's.
+pub(super) struct LaneTopology {
+    /// Lanes of the main load.
     pub lanes: u32,
-    /// Reactors that these are on: a stream with lanes of its own has one on each.
+    /// Reactors of these lanes: a stream with lanes of its own has one on each.
     pub reactors: u32,
 }
 
-/// Where the namespace is, and what the target takes.
+/// Namespace, and transfer limit of the target.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct PlanLimits<'a> {
     pub namespace: &'a NamespaceInfo,
-    /// Octets that may be moved at once.
+    /// Most bytes of one transfer.
     pub transfer_bytes_max: u32,
 }
 
-/// A part of the namespace, in octets.
+/// A part of the namespace, in bytes.
 #[derive(Clone, Copy)]
-struct Region {
+struct LoadRegion {
     first: u64,
     bytes: u64,
 }
@@ -72,19 +72,19 @@ struct Region {
 /// Fits the main load and the streams to the namespace; `run` is a number that no other run has.
 ///
 /// # Errors
-/// What does not fit, and what would.
+/// The option that does not fit, and one that would.
 pub(super) fn plans(
     args: &LoadArgs,
-    topology: Topology,
-    place: Place<'_>,
+    topology: LaneTopology,
+    place: PlanLimits<'_>,
     run: u64,
-) -> Result<Vec<Plan>, String> {
-    let region = Region::of(args, place.namespace)?;
+) -> Result<Vec<LoadPlan>, String> {
+    let region = LoadRegion::of(args, place.namespace)?;
     let loads: Vec<StreamSpec> = args.loads().collect();
     let parts = if args.verify { region.split(&loads) } else { vec![region; loads.len()] };
-    let wave = args.step.map(|step| Wave::new(step, args.measured())).transpose()?;
-    let plan = |(number, (load, region)): (usize, (StreamSpec, Region))| {
-        let base = Plan {
+    let wave = args.step.map(|step| DepthWave::new(step, args.measured())).transpose()?;
+    let plan = |(number, (load, region)): (usize, (StreamSpec, LoadRegion))| {
+        let base = LoadPlan {
             number,
             load,
             author: Author { seed: args.seed, run },
@@ -109,9 +109,9 @@ pub(super) fn plans(
     loads.into_iter().zip(parts).enumerate().map(plan).collect()
 }
 
-impl Plan {
-    /// Fits it to `region`.
-    fn fit(self, place: Place<'_>, region: Region) -> Result<Plan, String> {
+impl LoadPlan {
+    /// Fits the plan to `region`.
+    fn fit(self, place: PlanLimits<'_>, region: LoadRegion) -> Result<LoadPlan, String> {
         let (load, block_bytes) = (self.load, self.block_bytes);
         if !load.bs.is_multiple_of(block_bytes) {
             return Err(format!(
@@ -135,7 +135,7 @@ impl Plan {
                 load.bs
             ));
         }
-        let plan = Plan {
+        let plan = LoadPlan {
             slot_blocks: load.bs / block_bytes,
             first_lba: region.first / u64::from(block_bytes),
             slots,
@@ -153,43 +153,43 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Octets of a request.
+    /// Returns the bytes of a request.
     #[must_use]
     pub(super) fn slot_bytes(&self) -> usize {
         (self.slot_blocks * self.block_bytes) as usize
     }
 
-    /// Whether anything is written.
+    /// True if the load writes.
     #[must_use]
     pub(super) fn writes(&self) -> bool {
         self.load.rw.read_percent(self.load.rwmixread) < 100
     }
 
-    /// Whether anything is read.
+    /// True if the load reads.
     #[must_use]
     pub(super) fn reads(&self) -> bool {
         self.load.rw.read_percent(self.load.rwmixread) > 0
     }
 
-    /// Whether its lanes' counters are its own: a stream on the main load's lanes leaves them to that.
+    /// True if the load reports its lanes' counters: a stream on the main load's lanes does not.
     #[must_use]
     pub(super) fn counts_lanes(&self) -> bool {
         self.number == 0 || self.load.lane == LaneChoice::Own
     }
 
-    /// Whether each lane keeps to its own part of the region.
+    /// True if each lane keeps to its own part of the region.
     #[must_use]
     pub(super) fn parts_region(&self) -> bool {
         self.verify || self.load.rw.is_sequential()
     }
 
-    /// The slots that `lane` works on.
+    /// Returns the slots that `lane` works on.
     #[must_use]
     pub(super) fn slots_of(&self, lane: u32) -> Range<u64> {
         if self.parts_region() { self.share_of(lane) } else { 0..self.slots }
     }
 
-    /// The lane's part of the region, which no other lane fills.
+    /// Returns the lane's part of the region, which no other lane fills.
     #[must_use]
     pub(super) fn share_of(&self, lane: u32) -> Range<u64> {
         let bound =
@@ -197,23 +197,23 @@ impl Plan {
         bound(lane)..bound(lane + 1)
     }
 
-    /// The lane's part of `--ios`.
+    /// Returns the lane's part of `--ios`.
     #[must_use]
     pub(super) fn ios_of(&self, lane: u32) -> Option<u64> {
         let (ios, lanes) = (self.ios?, u64::from(self.lanes));
         Some(ios / lanes + u64::from(u64::from(lane) < ios % lanes))
     }
 
-    /// First block of a slot.
+    /// Returns the first block of a slot.
     #[must_use]
     pub(super) fn lba_of(&self, slot: u64) -> u64 {
         self.first_lba + slot * u64::from(self.slot_blocks)
     }
 }
 
-impl Region {
-    /// What `--offset` and `--size` say.
-    fn of(args: &LoadArgs, namespace: &NamespaceInfo) -> Result<Region, String> {
+impl LoadRegion {
+    /// Returns the region of `--offset` and `--size`.
+    fn of(args: &LoadArgs, namespace: &NamespaceInfo) -> Result<LoadRegion, String> {
         let block = u64::from(namespace.block_bytes);
         let bytes = namespace.blocks.saturating_mul(block);
         if !args.offset.is_multiple_of(block) {
@@ -230,14 +230,14 @@ impl Region {
                 "--offset and --size reach beyond namespace {nsid}, which has {have}"
             ));
         }
-        Ok(Region { first: args.offset, bytes: size })
+        Ok(LoadRegion { first: args.offset, bytes: size })
     }
 
-    /// Equal parts for all, so that nobody writes what another one checks; whole requests of any.
-    fn split(self, loads: &[StreamSpec]) -> Vec<Region> {
+    /// Splits the region into equal parts of whole requests, so that no load writes what another one checks.
+    fn split(self, loads: &[StreamSpec]) -> Vec<LoadRegion> {
         let grain = loads.iter().map(|load| u64::from(load.bs)).max().unwrap_or(1);
         let bytes = self.bytes / loads.len() as u64 / grain * grain;
-        let part = |index| Region { first: self.first + index * bytes, bytes };
+        let part = |index| LoadRegion { first: self.first + index * bytes, bytes };
         (0..loads.len() as u64).map(part).collect()
     }
 }
@@ -266,17 +266,21 @@ pub(super) mod tests {
         }
     }
 
-    fn plans_for(line: &str, lanes: u32, namespace: &NamespaceInfo) -> Result<Vec<Plan>, String> {
-        let place = Place { namespace, transfer_bytes_max: 256 << 10 };
-        super::plans(&load(line), Topology { lanes, reactors: 1 }, place, 99)
+    fn plans_for(
+        line: &str,
+        lanes: u32,
+        namespace: &NamespaceInfo,
+    ) -> Result<Vec<LoadPlan>, String> {
+        let place = PlanLimits { namespace, transfer_bytes_max: 256 << 10 };
+        super::plans(&load(line), LaneTopology { lanes, reactors: 1 }, place, 99)
     }
 
     /// For `lanes` lanes on one reactor.
-    pub(crate) fn plans(line: &str, lanes: u32) -> Result<Vec<Plan>, String> {
+    pub(crate) fn plans(line: &str, lanes: u32) -> Result<Vec<LoadPlan>, String> {
         plans_for(line, lanes, &namespace(false))
     }
 
-    pub(crate) fn plan(line: &str, lanes: u32) -> Result<Plan, String> {
+    pub(crate) fn plan(line: &str, lanes: u32) -> Result<LoadPlan, String> {
         plans(line, lanes).map(|mut plans| plans.swap_remove(0))
     }
 

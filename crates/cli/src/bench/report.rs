@@ -1,4 +1,4 @@
-//! The result: one JSON object, or a table for people.
+//! The report: one JSON object, or a table.
 
 #[cfg(test)]
 mod tests;
@@ -6,78 +6,78 @@ mod text;
 
 use super::lane::LaneResult;
 use super::latency::{Latencies, LatencySummary};
-use super::plan::Plan;
+use super::plan::LoadPlan;
 use super::step::StepReport;
-use super::usage::Work;
+use super::usage::ProcessWork;
 use crate::args::word;
 use roadtrain_reactor::metrics::Batching;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was measured.
-pub(super) struct Measured {
-    /// Seconds of it.
+/// Results of a measurement.
+pub(super) struct BenchMeasurement {
+    /// Measured time in seconds.
     pub seconds: f64,
-    /// Each load's on each of its lanes, the main load's first.
+    /// Results of each load on each of its lanes, the main load's first.
     pub results: Vec<LaneResult>,
-    /// Work of this process.
-    pub host: Work,
-    /// Work of the own target.
-    pub target: Option<Work>,
+    /// CPU usage and counters of this process.
+    pub host: ProcessWork,
+    /// CPU usage and counters of the own target.
+    pub target: Option<ProcessWork>,
     /// Connections lost and made again.
     pub reconnects: u64,
 }
 
-/// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main
-/// load's; errors, CPU time and what else says how it was done, and "per request", mean the streams as well.
+/// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main load's.
+/// Errors, CPU time, instruments and values "per request" include the streams.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     /// Requests a second.
     pub iops: f64,
-    /// Octets of data a second.
+    /// Bytes of data a second.
     pub bytes_per_second: f64,
-    /// Of reads and writes together.
+    /// Latency of reads and writes together.
     pub latency: LatencySummary,
     /// Requests that succeeded in the measured time.
     pub requests: u64,
-    /// The same with those of the streams.
+    /// Requests that succeeded, with those of the streams.
     pub requests_total: u64,
-    /// The measured time.
+    /// Measured time in seconds.
     pub seconds: f64,
     /// Requests that failed, and blocks that were wrong, at any time.
     pub errors: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first errors.
     pub error_texts: Vec<String>,
     /// Reads alone.
-    pub read: Direction,
+    pub read: DirectionReport,
     /// Writes alone.
-    pub write: Direction,
-    /// Loads beside the main one (`--stream`).
-    pub streams: Vec<Stream>,
-    /// What became of load steps (`--step`).
+    pub write: DirectionReport,
+    /// Loads in addition to the main one (`--stream`).
+    pub streams: Vec<StreamReport>,
+    /// Results of load steps (`--step`).
     pub step: Option<StepReport>,
     /// CPU time of this process.
     pub host_cpu_seconds: f64,
     /// CPU time of the own target's process.
     pub target_cpu_seconds: Option<f64>,
-    /// Both ends' if known, else this one's.
+    /// CPU time of both ends if known, else of this one, for each request.
     pub cpu_ns_per_io: f64,
     /// Requests that one caravan of this end carried.
     pub requests_per_caravan: f64,
     /// This end's send calls for each request.
     pub sends_per_io: f64,
-    /// Octets of one of them.
+    /// Bytes of a send call of this end.
     pub bytes_per_send: f64,
     /// This end's doorbells by cause.
-    pub doorbells: Doorbells,
+    pub doorbells: DoorbellCounts,
     /// Send, receive and wait calls for each request, of both ends if known.
     pub syscalls_per_io: f64,
     /// Context switches for each request, of both ends if known.
     pub context_switches_per_io: f64,
-    /// The own target's, the two most wanted.
+    /// Requests (responses) in a caravan of the own target.
     pub target_requests_per_caravan: Option<f64>,
-    /// Octets of its sends.
+    /// Bytes of a send call of the own target.
     pub target_bytes_per_send: Option<f64>,
     /// This end's instruments.
     pub host: Instruments,
@@ -87,30 +87,30 @@ pub(super) struct Report {
     pub reconnects: u64,
     /// Blocks whose data was checked and right (`--verify`).
     pub blocks_checked: u64,
-    /// Requests that were due but not sent when it ended (`--rate`).
+    /// Requests that were due but not sent at the end (`--rate`).
     pub unsent: u64,
-    /// What was asked for.
-    pub settings: Settings,
-    /// Each lane; in queue mode each thread, and the first has all lanes' counters.
+    /// Settings of the run.
+    pub settings: BenchSettings,
+    /// Each lane; in queue mode each thread, the first with the counters of all lanes.
     pub lanes: Vec<LaneFigures>,
 }
 
 /// Reads or writes.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Direction {
+pub(super) struct DirectionReport {
     pub requests: u64,
     pub iops: f64,
     pub bytes_per_second: f64,
     pub latency: LatencySummary,
 }
 
-/// A load beside the main one.
+/// A load in addition to the main one.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Stream {
+pub(super) struct StreamReport {
     pub rw: String,
     pub rwmixread: u8,
     pub bs: usize,
-    /// On each of its lanes.
+    /// Depth on each of its lanes.
     pub depth: u32,
     pub class: String,
     /// `shared` or `own`.
@@ -120,43 +120,43 @@ pub(super) struct Stream {
     pub iops: f64,
     pub bytes_per_second: f64,
     pub latency: LatencySummary,
-    pub read: Direction,
-    pub write: Direction,
+    pub read: DirectionReport,
+    pub write: DirectionReport,
     pub errors: u64,
     pub unsent: u64,
 }
 
-/// Why it is as fast as it is.
+/// Measurements of one end that explain its speed.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Instruments {
     /// Requests (responses) that one caravan carried.
     pub requests_per_caravan: f64,
     /// Send calls for each request.
     pub sends_per_io: f64,
-    /// Octets of a send call.
+    /// Bytes of a send call.
     pub bytes_per_send: f64,
     /// Doorbells by cause.
-    pub doorbells: Doorbells,
+    pub doorbells: DoorbellCounts,
     /// Send, receive and wait calls for each request.
     pub syscalls_per_io: f64,
-    /// Of all threads of the process.
+    /// Context switches of all threads of the process, for each request.
     pub context_switches_per_io: f64,
-    /// Those because a thread waited: each has a wake-up.
+    /// Context switches because a thread waited: each has a wake-up.
     pub voluntary_switches_per_io: f64,
 }
 
 /// Doorbells by cause.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Doorbells {
+pub(super) struct DoorbellCounts {
     pub size: u64,
     pub timer: u64,
     pub urgent: u64,
     pub drained: u64,
 }
 
-/// What was asked for.
+/// Settings of the run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Settings {
+pub(super) struct BenchSettings {
     pub rw: String,
     pub rwmixread: u8,
     pub bs: usize,
@@ -167,23 +167,23 @@ pub(super) struct Settings {
     pub verify: bool,
     pub seed: u64,
     #[serde(flatten)]
-    pub manner: Manner,
+    pub manner: RunManner,
 }
 
-/// How it was driven.
+/// Policy, mode and placement of the run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Manner {
+pub(super) struct RunManner {
     pub policy: String,
-    /// Who drives the lanes.
+    /// `inline` or `queue`.
     pub mode: String,
-    /// Threads that the load came from; the lanes' reactors without.
+    /// Threads of the load; `None`: the lanes' reactors.
     pub threads: Option<u32>,
     pub placement: String,
-    /// Where each reactor ran and had its memory.
+    /// Core and memory node of each reactor.
     pub reactor_places: Vec<String>,
 }
 
-/// One lane, with all that ran over it.
+/// One lane, with all loads that ran on it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LaneFigures {
     pub lane: u32,
@@ -194,21 +194,22 @@ pub(super) struct LaneFigures {
     pub requests_per_caravan: f64,
     pub sends_per_io: f64,
     pub bytes_per_send: f64,
-    pub doorbells: Doorbells,
+    pub doorbells: DoorbellCounts,
     pub syscalls_per_io: f64,
 }
 
-/// What one load did on all its lanes.
-struct Sum {
+/// Sum of one load over all its lanes.
+struct LoadSum {
     reads: Latencies,
     writes: Latencies,
     errors: u64,
     unsent: u64,
 }
 
-impl Sum {
-    fn of<'a>(results: impl Iterator<Item = &'a LaneResult>) -> Sum {
-        let none = Sum { reads: Latencies::new(), writes: Latencies::new(), errors: 0, unsent: 0 };
+impl LoadSum {
+    fn of<'a>(results: impl Iterator<Item = &'a LaneResult>) -> LoadSum {
+        let none =
+            LoadSum { reads: Latencies::new(), writes: Latencies::new(), errors: 0, unsent: 0 };
         results.fold(none, |mut sum, result| {
             sum.reads.add(&result.reads);
             sum.writes.add(&result.writes);
@@ -225,23 +226,28 @@ impl Sum {
     }
 }
 
-impl Report {
-    /// Adds it all up.
+impl BenchReport {
+    /// Builds the report from the results.
     #[must_use]
-    pub(super) fn new(plans: &[Arc<Plan>], manner: Manner, measured: &Measured) -> Report {
+    pub(super) fn new(
+        plans: &[Arc<LoadPlan>],
+        manner: RunManner,
+        measured: &BenchMeasurement,
+    ) -> BenchReport {
         let (results, seconds) = (&measured.results, measured.seconds);
-        let sum_of = |plan: &Plan| Sum::of(results.iter().filter(|r| r.load == plan.number));
+        let sum_of =
+            |plan: &LoadPlan| LoadSum::of(results.iter().filter(|r| r.load == plan.number));
         let (plan, sum) = (&plans[0], sum_of(&plans[0]));
-        let main = Direction::new(plan, &sum.all(), seconds);
+        let main = DirectionReport::new(plan, &sum.all(), seconds);
         let requests_total = results.iter().map(|r| r.reads.count() + r.writes.count()).sum();
-        let cpu = |work: &Work| work.usage.cpu.as_secs_f64();
+        let cpu = |work: &ProcessWork| work.usage.cpu.as_secs_f64();
         let end = measured.target.as_ref();
         let cpu_seconds = cpu(&measured.host) + end.map_or(0.0, cpu);
         let host = Instruments::new(&measured.host, requests_total);
         let target = end.map(|work| Instruments::new(work, requests_total));
         let both =
             |count: fn(&Instruments) -> f64| count(&host) + target.as_ref().map_or(0.0, count);
-        Report {
+        BenchReport {
             iops: main.iops,
             bytes_per_second: main.bytes_per_second,
             latency: main.latency,
@@ -250,9 +256,9 @@ impl Report {
             seconds,
             errors: results.iter().map(|result| result.errors).sum(),
             error_texts: results.iter().flat_map(|r| r.error_texts.clone()).take(5).collect(),
-            read: Direction::new(plan, &sum.reads, seconds),
-            write: Direction::new(plan, &sum.writes, seconds),
-            streams: plans[1..].iter().map(|p| Stream::new(p, &sum_of(p), seconds)).collect(),
+            read: DirectionReport::new(plan, &sum.reads, seconds),
+            write: DirectionReport::new(plan, &sum.writes, seconds),
+            streams: plans[1..].iter().map(|p| StreamReport::new(p, &sum_of(p), seconds)).collect(),
             step: step(plan, results, seconds),
             host_cpu_seconds: cpu(&measured.host),
             target_cpu_seconds: end.map(cpu),
@@ -270,21 +276,21 @@ impl Report {
             reconnects: measured.reconnects,
             blocks_checked: results.iter().map(|result| result.blocks_checked).sum(),
             unsent: sum.unsent,
-            settings: Settings::new(plan, manner),
+            settings: BenchSettings::new(plan, manner),
             lanes: lanes(results, seconds),
         }
     }
 }
 
-/// All lanes' windows together.
-fn step(plan: &Plan, results: &[LaneResult], seconds: f64) -> Option<StepReport> {
+/// Sums the windows of all lanes.
+fn step(plan: &LoadPlan, results: &[LaneResult], seconds: f64) -> Option<StepReport> {
     let wave = plan.wave?;
     let mut sum = Vec::new();
     for result in results.iter().filter(|result| result.load == plan.number) {
         sum.resize(result.windows.len().max(sum.len()), 0u32);
         sum.iter_mut().zip(&result.windows).for_each(|(sum, count)| *sum += count);
     }
-    // What was cut off by a signal was not measured.
+    // Windows after a signal were not measured.
     sum.truncate((seconds * 1e3) as usize);
     Some(wave.report(&sum))
 }
@@ -297,10 +303,10 @@ fn lanes(results: &[LaneResult], seconds: f64) -> Vec<LaneFigures> {
     by_lane.into_iter().map(|(lane, results)| LaneFigures::new(lane, &results, seconds)).collect()
 }
 
-impl Stream {
-    fn new(plan: &Plan, sum: &Sum, seconds: f64) -> Stream {
-        let (load, all) = (&plan.load, Direction::new(plan, &sum.all(), seconds));
-        Stream {
+impl StreamReport {
+    fn new(plan: &LoadPlan, sum: &LoadSum, seconds: f64) -> StreamReport {
+        let (load, all) = (&plan.load, DirectionReport::new(plan, &sum.all(), seconds));
+        StreamReport {
             rw: word(&load.rw),
             rwmixread: load.rw.read_percent(load.rwmixread),
             bs: plan.slot_bytes(),
@@ -312,18 +318,18 @@ impl Stream {
             iops: all.iops,
             bytes_per_second: all.bytes_per_second,
             latency: all.latency,
-            read: Direction::new(plan, &sum.reads, seconds),
-            write: Direction::new(plan, &sum.writes, seconds),
+            read: DirectionReport::new(plan, &sum.reads, seconds),
+            write: DirectionReport::new(plan, &sum.writes, seconds),
             errors: sum.errors,
             unsent: sum.unsent,
         }
     }
 }
 
-impl Direction {
-    fn new(plan: &Plan, latencies: &Latencies, seconds: f64) -> Direction {
+impl DirectionReport {
+    fn new(plan: &LoadPlan, latencies: &Latencies, seconds: f64) -> DirectionReport {
         let requests = latencies.count();
-        Direction {
+        DirectionReport {
             requests,
             iops: ratio(requests as f64, seconds),
             bytes_per_second: ratio(requests as f64 * plan.slot_bytes() as f64, seconds),
@@ -333,14 +339,14 @@ impl Direction {
 }
 
 impl Instruments {
-    fn new(work: &Work, requests: u64) -> Instruments {
-        let Work { usage, batching, sleeps } = work;
+    fn new(work: &ProcessWork, requests: u64) -> Instruments {
+        let ProcessWork { usage, batching, sleeps } = work;
         let per_io = |count: u64| ratio(count as f64, requests as f64);
         Instruments {
             requests_per_caravan: ratio(batching.caravan_requests as f64, batching.caravans as f64),
             sends_per_io: per_io(batching.sends),
             bytes_per_send: ratio(batching.caravan_bytes as f64, batching.sends as f64),
-            doorbells: Doorbells::new(batching),
+            doorbells: DoorbellCounts::new(batching),
             syscalls_per_io: per_io(batching.sends + batching.receives + sleeps),
             context_switches_per_io: per_io(usage.switches()),
             voluntary_switches_per_io: per_io(usage.switches_voluntary),
@@ -348,9 +354,9 @@ impl Instruments {
     }
 }
 
-impl Doorbells {
-    fn new(batching: &Batching) -> Doorbells {
-        Doorbells {
+impl DoorbellCounts {
+    fn new(batching: &Batching) -> DoorbellCounts {
+        DoorbellCounts {
             size: batching.doorbells_size,
             timer: batching.doorbells_timer,
             urgent: batching.doorbells_urgent,
@@ -359,9 +365,9 @@ impl Doorbells {
     }
 }
 
-impl Settings {
-    fn new(plan: &Plan, manner: Manner) -> Settings {
-        Settings {
+impl BenchSettings {
+    fn new(plan: &LoadPlan, manner: RunManner) -> BenchSettings {
+        BenchSettings {
             rw: word(&plan.load.rw),
             rwmixread: plan.load.rw.read_percent(plan.load.rwmixread),
             bs: plan.slot_bytes(),
@@ -378,12 +384,12 @@ impl Settings {
 
 impl LaneFigures {
     fn new(lane: u32, results: &[&LaneResult], seconds: f64) -> LaneFigures {
-        let sum = Sum::of(results.iter().copied());
+        let sum = LoadSum::of(results.iter().copied());
         let all = sum.all();
         let requests = all.count();
-        // Of the loads on a lane one has its counters.
+        // One of the loads on a lane has its counters.
         let batching = results.iter().map(|result| result.batching).sum();
-        let i = Instruments::new(&Work { batching, ..Work::default() }, requests);
+        let i = Instruments::new(&ProcessWork { batching, ..ProcessWork::default() }, requests);
         LaneFigures {
             lane,
             requests,
@@ -399,7 +405,7 @@ impl LaneFigures {
     }
 }
 
-/// 0 instead of a division by 0: JSON has no NaN.
+/// Returns 0 instead of a division by 0: JSON has no NaN.
 fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }

@@ -1,20 +1,20 @@
-//! Cheap random numbers that a seed reproduces.
+//! Fast pseudo-random numbers, reproducible from a seed.
 
 /// SplitMix64: one addition and a mix; passes the usual tests, needs no warm-up.
 #[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub(super) struct SplitMix(u64);
 
 /// 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl Rng {
-    /// A stream of its own for each `(seed, stream)`.
+impl SplitMix {
+    /// Creates the generator of a `(seed, stream)`, each with a different sequence.
     #[must_use]
-    pub(super) fn new(seed: u64, stream: u64) -> Rng {
-        Rng(mix(seed ^ mix(stream.wrapping_add(STEP))))
+    pub(super) fn new(seed: u64, stream: u64) -> SplitMix {
+        SplitMix(mix(seed ^ mix(stream.wrapping_add(STEP))))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
@@ -29,7 +29,7 @@ pub(super) fn scale(bits: u64, n: u64) -> u64 {
     ((u128::from(bits) * u128::from(n)) >> 64) as u64
 }
 
-/// Spreads every bit over all others (Stafford's variant 13 of MurmurHash3's finaliser).
+/// Mixes every bit into all others (Stafford's variant 13 of MurmurHash3's finaliser).
 #[inline]
 #[must_use]
 pub(super) fn mix(mut x: u64) -> u64 {
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn streams_repeat_and_differ() {
         let draw = |seed, stream| {
-            let mut rng = Rng::new(seed, stream);
+            let mut rng = SplitMix::new(seed, stream);
             [rng.next(), rng.next(), rng.next()]
         };
         assert_eq!(draw(1, 0), draw(1, 0));
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn scale_is_even_and_in_bounds() {
-        let mut rng = Rng::new(7, 0);
+        let mut rng = SplitMix::new(7, 0);
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {
             counts[scale(rng.next(), 10) as usize] += 1;

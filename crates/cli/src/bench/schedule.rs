@@ -1,4 +1,4 @@
-//! Open loop: when requests are due, whatever becomes of the earlier ones.
+//! Open loop: requests are due at fixed times, independent of earlier completions.
 
 use roadtrain_proto::time::Instant;
 
@@ -12,7 +12,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// One lane's part of `rate` requests a second; the lanes take turns.
+    /// Creates one lane's part of `rate` requests a second; the lanes take turns.
     #[must_use]
     pub(super) fn new(rate: f64, lane: u32, lanes: u32) -> Schedule {
         let step_ns = 1e9 * f64::from(lanes) / rate;
@@ -20,27 +20,27 @@ impl Schedule {
         Schedule { start_ns, step_ns, sent: 0, next: Instant(u64::MAX) }
     }
 
-    /// Begins now.
+    /// Starts the schedule at `now`.
     pub(super) fn start(&mut self, now: Instant) {
         self.start_ns += now.0 as f64;
         self.set_next();
     }
 
-    /// When the next request is due.
+    /// Returns the due time of the next request.
     #[inline]
     #[must_use]
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// That one was sent.
+    /// Records that the next request was sent.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.sent += 1;
         self.set_next();
     }
 
-    /// Requests that are due by now and were not sent.
+    /// Returns the number of requests that are due and were not sent.
     #[must_use]
     pub(super) fn due(&self, now: Instant) -> u64 {
         if self.next > now {
@@ -50,7 +50,7 @@ impl Schedule {
     }
 
     fn set_next(&mut self) {
-        // Multiplied, not added up: no drift.
+        // Multiplied, not summed up: no drift.
         self.next = Instant((self.start_ns + self.step_ns * self.sent as f64) as u64);
     }
 }

@@ -1,70 +1,71 @@
-//! A load step: the main load's depth goes up and down, and how soon the IOPS follow.
+//! Load step: the main load's depth alternates, and the report has the time until the IOPS settle.
 
 use crate::args::StepSpec;
 use roadtrain_proto::time::Instant;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Length of a window: how exactly times are told.
+/// Length of a window in nanoseconds: the resolution of times.
 const WINDOW_NS: u64 = 1_000_000;
-/// Share of the steady state that counts as having reached it.
+/// Share of the steady state that counts as settled.
 const REACHED: f64 = 0.95;
 
 /// A square wave that begins with the lower depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wave {
+pub(super) struct DepthWave {
     spec: StepSpec,
     /// Windows in the measured time.
     windows: usize,
 }
 
-/// One lane's view: which depth applies, and what was done in each window.
+/// State of one lane: the depth, and the completions in each window.
 #[derive(Clone, Debug)]
-pub(super) struct Steps {
-    wave: Wave,
+pub(super) struct DepthSteps {
+    wave: DepthWave,
     began_at: Option<Instant>,
-    /// Requests sent since the last step that ended in each window.
+    /// Completions in each window, of requests sent since the last step.
     windows: Vec<u32>,
 }
 
-/// What became of the steps. Rates are those of the steady state: the later half of a half period.
+/// Results of the steps. Rates are those of the steady state: the later half of a half period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct StepReport {
     pub period_ms: u32,
     pub low_depth: u32,
     pub high_depth: u32,
-    /// At the lower depth.
+    /// IOPS at the lower depth.
     pub low_iops: f64,
-    /// At the higher one.
+    /// IOPS at the higher depth.
     pub high_iops: f64,
     /// Median time from a step until a window of 1 ms reaches 95 % of the steady state that follows.
     pub settle_ms: f64,
-    /// Of the steps up alone.
+    /// Median for the steps up.
     pub settle_up_ms: f64,
-    /// Of the steps down alone.
+    /// Median for the steps down.
     pub settle_down_ms: f64,
 }
 
-impl Wave {
-    /// For so much time; it has one period at least.
-    pub(super) fn new(spec: StepSpec, measured: Duration) -> Result<Wave, String> {
+impl DepthWave {
+    /// Creates a wave for the measured time, which has at least one period.
+    pub(super) fn new(spec: StepSpec, measured: Duration) -> Result<DepthWave, String> {
         if measured < Duration::from_millis(spec.period_ms.into()) {
             return Err("--step: measure for one period-ms at least (--seconds)".into());
         }
-        Ok(Wave { spec, windows: (measured.as_nanos() / u128::from(WINDOW_NS)) as usize })
+        Ok(DepthWave { spec, windows: (measured.as_nanos() / u128::from(WINDOW_NS)) as usize })
     }
 
     fn half_ns(&self) -> u64 {
         u64::from(self.spec.period_ms) * 1_000_000 / 2
     }
 
-    /// Windows of all lanes, added up, by what they show.
+    /// Evaluates the windows, summed over all lanes.
     #[must_use]
     pub(super) fn report(&self, windows: &[u32]) -> StepReport {
         let length = (self.half_ns() / WINDOW_NS) as usize;
-        let halves: Vec<Half> = windows.chunks_exact(length).map(Half::new).collect();
+        let halves: Vec<HalfPeriod> = windows.chunks_exact(length).map(HalfPeriod::new).collect();
         let every_other = |first: usize| halves.iter().skip(first).step_by(2);
-        let settled = |halves: &mut dyn Iterator<Item = &Half>| median(halves.map(|h| h.settle_ms));
+        let settled =
+            |halves: &mut dyn Iterator<Item = &HalfPeriod>| median(halves.map(|h| h.settle_ms));
         let windows_per_second = 1e9 / WINDOW_NS as f64;
         StepReport {
             period_ms: self.spec.period_ms,
@@ -80,30 +81,30 @@ impl Wave {
     }
 }
 
-/// The time between two steps.
-struct Half {
-    /// Requests in a window, once all is steady.
+/// Half a period: the time between two steps.
+struct HalfPeriod {
+    /// Completions in a window in the steady state.
     steady: f64,
-    /// Until that was reached; all of it if it never was.
+    /// Milliseconds until the steady state was reached; the whole half period if it never was.
     settle_ms: f64,
 }
 
-impl Half {
-    fn new(windows: &[u32]) -> Half {
+impl HalfPeriod {
+    fn new(windows: &[u32]) -> HalfPeriod {
         let steady = mean(windows[windows.len() / 2..].iter().map(|&count| f64::from(count)));
         let reached = |&count: &u32| steady > 0.0 && f64::from(count) >= REACHED * steady;
         let before = windows.iter().position(reached).map_or(windows.len(), |index| index + 1);
-        Half { steady, settle_ms: before as f64 * WINDOW_NS as f64 / 1e6 }
+        HalfPeriod { steady, settle_ms: before as f64 * WINDOW_NS as f64 / 1e6 }
     }
 }
 
-/// 0 of nothing.
+/// Returns the mean; 0 of no values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count.max(1))
 }
 
-/// 0 of nothing.
+/// Returns the median; 0 of no values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -114,11 +115,11 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-impl Steps {
-    /// Not begun: the lower depth applies.
+impl DepthSteps {
+    /// Creates the state before the beginning: the lower depth applies.
     #[must_use]
-    pub(super) fn new(wave: Wave) -> Steps {
-        Steps { wave, began_at: None, windows: vec![0; wave.windows] }
+    pub(super) fn new(wave: DepthWave) -> DepthSteps {
+        DepthSteps { wave, began_at: None, windows: vec![0; wave.windows] }
     }
 
     /// Begins with half a period at the lower depth.
@@ -130,7 +131,7 @@ impl Steps {
         now.0.saturating_sub(began_at.0) / self.wave.half_ns()
     }
 
-    /// Requests that may be in flight now.
+    /// Returns the depth at `now`.
     #[must_use]
     pub(super) fn depth(&self, now: Instant) -> u32 {
         match self.began_at {
@@ -139,7 +140,7 @@ impl Steps {
         }
     }
 
-    /// The next step.
+    /// Returns the time of the next step.
     #[must_use]
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let began_at = self.began_at?;
@@ -161,7 +162,7 @@ impl Steps {
         }
     }
 
-    /// What was counted.
+    /// Returns the completions in each window.
     #[must_use]
     pub(super) fn into_windows(self) -> Vec<u32> {
         self.windows
@@ -174,14 +175,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn wave(period_ms: u32, measured_ms: u64) -> Wave {
+    fn wave(period_ms: u32, measured_ms: u64) -> DepthWave {
         let spec = StepSpec { low: 1, high: 64, period_ms };
-        Wave::new(spec, Duration::from_millis(measured_ms)).unwrap()
+        DepthWave::new(spec, Duration::from_millis(measured_ms)).unwrap()
     }
 
     #[test]
     fn depth_alternates_from_the_beginning() {
-        let mut steps = Steps::new(wave(20, 100));
+        let mut steps = DepthSteps::new(wave(20, 100));
         assert_eq!((steps.depth(Instant(5)), steps.next(Instant(5))), (1, None));
         steps.begin(Instant(1000));
         let at = |ms: u64| Instant(1000 + ms * MS);
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn requests_from_before_the_step_do_not_count() {
-        let mut steps = Steps::new(wave(20, 40));
+        let mut steps = DepthSteps::new(wave(20, 40));
         steps.record(Instant(1), Instant(2));
         steps.begin(Instant(0));
         for (sent, ended) in [(0, 1), (9, 10), (10, 10), (9, 12), (11, 12), (39, 39), (39, 40)] {
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!((windows.len(), counted), (40, vec![1, 10, 12, 39]));
     }
 
-    /// `halves` of ten windows each: what is done in the first ones, then in each of the rest.
+    /// Builds windows of `halves`, each ten windows long: the first values, then the same value for the rest.
     fn windows(halves: &[(&[u32], u32)]) -> Vec<u32> {
         let half = |(first, rest): &(&[u32], u32)| {
             let mut half = first.to_vec();
@@ -243,6 +244,6 @@ mod tests {
     #[test]
     fn a_wave_needs_its_time() {
         let spec = StepSpec { low: 1, high: 2, period_ms: 200 };
-        assert!(Wave::new(spec, Duration::from_millis(199)).is_err());
+        assert!(DepthWave::new(spec, Duration::from_millis(199)).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Passes over a lane's share with large requests: filling it before, reading it back after.
+//! Passes over a lane's share with large requests: filling it before, reading it back after the load.
 
-use super::plan::Plan;
-use super::rng::Rng;
-use super::verify::{self, Expected, Ledger};
+use super::plan::LoadPlan;
+use super::rng::SplitMix;
+use super::verify::{self, ExpectedBlock, Ledger};
 use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
 use roadtrain_system::buffer::Buffer;
 use std::io;
@@ -11,70 +11,70 @@ use std::ops::Range;
 /// Requests in flight in a sweep.
 const SWEEP_DEPTH: usize = 8;
 
-/// What a sweep does.
+/// Kind of sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SweepKind {
     /// Writes every slot.
     Fill,
     /// Reads the slots that were written and checks them.
     ReadBack,
 }
 
-/// A pass under way. Its requests are urgent: no policy is measured here.
+/// A pass in progress. Its requests are urgent: sweeps do not measure a policy.
 pub(super) struct Sweep {
-    kind: Kind,
+    kind: SweepKind,
     share: Range<u64>,
     next: u64,
     chunk_slots: u64,
-    /// The first slot of each request in flight, and of how many.
+    /// First slot and slot count of each request in flight.
     flights: [Option<(u64, u64)>; SWEEP_DEPTH],
     buffers: Vec<Buffer>,
 }
 
-/// What a completion brought.
+/// Result of a sweep request.
 #[derive(Debug, Default)]
-pub(super) struct Swept {
+pub(super) struct SweepResult {
     /// Blocks checked.
     pub checked: u64,
-    /// What was wrong, in words.
+    /// Descriptions of wrong blocks.
     pub wrong: Vec<String>,
 }
 
 impl Sweep {
-    /// Over `share`.
+    /// Creates a sweep over `share`.
     ///
     /// # Errors
     /// No memory.
-    pub(super) fn new(plan: &Plan, kind: Kind, share: Range<u64>) -> io::Result<Sweep> {
+    pub(super) fn new(plan: &LoadPlan, kind: SweepKind, share: Range<u64>) -> io::Result<Sweep> {
         let chunk_slots = u64::from(plan.sweep_slots);
         let chunks = (share.end - share.start).div_ceil(chunk_slots);
         let count = chunks.min(SWEEP_DEPTH as u64) as usize;
-        // A lane of many has few blocks: no huge page for each.
+        // A lane's share may be small: no huge page for each of many lanes.
         let bytes = plan.slot_bytes() * chunk_slots.min(share.end - share.start) as usize;
         let mut buffers: Vec<Buffer> = (0..count).map(|_| Buffer::alloc(bytes)).collect();
-        let mut rng = Rng::new(plan.author.seed, share.start);
-        if kind == Kind::Fill && !plan.verify {
+        let mut rng = SplitMix::new(plan.author.seed, share.start);
+        if kind == SweepKind::Fill && !plan.verify {
             buffers.iter_mut().for_each(|buffer| randomise(buffer, &mut rng));
         }
         let next = share.start;
         Ok(Sweep { kind, share, next, chunk_slots, flights: [None; SWEEP_DEPTH], buffers })
     }
 
-    /// Whether all is done.
+    /// True if all requests are done.
     #[must_use]
     pub(super) fn is_done(&self) -> bool {
         self.next >= self.share.end && self.flights.iter().all(Option::is_none)
     }
 
-    /// Sends nothing more.
+    /// Sends no more requests.
     pub(super) fn abandon(&mut self) {
         self.next = self.share.end;
     }
 
-    /// Sends what the lane takes; `mark` is added to the tokens.
+    /// Sends requests until the lane has no capacity; `mark` is added to the tokens.
     pub(super) fn submit(
         &mut self,
-        plan: &Plan,
+        plan: &LoadPlan,
         ledger: Option<&Ledger>,
         (turn, lane): (&mut dyn Turn, LaneId),
         mark: u64,
@@ -83,11 +83,11 @@ impl Sweep {
             let Some((first, count)) = self.next_chunk(ledger) else { return };
             let Some(mut buffer) = self.buffers.pop() else { return };
             buffer.set_len(plan.slot_bytes() * count as usize);
-            if self.kind == Kind::Fill && plan.verify {
+            if self.kind == SweepKind::Fill && plan.verify {
                 stamp(plan, &mut buffer, first, 1);
             }
             let request = Request {
-                op: if self.kind == Kind::Fill { Op::Write } else { Op::Read },
+                op: if self.kind == SweepKind::Fill { Op::Write } else { Op::Read },
                 nsid: plan.nsid,
                 slba: plan.lba_of(first),
                 blocks: count as u32 * plan.slot_blocks,
@@ -106,7 +106,7 @@ impl Sweep {
         }
     }
 
-    /// The next slots to move; reading back skips what was not written.
+    /// Returns the next slots to move; reading back skips slots that were not written.
     fn next_chunk(&mut self, ledger: Option<&Ledger>) -> Option<(u64, u64)> {
         loop {
             let first = self.next;
@@ -117,42 +117,42 @@ impl Sweep {
             let is_written = |slot: u64| {
                 ledger.is_some_and(|ledger| ledger.generation(slot - self.share.start) > 0)
             };
-            if self.kind == Kind::Fill || (first..first + count).any(is_written) {
+            if self.kind == SweepKind::Fill || (first..first + count).any(is_written) {
                 return Some((first, count));
             }
             self.next += count;
         }
     }
 
-    /// Takes a completion, checks what was read, notes what was written.
+    /// Takes a completion, checks data that was read, records slots that were written.
     pub(super) fn complete(
         &mut self,
-        plan: &Plan,
+        plan: &LoadPlan,
         ledger: Option<&mut Ledger>,
         completion: Completion,
         index: usize,
-    ) -> Swept {
-        let mut swept = Swept::default();
+    ) -> SweepResult {
+        let mut swept = SweepResult::default();
         let Some((first, count)) = self.flights[index].take() else { return swept };
         let status = completion.status;
         match (self.kind, ledger, &completion.buffer) {
             _ if !status.is_success() => {
-                let what = if self.kind == Kind::Fill { "filling" } else { "reading back" };
+                let what = if self.kind == SweepKind::Fill { "filling" } else { "reading back" };
                 swept.wrong.push(format!("{what} block {}: {status}", plan.lba_of(first)));
             }
-            (Kind::Fill, Some(ledger), _) => {
+            (SweepKind::Fill, Some(ledger), _) => {
                 for slot in first..first + count {
                     if let Some(taken) = ledger.take(slot - self.share.start) {
-                        ledger.give(taken, 1);
+                        ledger.release(taken, 1);
                     }
                 }
             }
-            (Kind::ReadBack, Some(ledger), Some(buffer)) => {
+            (SweepKind::ReadBack, Some(ledger), Some(buffer)) => {
                 let slots = buffer.chunks_exact(plan.slot_bytes());
                 for (slot, data) in (first..first + count).zip(slots) {
                     let generation = ledger.generation(slot - self.share.start);
                     if generation > 0 {
-                        let expected = Expected::Generation(generation);
+                        let expected = ExpectedBlock::Generation(generation);
                         check(plan, data, slot, expected, &mut swept);
                     }
                 }
@@ -165,7 +165,7 @@ impl Sweep {
 }
 
 /// Writes the pattern of consecutive slots.
-pub(super) fn stamp(plan: &Plan, data: &mut [u8], slot: u64, generation: u32) {
+pub(super) fn stamp(plan: &LoadPlan, data: &mut [u8], slot: u64, generation: u32) {
     let blocks = data.chunks_exact_mut(plan.block_bytes as usize);
     for (block, lba) in blocks.zip(plan.lba_of(slot)..) {
         verify::fill(block, plan.author, lba, generation);
@@ -173,19 +173,25 @@ pub(super) fn stamp(plan: &Plan, data: &mut [u8], slot: u64, generation: u32) {
 }
 
 /// Checks every block of a slot.
-pub(super) fn check(plan: &Plan, data: &[u8], slot: u64, expected: Expected, swept: &mut Swept) {
+pub(super) fn check(
+    plan: &LoadPlan,
+    data: &[u8],
+    slot: u64,
+    expected: ExpectedBlock,
+    swept: &mut SweepResult,
+) {
     let blocks = data.chunks_exact(plan.block_bytes as usize);
     for (block, lba) in blocks.zip(plan.lba_of(slot)..) {
         match verify::check(block, plan.author, lba, expected) {
-            Ok(verify::Found::Checked) => swept.checked += 1,
-            Ok(verify::Found::Unwritten) => {}
+            Ok(verify::BlockCheck::Checked) => swept.checked += 1,
+            Ok(verify::BlockCheck::Unwritten) => {}
             Err(wrong) => swept.wrong.push(format!("block {lba} {wrong}")),
         }
     }
 }
 
-/// Data that does not compress.
-pub(super) fn randomise(data: &mut [u8], rng: &mut Rng) {
+/// Fills `data` with random bytes, which do not compress.
+pub(super) fn randomise(data: &mut [u8], rng: &mut SplitMix) {
     let (words, _) = data.as_chunks_mut::<8>();
     words.iter_mut().for_each(|word| *word = rng.next().to_le_bytes());
 }

@@ -1,4 +1,4 @@
-//! Latencies for the live line: counted by a lane, read by the main thread meanwhile, to about 6 %.
+//! Latencies for the live line: counted by a lane, read concurrently by the main thread, to about 6 %.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,17 +8,17 @@ const PARTS_SHIFT: u32 = 4;
 /// Up to 2^40 ns, which is a quarter of an hour.
 const BUCKETS: usize = (41 - PARTS_SHIFT as usize) * PARTS;
 
-/// How many requests took how long, by bucket; one writer.
-pub(super) struct Tally([AtomicU32; BUCKETS]);
+/// Request counts by latency bucket; one writer.
+pub(super) struct LatencyTally([AtomicU32; BUCKETS]);
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally([const { AtomicU32::new(0) }; BUCKETS])
+impl Default for LatencyTally {
+    fn default() -> LatencyTally {
+        LatencyTally([const { AtomicU32::new(0) }; BUCKETS])
     }
 }
 
-impl Tally {
-    /// Adds one. For the one writer: it need not be atomic.
+impl LatencyTally {
+    /// Counts a latency. With one writer no atomic increment is needed.
     #[inline]
     pub(super) fn count(&self, ns: u64) {
         let bucket = &self.0[bucket(ns)];
@@ -26,27 +26,27 @@ impl Tally {
     }
 }
 
-/// Tallies as they were at one time. They go round; differences are right.
+/// Copies of tallies at one time. Counters wrap; differences are right.
 #[derive(Clone, Debug)]
-pub(super) struct Counts(Box<[u32]>);
+pub(super) struct TallyCounts(Box<[u32]>);
 
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts(vec![0; BUCKETS].into())
+impl Default for TallyCounts {
+    fn default() -> TallyCounts {
+        TallyCounts(vec![0; BUCKETS].into())
     }
 }
 
-impl Counts {
-    /// Adds what `tally` has counted so far.
-    pub(super) fn add(&mut self, tally: &Tally) {
+impl TallyCounts {
+    /// Adds the counts of `tally`.
+    pub(super) fn add(&mut self, tally: &LatencyTally) {
         for (sum, bucket) in self.0.iter_mut().zip(&tally.0) {
             *sum = sum.wrapping_add(bucket.load(Ordering::Relaxed));
         }
     }
 
-    /// What 99 of 100 requests counted since `before` took at most, in nanoseconds; 0 if there were none.
+    /// Returns the 99th percentile of the latencies counted since `before`, in nanoseconds; 0 if there were none.
     #[must_use]
-    pub(super) fn p99_ns(&self, before: &Counts) -> u64 {
+    pub(super) fn p99_ns(&self, before: &TallyCounts) -> u64 {
         let since: Vec<u32> =
             self.0.iter().zip(&before.0).map(|(now, then)| now.wrapping_sub(*then)).collect();
         let total: u64 = since.iter().map(|&count| u64::from(count)).sum();
@@ -70,7 +70,7 @@ fn bucket(ns: u64) -> usize {
     ((shift as usize + 1) * PARTS + part).min(BUCKETS - 1)
 }
 
-/// Of the latencies in a bucket.
+/// Returns the middle of a bucket's latencies.
 fn middle(bucket: usize) -> u64 {
     if bucket < PARTS {
         return bucket as u64;
@@ -100,8 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn the_99th_of_a_hundred_counts_since_the_last_look() {
-        let (tally, mut before, mut now) = (Tally::default(), Counts::default(), Counts::default());
+    fn the_99th_percentile_is_that_since_the_last_sample() {
+        let (tally, mut before, mut now) =
+            (LatencyTally::default(), TallyCounts::default(), TallyCounts::default());
         assert_eq!(now.p99_ns(&before), 0);
         (0..1000).for_each(|_| tally.count(5_000_000));
         before.add(&tally);
@@ -110,7 +111,7 @@ mod tests {
         now.add(&tally);
         assert!(now.p99_ns(&before).abs_diff(1000) < 40);
         tally.count(1_000_000);
-        let mut later = Counts::default();
+        let mut later = TallyCounts::default();
         later.add(&tally);
         assert!(later.p99_ns(&before).abs_diff(1_000_000) < 40_000);
     }

@@ -1,8 +1,8 @@
-//! Queue mode: the load comes from threads that hand requests over to the lanes' reactors, and sleep until
-//! these hand the answers back.
+//! Queue mode: the load runs on threads that hand requests over to the lanes' reactors, and block until the completions
+//! arrive.
 
 use super::generator::Generator;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_host_engine::{
     Client, Completion, ControllerView, Front, Interest, LaneId, Request, RingCommand, Turn,
 };
@@ -16,26 +16,26 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tracing::warn;
 
-/// Longest sleep: the end of it all is seen between two answers, too.
+/// Longest sleep: the end of the run has to be noticed between two completions, too.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The threads, and the connection that they share.
-pub(super) struct Threads {
+pub(super) struct LoadThreads {
     client: Client,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Threads {
-    /// Starts one for each of `generators`, on `cores` in turn.
+impl LoadThreads {
+    /// Starts one thread for each of `generators`, on `cores` in turn.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The system cannot create another thread.
     pub(super) fn start(
         client: Client,
         generators: Vec<Generator>,
         cores: &[usize],
-    ) -> Outcome<Threads> {
-        let mut started = Threads { client, threads: Vec::new() };
+    ) -> CommandResult<LoadThreads> {
+        let mut started = LoadThreads { client, threads: Vec::new() };
         for (number, mut generator) in generators.into_iter().enumerate() {
             let core = cores.get(number % cores.len().max(1)).copied();
             let mut turn = ClientTurn::new(started.client.clone());
@@ -51,17 +51,17 @@ impl Threads {
             let thread = builder.spawn(body);
             started
                 .threads
-                .push(thread.map_err(|e| Failure::failed(format!("thread {number}: {e}")))?);
+                .push(thread.map_err(|e| CommandFailure::failed(format!("thread {number}: {e}")))?);
         }
         Ok(started)
     }
 
-    /// What they are connected to.
+    /// Returns the view of the controller.
     pub(super) fn view(&self) -> &ControllerView {
         self.client.view()
     }
 
-    /// Waits for the threads, which have been told to end, and disconnects.
+    /// Waits for the threads, which have been stopped, and disconnects.
     pub(super) fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
@@ -72,13 +72,13 @@ impl Threads {
     }
 }
 
-/// A thread's requests on their way: what a load on a reactor would see, over a [`Client`].
+/// The turn of a load on a thread: as on a reactor, but over a [`Client`].
 struct ClientTurn {
     client: Client,
-    /// Where answers go and come from.
+    /// Channel of completions.
     ends: (Sender<Completion>, Receiver<Completion>),
-    answers: VecDeque<Completion>,
-    /// Tokens of what is in flight, and when it was handed over.
+    completions: VecDeque<Completion>,
+    /// Tokens of requests in flight, with the times when they were handed over.
     flights: Vec<(u64, Instant)>,
     now: Instant,
     stopped: bool,
@@ -89,7 +89,7 @@ impl ClientTurn {
         ClientTurn {
             client,
             ends: channel(),
-            answers: VecDeque::new(),
+            completions: VecDeque::new(),
             flights: Vec::new(),
             now: Instant::default(),
             stopped: false,
@@ -106,17 +106,17 @@ impl ClientTurn {
         }
     }
 
-    /// Until an answer comes or the load wants a turn.
+    /// Sleeps until a completion arrives or the load's deadline.
     fn sleep(&mut self, deadline: Option<Instant>) {
         let left = deadline.map_or(SLEEP_MAX, |at| at.since(clock::now()).min(SLEEP_MAX));
         let first = self.ends.1.recv_timeout(left).ok();
         let now = clock::now();
-        for answer in first.into_iter().chain(self.ends.1.try_iter()) {
-            let found = self.flights.iter().position(|&(token, _)| token == answer.token);
+        for completion in first.into_iter().chain(self.ends.1.try_iter()) {
+            let found = self.flights.iter().position(|&(token, _)| token == completion.token);
             let Some(index) = found else { continue };
             let (_, began) = self.flights.swap_remove(index);
             let latency_ns = now.0.saturating_sub(began.0);
-            self.answers.push_back(Completion { latency_ns, ..answer });
+            self.completions.push_back(Completion { latency_ns, ..completion });
         }
     }
 }
@@ -127,7 +127,7 @@ impl Turn for ClientTurn {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        self.answers.pop_front()
+        self.completions.pop_front()
     }
 
     fn room(&self, _: LaneId) -> u32 {

@@ -1,4 +1,4 @@
-//! What a process has used: CPU time and context switches.
+//! Resource usage of a process: CPU time and context switches.
 
 use roadtrain_reactor::metrics::{Batching, ReactorSample};
 use std::fs;
@@ -7,40 +7,40 @@ use std::time::Duration;
 
 /// Totals since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     /// CPU time, user and system, to the nanosecond.
     pub cpu: Duration,
-    /// Context switches of the threads that live because they waited: as many wake-ups.
+    /// Context switches of the live threads because they waited: as many wake-ups.
     pub switches_voluntary: u64,
-    /// Those because another thread wanted the core.
+    /// Context switches because another thread needed the core.
     pub switches_involuntary: u64,
 }
 
 /// Usage of a process, and counters of its reactors, since it began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
-    pub usage: Usage,
+pub(super) struct ProcessWork {
+    pub usage: ProcessUsage,
     /// Counters of all lanes.
     pub batching: Batching,
     /// Sleeps of all reactors.
     pub sleeps: u64,
 }
 
-impl Work {
-    /// Work of the process `pid`, one of ours, with these reactors.
+impl ProcessWork {
+    /// Returns the work of the process `pid`, which belongs to this user, with these reactors.
     ///
     /// # Errors
-    /// It has gone.
-    pub(super) fn of(pid: u32, reactors: Vec<ReactorSample>) -> io::Result<Work> {
+    /// The process has ended.
+    pub(super) fn of(pid: u32, reactors: Vec<ReactorSample>) -> io::Result<ProcessWork> {
         let batching = reactors.iter().map(|reactor| reactor.batching).sum();
         let sleeps = reactors.iter().map(|reactor| reactor.waits).sum();
-        Ok(Work { usage: Usage::of(pid)?, batching, sleeps })
+        Ok(ProcessWork { usage: ProcessUsage::of(pid)?, batching, sleeps })
     }
 
     /// Work since `earlier`.
     #[must_use]
-    pub(super) fn since(self, earlier: Work) -> Work {
-        Work {
+    pub(super) fn since(self, earlier: ProcessWork) -> ProcessWork {
+        ProcessWork {
             usage: self.usage.since(earlier.usage),
             batching: self.batching - earlier.batching,
             sleeps: self.sleeps.saturating_sub(earlier.sleeps),
@@ -48,21 +48,21 @@ impl Work {
     }
 }
 
-impl Usage {
-    /// Of the process `pid`, one of ours.
+impl ProcessUsage {
+    /// Returns the usage of the process `pid`, which belongs to this user.
     ///
     /// # Errors
-    /// It has gone.
-    pub(super) fn of(pid: u32) -> io::Result<Usage> {
+    /// The process has ended.
+    pub(super) fn of(pid: u32) -> io::Result<ProcessUsage> {
         // The clock is read last, or first, right at the edge of the measured time; see `since`.
         let usage = switches(pid)?;
-        Ok(Usage { cpu: cpu_time(pid)?, ..usage })
+        Ok(ProcessUsage { cpu: cpu_time(pid)?, ..usage })
     }
 
-    /// What was used since `earlier`.
+    /// Returns the usage since `earlier`.
     #[must_use]
-    pub(super) fn since(self, earlier: Usage) -> Usage {
-        Usage {
+    pub(super) fn since(self, earlier: ProcessUsage) -> ProcessUsage {
+        ProcessUsage {
             cpu: self.cpu.saturating_sub(earlier.cpu),
             switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
             switches_involuntary: self
@@ -71,7 +71,7 @@ impl Usage {
         }
     }
 
-    /// Context switches of both kinds.
+    /// Returns the context switches of both kinds.
     #[must_use]
     pub(super) fn switches(&self) -> u64 {
         self.switches_voluntary + self.switches_involuntary
@@ -80,7 +80,7 @@ impl Usage {
 
 fn cpu_time(pid: u32) -> io::Result<Duration> {
     let mut clock = 0;
-    // SAFETY: `clock` is a valid place for a clock's number.
+    // SAFETY: `clock` is valid memory for a clock ID.
     let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut clock) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
@@ -93,9 +93,9 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// The context switches alone.
-fn switches(pid: u32) -> io::Result<Usage> {
-    let mut sum = Usage::default();
+/// Reads the context switches; CPU time is 0.
+fn switches(pid: u32) -> io::Result<ProcessUsage> {
+    let mut sum = ProcessUsage::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end between the listing and the reading.
         let status = fs::read_to_string(task?.path().join("status")).unwrap_or_default();
@@ -115,30 +115,32 @@ mod tests {
 
     #[test]
     fn work_is_counted() {
-        let before = Usage::of(std::process::id()).unwrap();
+        let before = ProcessUsage::of(std::process::id()).unwrap();
         let mut x = 1u64;
-        while Usage::of(std::process::id()).unwrap().since(before).cpu < Duration::from_millis(5) {
+        while ProcessUsage::of(std::process::id()).unwrap().since(before).cpu
+            < Duration::from_millis(5)
+        {
             x = std::hint::black_box(super::super::rng::mix(x));
         }
-        let after = Usage::of(std::process::id()).unwrap();
+        let after = ProcessUsage::of(std::process::id()).unwrap();
         assert!(after.since(before).cpu >= Duration::from_millis(5));
     }
 
     #[test]
     fn nothing_is_negative() {
         let cpu = Duration::from_millis(1);
-        let more = Usage { cpu, switches_voluntary: 1, switches_involuntary: 1 };
-        assert_eq!(Usage::default().since(more), Usage::default());
+        let more = ProcessUsage { cpu, switches_voluntary: 1, switches_involuntary: 1 };
+        assert_eq!(ProcessUsage::default().since(more), ProcessUsage::default());
     }
 
     #[test]
     fn waiting_is_a_voluntary_switch() {
         let sleep = |_| {
-            let before = Usage::of(std::process::id()).unwrap();
+            let before = ProcessUsage::of(std::process::id()).unwrap();
             (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
-            Usage::of(std::process::id()).unwrap().since(before)
+            ProcessUsage::of(std::process::id()).unwrap().since(before)
         };
-        // Threads of other tests may end meanwhile, with all that they had counted.
+        // Threads of other tests may end meanwhile, with their counts.
         let used = (0..1000).map(sleep).find(|used| used.switches_voluntary >= 20);
         let used = used.expect("each sleep is a switch");
         assert_eq!(used.switches(), used.switches_voluntary + used.switches_involuntary);
@@ -146,6 +148,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(Usage::of(u32::MAX >> 1).is_err());
+        assert!(ProcessUsage::of(u32::MAX >> 1).is_err());
     }
 }

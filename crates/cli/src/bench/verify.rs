@@ -1,5 +1,5 @@
-//! Data that tells where it belongs: every block carries its number, the generation and the seed, and all
-//! the rest of it follows from those.
+//! Data that identifies its block: every block carries its number, the generation and the seed, from which the rest of
+//! it is derived.
 
 use super::rng::mix;
 use std::fmt;
@@ -10,78 +10,78 @@ const MAGIC: u64 = u64::from_le_bytes(*b"roadtrn1");
 const HEADER_WORDS: usize = 5;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Who writes: the seed, and a number that no other run has, so that what an earlier run has written is
-/// not taken for this one's.
+/// Author of data: the seed, and a number that no other run has, so that data of an earlier run is not mistaken for
+/// this one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Author {
-    /// As on the command line.
+    /// Seed of `--seed`.
     pub seed: u64,
-    /// This run.
+    /// Number of this run.
     pub run: u64,
 }
 
-/// What a block must carry.
+/// Data that a block must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
-    /// This run's data of that generation.
+pub(super) enum ExpectedBlock {
+    /// Data of this run with that generation.
     Generation(u32),
-    /// Any run's data with our seed; blank blocks were never written.
+    /// Data of any run with the same seed; blank blocks were never written.
     Earlier,
-    /// Anything, but if it says it is ours it must be whole.
+    /// Any data; with this program's pattern it must be intact.
     Whatever,
 }
 
-/// What a good block turned out to be.
+/// Result of a check without error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It was checked.
+pub(super) enum BlockCheck {
+    /// The block was checked.
     Checked,
-    /// There was nothing in it to check.
+    /// The block had no pattern to check.
     Unwritten,
 }
 
-/// What is wrong with a block.
+/// Error of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
-    /// It does not begin as our blocks do.
+pub(super) enum BlockError {
+    /// The block does not begin with this program's magic.
     Foreign,
-    /// It is all zeroes.
+    /// The block is all zeroes.
     Blank,
-    /// It was written with another seed.
+    /// The block was written with another seed.
     Seed(u64),
-    /// It belongs elsewhere.
+    /// The block carries the data of another block.
     Misplaced(u64),
-    /// It is an older write's (or another run's).
+    /// The block carries an older write (or another run's).
     Stale {
-        /// The generation it carries.
+        /// Generation in the block.
         found: u64,
-        /// The one it should.
+        /// Generation that was written last.
         expected: u32,
     },
-    /// An octet of it is wrong.
+    /// One byte of the block is wrong.
     Corrupt {
-        /// Where, counted from the block's first.
+        /// Offset of the byte in the block.
         octet: usize,
-        /// What should be there.
+        /// Right value.
         expected: u8,
-        /// What is.
+        /// Value in the block.
         found: u8,
     },
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Wrong::Foreign => f.write_str(
+            BlockError::Foreign => f.write_str(
                 "does not carry this program's pattern (write the region with --rw write --verify)",
             ),
-            Wrong::Blank => f.write_str("is blank, but was written"),
-            Wrong::Seed(seed) => write!(f, "was written with --seed {seed}"),
-            Wrong::Misplaced(lba) => write!(f, "carries the data of block {lba}"),
-            Wrong::Stale { found, expected } => {
+            BlockError::Blank => f.write_str("is blank, but was written"),
+            BlockError::Seed(seed) => write!(f, "was written with --seed {seed}"),
+            BlockError::Misplaced(lba) => write!(f, "carries the data of block {lba}"),
+            BlockError::Stale { found, expected } => {
                 write!(f, "is stale: carries generation {found} instead of {expected}")
             }
-            Wrong::Corrupt { octet, expected, found } => {
+            BlockError::Corrupt { octet, expected, found } => {
                 write!(f, "is corrupt: octet {octet} is {found:#04x} instead of {expected:#04x}")
             }
         }
@@ -100,59 +100,59 @@ pub(super) fn fill(block: &mut [u8], author: Author, lba: u64, generation: u32) 
 /// Checks the data of block `lba`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error of the block.
 pub(super) fn check(
     block: &[u8],
     author: Author,
     lba: u64,
-    expected: Expected,
-) -> Result<Found, Wrong> {
+    expected: ExpectedBlock,
+) -> Result<BlockCheck, BlockError> {
     let (words, _) = block.as_chunks::<8>();
-    let Some(header) = words.first_chunk::<HEADER_WORDS>() else { return Err(Wrong::Foreign) };
+    let Some(header) = words.first_chunk::<HEADER_WORDS>() else { return Err(BlockError::Foreign) };
     let header = header.map(u64::from_le_bytes);
     let [magic, seed, number, run, generation] = header;
     let is_blank = || block.iter().all(|octet| *octet == 0);
     match expected {
-        Expected::Generation(expected) => {
+        ExpectedBlock::Generation(expected) => {
             let wanted = [MAGIC, author.seed, lba, author.run, expected.into()];
             match magic {
                 _ if header == wanted => compare(words, wanted),
-                MAGIC if number != lba => Err(Wrong::Misplaced(number)),
-                MAGIC if seed != author.seed => Err(Wrong::Seed(seed)),
+                MAGIC if number != lba => Err(BlockError::Misplaced(number)),
+                MAGIC if seed != author.seed => Err(BlockError::Seed(seed)),
                 MAGIC if run != author.run || generation < expected.into() => {
-                    Err(Wrong::Stale { found: generation, expected })
+                    Err(BlockError::Stale { found: generation, expected })
                 }
-                0 if is_blank() => Err(Wrong::Blank),
+                0 if is_blank() => Err(BlockError::Blank),
                 _ => compare(words, wanted),
             }
         }
-        Expected::Earlier if magic != MAGIC => {
+        ExpectedBlock::Earlier if magic != MAGIC => {
             if is_blank() {
-                Ok(Found::Unwritten)
+                Ok(BlockCheck::Unwritten)
             } else {
-                Err(Wrong::Foreign)
+                Err(BlockError::Foreign)
             }
         }
-        Expected::Earlier if seed != author.seed => Err(Wrong::Seed(seed)),
-        Expected::Whatever if magic != MAGIC => Ok(Found::Unwritten),
-        _ if number != lba => Err(Wrong::Misplaced(number)),
+        ExpectedBlock::Earlier if seed != author.seed => Err(BlockError::Seed(seed)),
+        ExpectedBlock::Whatever if magic != MAGIC => Ok(BlockCheck::Unwritten),
+        _ if number != lba => Err(BlockError::Misplaced(number)),
         _ => compare(words, header),
     }
 }
 
-fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<Found, Wrong> {
+fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<BlockCheck, BlockError> {
     for (index, (word, value)) in words.iter().zip(pattern(header)).enumerate() {
         let value = value.to_le_bytes();
         if *word != value {
             let at = (0..8).find(|&i| word[i] != value[i]).unwrap_or(0);
             let octet = index * 8 + at;
-            return Err(Wrong::Corrupt { octet, expected: value[at], found: word[at] });
+            return Err(BlockError::Corrupt { octet, expected: value[at], found: word[at] });
         }
     }
-    Ok(Found::Checked)
+    Ok(BlockCheck::Checked)
 }
 
-/// The header's words, then as many as are wanted that follow from them.
+/// Returns the header's words, then an endless sequence derived from them.
 fn pattern(header: [u64; HEADER_WORDS]) -> impl Iterator<Item = u64> {
     let mut state = header.iter().fold(0, |key, word| mix(key ^ word).wrapping_add(STEP));
     let rest = std::iter::repeat_with(move || {
@@ -164,7 +164,7 @@ fn pattern(header: [u64; HEADER_WORDS]) -> impl Iterator<Item = u64> {
 
 const BUSY: u32 = 1 << 31;
 
-/// What a lane has written where: the generation of each slot, and whether a request is under way there.
+/// Generation of each slot of a lane, and a mark while a request is in flight there.
 #[derive(Debug)]
 pub(super) struct Ledger {
     slots: Vec<u32>,
@@ -172,13 +172,13 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing written yet.
+    /// Creates a ledger of slots that are not written.
     #[must_use]
     pub(super) fn new(slots: u64) -> Ledger {
         Ledger { slots: vec![0; slots as usize], busy: 0 }
     }
 
-    /// Takes `slot`, or the next one that no request is under way in; `None`: all are.
+    /// Takes `slot`, or the next one without a request in flight; `None` if all have one.
     pub(super) fn take(&mut self, slot: u64) -> Option<u64> {
         let count = self.slots.len() as u64;
         if self.busy == count {
@@ -193,20 +193,20 @@ impl Ledger {
         Some(slot)
     }
 
-    /// Gives `slot` back; `generation`: what it carries now (0: not known).
-    pub(super) fn give(&mut self, slot: u64, generation: u32) {
+    /// Releases `slot` with the generation that it carries now (0: unknown).
+    pub(super) fn release(&mut self, slot: u64, generation: u32) {
         debug_assert!(self.slots[slot as usize] & BUSY != 0, "slot {slot} was not taken");
         self.slots[slot as usize] = generation & !BUSY;
         self.busy -= 1;
     }
 
-    /// What `slot` carries: its generation, 0 if it was not written.
+    /// Returns the generation of `slot`, 0 if it was not written.
     #[must_use]
     pub(super) fn generation(&self, slot: u64) -> u32 {
         self.slots[slot as usize] & !BUSY
     }
 
-    /// The generation to write next.
+    /// Returns the generation to write next.
     #[must_use]
     pub(super) fn next_generation(&self, slot: u64) -> u32 {
         // Wraps to 1, as 0 means not written.
@@ -231,8 +231,10 @@ mod tests {
         for bytes in [512, 4096] {
             let mut block = vec![0; bytes];
             fill(&mut block, AUTHOR, 5, 3);
-            for expected in [Expected::Generation(3), Expected::Earlier, Expected::Whatever] {
-                assert_eq!(check(&block, AUTHOR, 5, expected), Ok(Found::Checked));
+            for expected in
+                [ExpectedBlock::Generation(3), ExpectedBlock::Earlier, ExpectedBlock::Whatever]
+            {
+                assert_eq!(check(&block, AUTHOR, 5, expected), Ok(BlockCheck::Checked));
             }
         }
     }
@@ -243,45 +245,51 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            check(&bad, AUTHOR, 5, Expected::Generation(3)).expect_err(&format!("bit {bit}"));
-            check(&bad, AUTHOR, 5, Expected::Earlier)
+            check(&bad, AUTHOR, 5, ExpectedBlock::Generation(3)).expect_err(&format!("bit {bit}"));
+            check(&bad, AUTHOR, 5, ExpectedBlock::Earlier)
                 .expect_err(&format!("bit {bit} of earlier data"));
         }
         let mut bad = good.clone();
         bad[300] ^= 0x40;
         let found = bad[300];
-        let wrong = Wrong::Corrupt { octet: 300, expected: good[300], found };
-        assert_eq!(check(&bad, AUTHOR, 5, Expected::Generation(3)), Err(wrong));
+        let wrong = BlockError::Corrupt { octet: 300, expected: good[300], found };
+        assert_eq!(check(&bad, AUTHOR, 5, ExpectedBlock::Generation(3)), Err(wrong));
     }
 
     #[test]
     fn misdirected_stale_and_lost_writes_are_named() {
         let expect = |block: &[u8], expected| check(block, AUTHOR, 5, expected);
-        assert_eq!(expect(&block(6, 3), Expected::Generation(3)), Err(Wrong::Misplaced(6)));
-        let stale = Wrong::Stale { found: 2, expected: 3 };
-        assert_eq!(expect(&block(5, 2), Expected::Generation(3)), Err(stale));
-        assert_eq!(expect(&[0; 512], Expected::Generation(3)), Err(Wrong::Blank));
+        assert_eq!(
+            expect(&block(6, 3), ExpectedBlock::Generation(3)),
+            Err(BlockError::Misplaced(6))
+        );
+        let stale = BlockError::Stale { found: 2, expected: 3 };
+        assert_eq!(expect(&block(5, 2), ExpectedBlock::Generation(3)), Err(stale));
+        assert_eq!(expect(&[0; 512], ExpectedBlock::Generation(3)), Err(BlockError::Blank));
         let mut other_run = vec![0; 512];
         fill(&mut other_run, Author { run: 98, ..AUTHOR }, 5, 3);
-        assert!(matches!(expect(&other_run, Expected::Generation(3)), Err(Wrong::Stale { .. })));
-        assert_eq!(expect(&other_run, Expected::Earlier), Ok(Found::Checked));
+        assert!(matches!(
+            expect(&other_run, ExpectedBlock::Generation(3)),
+            Err(BlockError::Stale { .. })
+        ));
+        assert_eq!(expect(&other_run, ExpectedBlock::Earlier), Ok(BlockCheck::Checked));
     }
 
     #[test]
     fn blocks_of_others() {
         let expect = |block: &[u8], expected| check(block, AUTHOR, 5, expected);
-        assert_eq!(expect(&[0; 512], Expected::Earlier), Ok(Found::Unwritten));
-        assert_eq!(expect(&[1; 512], Expected::Earlier), Err(Wrong::Foreign));
-        assert_eq!(expect(&[1; 512], Expected::Whatever), Ok(Found::Unwritten));
-        assert_eq!(expect(&block(6, 1), Expected::Whatever), Err(Wrong::Misplaced(6)));
+        assert_eq!(expect(&[0; 512], ExpectedBlock::Earlier), Ok(BlockCheck::Unwritten));
+        assert_eq!(expect(&[1; 512], ExpectedBlock::Earlier), Err(BlockError::Foreign));
+        assert_eq!(expect(&[1; 512], ExpectedBlock::Whatever), Ok(BlockCheck::Unwritten));
+        assert_eq!(expect(&block(6, 1), ExpectedBlock::Whatever), Err(BlockError::Misplaced(6)));
         let mut other_seed = vec![0; 512];
         fill(&mut other_seed, Author { seed: 8, ..AUTHOR }, 5, 1);
-        assert_eq!(expect(&other_seed, Expected::Earlier), Err(Wrong::Seed(8)));
+        assert_eq!(expect(&other_seed, ExpectedBlock::Earlier), Err(BlockError::Seed(8)));
     }
 
     #[test]
     fn a_newer_generation_than_written_is_wrong() {
-        check(&block(5, 4), AUTHOR, 5, Expected::Generation(3)).expect_err("never written");
+        check(&block(5, 4), AUTHOR, 5, ExpectedBlock::Generation(3)).expect_err("never written");
     }
 
     #[test]
@@ -292,7 +300,7 @@ mod tests {
         assert_eq!(ledger.take(2), Some(1));
         assert_eq!(ledger.take(0), None);
         assert_eq!(ledger.next_generation(1), 1);
-        ledger.give(1, 1);
+        ledger.release(1, 1);
         assert_eq!(ledger.take(0), Some(1));
         assert_eq!((ledger.generation(1), ledger.next_generation(1)), (1, 2));
     }

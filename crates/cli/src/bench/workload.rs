@@ -1,12 +1,12 @@
-//! Which block next, and whether to read or write it.
+//! Sequence of blocks to read and write.
 
-use super::rng::{Rng, scale};
+use super::rng::{SplitMix, scale};
 use crate::args::ReadWrite;
 
 /// One request, in slots: pieces of the region as long as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pick {
-    /// Read it; else write it.
+pub(super) struct PickedRequest {
+    /// True to read, false to write.
     pub is_read: bool,
     /// Slot, counted from the lane's first.
     pub slot: u64,
@@ -14,8 +14,8 @@ pub(super) struct Pick {
 
 /// An endless sequence of requests over `slots` slots.
 #[derive(Clone, Debug)]
-pub(super) struct Workload {
-    rng: Rng,
+pub(super) struct RequestSequence {
+    rng: SplitMix,
     slots: u64,
     /// Reads in 2^32 requests.
     read_share: u64,
@@ -24,7 +24,7 @@ pub(super) struct Workload {
 }
 
 impl ReadWrite {
-    /// Reads in 100 requests; `mix` where that is a choice.
+    /// Returns the reads in 100 requests; `mix` for mixed loads.
     #[must_use]
     pub fn read_percent(self, mix: u8) -> u8 {
         match self {
@@ -34,20 +34,20 @@ impl ReadWrite {
         }
     }
 
-    /// In order instead of at random.
+    /// True for requests in order, not at random.
     #[must_use]
     pub fn is_sequential(self) -> bool {
         matches!(self, ReadWrite::Read | ReadWrite::Write | ReadWrite::Rw)
     }
 }
 
-impl Workload {
-    /// For lane number `lane`; `slots` is not 0.
+impl RequestSequence {
+    /// Creates the sequence of a lane; `slots` is not 0.
     #[must_use]
-    pub(super) fn new(rw: ReadWrite, mix: u8, slots: u64, seed: u64, lane: u64) -> Workload {
+    pub(super) fn new(rw: ReadWrite, mix: u8, slots: u64, seed: u64, lane: u64) -> RequestSequence {
         assert!(slots > 0, "a workload needs a slot");
-        Workload {
-            rng: Rng::new(seed, lane),
+        RequestSequence {
+            rng: SplitMix::new(seed, lane),
             slots,
             read_share: (u64::from(rw.read_percent(mix)) << 32) / 100,
             sequential: rw.is_sequential(),
@@ -55,14 +55,14 @@ impl Workload {
         }
     }
 
-    /// The next request.
+    /// Returns the next request.
     #[inline]
-    pub(super) fn next(&mut self) -> Pick {
+    pub(super) fn next(&mut self) -> PickedRequest {
         let bits = self.rng.next();
-        // The place comes from the high bits, the direction from the low ones.
+        // The slot comes from the high bits, the direction from the low ones.
         let is_read = (bits & 0xffff_ffff) < self.read_share;
         let slot = if self.sequential { self.step() } else { scale(bits, self.slots) };
-        Pick { is_read, slot }
+        PickedRequest { is_read, slot }
     }
 
     fn step(&mut self) -> u64 {
@@ -76,8 +76,8 @@ impl Workload {
 mod tests {
     use super::*;
 
-    fn draw(rw: ReadWrite, mix: u8, slots: u64, n: usize) -> Vec<Pick> {
-        let mut workload = Workload::new(rw, mix, slots, 1, 0);
+    fn draw(rw: ReadWrite, mix: u8, slots: u64, n: usize) -> Vec<PickedRequest> {
+        let mut workload = RequestSequence::new(rw, mix, slots, 1, 0);
         (0..n).map(|_| workload.next()).collect()
     }
 
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn lanes_differ() {
-        let mut a = Workload::new(ReadWrite::Randread, 0, 1 << 40, 1, 0);
-        let mut b = Workload::new(ReadWrite::Randread, 0, 1 << 40, 1, 1);
+        let mut a = RequestSequence::new(ReadWrite::Randread, 0, 1 << 40, 1, 0);
+        let mut b = RequestSequence::new(ReadWrite::Randread, 0, 1 << 40, 1, 1);
         assert!((0..10).any(|_| a.next() != b.next()));
     }
 }

@@ -1,17 +1,17 @@
-//! How good the paths to the namespaces are, in a configuration.
+//! ANA states in a configuration.
 
 use super::ServeConfig;
 use crate::args::AnaPort;
 use crate::connect::resolve;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_target_engine::{AnaListener, AnaStates, Export};
 use roadtrain_target_proto::TargetConfig;
 
-/// The listener that is meant; `port` is that of those that name none.
+/// Resolves a listener; `port` is the default.
 ///
 /// # Errors
-/// A name that stands for no address.
-pub(crate) fn listener_of(at: &AnaPort, port: u16) -> Outcome<AnaListener> {
+/// A name that resolves to no address.
+pub(crate) fn listener_of(at: &AnaPort, port: u16) -> CommandResult<AnaListener> {
     match at {
         AnaPort::Ether => Ok(AnaListener::Ether),
         AnaPort::Tcp { address, port: own } => {
@@ -21,24 +21,27 @@ pub(crate) fn listener_of(at: &AnaPort, port: u16) -> Outcome<AnaListener> {
 }
 
 impl ServeConfig {
-    /// The states of its listeners.
+    /// Returns the states of the listeners.
     ///
     /// # Errors
-    /// A name that stands for no address, or a listener that is none.
-    pub(crate) fn ana_states(&self) -> Outcome<AnaStates> {
+    /// A name that resolves to no address, or a listener that does not exist.
+    pub(crate) fn ana_states(&self) -> CommandResult<AnaStates> {
         let state = |(at, state): (&AnaPort, &crate::args::AnaName)| {
             Ok((listener_of(at, self.port)?, (*state).into()))
         };
-        let ana = self.ana.iter().map(state).collect::<Outcome<AnaStates>>()?;
+        let ana = self.ana.iter().map(state).collect::<CommandResult<AnaStates>>()?;
         if self.ana.contains_key(&AnaPort::Ether) && self.ether.is_none() {
             let name = self.spelling.name("ana");
-            return Err(Failure::usage(format!("{name}: ether: it does not listen on Ethernet")));
+            return Err(CommandFailure::usage(format!(
+                "{name}: ether: it does not listen on Ethernet"
+            )));
         }
         let nowhere = TargetConfig::<Export>::default();
         let listeners = nowhere.listeners_at(&self.addresses()?);
         let checked = TargetConfig { listeners, ana: ana.clone(), ..nowhere }.check();
-        checked
-            .map_err(|error| Failure::usage(format!("{}: {error}", self.spelling.name("ana"))))?;
+        checked.map_err(|error| {
+            CommandFailure::usage(format!("{}: {error}", self.spelling.name("ana")))
+        })?;
         Ok(ana)
     }
 }

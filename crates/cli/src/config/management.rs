@@ -1,13 +1,13 @@
-//! How a target is managed while it runs: keys of the file, and options, which win.
+//! Management settings: keys of the file, and options, which win.
 
 use super::ServeConfig;
 use crate::args::RpcServeArgs;
 use std::collections::BTreeSet;
 
 impl ServeConfig {
-    /// Takes from the command line what that says: each option wins over its key. A store of volumes is added to those of
-    /// the file, or takes the place of the one with its name.
-    pub(crate) fn manage_as(&mut self, args: &RpcServeArgs) {
+    /// Applies the command line: each option wins over its key. A store of volumes is added to those of the file, or
+    /// replaces the one with its name.
+    pub(crate) fn apply_rpc_options(&mut self, args: &RpcServeArgs) {
         let RpcServeArgs {
             rpc, rpc_http, rpc_credentials, rpc_http_anywhere, state, lvstores, ..
         } = args.clone();
@@ -31,7 +31,7 @@ impl ServeConfig {
         self.lvstores.extend(lvstores);
     }
 
-    /// True when it is to be changed while it runs, and may begin with nothing.
+    /// True if the target is changed while it runs, and may export nothing at first.
     pub(crate) fn is_managed(&self) -> bool {
         let is_kept = self.state.is_some() || !self.lvstores.is_empty();
         self.rpc.is_some() || self.rpc_http.is_some() || is_kept

@@ -1,4 +1,4 @@
-//! Whom a target lets in: what makes no sense together.
+//! Consistency of access settings.
 
 use super::ServeConfig;
 use crate::args::TlsMode;
@@ -6,20 +6,20 @@ use roadtrain_proto::security::TlsKeys;
 use std::collections::BTreeMap;
 
 impl ServeConfig {
-    /// "Any host" and "secure" exclude each other: who is to prove something has a key.
+    /// Checks that hosts of secured subsystems have keys: "any host" and "secure" exclude each other.
     pub(super) fn check_policy(&self) -> Result<(), String> {
         self.check_listeners()?;
         if self.subsystems.iter().any(|s| s.require_auth) && !self.authenticates() {
             return Err(
-                "require_auth without a key lets nobody in: add a host with a dhchap_key".into()
+                "require_auth without a key admits no host: add a host with a dhchap_key".into()
             );
         }
-        // Whom a keyring names is known when it is read.
+        // The hosts of a keyring are known after it has been read.
         let has_keyring = self.tls.as_ref().is_some_and(|tls| tls.keyring.is_some());
         self.check_hosts(|host| has_keyring || self.has_tls_key(host))
     }
 
-    /// The same of keys that have been read, from a keyring as well.
+    /// Checks keys that have been read, including those of a keyring.
     pub(crate) fn check_keys(&self, keys: &TlsKeys) -> Result<(), String> {
         let hosts = keys.hosts();
         if self.uses_tls() && hosts.everywhere.is_empty() && !self.concatenates() {
@@ -27,13 +27,13 @@ impl ServeConfig {
             let keyring = keyring.unwrap_or_default();
             let name = self.spelling.name("tls.keyring");
             return Err(format!(
-                "{name} {keyring}: it has no PSK of a host, so nobody could connect with TLS"
+                "{name} {keyring}: it has no PSK of a host, so no host could connect with TLS"
             ));
         }
         self.check_hosts(|host| hosts.everywhere.contains(host))
     }
 
-    /// Hosts that may use what is secured have a key for it.
+    /// Checks that hosts have a key for the secured subsystems that they may use.
     fn check_hosts(&self, has_tls_key: impl Fn(&str) -> bool) -> Result<(), String> {
         let has_key =
             |host: &str| self.hosts.iter().any(|one| one.nqn == host && one.dhchap_key.is_some());
@@ -59,7 +59,7 @@ impl ServeConfig {
         Ok(())
     }
 
-    /// Listeners with TLS have somebody to let in, and subsystems that require it have a listener.
+    /// Checks that listeners with TLS have keys of hosts, and that subsystems that require TLS have such a listener.
     fn check_listeners(&self) -> Result<(), String> {
         let has_keys =
             self.tls.as_ref().is_some_and(|tls| !tls.keys.is_empty() || tls.keyring.is_some());
@@ -71,7 +71,7 @@ impl ServeConfig {
             return Err(format!("TLS: name the hosts and their keys by {advice}"));
         }
         if self.subsystems.iter().any(|subsystem| subsystem.require_tls) && !self.uses_tls() {
-            return Err("require_tls: no listener has TLS, so nobody could connect".into());
+            return Err("require_tls: no listener has TLS, so no host could connect".into());
         }
         Ok(())
     }
@@ -81,12 +81,12 @@ impl ServeConfig {
         keys.is_some_and(|keys: &BTreeMap<String, String>| keys.contains_key(host))
     }
 
-    /// Some host has a key for authentication.
+    /// True if a host has a key for authentication.
     fn authenticates(&self) -> bool {
         self.hosts.iter().any(|host| host.dhchap_key.is_some())
     }
 
-    /// Such a host may make a key for TLS with it: a listener takes plain connections as well as secured ones.
+    /// True if such a host can generate a key for TLS: a listener accepts plain connections as well as secured ones.
     fn concatenates(&self) -> bool {
         self.authenticates() && self.tls_modes().values().any(|mode| *mode == TlsMode::Allowed)
     }

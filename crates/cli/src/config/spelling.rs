@@ -1,9 +1,9 @@
-//! Names of settings in messages: as they were written, in a file or on the command line.
+//! Names of settings in messages: as written in a file or on the command line.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-/// Options that are not called as their key.
+/// Options with another name than their key.
 const OPTIONS: [(&str, &str); 11] = [
     ("address", "--traddr"),
     ("authentication.groups", "--dhchap-dhgroup"),
@@ -20,7 +20,7 @@ const OPTIONS: [(&str, &str); 11] = [
 
 /// A form of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum SettingForm {
     /// A key of a file: `service_us = 10`.
     Key,
     /// An option of the command line: `--service-us 10`.
@@ -29,45 +29,45 @@ pub(crate) enum Form {
     Word,
 }
 
-impl Form {
-    /// The name of the setting with that key.
+impl SettingForm {
+    /// Returns the name of the setting with that key.
     pub(crate) fn name(self, key: &str) -> String {
         let last = || key.rsplit('.').next().unwrap_or(key).replace('_', "-");
         match self {
-            Form::Key => key.to_owned(),
-            Form::Word => last(),
-            Form::Option => {
+            SettingForm::Key => key.to_owned(),
+            SettingForm::Word => last(),
+            SettingForm::Option => {
                 let known = OPTIONS.iter().find(|(known, _)| *known == key);
                 known.map_or_else(|| format!("--{}", last()), |(_, option)| (*option).to_owned())
             }
         }
     }
 
-    /// The setting with a value, as it is written.
+    /// Formats a setting with its value.
     pub(crate) fn value(self, key: &str, value: impl Display) -> String {
         let name = self.name(key);
         match self {
-            Form::Key => format!("{name} = {value}"),
-            Form::Option => format!("{name} {value}"),
-            Form::Word => format!("{name}={value}"),
+            SettingForm::Key => format!("{name} = {value}"),
+            SettingForm::Option => format!("{name} {value}"),
+            SettingForm::Word => format!("{name}={value}"),
         }
     }
 
-    /// The same with a value that is text.
+    /// Formats a setting with a text value.
     pub(crate) fn text(self, key: &str, value: &str) -> String {
         match self {
-            Form::Key => self.value(key, format!("\"{value}\"")),
+            SettingForm::Key => self.value(key, format!("\"{value}\"")),
             _ => self.value(key, value),
         }
     }
 }
 
-/// Where settings were written. It makes no difference between configurations.
+/// Source of settings. Configurations compare equal independent of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spelling {
-    /// All of them are options, not keys of a file.
+    /// True if all settings are options, not keys of a file.
     is_command_line: bool,
-    /// Keys of a file that options have set.
+    /// Keys of a file that options have overridden.
     options: BTreeSet<String>,
 }
 
@@ -80,12 +80,12 @@ impl PartialEq for Spelling {
 impl Eq for Spelling {}
 
 impl Spelling {
-    /// Spelling of settings that are all options.
+    /// Creates the spelling of settings that are all options.
     pub(crate) fn of_command_line() -> Spelling {
         Spelling { is_command_line: true, ..Spelling::default() }
     }
 
-    /// Takes note of keys that options have set.
+    /// Records keys that options have set.
     pub(crate) fn set_by_options(&mut self, keys: impl IntoIterator<Item = String>) {
         self.options.extend(keys);
     }
@@ -95,18 +95,18 @@ impl Spelling {
         self.is_command_line
     }
 
-    /// The form of the setting with that key.
-    pub(crate) fn form(&self, key: &str) -> Form {
+    /// Returns the form of the setting with that key.
+    pub(crate) fn form(&self, key: &str) -> SettingForm {
         let is_option = self.is_command_line || self.options.contains(key);
-        if is_option { Form::Option } else { Form::Key }
+        if is_option { SettingForm::Option } else { SettingForm::Key }
     }
 
-    /// Its name, as [`Form::name`].
+    /// Returns its name, as [`SettingForm::name`].
     pub(crate) fn name(&self, key: &str) -> String {
         self.form(key).name(key)
     }
 
-    /// Advice to give a host a key for authentication.
+    /// Returns advice to give a host a key for authentication.
     pub(crate) fn add_dhchap_key(&self) -> &'static str {
         match self.is_command_line {
             true => "add --dhchap-key HOSTNQN=FILE",
@@ -145,7 +145,7 @@ mod tests {
             "waiting.spin_us",
         ];
         for key in keys.chain(plain) {
-            let option = Form::Option.name(key);
+            let option = SettingForm::Option.name(key);
             let is_known = |arg: &clap::Arg| arg.get_long() == option.strip_prefix("--");
             // A program without Ethernet has none of its options.
             let is_built = cfg!(feature = "ether") || !key.starts_with("ether.");
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn forms_are_those_of_files_options_and_words() {
-        let written = |form: Form| form.value("rates.read_iops", 0);
-        let forms = [Form::Key, Form::Option, Form::Word].map(written);
+        let written = |form: SettingForm| form.value("rates.read_iops", 0);
+        let forms = [SettingForm::Key, SettingForm::Option, SettingForm::Word].map(written);
         assert_eq!(forms, ["rates.read_iops = 0", "--read-iops 0", "read-iops=0"]);
-        assert_eq!(Form::Key.text("log_level", "x"), "log_level = \"x\"");
+        assert_eq!(SettingForm::Key.text("log_level", "x"), "log_level = \"x\"");
         let mut spelling = Spelling::default();
         spelling.set_by_options(["rpc_http".to_owned()]);
         assert_eq!(spelling.name("rpc_http"), "--rpc-http");

@@ -1,4 +1,4 @@
-//! Command lines and files, beside what they make.
+//! Command lines and files, and the configurations that they produce.
 
 use super::*;
 use crate::args::{Cli, Command, PolicyName};
@@ -11,7 +11,7 @@ use roadtrain_target_engine::Export;
 
 const EXAMPLE: &str = include_str!("../../../../examples/serve.toml");
 
-fn flags(line: &str) -> Result<ServeConfig, Failure> {
+fn flags(line: &str) -> Result<ServeConfig, CommandFailure> {
     let words = ["roadtrain", "serve", "-a", "127.0.0.1", "-n", "nqn.x:y"];
     let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
     let Command::Serve(args) = cli.command else { unreachable!() };
@@ -56,7 +56,8 @@ fn addresses_and_interfaces_go_together() {
     assert_eq!(ether.interfaces.0, ["eth1", "eth2"]);
     assert_eq!((ether.frames.vlan, ether.frames.packing().pieces), (Some(7), false));
     assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
-    let mixed = sort(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
+    let mixed =
+        split_transports(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
     assert_eq!(mixed, (vec!["a".into(), "c".into()], vec!["b".into()]));
     let head = "[[subsystem]]\nnqn = \"nqn.x:y\"\n[ether]\ninterfaces = ";
     let alone = ServeConfig::parse(&format!("{head}\"eth1\"\n")).unwrap();
@@ -71,7 +72,7 @@ fn addresses_and_interfaces_go_together() {
         ("\"a\"\nport_kind = \"xdp\"\nvlan = 7", "[ether]: port_kind xdp does not go with vlan"),
         (
             "\"a\"\nseal = \"required\"",
-            "ether.seal = \"required\" without a key lets nobody in: add a host",
+            "ether.seal = \"required\" without a key admits no host: add a host",
         ),
     ] {
         let error = ServeConfig::parse(&format!("{head}{rest}\n")).expect_err(rest);
@@ -79,7 +80,7 @@ fn addresses_and_interfaces_go_together() {
     }
     for (line, why) in [
         ("--port-kind xdp --vlan 7", "--port-kind xdp does not go with --vlan:"),
-        ("--seal required", "--seal required without a key lets nobody in: add --dhchap-key"),
+        ("--seal required", "--seal required without a key admits no host: add --dhchap-key"),
         ("-a ether:eth1", "--traddr: eth1 is there twice"),
     ] {
         let error = flags(&format!("-a ether:eth1 {line} --namespace mem:4k")).expect_err(line);
@@ -163,7 +164,7 @@ fn bad_files_say_where_and_why() {
 }
 
 #[test]
-fn the_engine_gets_what_was_said() {
+fn the_engine_gets_the_settings() {
     let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
         [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
         [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
@@ -176,7 +177,7 @@ fn the_engine_gets_what_was_said() {
     assert_eq!(config.digests, Digests { header: true, data: false });
     assert_eq!(config.waiting, Waiting::Spin(std::time::Duration::from_micros(20)));
     let subsystem = &config.subsystems[0];
-    assert_eq!(subsystem.allowed_hosts, Some(Default::default()), "an empty list allows nobody");
+    assert_eq!(subsystem.allowed_hosts, Some(Default::default()), "an empty list allows no host");
     let kind = StoreKind::File { path: "x".into(), size: None, create: false };
     let store = StoreSpec { kind, lba_bytes: 512, read_only: true };
     let class = Some(Class::Bulk);
@@ -186,7 +187,7 @@ fn the_engine_gets_what_was_said() {
     );
 }
 
-/// Who is to prove something has a key, and each listener may ask for something else.
+/// A secured subsystem needs hosts with keys, and each listener may have its own use of TLS.
 #[test]
 fn any_host_and_secure_exclude_each_other() {
     const KEY: &str = "[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
@@ -203,7 +204,7 @@ fn any_host_and_secure_exclude_each_other() {
     for (listeners, subsystem, keys, wrong) in [
         (secure, "", "", Some("name the hosts and their keys")),
         (both, "require_auth = true", "", Some("name the hosts and their keys")),
-        (plain, "require_auth = true", "", Some("without a key lets nobody in")),
+        (plain, "require_auth = true", "", Some("without a key admits no host")),
         (plain, "require_tls = true", KEYS, Some("no listener has TLS")),
         (
             secure,
@@ -220,7 +221,7 @@ fn any_host_and_secure_exclude_each_other() {
         (both, "allow_hosts = [\"nqn.x:g\"]", KEYS, None),
         (both, "require_tls = true\nrequire_auth = true\nallow_hosts = [\"nqn.x:h\"]", KEYS, None),
         (secure, "", KEYS, None),
-        // Its key for authentication makes one for TLS where plain connections are taken, too.
+        // A host's key for authentication generates one for TLS where plain connections are accepted, too.
         (allowed, "require_tls = true\nallow_hosts = [\"nqn.x:h\"]", KEY, None),
         (secure, "", "[tls]\nkeyring = \".nvme\"\n", None),
         (allowed, "", "", Some("name the hosts and their keys")),
@@ -266,7 +267,7 @@ fn reload_knows_what_it_cannot_change() {
     }
 }
 
-/// With what a file says of how the target is managed, and options.
+/// Combines the management settings of a file with options.
 fn managed(file: &str, line: &str) -> Result<ServeConfig, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("serve.toml");
@@ -296,7 +297,7 @@ fn management_is_of_the_file_and_options_win() {
     let stores: Vec<_> = own.lvstores.iter().map(|one| one.path.to_str().unwrap()).collect();
     assert_eq!(stores, ["/a", "/other", "/c"]);
     assert_eq!(ServeConfig::parse(&own.to_toml()), Ok(own));
-    // A file without any of it, and nothing to export, is managed by options.
+    // A file without management settings and exports can be managed by options.
     assert!(managed("port = 1", "").is_err());
     for line in ["--rpc r", "--state s", "--lvstore a=/a"] {
         assert_eq!(managed("port = 1", line).unwrap().port, 1, "{line}");
@@ -320,7 +321,7 @@ fn management_that_makes_no_sense_says_why() {
     }
 }
 
-/// That of the package is good as it is, and its socket is where `roadtrain ctl` looks.
+/// The package's configuration is valid, and its socket is the default of `roadtrain ctl`.
 #[test]
 fn the_configuration_of_the_service_is_managed_here() {
     let text = include_str!("../../../../packaging/serve.toml");
@@ -329,7 +330,7 @@ fn the_configuration_of_the_service_is_managed_here() {
     assert!(config.state.is_some() && config.rpc_http.is_none(), "nothing listens over HTTP");
     let unit = include_str!("../../../../systemd/roadtrain-serve.service");
     assert!(unit.contains("ROADTRAIN_RUNTIME_DIR=/run/roadtrain-serve\n"));
-    // What is prepared there is good, too.
+    // The prepared settings in its comments are valid, too.
     let prepared =
         text.replace("# file_roots", "file_roots").replace("# [[lvstore]]", "[[lvstore]]");
     let prepared = prepared.replace("# name =", "name =").replace("# path =", "path =");
@@ -360,7 +361,7 @@ mod without_ethernet {
     }
 
     #[test]
-    fn help_does_not_speak_of_it() {
+    fn help_does_not_mention_it() {
         let mut command = Cli::command();
         command.build();
         for sub in command.get_subcommands_mut() {
@@ -440,7 +441,7 @@ fn errors_of_the_command_line_name_options() {
         ("-a ::1 -a ::1", "--traddr: ::1 is there twice"),
         ("--tls required", "by --tls-key HOSTNQN=FILE or --keyring"),
         ("--tls required --tls-key x=f", "--tls-key: "),
-        ("--require-auth", "--require-auth without a key lets nobody in: add --dhchap-key"),
+        ("--require-auth", "--require-auth without a key admits no host: add --dhchap-key"),
         ("--dhchap-hash sha256", "--dhchap-hash without a key"),
         ("--dhchap-dhgroup null", "--dhchap-dhgroup without a key"),
         ("--dhchap-ctrl-key nqn.x:h=f", "add its --dhchap-key"),

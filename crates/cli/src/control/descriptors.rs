@@ -1,4 +1,4 @@
-//! Descriptors that go along with a line on a Unix socket, and who is at its other end.
+//! Transfer of file descriptors with a line on a Unix socket, and peer credentials.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -10,15 +10,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Most descriptors of a message, as the kernel has it (SCM_MAX_FD).
+/// Most descriptors of a message in the kernel (SCM_MAX_FD).
 pub(crate) const DESCRIPTORS_MAX: usize = 253;
-/// Longest line that descriptors come with.
+/// Longest line with descriptors.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Sends a short line with descriptors.
 ///
 /// # Errors
-/// The other end is gone, or does not take it.
+/// The peer is gone, or does not accept it.
 pub(super) fn send(
     stream: &UnixStream,
     line: &[u8],
@@ -33,10 +33,10 @@ pub(super) fn send(
     if sent == line.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-/// The line that comes, and the descriptors with it, which no child process gets.
+/// Receives a line with its descriptors, which are close-on-exec.
 ///
 /// # Errors
-/// The other end is gone, or sends something else.
+/// The peer is gone, or sends an incomplete line.
 pub(super) fn receive(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut space = vec![MaybeUninit::uninit(); space()];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -62,10 +62,10 @@ pub(super) fn receive(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)
     }
 }
 
-/// Who is at the other end.
+/// Returns the credentials of the peer.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not report them.
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<UCred> {
     Ok(sockopt::socket_peercred(stream)?)
 }

@@ -6,8 +6,8 @@ pub(crate) mod descriptors;
 pub(crate) mod socket;
 
 use crate::args::{AnaName, AnaPort};
-use crate::config::{SubsystemSpec, default_port};
-use crate::failure::Failure;
+use crate::config::{SubsystemSettings, default_port};
+use crate::failure::CommandFailure;
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::size_field;
@@ -20,50 +20,50 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a process can be asked.
+/// A request to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Call {
-    /// How it stands.
+    /// Returns the state.
     Status,
-    /// An attachment ends; the answer comes when it has.
+    /// Ends an attachment; the reply comes after its end.
     Stop,
-    /// All counters, by reactor, namespace, host and lane.
+    /// Returns all counters, by reactor, namespace, host and lane.
     Snapshot,
-    /// Requests that were slow of late, and some others.
+    /// Returns recent slow requests, and a sample of others.
     Recorded,
     /// A target reads its configuration file again.
     Reload,
-    /// A target does all of this, or nothing.
+    /// A target makes all of these changes, or none.
     Apply {
-        /// In this order.
-        operations: Vec<Change>,
+        /// Changes in this order.
+        operations: Vec<ExportChange>,
     },
     /// A target returns what it serves, as a configuration file.
     Config,
     /// A target returns what a reload would change.
     ConfigDiff,
-    /// A target serves a namespace that stands by: its blocks are taken away from the target that has them. The answer
-    /// comes when it is served.
+    /// A target serves a standby namespace: it takes the exclusive lock away from the target that has it. The reply
+    /// comes when the namespace is served.
     Claim {
         /// The subsystem.
         nqn: Option<String>,
         /// The namespace.
         nsid: u32,
     },
-    /// A target does something with snapshots of a namespace.
+    /// A target works on snapshots of a namespace.
     Snapshots(SnapshotCall),
-    /// A target starts the program anew, which takes over; the answer comes when it serves, or has failed.
+    /// A target starts the program anew, which takes over; the reply comes when that serves, or has failed.
     Upgrade,
-    /// A target gives its sockets to the asker, which goes on over the same stream.
+    /// A target passes its sockets to the caller, which continues on the same stream.
     TakeOver,
-    /// After that: the target ends its connections and gives its files and devices up.
+    /// After [`Call::TakeOver`]: the target ends its connections and closes its files and devices.
     Proceed,
-    /// After that: the asker serves, and the target ends.
+    /// After [`Call::Proceed`]: the caller serves, and the target ends.
     Serving,
 }
 
-/// A namespace, and what is to be done with its snapshots.
+/// An operation on the snapshots of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SnapshotCall {
     /// The subsystem.
@@ -71,52 +71,52 @@ pub(crate) struct SnapshotCall {
     pub nqn: Option<String>,
     /// The namespace.
     pub nsid: u32,
-    /// What to do.
+    /// The operation.
     #[serde(flatten)]
     pub action: SnapshotAction,
 }
 
-/// What can be done with snapshots.
+/// Operations on snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum SnapshotAction {
-    /// Tells all that there are.
+    /// Lists all snapshots.
     List,
-    /// Makes one.
+    /// Creates a snapshot.
     Create {
         /// Its name.
         name: String,
     },
-    /// Removes one.
+    /// Removes a snapshot.
     Remove {
         /// Its name.
         name: String,
     },
-    /// Has one stay.
+    /// Protects a snapshot from removal.
     Protect {
         /// Its name.
         name: String,
     },
-    /// Lets one be removed.
+    /// Permits the removal of a snapshot.
     Unprotect {
         /// Its name.
         name: String,
     },
-    /// Makes a disk of its own of one.
+    /// Makes a separate disk from a snapshot.
     Clone {
         /// Its name.
         name: String,
-        /// Where the disk is to be, in the words of what keeps the blocks.
+        /// Destination of the disk, in the store's notation.
         to: String,
     },
-    /// Makes the namespace's blocks what they were.
+    /// Restores the namespace's blocks from a snapshot.
     Rollback {
         /// Its name.
         name: String,
     },
 }
 
-/// A snapshot, as a target tells it.
+/// A snapshot, as reported by a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SnapshotView {
     /// Its name.
@@ -124,68 +124,68 @@ pub(crate) struct SnapshotView {
     /// Size in bytes.
     #[serde(rename = "capacity_bytes")]
     pub bytes: u64,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     #[serde(rename = "created_unix_seconds")]
     pub created: Option<u64>,
-    /// Whether it cannot be removed.
+    /// True if it cannot be removed.
     pub protected: bool,
 }
 
-/// What a target answers to [`Call::Snapshots`].
+/// Reply to [`Call::Snapshots`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SnapshotReply {
-    /// All that there are now, oldest first.
+    /// All snapshots after the operation, oldest first.
     pub snapshots: Vec<SnapshotView>,
 }
 
-/// What a target answers to [`Call::TakeOver`], along with its sockets.
+/// Reply to [`Call::TakeOver`], along with the sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shared {
-    /// Sockets that come with this.
+pub(crate) struct TakeOverReply {
+    /// Number of sockets that come with this reply.
     pub sockets: usize,
-    /// How long it takes at most to end what hosts have asked for, in seconds.
+    /// Time limit for finishing the requests of hosts, in seconds.
     pub drain_seconds: u64,
-    /// Where it keeps what JSON-RPC requests have made.
+    /// File with the objects made by JSON-RPC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
 }
 
-/// What a target answers to [`Call::Proceed`].
+/// Reply to [`Call::Proceed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Released {
-    /// What its namespaces know of reservations.
-    pub reservations: Vec<Known>,
-    /// What hosts have written and may be lost, if anything is.
+pub(crate) struct ProceedReply {
+    /// Reservations of its namespaces.
+    pub reservations: Vec<KnownReservations>,
+    /// Writes of hosts that may be lost, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
-/// What a namespace knows of reservations.
+/// Reservations of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Known {
+pub(crate) struct KnownReservations {
     /// The subsystem.
     pub nqn: String,
     /// The namespace.
     pub nsid: u32,
-    /// As in the file for reservations that persist.
+    /// State in the format of the file for persistent reservations.
     pub image: String,
 }
 
 /// A change to what a target exports. Where `nqn` may be left out, it means the target's only subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Change {
+pub(crate) enum ExportChange {
     /// Adds a subsystem.
     AddSubsystem {
         /// As in the configuration file.
-        subsystem: SubsystemSpec,
+        subsystem: SubsystemSettings,
     },
     /// Removes a subsystem; its hosts are disconnected.
     RemoveSubsystem {
         /// The subsystem.
         nqn: String,
     },
-    /// Gives a subsystem other numbers; what is left out stays.
+    /// Changes the numbers of a subsystem; omitted ones stay.
     SetSubsystem {
         /// The subsystem.
         nqn: Option<String>,
@@ -203,7 +203,7 @@ pub(crate) enum Change {
         /// As in the configuration file.
         namespace: NamespaceSpec,
     },
-    /// Puts other blocks under an NSID, or the same in another way.
+    /// Replaces the blocks of an NSID, or their options.
     ReplaceNamespace {
         /// The subsystem.
         nqn: Option<String>,
@@ -217,56 +217,56 @@ pub(crate) enum Change {
         /// The namespace.
         nsid: u32,
     },
-    /// Gives a namespace another size; without one it gets that of its file or device now.
+    /// Resizes a namespace; without a size it gets the present one of its file or device.
     ResizeNamespace {
         /// The subsystem.
         nqn: Option<String>,
         /// The namespace.
         nsid: u32,
-        /// Octets.
+        /// Size in bytes.
         #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
     },
-    /// Lets a host use a subsystem.
+    /// Allows a host to use a subsystem.
     AllowHost {
         /// The subsystem.
         nqn: Option<String>,
         /// The host's NQN.
         host: String,
     },
-    /// Lets a host use a subsystem no more; it is disconnected.
+    /// Disallows a host to use a subsystem; it is disconnected.
     DisallowHost {
         /// The subsystem.
         nqn: Option<String>,
         /// The host's NQN.
         host: String,
     },
-    /// Lets any host use a subsystem, or only those that are named.
+    /// Allows any host to use a subsystem, or only named ones.
     AllowAnyHost {
         /// The subsystem.
         nqn: Option<String>,
-        /// Whether any host may.
+        /// True to allow any host.
         allow: bool,
     },
-    /// Lets a namespace do so much in a second.
+    /// Limits the rates of a namespace.
     LimitNamespace {
         /// The subsystem.
         nqn: Option<String>,
         /// The namespace.
         nsid: u32,
-        /// So much; what is left out is not limited.
+        /// Limits; omitted ones are unlimited.
         rates: RateArgs,
     },
-    /// Lets a host do so much in a second.
+    /// Limits the rates of a host.
     LimitHost {
         /// The subsystem.
         nqn: Option<String>,
         /// The host's NQN.
         host: String,
-        /// So much; what is left out is not limited.
+        /// Limits; omitted ones are unlimited.
         rates: RateArgs,
     },
-    /// Takes connections at an address.
+    /// Accepts connections at an address.
     Listen {
         /// Address or name.
         address: String,
@@ -274,7 +274,7 @@ pub(crate) enum Change {
         #[serde(default = "default_port")]
         port: u16,
     },
-    /// Takes no more connections there; those that there are live on.
+    /// Accepts no more connections at an address; existing ones stay.
     Unlisten {
         /// Address or name.
         address: String,
@@ -282,42 +282,43 @@ pub(crate) enum Change {
         #[serde(default = "default_port")]
         port: u16,
     },
-    /// Says how good the path is that a listener gives.
+    /// Sets the ANA state of the paths through a listener.
     SetAna {
-        /// Where hosts come in.
+        /// The listener.
         listener: AnaPort,
-        /// Its state.
+        /// The ANA state.
         state: AnaName,
     },
 }
 
-impl Change {
-    /// The subsystem, if it is named.
+impl ExportChange {
+    /// Returns the subsystem, if it is named.
     pub(crate) fn nqn(&self) -> Option<&str> {
         match self {
-            Change::RemoveSubsystem { nqn } => Some(nqn),
-            Change::AddSubsystem { subsystem } => Some(&subsystem.nqn),
-            Change::SetSubsystem { nqn, .. }
-            | Change::AddNamespace { nqn, .. }
-            | Change::ReplaceNamespace { nqn, .. }
-            | Change::RemoveNamespace { nqn, .. }
-            | Change::ResizeNamespace { nqn, .. }
-            | Change::AllowHost { nqn, .. }
-            | Change::DisallowHost { nqn, .. }
-            | Change::AllowAnyHost { nqn, .. }
-            | Change::LimitNamespace { nqn, .. }
-            | Change::LimitHost { nqn, .. } => nqn.as_deref(),
-            Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => None,
+            ExportChange::RemoveSubsystem { nqn } => Some(nqn),
+            ExportChange::AddSubsystem { subsystem } => Some(&subsystem.nqn),
+            ExportChange::SetSubsystem { nqn, .. }
+            | ExportChange::AddNamespace { nqn, .. }
+            | ExportChange::ReplaceNamespace { nqn, .. }
+            | ExportChange::RemoveNamespace { nqn, .. }
+            | ExportChange::ResizeNamespace { nqn, .. }
+            | ExportChange::AllowHost { nqn, .. }
+            | ExportChange::DisallowHost { nqn, .. }
+            | ExportChange::AllowAnyHost { nqn, .. }
+            | ExportChange::LimitNamespace { nqn, .. }
+            | ExportChange::LimitHost { nqn, .. } => nqn.as_deref(),
+            ExportChange::Listen { .. }
+            | ExportChange::Unlisten { .. }
+            | ExportChange::SetAna { .. } => None,
         }
     }
 
-    /// The same for a process that runs in another folder.
-    pub(crate) fn with_absolute_paths(mut self) -> Change {
+    /// Makes paths absolute, for a process with another working directory.
+    pub(crate) fn with_absolute_paths(mut self) -> ExportChange {
         let namespaces = match &mut self {
-            Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. } => {
-                std::slice::from_mut(namespace)
-            }
-            Change::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
+            ExportChange::AddNamespace { namespace, .. }
+            | ExportChange::ReplaceNamespace { namespace, .. } => std::slice::from_mut(namespace),
+            ExportChange::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
             _ => &mut [],
         };
         namespaces.iter_mut().for_each(NamespaceSpec::make_paths_absolute);
@@ -325,58 +326,58 @@ impl Change {
     }
 }
 
-/// What comes of a request.
-pub(crate) type Reply = Result<Value, Refusal>;
+/// Result of a request.
+pub(crate) type ControlReply = Result<Value, ControlRefusal>;
 
-/// Why a request was not done.
+/// Reason for the refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Why {
-    /// It is no request of this schema, or not one for this process.
+pub(crate) enum RefusalReason {
+    /// The request does not match the schema, or is not for this process.
     Request,
-    /// A value that cannot be.
+    /// A value is invalid.
     Invalid,
-    /// It is there already.
+    /// The object exists already.
     Exists,
-    /// There is none.
+    /// The object does not exist.
     Unknown,
     /// Two namespaces would have one identity.
     Conflict,
-    /// A file or device cannot be had, or cannot have that size.
+    /// A file or device cannot be opened, or cannot have that size.
     Store,
     /// An address cannot be listened on.
     Listen,
-    /// The work failed.
+    /// The operation failed.
     Failed,
 }
 
-/// Why a request was not done, and where.
+/// A refused request, with the object and the field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refusal {
-    /// For programs.
-    pub why: Why,
-    /// For people.
+pub(crate) struct ControlRefusal {
+    /// Reason, for programs.
+    pub why: RefusalReason,
+    /// Message, for people.
     pub message: Box<str>,
-    /// What it is about.
+    /// The object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Box<str>>,
-    /// What is wrong there.
+    /// The invalid field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<Box<str>>,
-    /// As it was given.
+    /// The given value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Box<str>>,
-    /// What to give instead.
+    /// Advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Box<str>>,
 }
 
-/// What a reload or a list of changes has done.
+/// Result of a reload or a list of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Done {
-    /// What has changed for hosts.
-    pub changes: Vec<Changed>,
-    /// What to know about it.
+pub(crate) struct ChangesReply {
+    /// Changes for hosts.
+    pub changes: Vec<HostVisibleChange>,
+    /// Advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -395,17 +396,17 @@ pub(crate) struct ConfigDiff {
     #[serde(rename = "config")]
     pub file: PathBuf,
     /// Changes for hosts that a reload would make.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<HostVisibleChange>,
     /// Keys of the file that only a restart or a takeover changes.
     pub restart: Vec<String>,
     /// Subsystems that are in the file, which is served, and in the state, where they are kept.
     pub both: Vec<String>,
 }
 
-/// Something has changed for hosts.
+/// A change for hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Changed {
-    /// For people.
+pub(crate) struct HostVisibleChange {
+    /// Description, for people.
     pub what: String,
     /// The subsystem.
     pub nqn: Option<String>,
@@ -416,8 +417,8 @@ pub(crate) struct Changed {
     pub address: Option<SocketAddr>,
 }
 
-impl<N: Description> From<&Operation<N>> for Changed {
-    fn from(operation: &Operation<N>) -> Changed {
+impl<N: Description> From<&Operation<N>> for HostVisibleChange {
+    fn from(operation: &Operation<N>) -> HostVisibleChange {
         let (nqn, nsid, address) = match operation.place() {
             Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
             Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
@@ -428,31 +429,31 @@ impl<N: Description> From<&Operation<N>> for Changed {
                 (None, None, None)
             }
         };
-        Changed { what: operation.to_string(), nqn, nsid, address }
+        HostVisibleChange { what: operation.to_string(), nqn, nsid, address }
     }
 }
 
-impl Refusal {
-    pub(crate) fn new(why: Why, message: impl fmt::Display) -> Refusal {
+impl ControlRefusal {
+    pub(crate) fn new(why: RefusalReason, message: impl fmt::Display) -> ControlRefusal {
         let message = message.to_string().into();
-        Refusal { why, message, place: None, field: None, value: None, hint: None }
+        ControlRefusal { why, message, place: None, field: None, value: None, hint: None }
     }
 }
 
-impl From<ConfigError> for Refusal {
-    fn from(error: ConfigError) -> Refusal {
+impl From<ConfigError> for ControlRefusal {
+    fn from(error: ConfigError) -> ControlRefusal {
         let why = match &error {
-            ConfigError::Invalid { .. } => Why::Invalid,
-            ConfigError::Exists(_) => Why::Exists,
-            ConfigError::Unknown(_) => Why::Unknown,
-            ConfigError::SameIdentity { .. } => Why::Conflict,
-            ConfigError::Store { .. } => Why::Store,
-            ConfigError::Listen { .. } => Why::Listen,
+            ConfigError::Invalid { .. } => RefusalReason::Invalid,
+            ConfigError::Exists(_) => RefusalReason::Exists,
+            ConfigError::Unknown(_) => RefusalReason::Unknown,
+            ConfigError::SameIdentity { .. } => RefusalReason::Conflict,
+            ConfigError::Store { .. } => RefusalReason::Store,
+            ConfigError::Listen { .. } => RefusalReason::Listen,
         };
         let place = Some(error.place().to_string().into());
-        let refusal = Refusal { place, ..Refusal::new(why, &error) };
+        let refusal = ControlRefusal { place, ..ControlRefusal::new(why, &error) };
         match error {
-            ConfigError::Invalid { field, value, hint, .. } => Refusal {
+            ConfigError::Invalid { field, value, hint, .. } => ControlRefusal {
                 field: Some(field.into()),
                 value: Some(value.into()),
                 hint: Some(hint.into()),
@@ -463,29 +464,35 @@ impl From<ConfigError> for Refusal {
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        let why = if failure.kind == crate::Kind::Usage { Why::Invalid } else { Why::Failed };
-        Refusal::new(why, failure.message)
+impl From<CommandFailure> for ControlRefusal {
+    fn from(failure: CommandFailure) -> ControlRefusal {
+        let why = if failure.kind == crate::FailureKind::Usage {
+            RefusalReason::Invalid
+        } else {
+            RefusalReason::Failed
+        };
+        ControlRefusal::new(why, failure.message)
     }
 }
 
-impl From<RpcError> for Failure {
-    fn from(error: RpcError) -> Failure {
-        Refusal::from(error).into()
+impl From<RpcError> for CommandFailure {
+    fn from(error: RpcError) -> CommandFailure {
+        ControlRefusal::from(error).into()
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
+impl From<ControlRefusal> for CommandFailure {
+    fn from(refusal: ControlRefusal) -> CommandFailure {
         match refusal.why {
-            Why::Store | Why::Listen | Why::Failed => Failure::failed(refusal.message),
-            _ => Failure::usage(refusal.message),
+            RefusalReason::Store | RefusalReason::Listen | RefusalReason::Failed => {
+                CommandFailure::failed(refusal.message)
+            }
+            _ => CommandFailure::usage(refusal.message),
         }
     }
 }
 
-/// Prefix of our own methods beside SPDK's.
+/// Prefix of this program's methods, to distinguish them from SPDK's.
 const PREFIX: &str = "roadtrain_";
 
 /// A method of the control socket.
@@ -518,7 +525,7 @@ pub(crate) const ATTACHMENT_METHODS: &[ControlMethod] = &[
     keep("roadtrain_stop"),
 ];
 
-/// Methods of a target, beside SPDK's.
+/// Methods of a target, in addition to SPDK's.
 pub(crate) const TARGET_METHODS: &[ControlMethod] = &[
     get("roadtrain_status"),
     get("roadtrain_snapshot"),
@@ -534,19 +541,20 @@ pub(crate) const TARGET_METHODS: &[ControlMethod] = &[
 ];
 
 impl Call {
-    /// Method and parameters of the request.
+    /// Returns the method and the parameters of the request.
     pub(crate) fn request(&self) -> (String, Value) {
         let mut call = json!(self);
         let method = call["method"].as_str().unwrap_or_default().to_owned();
         (PREFIX.to_owned() + &method, call["params"].take())
     }
 
-    /// The call that a request makes.
+    /// Parses a request.
     ///
     /// # Errors
     /// An unknown method, or parameters of another form.
-    pub(crate) fn read(method: &str, params: Value) -> Result<Call, Refusal> {
-        let refuse = |why: String| Refusal::new(Why::Request, format!("{method}: {why}"));
+    pub(crate) fn read(method: &str, params: Value) -> Result<Call, ControlRefusal> {
+        let refuse =
+            |why: String| ControlRefusal::new(RefusalReason::Request, format!("{method}: {why}"));
         let word = method.strip_prefix(PREFIX).unwrap_or_default();
         let mut call = json!({ "method": word });
         let is_empty = params.as_object().is_some_and(serde_json::Map::is_empty);
@@ -557,27 +565,27 @@ impl Call {
     }
 }
 
-impl From<Refusal> for RpcError {
-    fn from(refusal: Refusal) -> RpcError {
+impl From<ControlRefusal> for RpcError {
+    fn from(refusal: ControlRefusal) -> RpcError {
         let (code, words) = match refusal.why {
-            Why::Request => (-32602, "Invalid parameters"),
-            Why::Invalid => (-22, "Invalid argument"),
-            Why::Exists | Why::Conflict => (-17, "File exists"),
-            Why::Unknown => (-19, "No such device"),
-            Why::Store => (-5, "Input/output error"),
-            Why::Listen => (-98, "Address already in use"),
-            Why::Failed => (-32603, "Internal error"),
+            RefusalReason::Request => (-32602, "Invalid parameters"),
+            RefusalReason::Invalid => (-22, "Invalid argument"),
+            RefusalReason::Exists | RefusalReason::Conflict => (-17, "File exists"),
+            RefusalReason::Unknown => (-19, "No such device"),
+            RefusalReason::Store => (-5, "Input/output error"),
+            RefusalReason::Listen => (-98, "Address already in use"),
+            RefusalReason::Failed => (-32603, "Internal error"),
         };
         let error = RpcError::new(code, words, &refusal.message);
         RpcError { data: Some(Box::new(json!(refusal))), ..error }
     }
 }
 
-impl From<RpcError> for Refusal {
-    fn from(error: RpcError) -> Refusal {
+impl From<RpcError> for ControlRefusal {
+    fn from(error: RpcError) -> ControlRefusal {
         let data = error.data.and_then(|data| serde_json::from_value(*data).ok());
-        let why = if error.code == -32602 { Why::Request } else { Why::Failed };
-        data.unwrap_or_else(|| Refusal::new(why, error.message))
+        let why = if error.code == -32602 { RefusalReason::Request } else { RefusalReason::Failed };
+        data.unwrap_or_else(|| ControlRefusal::new(why, error.message))
     }
 }
 
@@ -590,14 +598,14 @@ mod tests {
         let host = || "nqn.x:h".to_owned();
         let namespace: NamespaceSpec = "file:a.img,size=2GiB,lba=4096,nsid=3".parse().unwrap();
         let operations = vec![
-            Change::AddNamespace { nqn: None, namespace },
-            Change::ResizeNamespace { nqn: Some(host()), nsid: 3, size: Some(1 << 30) },
-            Change::ResizeNamespace { nqn: None, nsid: 3, size: None },
-            Change::AllowAnyHost { nqn: None, allow: false },
-            Change::AllowHost { nqn: None, host: host() },
+            ExportChange::AddNamespace { nqn: None, namespace },
+            ExportChange::ResizeNamespace { nqn: Some(host()), nsid: 3, size: Some(1 << 30) },
+            ExportChange::ResizeNamespace { nqn: None, nsid: 3, size: None },
+            ExportChange::AllowAnyHost { nqn: None, allow: false },
+            ExportChange::AllowHost { nqn: None, host: host() },
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
-        let asking = [Call::Status, Call::Stop, Call::Snapshot, Call::Recorded, Call::Reload];
+        let queries = [Call::Status, Call::Stop, Call::Snapshot, Call::Recorded, Call::Reload];
         let (name, to) = ("s".to_owned(), "rbd/c".to_owned());
         let snapshot = |action| Call::Snapshots(SnapshotCall { nqn: None, nsid: 2, action });
         let others = [
@@ -606,7 +614,7 @@ mod tests {
             snapshot(SnapshotAction::Clone { name, to }),
             Call::Apply { operations },
         ];
-        for call in asking.into_iter().chain(taking).chain(others) {
+        for call in queries.into_iter().chain(taking).chain(others) {
             let (method, params) = call.request();
             assert_eq!(Call::read(&method, params), Ok(call), "{method}");
         }
@@ -640,7 +648,7 @@ mod tests {
             ),
         ] {
             let refusal = Call::read(method, params).unwrap_err();
-            assert_eq!(refusal.why, Why::Request, "{method}");
+            assert_eq!(refusal.why, RefusalReason::Request, "{method}");
             assert!(refusal.message.contains(why), "{method}: {}", refusal.message);
         }
     }
@@ -649,14 +657,14 @@ mod tests {
     fn errors_say_what_is_wrong_and_where() {
         let place = Place::Namespace("nqn.x:y".into(), 7);
         let error = ConfigError::invalid(place, "nsid", 7000, "choose a number from 1 to 1024");
-        let refusal = Refusal::from(error);
-        assert_eq!(Refusal::from(RpcError::from(refusal.clone())), refusal);
+        let refusal = ControlRefusal::from(error);
+        assert_eq!(ControlRefusal::from(RpcError::from(refusal.clone())), refusal);
         let json = json!(refusal);
         assert_eq!((&json["why"], &json["field"]), (&json!("invalid"), &json!("nsid")));
         assert_eq!(
             (&json["place"], &json["value"]),
             (&json!("namespace 7 of nqn.x:y"), &json!("7000"))
         );
-        assert_eq!(Failure::from(refusal).kind, crate::Kind::Usage);
+        assert_eq!(CommandFailure::from(refusal).kind, crate::FailureKind::Usage);
     }
 }

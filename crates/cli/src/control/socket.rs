@@ -1,6 +1,6 @@
 //! Requests to the control socket of a process, and replies that come later.
 
-use super::{Call, Refusal, Reply, descriptors};
+use super::{Call, ControlRefusal, ControlReply, descriptors};
 use roadtrain_manage::rpc::client;
 use roadtrain_manage::rpc::message::{KeptRequest, reply_line};
 use serde::Deserialize;
@@ -13,19 +13,19 @@ use std::time::Duration;
 
 /// Longest request after the first one of a stream.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
-/// Time for the other end to take a reply.
+/// Time limit for the peer to take a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for a reply: files are made, opened and grown.
+/// Time limit of a reply: files are made, opened and grown.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// The same for the status, which takes no time.
+/// Time limit of the reply to a status request, which takes no time.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Sends a call to the process of `owner` behind `socket`, and returns its reply: in a folder of another user the socket
-/// may lead to any process.
+/// Sends a call to the process of `owner` behind `socket`, and returns its reply. A socket in another user's directory
+/// may lead to any process, so the peer's user is checked.
 ///
 /// # Errors
-/// No process answers in time, or it belongs to another user.
-pub(crate) fn call_user(socket: &Path, owner: u32, call: &Call) -> io::Result<Reply> {
+/// No process replies in time, or it belongs to another user.
+pub(crate) fn call_user(socket: &Path, owner: u32, call: &Call) -> io::Result<ControlReply> {
     let stream = UnixStream::connect(socket)?;
     let found = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
     if found != owner {
@@ -40,36 +40,40 @@ pub(crate) fn call_user(socket: &Path, owner: u32, call: &Call) -> io::Result<Re
 ///
 /// # Errors
 /// No reply comes within that time.
-pub(crate) fn call_over(stream: &UnixStream, call: &Call, within: Duration) -> io::Result<Reply> {
+pub(crate) fn call_over(
+    stream: &UnixStream,
+    call: &Call,
+    within: Duration,
+) -> io::Result<ControlReply> {
     begin(stream, call)?;
-    Ok(client::receive(stream, within)?.map_err(Refusal::from))
+    Ok(client::receive(stream, within)?.map_err(ControlRefusal::from))
 }
 
-/// Calls for something that comes with descriptors.
+/// Sends a call whose reply comes with descriptors.
 ///
 /// # Errors
 /// No reply comes in time.
 pub(crate) fn call_for_descriptors(
     stream: &UnixStream,
     call: &Call,
-) -> io::Result<(Reply, Vec<OwnedFd>)> {
+) -> io::Result<(ControlReply, Vec<OwnedFd>)> {
     begin(stream, call)?;
     stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
     let (line, descriptors) = descriptors::receive(stream)?;
-    Ok((client::reply(&line)?.map_err(Refusal::from), descriptors))
+    Ok((client::reply(&line)?.map_err(ControlRefusal::from), descriptors))
 }
 
 /// Requests the end of the process behind `socket`; [`losses`] waits for its reply.
 ///
 /// # Errors
-/// No process is there.
+/// No process listens there.
 pub(crate) fn request_stop(socket: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket)?;
     begin(&stream, &Call::Stop)?;
     Ok(stream)
 }
 
-/// Losses that a process has reported at its end.
+/// Returns the losses that a process reports at its end.
 pub(crate) fn losses(stream: &UnixStream) -> Vec<String> {
     let reply = client::receive(stream, REPLY_TIMEOUT).ok().and_then(Result::ok);
     let lost = reply.and_then(|reply| serde_json::from_value(reply["lost"].clone()).ok());
@@ -96,8 +100,8 @@ impl PendingReply {
     /// Sends the reply.
     ///
     /// # Errors
-    /// The caller is gone, or does not take it.
-    pub(crate) fn send(&self, reply: Reply) -> io::Result<()> {
+    /// The caller is gone, or does not accept it.
+    pub(crate) fn send(&self, reply: ControlReply) -> io::Result<()> {
         self.stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
         (&self.stream).write_all(self.line(reply).as_bytes())
     }
@@ -105,8 +109,8 @@ impl PendingReply {
     /// Sends the reply with descriptors.
     ///
     /// # Errors
-    /// The caller is gone, or does not take it.
-    pub(crate) fn send_with(&self, reply: Reply, with: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// The caller is gone, or does not accept it.
+    pub(crate) fn send_with(&self, reply: ControlReply, with: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
         descriptors::send(&self.stream, self.line(reply).as_bytes(), with)
     }
@@ -131,13 +135,13 @@ impl PendingReply {
         }
         let NextRequest { method, params, id } = serde_json::from_str(&line)?;
         self.id = id;
-        let invalid = |refusal: Refusal| {
+        let invalid = |refusal: ControlRefusal| {
             io::Error::new(ErrorKind::InvalidData, refusal.message.into_string())
         };
         Call::read(&method, params).map(Some).map_err(invalid)
     }
 
-    fn line(&self, reply: Reply) -> String {
+    fn line(&self, reply: ControlReply) -> String {
         reply_line(&self.id, reply.map_err(Into::into))
     }
 }
@@ -145,7 +149,7 @@ impl PendingReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Why;
+    use crate::control::RefusalReason;
     use serde_json::json;
     use std::thread;
 
@@ -160,7 +164,7 @@ mod tests {
             let mut pending = pending(there);
             while let Some(call) = pending.next_call(TIMEOUT).unwrap() {
                 let is_refused = call == Call::Reload;
-                let refusal = Refusal::new(Why::Exists, "it is there");
+                let refusal = ControlRefusal::new(RefusalReason::Exists, "it is there");
                 pending.send(if is_refused { Err(refusal) } else { Ok(json!(call)) }).unwrap();
             }
         });
@@ -168,7 +172,7 @@ mod tests {
             assert_eq!(call_over(&here, &call, TIMEOUT).unwrap(), Ok(json!(call)));
         }
         let refused = call_over(&here, &Call::Reload, TIMEOUT).unwrap().unwrap_err();
-        assert_eq!(refused, Refusal::new(Why::Exists, "it is there"));
+        assert_eq!(refused, ControlRefusal::new(RefusalReason::Exists, "it is there"));
         drop(here);
         serving.join().unwrap();
     }

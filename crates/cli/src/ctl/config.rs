@@ -1,10 +1,10 @@
-//! The configuration as a whole: shown, compared, saved, loaded, reloaded.
+//! Commands for the whole configuration: show, compare, save, load, reload.
 
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::ConfigCommand;
-use crate::config::{ServeConfig, SubsystemSpec};
-use crate::control::{Call, Change, ConfigDiff, ConfigText};
-use crate::failure::{Failure, Outcome};
+use crate::config::{ServeConfig, SubsystemSettings};
+use crate::control::{Call, ConfigDiff, ConfigText, ExportChange};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -13,13 +13,13 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Beginnings of keys for authentication and TLS.
+/// Prefixes of keys for authentication and TLS.
 const KEYS: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
-/// A method that can be called once, and may have been.
+/// A method that can be called only once.
 const TRANSPORT: &str = "nvmf_create_transport";
 
-impl Target {
-    pub(super) fn config(&self, command: &ConfigCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn config(&self, command: &ConfigCommand) -> CommandResult {
         match command {
             ConfigCommand::Show => self.show(),
             ConfigCommand::Save { output, spdk: false } => self.save(output.as_deref()),
@@ -31,13 +31,13 @@ impl Target {
     }
 
     /// Prints the configuration without its keys.
-    fn show(&self) -> Outcome {
+    fn show(&self) -> CommandResult {
         let ConfigText { toml } = self.call_as(&Call::Config)?;
         let config = ConfigText { toml: without_keys(&toml) };
         if self.json { output::json(&config) } else { output::line(config.toml.trim_end()) }
     }
 
-    fn save(&self, path: Option<&Path>) -> Outcome {
+    fn save(&self, path: Option<&Path>) -> CommandResult {
         let config: ConfigText = self.call_as(&Call::Config)?;
         match path {
             None if self.json => output::json(&config),
@@ -46,8 +46,8 @@ impl Target {
         }
     }
 
-    /// Writes the calls that make the state again, in the format of SPDK's save_config.
-    fn save_calls(&self, path: Option<&Path>) -> Outcome {
+    /// Writes the calls that recreate the state, in the format of SPDK's save_config.
+    fn save_calls(&self, path: Option<&Path>) -> CommandResult {
         let all = self.call("framework_get_subsystems", &Value::Null)?;
         let mut subsystems = Vec::new();
         for one in all.as_array().into_iter().flatten() {
@@ -62,8 +62,8 @@ impl Target {
     }
 
     /// Writes a file that only this user can read: keys may be in it.
-    fn write(&self, path: &Path, text: &str) -> Outcome {
-        let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
+    fn write(&self, path: &Path, text: &str) -> CommandResult {
+        let failed = |error| CommandFailure::failed(format!("{}: {error}", path.display()));
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
         let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
@@ -74,7 +74,7 @@ impl Target {
         }
     }
 
-    fn diff(&self) -> Outcome {
+    fn diff(&self) -> CommandResult {
         let diff: ConfigDiff = self.call_as(&Call::ConfigDiff)?;
         if self.json {
             return output::json(&diff);
@@ -89,8 +89,8 @@ impl Target {
         output::line(&if lines.is_empty() { same() } else { lines.join("\n") })
     }
 
-    fn load(&self, path: &Path) -> Outcome {
-        let unfit = |why: &dyn Display| Failure::usage(format!("{}: {why}", path.display()));
+    fn load(&self, path: &Path) -> CommandResult {
+        let unfit = |why: &dyn Display| CommandFailure::usage(format!("{}: {why}", path.display()));
         let mut text = String::new();
         let read = match path == Path::new("-") {
             true => std::io::stdin().read_to_string(&mut text).map(drop),
@@ -110,15 +110,15 @@ impl Target {
         }
     }
 
-    /// Makes the subsystems of a configuration file, all or none.
-    fn make_subsystems(&self, subsystems: Vec<SubsystemSpec>) -> Outcome {
-        let add = |subsystem| Change::AddSubsystem { subsystem }.with_absolute_paths();
+    /// Adds the subsystems of a configuration file, all or none.
+    fn make_subsystems(&self, subsystems: Vec<SubsystemSettings>) -> CommandResult {
+        let add = |subsystem| ExportChange::AddSubsystem { subsystem }.with_absolute_paths();
         let operations = subsystems.into_iter().map(add).collect();
         self.change_by(&Call::Apply { operations })
     }
 
-    /// Makes the calls that were saved; it stops where the target refuses.
-    fn make_calls(&self, calls: &[(&str, &Value)]) -> Outcome {
+    /// Makes the saved calls; stops where the target refuses one.
+    fn make_calls(&self, calls: &[(&str, &Value)]) -> CommandResult {
         let there = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
         let there = there.as_array().into_iter().flatten();
         let has_transport = there.into_iter().any(|call| call["method"] == TRANSPORT);
@@ -136,7 +136,7 @@ impl Target {
     }
 }
 
-/// The same text with dots in the place of keys.
+/// Replaces keys in the text by dots.
 fn without_keys(text: &str) -> String {
     let line = |line: &str| {
         let key = KEYS.iter().find_map(|begin| Some((line.find(begin)?, *begin)));
@@ -148,11 +148,11 @@ fn without_keys(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Calls that were saved, in their order; `None`: not in the format of save_config.
+/// Returns the saved calls in order; `None` if it is not in the format of save_config.
 fn calls(saved: &Value) -> Option<Vec<(&str, &Value)>> {
     let mut calls = Vec::new();
     for subsystem in saved["subsystems"].as_array()? {
-        // SPDK has null where there is nothing.
+        // SPDK writes null for no configuration.
         for call in subsystem["config"].as_array().into_iter().flatten() {
             calls.push((call["method"].as_str()?, &call["params"]));
         }

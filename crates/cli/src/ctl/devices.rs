@@ -1,13 +1,13 @@
 //! Devices.
 
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::DeviceCommand;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::{Kind, NamespaceSpec};
 use serde_json::{Value, json};
 
-impl Target {
-    pub(super) fn device(&self, command: &DeviceCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn device(&self, command: &DeviceCommand) -> CommandResult {
         match command {
             DeviceCommand::Add { name, spec, cluster } => {
                 let (method, params) = new_device(name, spec, cluster.as_deref())?;
@@ -19,7 +19,7 @@ impl Target {
                     "Null disk" => "bdev_null_delete",
                     "URING bdev" => "bdev_uring_delete",
                     "Ceph Rbd Disk" => "bdev_rbd_delete",
-                    // Whatever else it is, the target says why not.
+                    // For any other product, the target refuses with its reason.
                     _ => "bdev_aio_delete",
                 };
                 self.change(method, &json!({"name": name}), &format!("device {name}: removed"))
@@ -42,12 +42,12 @@ impl Target {
         }
     }
 
-    fn product(&self, name: &str) -> Outcome<String> {
+    fn product(&self, name: &str) -> CommandResult<String> {
         let devices = self.call("bdev_get_bdevs", &json!({"name": name}))?;
         Ok(devices[0]["product_name"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn resize(&self, name: &str, size: Option<u64>) -> Outcome {
+    fn resize(&self, name: &str, size: Option<u64>) -> CommandResult {
         let done = format!("device {name}: resized");
         match (self.product(name)?.as_str(), size) {
             (product @ ("Null disk" | "Ceph Rbd Disk"), Some(size))
@@ -58,27 +58,31 @@ impl Target {
                 self.change(method, &json!({"name": name, "new_size": size >> 20}), &done)
             }
             ("Null disk" | "Ceph Rbd Disk", _) => {
-                Err(Failure::usage(format!("{name}: give it a size of whole MiB")))
+                Err(CommandFailure::usage(format!("{name}: give it a size of whole MiB")))
             }
             ("AIO disk", None) => self.change("bdev_aio_rescan", &json!({"name": name}), &done),
             ("URING bdev", None) => self.change("bdev_uring_rescan", &json!({"name": name}), &done),
             ("AIO disk" | "URING bdev", Some(_)) => {
                 let hint = "change the size of its file, and leave the size out here";
-                Err(Failure::usage(format!("{name}: {hint}")))
+                Err(CommandFailure::usage(format!("{name}: {hint}")))
             }
-            (product, _) => Err(Failure::usage(format!("{name}: a {product} keeps its size"))),
+            (product, _) => {
+                Err(CommandFailure::usage(format!("{name}: a {product} keeps its size")))
+            }
         }
     }
 }
 
-/// The call that makes a device.
+/// Returns the call that creates a device.
 fn new_device(
     name: &str,
     spec: &NamespaceSpec,
     cluster: Option<&str>,
-) -> Outcome<(&'static str, Value)> {
+) -> CommandResult<(&'static str, Value)> {
     if cluster.is_some() && spec.kind != Kind::Rbd {
-        return Err(Failure::usage(format!("{spec}: --cluster is for images, rbd:POOL/IMAGE")));
+        return Err(CommandFailure::usage(format!(
+            "{spec}: --cluster is for images, rbd:POOL/IMAGE"
+        )));
     }
     let mut params = json!({"name": name, "block_size": spec.lba});
     if let Some(uuid) = &spec.uuid {
@@ -96,7 +100,7 @@ fn new_device(
         }
         (Kind::File, Some(size), _) => {
             let hint = format!("make the file first: truncate -s {size} FILE");
-            return Err(Failure::usage(format!("{spec}: {hint}")));
+            return Err(CommandFailure::usage(format!("{spec}: {hint}")));
         }
         (Kind::Rbd, ..) => {
             name_image(&mut params, spec, cluster)?;
@@ -104,15 +108,15 @@ fn new_device(
         }
         _ => {
             let hint = "write mem:, null:, file:, block: or rbd:";
-            return Err(Failure::usage(format!("{spec}: {hint}")));
+            return Err(CommandFailure::usage(format!("{spec}: {hint}")));
         }
     };
     Ok((method, params))
 }
 
-/// Parameters of an image that `spec` has.
-fn name_image(params: &mut Value, spec: &NamespaceSpec, cluster: Option<&str>) -> Outcome {
-    let unfit = |hint: &str| Failure::usage(format!("{spec}: {hint}"));
+/// Adds the parameters of the image of `spec`.
+fn name_image(params: &mut Value, spec: &NamespaceSpec, cluster: Option<&str>) -> CommandResult {
+    let unfit = |hint: &str| CommandFailure::usage(format!("{spec}: {hint}"));
     if spec.conf.is_some() || spec.keyring.is_some() {
         return Err(unfit(
             "name its cluster with --cluster; `roadtrain ctl cluster add` takes both",

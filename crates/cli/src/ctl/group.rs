@@ -4,34 +4,34 @@ use crate::args::{
     ConfigCommand, CtlCommand, CtlTarget, GatewayCommand, GlobalArgs, HostCommand, HostKeyArgs,
     NamespaceCommand, SubsystemCommand,
 };
-use crate::failure::{Failure, Outcome};
-use crate::gateway::{self, GroupAddition, GroupChange, GroupPlace, GroupRemoval, HostKeyFile};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::gateway::{self, GroupAccess, GroupAddition, GroupChange, GroupRemoval, HostKeyFile};
 
 /// Makes a change, or shows the group.
-pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs) -> Outcome {
+pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs) -> CommandResult {
     let (Some(group), Some(pool)) = (&target.group, &target.pool) else {
-        return Err(Failure::usage("--group and --pool go together"));
+        return Err(CommandFailure::usage("--group and --pool go together"));
     };
     if target.id.is_some() || target.socket.is_some() {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "--id and --rpc name a target, --group all gateways of a group",
         ));
     }
     let (group, pool, ceph) = (group.clone(), pool.clone(), target.ceph.clone());
-    let place = GroupPlace { group, pool, ceph };
+    let place = GroupAccess { group, pool, ceph };
     match change(command)? {
         Some(change) => gateway::change_group(&place, change, global),
         None => gateway::show(&place, global),
     }
 }
 
-/// The change that a command makes; `None`: it shows the group.
+/// Returns the change that a command makes; `None`: it shows the group.
 ///
 /// # Errors
-/// It is not for a group.
-pub(crate) fn change(command: &CtlCommand) -> Outcome<Option<GroupChange>> {
+/// The command is not for a group.
+pub(crate) fn change(command: &CtlCommand) -> CommandResult<Option<GroupChange>> {
     let named = |nqn: &Option<String>| {
-        nqn.clone().ok_or_else(|| Failure::usage("which subsystem? Say its NQN with -n"))
+        nqn.clone().ok_or_else(|| CommandFailure::usage("which subsystem? Name its NQN with -n"))
     };
     let addition = |addition| Ok(Some(GroupChange::Add(addition)));
     let removal = |removal| Ok(Some(GroupChange::Remove(removal)));
@@ -81,16 +81,16 @@ pub(crate) fn change(command: &CtlCommand) -> Outcome<Option<GroupChange>> {
     }
 }
 
-fn unfit() -> Failure {
-    Failure::usage(
+fn unfit() -> CommandFailure {
+    CommandFailure::usage(
         "not for a group: it has subsystem, namespace add|remove|list, host allow|deny|keys|list, gateway and config show",
     )
 }
 
 fn host(
     command: HostCommand,
-    named: impl Fn(&Option<String>) -> Outcome<String>,
-) -> Outcome<GroupChange> {
+    named: impl Fn(&Option<String>) -> CommandResult<String>,
+) -> CommandResult<GroupChange> {
     match command {
         HostCommand::Allow { subsystem, hostnqn: Some(host), keys, tls_key, .. } => {
             let keys = key_files(&host, keys, tls_key);

@@ -1,22 +1,22 @@
 //! Listeners, and hosts of subsystems.
 
 use super::limits::{self, report};
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::{
     AnaName, AnaPort, HostCommand, HostKeyArgs, ListenerAddress, ListenerCommand, word,
 };
 use crate::config::default_port;
-use crate::control::Change;
-use crate::failure::{Failure, Outcome};
+use crate::control::ExportChange;
+use crate::failure::{CommandFailure, CommandResult};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
-impl Target {
-    pub(super) fn listener(&self, command: &ListenerCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn listener(&self, command: &ListenerCommand) -> CommandResult {
         match command {
             ListenerCommand::Add { nqn: None, address, ana, .. } => {
                 let (traddr, port) = address.split()?;
-                self.apply(Change::Listen { address: traddr, port })?;
+                self.apply(ExportChange::Listen { address: traddr, port })?;
                 match ana {
                     Some(state) => self.set_ana(address, *state),
                     None => Ok(()),
@@ -43,7 +43,7 @@ impl Target {
             }
             ListenerCommand::Remove { nqn: None, address } => {
                 let (address, port) = address.split()?;
-                self.apply(Change::Unlisten { address, port })
+                self.apply(ExportChange::Unlisten { address, port })
             }
             ListenerCommand::Remove { nqn: Some(nqn), address } => {
                 let params = json!({"nqn": nqn, "listen_address": address.params()?});
@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    fn set_ana(&self, address: &ListenerAddress, state: AnaName) -> Outcome {
+    fn set_ana(&self, address: &ListenerAddress, state: AnaName) -> CommandResult {
         let listener = match address.traddr.as_str() {
             "ether" => AnaPort::Ether,
             _ => {
@@ -62,11 +62,11 @@ impl Target {
                 AnaPort::Tcp { address, port: Some(port) }
             }
         };
-        self.apply(Change::SetAna { listener, state })
+        self.apply(ExportChange::SetAna { listener, state })
     }
 
-    fn list_listeners(&self, nqn: Option<&str>) -> Outcome {
-        // The calls that make the state again have all members; the configuration file's are not there.
+    fn list_listeners(&self, nqn: Option<&str>) -> CommandResult {
+        // The calls that recreate the state have all members; the configuration file's objects are not among them.
         let calls = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
         let added = |nqn: &Value, at: &Value| {
             let calls = calls.as_array().into_iter().flatten();
@@ -92,11 +92,11 @@ impl Target {
         self.table(&["nqn", "owner", "traddr", "trsvcid", "tls", "ana"], rows)
     }
 
-    pub(super) fn host(&self, command: &HostCommand) -> Outcome {
+    pub(super) fn host(&self, command: &HostCommand) -> CommandResult {
         match command.clone() {
             HostCommand::Allow { subsystem, hostnqn: Some(host), keys, tls_key, .. } => {
                 if keys.dhchap_key.is_none() && tls_key.is_none() {
-                    return self.apply(Change::AllowHost { nqn: subsystem.nqn, host });
+                    return self.apply(ExportChange::AllowHost { nqn: subsystem.nqn, host });
                 }
                 let nqn = self.nqn_or_only(subsystem.nqn.as_deref())?;
                 let mut params = with_keys(json!({"nqn": nqn, "host": host}), &keys);
@@ -107,34 +107,38 @@ impl Target {
                 self.change("nvmf_subsystem_add_host", &params, &done)
             }
             HostCommand::Allow { subsystem, .. } => {
-                self.apply(Change::AllowAnyHost { nqn: subsystem.nqn, allow: true })
+                self.apply(ExportChange::AllowAnyHost { nqn: subsystem.nqn, allow: true })
             }
-            HostCommand::Keys { tls_key: Some(_), .. } => Err(Failure::usage(
+            HostCommand::Keys { tls_key: Some(_), .. } => Err(CommandFailure::usage(
                 "--tls-key: a target takes it with `ctl host allow`: deny the host first, and allow it anew",
             )),
             HostCommand::Keys { subsystem, host, keys, .. } => {
                 let nqn = self.nqn_or_only(subsystem.nqn.as_deref())?;
                 let host = host.hostnqn;
                 let params = with_keys(json!({"nqn": nqn, "host": host}), &keys);
-                let done = format!("host {host} of {nqn}: has its keys");
+                let done = format!("host {host} of {nqn}: keys set");
                 self.change("nvmf_subsystem_set_keys", &params, &done)
             }
             HostCommand::Limit { subsystem, host, rates } => {
                 limits::check(&rates)?;
-                self.apply(Change::LimitHost { nqn: subsystem.nqn, host: host.hostnqn, rates })
+                self.apply(ExportChange::LimitHost {
+                    nqn: subsystem.nqn,
+                    host: host.hostnqn,
+                    rates,
+                })
             }
             HostCommand::Deny { subsystem, hostnqn: Some(host), .. } => {
-                self.apply(Change::DisallowHost { nqn: subsystem.nqn, host })
+                self.apply(ExportChange::DisallowHost { nqn: subsystem.nqn, host })
             }
             HostCommand::Deny { subsystem, .. } => {
-                self.apply(Change::AllowAnyHost { nqn: subsystem.nqn, allow: false })
+                self.apply(ExportChange::AllowAnyHost { nqn: subsystem.nqn, allow: false })
             }
             HostCommand::List { subsystem } => self.list_hosts(subsystem.nqn.as_deref()),
         }
     }
 
-    /// Hosts that may connect by their names, then others that are limited.
-    fn list_hosts(&self, nqn: Option<&str>) -> Outcome {
+    /// Lists hosts that are allowed by name, then others that are limited.
+    fn list_hosts(&self, nqn: Option<&str>) -> CommandResult {
         let mut rows = Vec::new();
         for one in self.subsystems(nqn)? {
             let limits = one["host_limits"].as_object();
@@ -160,12 +164,12 @@ impl Target {
 }
 
 impl ListenerAddress {
-    /// Address or name, and port.
-    fn split(&self) -> Outcome<(String, u16)> {
+    /// Returns address or name, and port.
+    fn split(&self) -> CommandResult<(String, u16)> {
         split(&self.traddr, self.trsvcid, default_port())
     }
 
-    fn params(&self) -> Outcome<Value> {
+    fn params(&self) -> CommandResult<Value> {
         listen_address(&self.traddr, self.trsvcid, default_port())
     }
 }
@@ -180,11 +184,11 @@ impl std::fmt::Display for ListenerAddress {
     }
 }
 
-/// Address or name, and port, which may be in the address or beside it.
-fn split(text: &str, port: Option<u16>, default: u16) -> Outcome<(String, u16)> {
+/// Splits a listener into address or name, and port, which may be in `text` or in `port`.
+fn split(text: &str, port: Option<u16>, default: u16) -> CommandResult<(String, u16)> {
     if text.starts_with("ether:") {
         let hint = "interfaces need a restart: give an address or a name";
-        return Err(Failure::usage(format!("{text}: {hint}")));
+        return Err(CommandFailure::usage(format!("{text}: {hint}")));
     }
     let (address, own) = match text.parse::<IpAddr>() {
         Ok(ip) => (ip.to_string(), None),
@@ -192,7 +196,7 @@ fn split(text: &str, port: Option<u16>, default: u16) -> Outcome<(String, u16)> 
             Ok(at) => (at.ip().to_string(), Some(at.port())),
             Err(_) => match text.rsplit_once(':') {
                 Some((name, port)) if !name.contains(':') => {
-                    let unfit = |_| Failure::usage(format!("{text}: write ADDRESS:PORT"));
+                    let unfit = |_| CommandFailure::usage(format!("{text}: write ADDRESS:PORT"));
                     (name.to_owned(), Some(port.parse().map_err(unfit)?))
                 }
                 _ => (text.to_owned(), None),
@@ -201,17 +205,18 @@ fn split(text: &str, port: Option<u16>, default: u16) -> Outcome<(String, u16)> 
     };
     match (own, port) {
         (Some(own), Some(port)) if own != port => {
-            Err(Failure::usage(format!("{text} and -s {port}: give one port")))
+            Err(CommandFailure::usage(format!("{text} and -s {port}: give one port")))
         }
         (own, port) => Ok((address, port.or(own).unwrap_or(default))),
     }
 }
 
-/// An address as parameter of a method.
-pub(super) fn listen_address(text: &str, port: Option<u16>, default: u16) -> Outcome<Value> {
+/// Returns an address as a method's parameter.
+pub(super) fn listen_address(text: &str, port: Option<u16>, default: u16) -> CommandResult<Value> {
     let (address, port) = split(text, port, default)?;
     let ip = address.parse::<IpAddr>();
-    let ip = ip.map_err(|_| Failure::usage(format!("{text} is no ADDRESS or ADDRESS:PORT")))?;
+    let ip =
+        ip.map_err(|_| CommandFailure::usage(format!("{text} is no ADDRESS or ADDRESS:PORT")))?;
     let family = if ip.is_ipv6() { "ipv6" } else { "ipv4" };
     Ok(json!({
         "trtype": "TCP", "adrfam": family, "traddr": address, "trsvcid": port.to_string(),
@@ -228,18 +233,18 @@ fn with_keys(mut params: Value, keys: &HostKeyArgs) -> Value {
     params
 }
 
-/// As `--tls` takes it.
+/// Returns the value that `--tls` takes.
 fn tls_word(is_required: bool) -> &'static str {
     if is_required { "required" } else { "off" }
 }
 
-/// In SPDK's words.
-fn spdk_word(state: AnaName) -> Outcome<&'static str> {
+/// Returns SPDK's word for a state.
+fn spdk_word(state: AnaName) -> CommandResult<&'static str> {
     match state {
         AnaName::Optimized => Ok("optimized"),
         AnaName::NonOptimized => Ok("non_optimized"),
         AnaName::Inaccessible => Ok("inaccessible"),
-        AnaName::PersistentLoss | AnaName::Change => Err(Failure::usage(format!(
+        AnaName::PersistentLoss | AnaName::Change => Err(CommandFailure::usage(format!(
             "--ana {}: for one subsystem it is optimized, non-optimized or inaccessible",
             word(&state)
         ))),

@@ -1,7 +1,7 @@
-//! Limits of namespaces and hosts, for people.
+//! Limits of namespaces and hosts as text.
 
-use super::target::Target;
-use crate::failure::{Failure, Outcome};
+use super::target::ControlledTarget;
+use crate::failure::{CommandFailure, CommandResult};
 use crate::rates::RateArgs;
 use crate::units::{show_bytes, show_us};
 use serde_json::Value;
@@ -9,17 +9,17 @@ use serde_json::Value;
 /// Checks limits before they are sent.
 ///
 /// # Errors
-/// A limit that lets nothing through, or a burst of no limit.
-pub(super) fn check(rates: &RateArgs) -> Outcome {
-    let limited = rates.rates().map_err(Failure::usage)?;
+/// A limit of 0, or a burst without a limit.
+pub(super) fn check(rates: &RateArgs) -> CommandResult {
+    let limited = rates.rates().map_err(CommandFailure::usage)?;
     match rates.burst.is_some() && !limited.is_limited() {
-        true => Err(Failure::usage("--burst: of which limit? Say that, too")),
+        true => Err(CommandFailure::usage("--burst: of which limit? Give that limit, too")),
         false => Ok(()),
     }
 }
 
-impl Target {
-    /// Limits in `rows` as people read them; programs get what the target has sent.
+impl ControlledTarget {
+    /// Formats limits in `rows` for people; programs get the target's values.
     pub(super) fn with_limits(&self, mut rows: Vec<Value>) -> Vec<Value> {
         if !self.json {
             rows.iter_mut().for_each(|row| row["limits"] = show(&row["limits"]));
@@ -28,7 +28,7 @@ impl Target {
     }
 }
 
-/// Limits as a method returns them, with the keys of all other output.
+/// Renames a method's limits to the keys of all other output.
 pub(super) fn report(limits: &Value) -> Value {
     const NAMES: [(&str, &str); 7] = [
         ("iops", "iops"),
@@ -45,7 +45,7 @@ pub(super) fn report(limits: &Value) -> Value {
     Value::Object(own.collect())
 }
 
-/// In one line; null is nothing.
+/// Formats limits in one line; null for no limits.
 fn show(limits: &Value) -> Value {
     let number = |name: &str| limits[name].as_u64();
     let counts = [("iops", "IOPS"), ("read_iops", "read IOPS"), ("write_iops", "write IOPS")];

@@ -1,16 +1,16 @@
 //! Keys, Ceph clusters, referrals.
 
 use super::hosts::listen_address;
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::{CephArgs, ClusterCommand, KeyCommand, ReferralCommand};
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use serde_json::{Value, json};
 
-/// That of discovery controllers.
+/// Default port of discovery controllers.
 const DISCOVERY_PORT: u16 = 8009;
 
-impl Target {
-    pub(super) fn key(&self, command: &KeyCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn key(&self, command: &KeyCommand) -> CommandResult {
         match command {
             KeyCommand::Add { name, file } => {
                 let params = json!({"name": name, "path": std::path::absolute(file)?});
@@ -23,7 +23,7 @@ impl Target {
             KeyCommand::List => {
                 let keys = self.call("keyring_get_keys", &Value::Null)?;
                 let rows = keys.as_array().into_iter().flatten().map(|key| {
-                    // The keyring itself counts as one.
+                    // The keyring itself counts as one reference.
                     let hosts = key["refcnt"].as_u64().unwrap_or(1).saturating_sub(1);
                     json!({"name": key["name"], "file": key["path"], "host_count": hosts})
                 });
@@ -32,7 +32,7 @@ impl Target {
         }
     }
 
-    pub(super) fn cluster(&self, command: &ClusterCommand, ceph: &CephArgs) -> Outcome {
+    pub(super) fn cluster(&self, command: &ClusterCommand, ceph: &CephArgs) -> CommandResult {
         match command {
             ClusterCommand::Add { name } => {
                 let CephArgs { ceph_conf, ceph_id, ceph_keyring } = ceph;
@@ -64,8 +64,8 @@ impl Target {
         }
     }
 
-    pub(super) fn referral(&self, command: &ReferralCommand) -> Outcome {
-        let params = |address: &str, port: Option<u16>| -> Outcome<Value> {
+    pub(super) fn referral(&self, command: &ReferralCommand) -> CommandResult {
+        let params = |address: &str, port: Option<u16>| -> CommandResult<Value> {
             Ok(json!({"address": listen_address(address, port, DISCOVERY_PORT)?}))
         };
         match command {

@@ -1,14 +1,14 @@
-//! `roadtrain ctl`: changes what runs, by the JSON-RPC methods of its control socket.
+//! `roadtrain ctl`: changes a running target by the JSON-RPC methods of its control socket.
 //!
 //! ```text
-//! target      the target that is meant, its methods, and how their results are shown
+//! target      choice of the target, its methods, and display of their results
 //! subsystems  subsystems, namespaces, snapshots, connections
 //! hosts       listeners and hosts
 //! devices     devices
 //! volumes     volumes and their stores
 //! managed     keys, Ceph clusters, referrals
-//! config      the configuration as a whole
-//! group       the same of a group of gateways
+//! config      the whole configuration
+//! group       commands for a group of gateways
 //! ```
 
 mod config;
@@ -27,32 +27,32 @@ pub(crate) use group::change as group_change;
 
 use crate::args::{CtlArgs, CtlCommand, GlobalArgs};
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, output, running, slow};
 use serde_json::Value;
 use std::path::Path;
-use target::Target;
+use target::ControlledTarget;
 
 /// `roadtrain ctl`
-pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     match &args.command {
         command if args.target.group.is_some() || args.target.pool.is_some() => {
             group::run(&args.target, command, global)
         }
         CtlCommand::Gateway(_) => {
-            Err(Failure::usage("a gateway is of a group: name it with --group and --pool"))
+            Err(CommandFailure::usage("a gateway is of a group: name it with --group and --pool"))
         }
         CtlCommand::Trace { output } => trace(args.target.id.as_slice(), output.as_deref()),
         CtlCommand::Cluster(command) => {
-            let target = Target::choose(&args.target, &args.command, global.json)?;
+            let target = ControlledTarget::choose(&args.target, &args.command, global.json)?;
             target.cluster(command, &args.target.ceph)
         }
-        command => run_at(&Target::choose(&args.target, command, global.json)?, command),
+        command => run_at(&ControlledTarget::choose(&args.target, command, global.json)?, command),
     }
 }
 
-fn run_at(target: &Target, command: &CtlCommand) -> Outcome {
+fn run_at(target: &ControlledTarget, command: &CtlCommand) -> CommandResult {
     match command {
         CtlCommand::Subsystem(command) => target.subsystem(command),
         CtlCommand::Namespace(command) => target.namespace(command),
@@ -71,15 +71,15 @@ fn run_at(target: &Target, command: &CtlCommand) -> Outcome {
     }
 }
 
-/// One call of a method, as it is.
-fn rpc(target: &Target, method: &str, params: Option<&str>) -> Outcome {
+/// Calls one method, with its parameters as given.
+fn rpc(target: &ControlledTarget, method: &str, params: Option<&str>) -> CommandResult {
     let params = params.map(serde_json::from_str::<Value>).transpose();
-    let params = params.map_err(|error| Failure::usage(format!("JSON: {error}")))?;
+    let params = params.map_err(|error| CommandFailure::usage(format!("JSON: {error}")))?;
     output::json(&target.call(method, &params.unwrap_or_default())?)
 }
 
-/// Writes a trace of what the processes of these names have recorded; of all without names.
-fn trace(names: &[String], output: Option<&Path>) -> Outcome {
+/// Writes a trace of the recorded requests of the named processes; of all without names.
+fn trace(names: &[String], output: Option<&Path>) -> CommandResult {
     let (sources, failed) = slow::gather(running::processes(names, &[])?);
     if let Some(failed) = failed {
         return Err(failed);

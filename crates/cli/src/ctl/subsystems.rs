@@ -1,35 +1,37 @@
 //! Subsystems, namespaces, snapshots, connections.
 
 use super::limits::{self, report};
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::{
     ConnectionCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs,
     SnapshotCommand, SnapshotRef, SubsystemCommand,
 };
-use crate::config::{SubsystemSpec, number};
-use crate::control::{Call, Change, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView};
-use crate::failure::{Failure, Outcome};
+use crate::config::{SubsystemSettings, assign_nsids};
+use crate::control::{
+    Call, ExportChange, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView,
+};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::output;
 use serde_json::{Value, json};
 
-impl Target {
-    pub(super) fn subsystem(&self, command: &SubsystemCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn subsystem(&self, command: &SubsystemCommand) -> CommandResult {
         match command.clone() {
             SubsystemCommand::Add(new) => {
                 check_require(new.require)?;
-                self.apply(Change::AddSubsystem { subsystem: new.spec() })
+                self.apply(ExportChange::AddSubsystem { subsystem: new.spec() })
             }
             SubsystemCommand::Set { subsystem, serial, model, require } => {
                 check_require(require)?;
-                self.apply(Change::SetSubsystem { nqn: subsystem.nqn, serial, model })
+                self.apply(ExportChange::SetSubsystem { nqn: subsystem.nqn, serial, model })
             }
-            SubsystemCommand::Remove { nqn } => self.apply(Change::RemoveSubsystem { nqn }),
+            SubsystemCommand::Remove { nqn } => self.apply(ExportChange::RemoveSubsystem { nqn }),
             SubsystemCommand::List { subsystem } => self.list_subsystems(subsystem.nqn.as_deref()),
         }
     }
 
-    fn list_subsystems(&self, nqn: Option<&str>) -> Outcome {
+    fn list_subsystems(&self, nqn: Option<&str>) -> CommandResult {
         let rows = self.subsystems(nqn)?.into_iter().map(|one| {
             let count = |name: &str| one[name].as_array().map_or(0, Vec::len);
             json!({
@@ -52,16 +54,16 @@ impl Target {
         self.table(&names, rows.collect())
     }
 
-    /// Subsystems but for discovery, as JSON-RPC shows them.
-    pub(super) fn subsystems(&self, nqn: Option<&str>) -> Outcome<Vec<Value>> {
+    /// Returns the subsystems except discovery, as JSON-RPC reports them.
+    pub(super) fn subsystems(&self, nqn: Option<&str>) -> CommandResult<Vec<Value>> {
         let params = nqn.map_or(Value::Null, |nqn| json!({"nqn": nqn}));
         let all = self.call("nvmf_get_subsystems", &params)?;
         let all = all.as_array().into_iter().flatten();
         Ok(all.filter(|one| one["subtype"] == "NVMe").cloned().collect())
     }
 
-    /// NQN that is given, or that of the only subsystem.
-    pub(super) fn nqn_or_only(&self, nqn: Option<&str>) -> Outcome<String> {
+    /// Returns the given NQN, or that of the only subsystem.
+    pub(super) fn nqn_or_only(&self, nqn: Option<&str>) -> CommandResult<String> {
         if let Some(nqn) = nqn {
             return Ok(nqn.to_owned());
         }
@@ -69,37 +71,39 @@ impl Target {
         let nqns: Vec<&str> = all.iter().filter_map(|one| one["nqn"].as_str()).collect();
         match &nqns[..] {
             [only] => Ok((*only).to_owned()),
-            [] => Err(Failure::usage("there is no subsystem: add one first")),
+            [] => Err(CommandFailure::usage("there is no subsystem: add one first")),
             several => {
                 let all = several.join(", ");
-                Err(Failure::usage(format!("which subsystem? There are {all}: say it with -n")))
+                Err(CommandFailure::usage(format!(
+                    "which subsystem? There are {all}: name one with -n"
+                )))
             }
         }
     }
 
-    pub(super) fn namespace(&self, command: &NamespaceCommand) -> Outcome {
+    pub(super) fn namespace(&self, command: &NamespaceCommand) -> CommandResult {
         match command.clone() {
             NamespaceCommand::Add { subsystem, nsid, namespace } => {
                 let namespace = numbered(namespace, nsid)?;
-                self.apply(Change::AddNamespace { nqn: subsystem.nqn, namespace })
+                self.apply(ExportChange::AddNamespace { nqn: subsystem.nqn, namespace })
             }
             NamespaceCommand::Replace { namespace, spec } => {
                 let (nqn, nsid) = place(namespace);
                 let namespace = numbered(spec, Some(nsid))?;
-                self.apply(Change::ReplaceNamespace { nqn, namespace })
+                self.apply(ExportChange::ReplaceNamespace { nqn, namespace })
             }
             NamespaceCommand::Remove { namespace } => {
                 let (nqn, nsid) = place(namespace);
-                self.apply(Change::RemoveNamespace { nqn, nsid })
+                self.apply(ExportChange::RemoveNamespace { nqn, nsid })
             }
             NamespaceCommand::Resize { namespace, size } => {
                 let (nqn, nsid) = place(namespace);
-                self.apply(Change::ResizeNamespace { nqn, nsid, size })
+                self.apply(ExportChange::ResizeNamespace { nqn, nsid, size })
             }
             NamespaceCommand::Limit { namespace, rates } => {
                 limits::check(&rates)?;
                 let (nqn, nsid) = place(namespace);
-                self.apply(Change::LimitNamespace { nqn, nsid, rates })
+                self.apply(ExportChange::LimitNamespace { nqn, nsid, rates })
             }
             NamespaceCommand::Claim { namespace } => {
                 let (nqn, nsid) = place(namespace);
@@ -110,7 +114,7 @@ impl Target {
         }
     }
 
-    fn list_namespaces(&self, nqn: Option<&str>) -> Outcome {
+    fn list_namespaces(&self, nqn: Option<&str>) -> CommandResult {
         let devices = self.call("bdev_get_bdevs", &Value::Null)?;
         let device = |name: &Value| devices.as_array()?.iter().find(|one| one["name"] == *name);
         let mut rows = Vec::new();
@@ -132,7 +136,7 @@ impl Target {
         self.table(&names, self.with_limits(rows))
     }
 
-    fn snapshot(&self, command: SnapshotCommand) -> Outcome {
+    fn snapshot(&self, command: SnapshotCommand) -> CommandResult {
         let of = |SnapshotRef { namespace, name }: SnapshotRef| (namespace, name);
         let (namespace, action) = match command {
             SnapshotCommand::List { namespace } => (namespace, SnapshotAction::List),
@@ -179,7 +183,7 @@ impl Target {
         output::line(&if rows.is_empty() { "no snapshots".into() } else { rows.join("\n") })
     }
 
-    pub(super) fn connection(&self, command: &ConnectionCommand) -> Outcome {
+    pub(super) fn connection(&self, command: &ConnectionCommand) -> CommandResult {
         let ConnectionCommand::List { subsystem } = command;
         let mut rows = Vec::new();
         for one in self.subsystems(subsystem.nqn.as_deref())? {
@@ -197,7 +201,7 @@ impl Target {
     }
 }
 
-/// A NGUID as a UUID, as all other output has it; methods return digits alone.
+/// Formats an NGUID as a UUID, as in all other output; methods return digits alone.
 fn nguid(digits: &Value) -> Value {
     let digits = digits.as_str().unwrap_or_default().to_lowercase();
     let part = |from: usize, to: usize| digits.get(from..to);
@@ -210,19 +214,19 @@ fn place(namespace: NamespaceRef) -> (Option<String>, u32) {
     (namespace.subsystem.nqn, namespace.nsid)
 }
 
-/// The namespace with its number, which may be given once.
-fn numbered(spec: NamespaceSpec, nsid: Option<u32>) -> Outcome<NamespaceSpec> {
+/// Sets the NSID of the namespace; the option and the word have to agree.
+fn numbered(spec: NamespaceSpec, nsid: Option<u32>) -> CommandResult<NamespaceSpec> {
     match (spec.nsid, nsid) {
         (Some(own), Some(given)) if own != given => {
-            Err(Failure::usage(format!("--nsid {given} and nsid={own}: give one of them")))
+            Err(CommandFailure::usage(format!("--nsid {given} and nsid={own}: give one of them")))
         }
         (own, given) => Ok(NamespaceSpec { nsid: given.or(own), ..spec }),
     }
 }
 
-fn check_require(require: RequireArgs) -> Outcome {
+fn check_require(require: RequireArgs) -> CommandResult {
     match require.require_auth || require.require_tls {
-        true => Err(Failure::usage(
+        true => Err(CommandFailure::usage(
             "--require-auth and --require-tls are for a group of gateways; a target has them from its configuration file",
         )),
         false => Ok(()),
@@ -230,10 +234,10 @@ fn check_require(require: RequireArgs) -> Outcome {
 }
 
 impl NewSubsystemArgs {
-    /// The table of the configuration that says the same.
-    pub(super) fn spec(self) -> SubsystemSpec {
+    /// Converts the arguments to the configuration's table.
+    pub(super) fn spec(self) -> SubsystemSettings {
         let NewSubsystemArgs { nqn, serial, model, allow_hosts, namespaces, require } = self;
-        SubsystemSpec {
+        SubsystemSettings {
             nqn,
             serial,
             model,
@@ -241,7 +245,7 @@ impl NewSubsystemArgs {
             require_auth: require.require_auth,
             require_tls: require.require_tls,
             host_rates: Default::default(),
-            namespaces: number(namespaces),
+            namespaces: assign_nsids(namespaces),
         }
     }
 }

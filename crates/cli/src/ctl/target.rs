@@ -1,9 +1,9 @@
-//! The target that is meant, its methods, and how their results are shown.
+//! The target of a command, its methods, and the display of their results.
 
 use crate::args::{AnaPort, CtlCommand, CtlTarget, ListenerCommand};
 use crate::config::{default_port, listener_of};
-use crate::control::{Call, Change, Done};
-use crate::failure::{Failure, Outcome};
+use crate::control::{Call, ChangesReply, ExportChange};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::registry::TargetEntry;
 use crate::running;
@@ -18,28 +18,32 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time for a reply: copies of volumes take long.
+/// Time limit of a reply: copies of volumes take long.
 const REPLY_WAIT: Duration = Duration::from_secs(90);
 
-/// A target, and how results are shown.
-pub(super) struct Target {
-    /// Its name for people.
+/// A target, and the format of results.
+pub(super) struct ControlledTarget {
+    /// Name for messages.
     name: String,
     socket: PathBuf,
-    /// User of its process, where the registry says so.
+    /// User of its process, if the registry has it.
     owner: Option<u32>,
     pub(super) json: bool,
 }
 
-impl Target {
-    /// The target that the options mean.
+impl ControlledTarget {
+    /// Chooses the target by the options.
     ///
     /// # Errors
-    /// There is none, or there are several.
-    pub(super) fn choose(args: &CtlTarget, command: &CtlCommand, json: bool) -> Outcome<Target> {
+    /// No target runs here, or several do.
+    pub(super) fn choose(
+        args: &CtlTarget,
+        command: &CtlCommand,
+        json: bool,
+    ) -> CommandResult<ControlledTarget> {
         if let Some(socket) = &args.socket {
             let (name, socket) = (socket.display().to_string(), socket.clone());
-            return Ok(Target { name, socket, owner: None, json });
+            return Ok(ControlledTarget { name, socket, owner: None, json });
         }
         let mut all = running::all()?.served;
         all.retain(|(entry, _)| entry.process.is_alive());
@@ -54,18 +58,20 @@ impl Target {
             (1, _) => {
                 let (entry, socket) = all.remove(0);
                 let (name, owner) = (entry.id, Some(entry.process.owner));
-                Ok(Target { name, socket, owner, json })
+                Ok(ControlledTarget { name, socket, owner, json })
             }
-            (0, Some(id)) => Err(Failure::connect(format!(
+            (0, Some(id)) => Err(CommandFailure::connect(format!(
                 "no target {id} runs here: `roadtrain status` shows those that do"
             ))),
-            (0, None) => Err(Failure::connect(
+            (0, None) => Err(CommandFailure::connect(
                 "no target runs here: start one with `roadtrain serve`, or name its socket with --rpc PATH",
             )),
             _ => {
                 let ids: Vec<&str> = all.iter().map(|(entry, _)| entry.id.as_str()).collect();
                 let ids = ids.join(" or ");
-                Err(Failure::usage(format!("several targets run here: choose one with --id {ids}")))
+                Err(CommandFailure::usage(format!(
+                    "several targets run here: choose one with --id {ids}"
+                )))
             }
         }
     }
@@ -82,11 +88,11 @@ impl Target {
         }
     }
 
-    /// Calls a method; `params` null is none.
+    /// Calls a method; null `params` are omitted.
     ///
     /// # Errors
-    /// The target does not answer, or refuses.
-    pub(super) fn call(&self, method: &str, params: &Value) -> Outcome<Value> {
+    /// The target does not reply, or refuses.
+    pub(super) fn call(&self, method: &str, params: &Value) -> CommandResult<Value> {
         let called = || {
             let stream = self.connect()?;
             client::send(&stream, REPLY_WAIT, method, params)?;
@@ -96,18 +102,18 @@ impl Target {
         reply.map_err(|error| refused(method, error))
     }
 
-    /// Calls a method whose result has that type.
+    /// Calls a method whose result has type `T`.
     ///
     /// # Errors
-    /// The target does not answer, or refuses.
-    pub(super) fn call_as<T: DeserializeOwned>(&self, call: &Call) -> Outcome<T> {
+    /// The target does not reply, or refuses.
+    pub(super) fn call_as<T: DeserializeOwned>(&self, call: &Call) -> CommandResult<T> {
         let (method, params) = call.request();
         let result = self.call(&method, &params)?;
-        let invalid = |e| Failure::failed(format!("{}: an invalid reply: {e}", self.name));
+        let invalid = |e| CommandFailure::failed(format!("{}: an invalid reply: {e}", self.name));
         serde_json::from_value(result).map_err(invalid)
     }
 
-    fn unreachable(&self, error: &io::Error) -> Failure {
+    fn unreachable(&self, error: &io::Error) -> CommandFailure {
         let hint = match error.kind() {
             ErrorKind::NotFound => without_socket(),
             ErrorKind::ConnectionRefused => "no process listens there any more".to_owned(),
@@ -116,21 +122,21 @@ impl Target {
             }
             _ => "it does not answer in time".to_owned(),
         };
-        Failure::connect(format!("{}: {error}: {hint}", self.name))
+        CommandFailure::connect(format!("{}: {error}: {hint}", self.name))
     }
 
-    /// Has the target make a change, and shows what came of it.
-    pub(super) fn apply(&self, change: Change) -> Outcome {
-        // A path means what it means here, not where the target was started.
+    /// Makes a change, and shows the result.
+    pub(super) fn apply(&self, change: ExportChange) -> CommandResult {
+        // Paths are relative to this process's directory, not to the target's.
         self.change_by(&Call::Apply { operations: vec![change.with_absolute_paths()] })
     }
 
-    /// The same of any call that changes something.
-    pub(super) fn change_by(&self, call: &Call) -> Outcome {
+    /// Calls a method that changes something, and shows the result.
+    pub(super) fn change_by(&self, call: &Call) -> CommandResult {
         self.show_done(self.call_as(call)?)
     }
 
-    pub(super) fn show_done(&self, done: Done) -> Outcome {
+    pub(super) fn show_done(&self, done: ChangesReply) -> CommandResult {
         if self.json {
             return output::json(&done);
         }
@@ -144,14 +150,14 @@ impl Target {
         })
     }
 
-    /// A change by one method: its result for programs, `done` for people.
-    pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> Outcome {
+    /// Makes a change by one method, and shows its result to programs, `done` to people.
+    pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> CommandResult {
         let result = self.call(method, params)?;
         if self.json { output::json(&result) } else { output::line(done) }
     }
 
     /// Shows the members `names` of each row.
-    pub(super) fn table(&self, names: &[&str], rows: Vec<Value>) -> Outcome {
+    pub(super) fn table(&self, names: &[&str], rows: Vec<Value>) -> CommandResult {
         if self.json {
             return output::json(&rows);
         }
@@ -176,7 +182,7 @@ impl Target {
     }
 }
 
-/// Hint where there is no such socket.
+/// Returns a hint for a missing socket.
 fn without_socket() -> String {
     let running = running::all().unwrap_or_default().served;
     let running = running.iter().filter(|(entry, _)| entry.process.is_alive());
@@ -190,26 +196,26 @@ fn without_socket() -> String {
     }
 }
 
-fn refused(method: &str, error: RpcError) -> Failure {
+fn refused(method: &str, error: RpcError) -> CommandFailure {
     match error.data {
-        Some(_) => Failure::from(error),
-        None => Failure::failed(format!("{method}: {} ({})", error.message, error.code)),
+        Some(_) => CommandFailure::from(error),
+        None => CommandFailure::failed(format!("{method}: {} ({})", error.message, error.code)),
     }
 }
 
-/// The listener that a command names, by which the target may be found.
-fn wanted_listener(command: &CtlCommand) -> Outcome<Option<AnaListener>> {
+/// Returns the listener that a command names, by which its target can be found.
+fn wanted_listener(command: &CtlCommand) -> CommandResult<Option<AnaListener>> {
     match command {
         CtlCommand::Listener(ListenerCommand::Set { address, .. }) => {
             let (address, port) = (address.traddr.parse::<AnaPort>(), address.trsvcid);
-            let address = address.map_err(Failure::usage)?;
+            let address = address.map_err(CommandFailure::usage)?;
             listener_of(&address, port.unwrap_or(default_port())).map(Some)
         }
         _ => Ok(None),
     }
 }
 
-/// True when hosts reach a target there.
+/// True if hosts reach the target at `wanted`.
 fn listens(entry: &TargetEntry, wanted: AnaListener) -> bool {
     entry.listeners.iter().any(|listener| match wanted {
         AnaListener::Ether => listener.starts_with("ether:"),

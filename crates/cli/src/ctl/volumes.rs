@@ -1,17 +1,17 @@
 //! Volumes and their stores.
 
-use super::target::Target;
+use super::target::ControlledTarget;
 use crate::args::{StoreCommand, VolumeCommand};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use serde_json::{Value, json};
 
-impl Target {
-    pub(super) fn volume(&self, command: &VolumeCommand) -> Outcome {
+impl ControlledTarget {
+    pub(super) fn volume(&self, command: &VolumeCommand) -> CommandResult {
         match command {
             VolumeCommand::Create { volume, size, thin } => {
                 let (store, name) = volume.split_once('/').ok_or_else(|| {
-                    Failure::usage(format!("{volume}: write STORE/NAME, such as vols/disk"))
+                    CommandFailure::usage(format!("{volume}: write STORE/NAME, such as vols/disk"))
                 })?;
                 let params = json!({
                     "lvs_name": store, "lvol_name": name, "size": size, "thin_provision": thin,
@@ -27,7 +27,7 @@ impl Target {
                 self.made("bdev_lvol_clone", &params, &format!("volume {name} of {snapshot}"))
             }
             VolumeCommand::Inflate { volume } => {
-                let done = format!("volume {volume}: has its own space, or gets it by and by");
+                let done = format!("volume {volume}: inflated, or being copied");
                 self.change("bdev_lvol_inflate", &json!({"name": volume}), &done)
             }
             VolumeCommand::Resize { volume, size } => {
@@ -49,7 +49,7 @@ impl Target {
         }
     }
 
-    pub(super) fn store(&self, command: &StoreCommand) -> Outcome {
+    pub(super) fn store(&self, command: &StoreCommand) -> CommandResult {
         match command {
             StoreCommand::Create { name, place } => {
                 let params = json!({"lvs_name": name, "bdev_name": place});
@@ -67,8 +67,8 @@ impl Target {
         }
     }
 
-    /// Something new, which has a UUID.
-    fn made(&self, method: &str, params: &Value, what: &str) -> Outcome {
+    /// Creates an object with a UUID.
+    fn made(&self, method: &str, params: &Value, what: &str) -> CommandResult {
         let uuid = self.call(method, params)?;
         match (self.json, uuid.as_str()) {
             (false, Some(uuid)) => output::line(&format!("{what}: made, {uuid}")),
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    fn volumes(&self, store: Option<&str>) -> Outcome {
+    fn volumes(&self, store: Option<&str>) -> CommandResult {
         let params = store.map_or(Value::Null, |store| json!({"lvs_name": store}));
         let volumes = self.call("bdev_lvol_get_lvols", &params)?;
         let devices = self.call("bdev_get_bdevs", &Value::Null)?;
@@ -101,7 +101,7 @@ impl Target {
         self.table(&names, rows.collect())
     }
 
-    fn stores(&self) -> Outcome {
+    fn stores(&self) -> CommandResult {
         let stores = self.call("bdev_lvol_get_lvstores", &Value::Null)?;
         let rows = stores.as_array().into_iter().flatten().map(|store| {
             let bytes = |name: &str| {
@@ -120,26 +120,26 @@ impl Target {
     }
 }
 
-/// Volumes that are being copied, for programs.
-fn copy_reports(told: &Value) -> Value {
+/// Formats the progress of copies for programs.
+fn copy_reports(reported: &Value) -> Value {
     let report = |one: &Value| {
         json!({
             "name": one["lvol_name"], "copied_bytes": one["copied_bytes"],
             "total_bytes": one["total_bytes"],
         })
     };
-    told.as_array().map(|all| all.iter().map(report).collect::<Vec<_>>()).into()
+    reported.as_array().map(|all| all.iter().map(report).collect::<Vec<_>>()).into()
 }
 
-/// Volumes that are being copied, each with how far that is.
-fn copies(told: &Value) -> Value {
+/// Formats the progress of copies in percent.
+fn copies(reported: &Value) -> Value {
     let copy = |one: &Value| {
         let bytes = |name: &str| one[name].as_u64().unwrap_or(0);
         let percent =
             (bytes("copied_bytes") * 100).checked_div(bytes("total_bytes")).unwrap_or(100);
         format!("{} {percent} %", one["lvol_name"].as_str().unwrap_or_default())
     };
-    let all = told.as_array().map(|all| all.iter().map(copy).collect::<Vec<_>>().join(", "));
+    let all = reported.as_array().map(|all| all.iter().map(copy).collect::<Vec<_>>().join(", "));
     all.into()
 }
 
@@ -148,12 +148,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_copies_are_is_told_in_percent() {
-        let told = json!([
+    fn progress_of_copies_is_in_percent() {
+        let reported = json!([
             {"lvol_name": "a", "copied_bytes": 1, "total_bytes": 3},
             {"lvol_name": "b", "copied_bytes": 0, "total_bytes": 0},
         ]);
-        assert_eq!(copies(&told), "a 33 %, b 100 %");
+        assert_eq!(copies(&reported), "a 33 %, b 100 %");
         assert_eq!(copies(&Value::Null), Value::Null);
     }
 }

@@ -1,29 +1,29 @@
-//! Rules that may keep hosts from a target here. What is read is what rules say about ports: which of them decides
-//! for a packet is more than that, so that nothing is promised.
+//! Firewall rules that may keep hosts from a target here. The check reads what rules say about ports. It does not
+//! evaluate which rule decides for a packet, so its result is advice.
 
 use super::Finding;
-use super::machine::{Listing, Machine};
+use super::machine::{ExaminedMachine, Listing};
 use super::network::PORTS;
 
 const CHECK: &str = "firewall";
 
-/// What a line does with a port that it names.
+/// Action of a rule for a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum RuleAction {
     Accepts,
     Refuses,
 }
 
-/// Could rules block 4420 and 8009?
-pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
-    let rules = &machine.told.rules;
+/// Checks for rules that block 4420 or 8009.
+pub(super) fn rules(machine: &ExaminedMachine) -> Vec<Finding> {
+    let rules = &machine.probes.rules;
     let mut findings = Vec::new();
     for (program, listing) in [("nft", &rules.nft), ("iptables", &rules.iptables)] {
         match listing {
             Listing::Absent => {}
             Listing::Refused(why) => findings.push(Finding::advice(
                 CHECK,
-                format!("{program} does not tell its rules: {why}"),
+                format!("{program} does not list its rules: {why}"),
                 "sudo roadtrain doctor",
             )),
             Listing::Listed(text) => findings.extend(of(program, text)),
@@ -44,16 +44,16 @@ pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a listing.
+/// Returns the findings in a listing.
 fn of(program: &str, text: &str) -> Vec<Finding> {
     let names = PORTS.map(|port| (port, verdict(text, port)));
-    let refused = names.iter().find(|(_, verdict)| *verdict == Some(Verdict::Refuses));
+    let refused = names.iter().find(|(_, verdict)| *verdict == Some(RuleAction::Refuses));
     if let Some((port, _)) = refused {
         let show = if program == "nft" { "nft -a list ruleset" } else { "iptables -S" };
         return vec![Finding::problem(
             CHECK,
             format!("a rule of {program} refuses port {port}"),
-            format!("look at it and remove it: sudo {show} | grep {port}"),
+            format!("check it and remove it: sudo {show} | grep {port}"),
         )];
     }
     let Some(chain) = closed_chain(text) else { return Vec::new() };
@@ -79,20 +79,20 @@ fn of(program: &str, text: &str) -> Vec<Finding> {
     )]
 }
 
-/// The first that a line says about the port.
-fn verdict(text: &str, port: u16) -> Option<Verdict> {
+/// Returns the action of the first rule that names the port.
+fn verdict(text: &str, port: u16) -> Option<RuleAction> {
     text.lines().filter(|line| names_port(line, port)).find_map(|line| {
         let mut words = line.split_whitespace();
         words.find_map(|word| match word {
-            "accept" | "ACCEPT" => Some(Verdict::Accepts),
-            "drop" | "reject" | "DROP" | "REJECT" => Some(Verdict::Refuses),
+            "accept" | "ACCEPT" => Some(RuleAction::Accepts),
+            "drop" | "reject" | "DROP" | "REJECT" => Some(RuleAction::Refuses),
             _ => None,
         })
     })
 }
 
-/// Whether a line matches the port as the one that packets go to: `dport 4420`, `dport { 22, 4420-4430 }`,
-/// `--dport 4420:4430`, `--dports 22,4420`.
+/// True if a rule matches the port as destination: `dport 4420`, `dport { 22, 4420-4430 }`, `--dport 4420:4430`,
+/// `--dports 22,4420`.
 fn names_port(line: &str, port: u16) -> bool {
     let after = ["dport ", "--dports "].iter().find_map(|key| Some(line.split_once(key)?.1));
     let Some(after) = after else { return false };
@@ -111,7 +111,7 @@ fn names_port(line: &str, port: u16) -> bool {
     })
 }
 
-/// A chain for packets that come in, which drops what no rule accepts.
+/// Returns a chain for incoming packets that drops packets which no rule accepts.
 fn closed_chain(text: &str) -> Option<String> {
     let (mut table, mut chain) = ("", "");
     for line in text.lines().map(str::trim) {

@@ -1,18 +1,18 @@
-//! What local block devices are made with, and what images of Ceph clusters need.
+//! Kernel support for local block devices, and the library for images of Ceph clusters.
 
 use super::Finding;
-use super::kernel::{Presence, presence};
-use super::machine::Machine;
+use super::kernel::{ModulePresence, presence};
+use super::machine::ExaminedMachine;
 
-/// Where libraries are.
+/// Directories of libraries.
 const LIBRARIES: &[&str] = &["usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib"];
 
 /// `attach --as ublk`
-pub(super) fn ublk(machine: &Machine) -> Vec<Finding> {
+pub(super) fn ublk(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "ublk";
     vec![match (machine.has("dev/ublk-control"), presence(machine, "ublk_drv")) {
         (true, _) => Finding::ok(check, "attach --as ublk can be used"),
-        (false, Presence::Absent) => Finding::ok(
+        (false, ModulePresence::Absent) => Finding::ok(
             check,
             "this kernel has none (CONFIG_BLK_DEV_UBLK): use attach --as fuse, vhost-user or nbd",
         ),
@@ -25,7 +25,7 @@ pub(super) fn ublk(machine: &Machine) -> Vec<Finding> {
 }
 
 /// `attach --as fuse`
-pub(super) fn fuse(machine: &Machine) -> Vec<Finding> {
+pub(super) fn fuse(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "FUSE";
     let switch = "sys/module/fuse/parameters/enable_uring";
     vec![match (machine.has("dev/fuse"), machine.text(switch).as_deref()) {
@@ -43,7 +43,7 @@ pub(super) fn fuse(machine: &Machine) -> Vec<Finding> {
 }
 
 /// `attach --as fuse --loop`
-pub(super) fn loop_devices(machine: &Machine) -> Vec<Finding> {
+pub(super) fn loop_devices(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "loop devices";
     vec![match machine.has("dev/loop-control") {
         true => Finding::ok(check, "attach --as fuse:PATH --loop can be used"),
@@ -56,7 +56,7 @@ pub(super) fn loop_devices(machine: &Machine) -> Vec<Finding> {
 }
 
 /// `serve --namespace rbd:`
-pub(super) fn librbd(machine: &Machine) -> Vec<Finding> {
+pub(super) fn librbd(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "librbd";
     let is_library = |folder: &str| machine.has(&format!("{folder}/librbd.so.1"));
     let multiarch = |folder: &&&str| {

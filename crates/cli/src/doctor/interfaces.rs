@@ -1,24 +1,24 @@
 //! Each network interface that has a device.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 use roadtrain_system::platform::Interface;
 
-/// Octets of a jumbo frame's payload.
+/// Payload bytes of a jumbo frame.
 const JUMBO: u64 = 9000;
 
-/// A card as its checks see it.
-struct Card<'a> {
+/// A network card with the data for its checks.
+struct NetworkCard<'a> {
     name: &'a str,
     folder: String,
     interface: Interface,
     queues: usize,
     cores: usize,
-    machine: &'a Machine,
+    machine: &'a ExaminedMachine,
 }
 
-/// What is there, and how each is.
-pub(super) fn all(machine: &Machine) -> Vec<Finding> {
+/// Checks all interfaces.
+pub(super) fn all(machine: &ExaminedMachine) -> Vec<Finding> {
     let names = machine.entries("sys/class/net");
     let cards = names.iter().filter(|name| machine.has(&format!("sys/class/net/{name}/device")));
     let findings: Vec<Finding> = cards.flat_map(|name| examine(machine, name)).collect();
@@ -31,7 +31,7 @@ pub(super) fn all(machine: &Machine) -> Vec<Finding> {
     }
 }
 
-fn examine(machine: &Machine, name: &str) -> Vec<Finding> {
+fn examine(machine: &ExaminedMachine, name: &str) -> Vec<Finding> {
     let folder = format!("sys/class/net/{name}");
     if machine.text(&format!("{folder}/operstate")).as_deref() == Some("down") {
         return vec![Finding::ok(name, "down")];
@@ -39,21 +39,21 @@ fn examine(machine: &Machine, name: &str) -> Vec<Finding> {
     let queues = machine.entries(&format!("{folder}/queues"));
     let queues = queues.iter().filter(|queue| queue.starts_with("rx-")).count();
     let interface = Interface::read(machine.root(), name);
-    let card = Card { name, folder, interface, queues, cores: machine.cores(), machine };
+    let card = NetworkCard { name, folder, interface, queues, cores: machine.cores(), machine };
     vec![card.queues(), card.interrupts(), card.steering(), card.mtu(), card.offloads()]
 }
 
-impl Card<'_> {
+impl NetworkCard<'_> {
     fn check(&self, what: &str) -> String {
         format!("{} {what}", self.name)
     }
 
-    /// As many queues as cores take what comes apart.
+    /// Checks that there are as many queues as cores, so that each core receives packets.
     fn queues(&self) -> Finding {
         let (check, name) = (self.check("queues"), self.name);
         let found = format!("{} for {} cores", self.queues, self.cores);
         let wanted =
-            self.machine.told.channels.get(name).map_or(0, |all| all.combined_max as usize);
+            self.machine.probes.channels.get(name).map_or(0, |all| all.combined_max as usize);
         let wanted = wanted.min(self.cores);
         match self.queues < wanted {
             true => Finding::advice(
@@ -65,7 +65,7 @@ impl Card<'_> {
         }
     }
 
-    /// Interrupts of several queues go to several cores.
+    /// Checks that the interrupts of several queues go to several cores.
     fn interrupts(&self) -> Finding {
         let (check, cpus) = (self.check("interrupts"), &self.interface.interrupt_cpus);
         let balanced = match self.machine.runs("irqbalance") {
@@ -86,7 +86,7 @@ impl Card<'_> {
         }
     }
 
-    /// With one queue the kernel can hand packets on to the cores of those who wait for them.
+    /// Checks RPS and RFS: with one queue the kernel can pass packets on to the cores of the receiving threads.
     fn steering(&self) -> Finding {
         let check = self.check("RPS, RFS");
         let flows = self.machine.number("proc/sys/net/core/rps_sock_flow_entries").unwrap_or(0);
@@ -111,7 +111,7 @@ impl Card<'_> {
         }
     }
 
-    /// Large frames cost less.
+    /// Checks the MTU: large frames cost less CPU time.
     fn mtu(&self) -> Finding {
         let (check, name) = (self.check("MTU"), self.name);
         let mtu = self.machine.number(&format!("{}/mtu", self.folder)).unwrap_or(0);
@@ -127,10 +127,10 @@ impl Card<'_> {
         }
     }
 
-    /// Packets are cut and joined by the card, or late.
+    /// Checks the offloads: the card, or the kernel late in its stack, splits and joins packets.
     fn offloads(&self) -> Finding {
         let (check, name) = (self.check("offloads"), self.name);
-        let Some(have) = self.machine.told.offloads.get(name) else {
+        let Some(have) = self.machine.probes.offloads.get(name) else {
             return Finding::ok(&check, "not known");
         };
         let all = [("gro", have.gro), ("gso", have.gso), ("tso", have.tso)];
@@ -146,7 +146,7 @@ impl Card<'_> {
     }
 }
 
-/// The kernel's form of a set of cores: words of 32 bits, the highest first.
+/// Formats a set of cores as the kernel does: words of 32 bits, the highest first.
 fn mask(cores: usize) -> String {
     let (words, rest) = (cores / 32, cores % 32);
     let highest = (rest > 0).then(|| format!("{:x}", (1u64 << rest) - 1));

@@ -1,13 +1,13 @@
-//! The kernel: its version and what it has.
+//! Kernel checks: version, io_uring, modules.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
-/// The oldest kernel that has all that is needed.
+/// Oldest kernel with all that is needed.
 const OLDEST: (u32, u32) = (6, 1);
 
-/// Is it new enough?
-pub(super) fn version(machine: &Machine) -> Vec<Finding> {
+/// Checks the kernel's version.
+pub(super) fn version(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "kernel";
     let Some(release) = machine.text("proc/sys/kernel/osrelease") else { return Vec::new() };
     let found = format!("Linux {release}");
@@ -22,18 +22,18 @@ pub(super) fn version(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// The first two numbers of a release.
+/// Returns the first two numbers of a release.
 fn number(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// May this user make rings?
-pub(super) fn io_uring(machine: &Machine) -> Vec<Finding> {
+/// Checks that this user can create rings.
+pub(super) fn io_uring(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "io_uring";
     let switch = machine.number("proc/sys/kernel/io_uring_disabled").unwrap_or(0);
     let enable = "sudo sysctl -w kernel.io_uring_disabled=0 (to keep it: a file in /etc/sysctl.d)";
-    vec![match (&machine.told.no_ring, switch) {
+    vec![match (&machine.probes.no_ring, switch) {
         (_, 2..) => Finding::problem(check, "switched off for everybody", enable),
         (Some(error), 1) => {
             let text = format!("only for the group of kernel.io_uring_group and root: {error}");
@@ -52,8 +52,8 @@ pub(super) fn io_uring(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// What the kernel brings for others to use.
-pub(super) fn modules(machine: &Machine) -> Vec<Finding> {
+/// Checks optional kernel modules.
+pub(super) fn modules(machine: &ExaminedMachine) -> Vec<Finding> {
     let wanted = [
         ("tls", "TLS by the kernel", "TLS is done by the program, which takes more CPU time"),
         (
@@ -66,37 +66,39 @@ pub(super) fn modules(machine: &Machine) -> Vec<Finding> {
     wanted.map(|(name, what, without)| module(machine, name, what, without)).into()
 }
 
-fn module(machine: &Machine, name: &str, what: &str, without: &str) -> Finding {
+fn module(machine: &ExaminedMachine, name: &str, what: &str, without: &str) -> Finding {
     let check = format!("module {name}");
     match presence(machine, name) {
-        Presence::Here => Finding::ok(&check, format!("{what}: loaded")),
-        // Programs load it when they need it, except TLS, where an unprivileged one cannot.
-        Presence::Installed if name != "tls" => {
+        ModulePresence::Here => Finding::ok(&check, format!("{what}: loaded")),
+        // Programs load it when they need it, except TLS, which an unprivileged one cannot load.
+        ModulePresence::Installed if name != "tls" => {
             Finding::ok(&check, format!("{what}: is loaded by modprobe {name}"))
         }
-        Presence::Installed => {
+        ModulePresence::Installed => {
             let keep = format!(
                 "sudo modprobe {name}; echo {name} | sudo tee /etc/modules-load.d/{name}.conf"
             );
             Finding::advice(&check, format!("{what}: not loaded; {without}"), keep)
         }
-        // Nothing to be done but another kernel, and nothing needs it.
-        Presence::Absent => Finding::ok(&check, format!("{what}: not in this kernel; {without}")),
+        // Only another kernel would have it, and nothing needs it.
+        ModulePresence::Absent => {
+            Finding::ok(&check, format!("{what}: not in this kernel; {without}"))
+        }
     }
 }
 
-/// Where a part of the kernel is.
-pub(super) enum Presence {
+/// Availability of a kernel module.
+pub(super) enum ModulePresence {
     /// Loaded, or built in.
     Here,
     /// A file that can be loaded.
     Installed,
-    /// Nowhere.
+    /// Not available.
     Absent,
 }
 
-/// Where a module is.
-pub(super) fn presence(machine: &Machine, name: &str) -> Presence {
+/// Returns the availability of a module.
+pub(super) fn presence(machine: &ExaminedMachine, name: &str) -> ModulePresence {
     let release = machine.text("proc/sys/kernel/osrelease").unwrap_or_default();
     let listed = |file: &str| {
         let list = machine.text(&format!("lib/modules/{release}/{file}")).unwrap_or_default();
@@ -109,12 +111,12 @@ pub(super) fn presence(machine: &Machine, name: &str) -> Presence {
     let loaded = machine.text("proc/modules").unwrap_or_default();
     let is_loaded = loaded.lines().any(|line| line.split(' ').next() == Some(name));
     if is_loaded || machine.has(&format!("sys/module/{name}")) || listed("modules.builtin") {
-        return Presence::Here;
+        return ModulePresence::Here;
     }
-    // A kernel without modules lists what its protocols are here.
+    // A kernel without modules lists its protocols here.
     let protocols = machine.text("proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();
     if name == "tls" && protocols.split_whitespace().any(|protocol| protocol == "tls") {
-        return Presence::Here;
+        return ModulePresence::Here;
     }
-    if listed("modules.dep") { Presence::Installed } else { Presence::Absent }
+    if listed("modules.dep") { ModulePresence::Installed } else { ModulePresence::Absent }
 }

@@ -1,17 +1,17 @@
-//! What this process may: descriptors, locked memory, capabilities.
+//! Limits of this process: descriptors, locked memory, capabilities.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
 /// Connections of `serve` without options, and a few descriptors.
 const OPEN_FILES: u64 = 16384 + 64;
-/// Fewer are not enough for a host with some cores.
+/// Least descriptors for a host with some cores.
 const OPEN_FILES_LEAST: u64 = 256;
-/// An AF_XDP port's frames.
+/// Memory of an AF_XDP port's frames.
 const LOCKED: u64 = 64 << 20;
 
 const IPC_LOCK: u32 = 14;
-/// What each is for.
+/// Capabilities with their purpose.
 const CAPABILITIES: &[(u32, &str, &str)] = &[
     (13, "CAP_NET_RAW", "-t ether"),
     (12, "CAP_NET_ADMIN", "AF_XDP"),
@@ -20,8 +20,8 @@ const CAPABILITIES: &[(u32, &str, &str)] = &[
     (10, "CAP_NET_BIND_SERVICE", "ports below 1024"),
 ];
 
-/// How many connections can there be?
-pub(super) fn open_files(machine: &Machine) -> Vec<Finding> {
+/// Checks the possible number of connections.
+pub(super) fn open_files(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(hard) = limit(machine, "Max open files") else { return Vec::new() };
     let advice = "raise the hard limit: ulimit -Hn 1048576 as root, nofile in /etc/security/limits.conf, \
                   LimitNOFILE=1048576 in a unit";
@@ -33,8 +33,8 @@ pub(super) fn open_files(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Is enough for AF_XDP and for large rings?
-pub(super) fn locked_memory(machine: &Machine) -> Vec<Finding> {
+/// Checks that enough memory can be locked for AF_XDP and large rings.
+pub(super) fn locked_memory(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "locked memory";
     let Some(hard) = limit(machine, "Max locked memory") else { return Vec::new() };
     let is_free = effective(machine) & (1 << IPC_LOCK) != 0;
@@ -49,8 +49,8 @@ pub(super) fn locked_memory(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// What cannot be done without being root?
-pub(super) fn capabilities(machine: &Machine) -> Vec<Finding> {
+/// Lists the functions that need root.
+pub(super) fn capabilities(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "capabilities";
     let have = effective(machine);
     let missing = CAPABILITIES.iter().filter(|(bit, ..)| have & (1 << bit) == 0);
@@ -66,15 +66,15 @@ pub(super) fn capabilities(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// A hard limit of this process.
-fn limit(machine: &Machine, name: &str) -> Option<u64> {
+/// Returns a hard limit of this process.
+fn limit(machine: &ExaminedMachine, name: &str) -> Option<u64> {
     let text = machine.text("proc/self/limits")?;
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let word = rest.split_whitespace().nth(1)?;
     if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() }
 }
 
-fn effective(machine: &Machine) -> u64 {
+fn effective(machine: &ExaminedMachine) -> u64 {
     let status = machine.text("proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A machine as checks see it: its files below a root directory, and what only calls and programs tell.
+//! A machine's state for the checks: its files below a root directory, and the results of calls and programs.
 
 use roadtrain_system::platform::{Channels, Offloads};
 use roadtrain_system::ring::Ring;
@@ -8,55 +8,56 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A machine.
-pub(super) struct Machine {
+pub(super) struct ExaminedMachine {
     root: PathBuf,
-    /// What its files do not say.
-    pub(super) told: Told,
+    /// State that no file has.
+    pub(super) probes: MachineProbes,
 }
 
-/// What calls and programs tell. A described machine says it itself.
+/// Results of calls and programs; tests supply their own.
 #[derive(Default)]
-pub(super) struct Told {
-    /// Why no io_uring can be made.
+pub(super) struct MachineProbes {
+    /// Error of the attempt to create an io_uring.
     pub(super) no_ring: Option<String>,
     /// The firewall's rules, as `nft` and `iptables-save` list them.
-    pub(super) rules: Rules,
-    /// By interface.
+    pub(super) rules: FirewallRules,
+    /// Offloads by interface.
     pub(super) offloads: BTreeMap<String, Offloads>,
-    /// By interface.
+    /// Channels by interface.
     pub(super) channels: BTreeMap<String, Channels>,
 }
 
 /// The firewall's rules.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct FirewallRules {
     /// `nft -n list ruleset`.
     pub(super) nft: Listing,
     /// `iptables-save` and `ip6tables-save`.
     pub(super) iptables: Listing,
 }
 
-/// What a program has listed.
+/// Output of a program.
 #[derive(Default)]
 pub(super) enum Listing {
-    /// There is no such program.
+    /// The program does not exist.
     #[default]
     Absent,
-    /// It may not, or fails: its first line.
+    /// The program fails: its first line.
     Refused(String),
-    /// Its output.
+    /// The program's output.
     Listed(String),
 }
 
-impl Machine {
-    /// The one that this runs on.
-    pub(super) fn this() -> Machine {
-        let mut machine = Machine { root: PathBuf::from("/"), told: Told::default() };
+impl ExaminedMachine {
+    /// Reads the state of this machine.
+    pub(super) fn this() -> ExaminedMachine {
+        let mut machine =
+            ExaminedMachine { root: PathBuf::from("/"), probes: MachineProbes::default() };
         let names = machine.entries("sys/class/net");
         let of = |name: &String| Some((name.clone(), Offloads::read(name).ok()?));
-        machine.told = Told {
+        machine.probes = MachineProbes {
             no_ring: Ring::new(8).err().map(|error| error.to_string()),
-            rules: Rules {
+            rules: FirewallRules {
                 nft: list(&[&["nft", "-n", "list", "ruleset"]]),
                 iptables: list(&[&["iptables-save"], &["ip6tables-save"]]),
             },
@@ -70,31 +71,31 @@ impl Machine {
     }
 
     #[cfg(test)]
-    pub(super) fn described(root: &Path, told: Told) -> Machine {
-        Machine { root: root.to_owned(), told }
+    pub(super) fn described(root: &Path, probes: MachineProbes) -> ExaminedMachine {
+        ExaminedMachine { root: root.to_owned(), probes }
     }
 
-    /// Its root directory.
+    /// Returns the root directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A file's text without what is blank around it; `None` when it cannot be read.
+    /// Returns a file's text without surrounding white space; `None` if it cannot be read.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
 
-    /// A file that holds one number.
+    /// Returns the number in a file.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether there is such a file, device or directory.
+    /// True if the file, device or directory exists.
     pub(super) fn has(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
 
-    /// Names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     pub(super) fn entries(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(path)) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -103,20 +104,20 @@ impl Machine {
         names
     }
 
-    /// The choice in brackets, as in `always [madvise] never`.
+    /// Returns the choice in brackets, as in `always [madvise] never`.
     pub(super) fn chosen(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
         let (_, rest) = text.split_once('[')?;
         Some(rest.split_once(']')?.0.to_owned())
     }
 
-    /// Cores that are online.
+    /// Returns the number of online cores.
     pub(super) fn cores(&self) -> usize {
         let list = self.text("sys/devices/system/cpu/online").unwrap_or_default();
         roadtrain_system::platform::Cpus::parse(&list).iter().count().max(1)
     }
 
-    /// Whether a process of that name runs.
+    /// True if a process with that name runs.
     pub(super) fn runs(&self, name: &str) -> bool {
         let mut processes = self.entries("proc").into_iter();
         processes.any(|process| {
@@ -126,12 +127,12 @@ impl Machine {
     }
 }
 
-/// The outputs of all these programs, one after the other.
+/// Returns the concatenated output of these programs.
 fn list(programs: &[&[&str]]) -> Listing {
     let mut all = Listing::Absent;
     for program in programs {
         let (name, arguments) = program.split_first().unwrap_or((&"", &[]));
-        // Root's PATH has them, others' need not.
+        // Root's PATH has them; other users' PATH may not.
         let places = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"];
         let Some(path) =
             places.iter().map(|place| Path::new(place).join(name)).find(|p| p.exists())

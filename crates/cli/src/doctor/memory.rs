@@ -1,15 +1,15 @@
-//! Memory: how much is free, its pages, its nodes.
+//! Memory checks: free memory, page sizes, NUMA nodes.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 use roadtrain_system::platform::Topology;
 
 const MIB: u64 = 1 << 20;
-/// What `serve` takes for data in flight if nobody says otherwise, and as much again for all else.
+/// Memory that `serve` takes for data in flight by default, and as much again for all else.
 const NEEDED: u64 = 256 * MIB;
 
-/// Is there enough for the buffers?
-pub(super) fn free(machine: &Machine) -> Vec<Finding> {
+/// Checks that there is enough memory for the buffers.
+pub(super) fn free(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(free) = meminfo(machine, "MemAvailable") else { return Vec::new() };
     let found = format!("{} MiB can be had", free / MIB);
     vec![match free < NEEDED {
@@ -22,8 +22,8 @@ pub(super) fn free(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// May buffers have huge pages?
-pub(super) fn transparent(machine: &Machine) -> Vec<Finding> {
+/// Checks that buffers can have huge pages.
+pub(super) fn transparent(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "transparent huge pages";
     let file = "sys/kernel/mm/transparent_hugepage/enabled";
     vec![match machine.chosen(file).as_deref() {
@@ -37,8 +37,8 @@ pub(super) fn transparent(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Is memory kept for huge pages that Roadtrain does not need?
-pub(super) fn reserved(machine: &Machine) -> Vec<Finding> {
+/// Checks for memory reserved for huge pages, which Roadtrain does not use.
+pub(super) fn reserved(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "reserved huge pages";
     let pages = meminfo(machine, "HugePages_Free").unwrap_or(0);
     let bytes = pages * meminfo(machine, "Hugepagesize").unwrap_or(0);
@@ -52,8 +52,8 @@ pub(super) fn reserved(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Are there several nodes, and do pages move between them?
-pub(super) fn nodes(machine: &Machine) -> Vec<Finding> {
+/// Checks for several nodes between which the kernel moves pages.
+pub(super) fn nodes(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "NUMA";
     if !Topology::read(machine.root()).has_nodes() {
         return vec![Finding::ok(check, "one node")];
@@ -70,8 +70,8 @@ pub(super) fn nodes(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// A line of meminfo: octets, or a plain number.
-fn meminfo(machine: &Machine, key: &str) -> Option<u64> {
+/// Returns a value of meminfo: bytes, or a plain number.
+fn meminfo(machine: &ExaminedMachine, key: &str) -> Option<u64> {
     let text = machine.text("proc/meminfo")?;
     let line = text.lines().find(|line| line.split(':').next() == Some(key))?;
     let mut words = line.split_whitespace().skip(1);

@@ -1,8 +1,8 @@
-//! `roadtrain doctor`: looks at the machine and says what to do. Nothing is changed.
+//! `roadtrain doctor`: checks the machine and gives advice. Nothing is changed.
 //!
-//! | file | looks at |
+//! | file | checks |
 //! |---|---|
-//! | `machine` | nothing: how the others see a machine, this one or a described one |
+//! | `machine` | nothing: it is the input of the checks, this machine or a described one |
 //! | `kernel` | version, io_uring, modules |
 //! | `memory` | free memory, huge pages, NUMA nodes |
 //! | `limits` | descriptors, locked memory, capabilities |
@@ -12,7 +12,7 @@
 //! | `firewall` | rules that may block |
 //! | `fronts` | ublk, FUSE, loop devices, librbd |
 //!
-//! A check is a function from a [`Machine`] to what it found.
+//! A check is a function from a [`ExaminedMachine`] to its findings.
 
 mod firewall;
 mod fronts;
@@ -27,55 +27,55 @@ mod processor;
 mod tests;
 
 use crate::args::{DoctorArgs, GlobalArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use machine::Machine;
+use machine::ExaminedMachine;
 use serde::Serialize;
 
-/// How something is.
+/// State of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
-    /// As it should be.
+enum FindingState {
+    /// No change is needed.
     Ok,
-    /// It works, and could be better.
+    /// Works, and could be better.
     Advice,
-    /// Something does not work before this is done.
+    /// A function does not work before this is done.
     Problem,
 }
 
-/// What a check found.
+/// Finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     check: String,
-    state: State,
-    /// How it is.
+    state: FindingState,
+    /// The observed state.
     finding: String,
-    /// What to do, with the command; `None` when there is nothing to do.
+    /// Action with its command; `None` if none is needed.
     advice: Option<String>,
 }
 
 impl Finding {
     fn ok(check: &str, finding: impl Into<String>) -> Finding {
         let (check, finding) = (check.to_owned(), finding.into());
-        Finding { check, state: State::Ok, finding, advice: None }
+        Finding { check, state: FindingState::Ok, finding, advice: None }
     }
 
     fn advice(check: &str, finding: impl Into<String>, advice: impl Into<String>) -> Finding {
         let advice = Some(advice.into());
-        Finding { state: State::Advice, advice, ..Finding::ok(check, finding) }
+        Finding { state: FindingState::Advice, advice, ..Finding::ok(check, finding) }
     }
 
     fn problem(check: &str, finding: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { state: State::Problem, ..Finding::advice(check, finding, advice) }
+        Finding { state: FindingState::Problem, ..Finding::advice(check, finding, advice) }
     }
 }
 
-type Check = fn(&Machine) -> Vec<Finding>;
+type DoctorCheck = fn(&ExaminedMachine) -> Vec<Finding>;
 
-/// In the order in which they are shown.
-const CHECKS: &[Check] = &[
+/// The checks, in the order of display.
+const CHECKS: &[DoctorCheck] = &[
     kernel::version,
     kernel::io_uring,
     kernel::modules,
@@ -100,19 +100,19 @@ const CHECKS: &[Check] = &[
 ];
 
 /// `roadtrain doctor`
-pub(crate) fn run(_: &DoctorArgs, global: &GlobalArgs) -> Outcome {
-    let findings = examine(&Machine::this());
+pub(crate) fn run(_: &DoctorArgs, global: &GlobalArgs) -> CommandResult {
+    let findings = examine(&ExaminedMachine::this());
     match global.json {
         true => output::json(&findings)?,
         false => output::line(&text(&findings))?,
     }
-    match findings.iter().any(|finding| finding.state == State::Problem) {
-        true => Err(Failure::failed("")),
+    match findings.iter().any(|finding| finding.state == FindingState::Problem) {
+        true => Err(CommandFailure::failed("")),
         false => Ok(()),
     }
 }
 
-fn examine(machine: &Machine) -> Vec<Finding> {
+fn examine(machine: &ExaminedMachine) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(machine)).collect()
 }
 
@@ -121,9 +121,9 @@ fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { check, state, finding, advice } in findings {
         let state = match state {
-            State::Ok => "ok",
-            State::Advice => "advice",
-            State::Problem => "PROBLEM",
+            FindingState::Ok => "ok",
+            FindingState::Advice => "advice",
+            FindingState::Problem => "PROBLEM",
         };
         text.push_str(&format!("{state:<7}  {check:<width$}  {finding}\n"));
         if let Some(advice) = advice {
@@ -131,7 +131,8 @@ fn text(findings: &[Finding]) -> String {
         }
     }
     let count = |wanted| findings.iter().filter(|finding| finding.state == wanted).count();
-    let (ok, advice, problems) = (count(State::Ok), count(State::Advice), count(State::Problem));
+    let (ok, advice, problems) =
+        (count(FindingState::Ok), count(FindingState::Advice), count(FindingState::Problem));
     text + &format!(
         "\n{ok} ok, {advice} advice, {problems} problem{}",
         if problems == 1 { "" } else { "s" }

@@ -1,17 +1,17 @@
-//! TCP's settings, and who listens where targets do.
+//! TCP settings, and the use of targets' ports.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
 /// Ports of targets and of discovery controllers.
 pub(super) const PORTS: [u16; 2] = [4420, 8009];
-/// Smaller windows do not fill a fast network with some distance.
+/// Least window for a fast network with some distance.
 const WINDOW: u64 = 4 << 20;
-/// A socket's state in /proc/net/tcp.
+/// Listening state in /proc/net/tcp.
 const LISTENS: &str = "0A";
 
-/// How does TCP react to loss?
-pub(super) fn congestion_control(machine: &Machine) -> Vec<Finding> {
+/// Checks TCP's congestion control.
+pub(super) fn congestion_control(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "congestion control";
     let Some(name) = machine.text("proc/sys/net/ipv4/tcp_congestion_control") else {
         return Vec::new();
@@ -26,8 +26,8 @@ pub(super) fn congestion_control(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Can windows become large?
-pub(super) fn buffers(machine: &Machine) -> Vec<Finding> {
+/// Checks the size of TCP windows.
+pub(super) fn buffers(machine: &ExaminedMachine) -> Vec<Finding> {
     let largest = |name: &str| {
         let text = machine.text(&format!("proc/sys/net/ipv4/{name}"))?;
         text.split_whitespace().nth(2)?.parse::<u64>().ok()
@@ -46,8 +46,8 @@ pub(super) fn buffers(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Does somebody listen there?
-pub(super) fn ports(machine: &Machine) -> Vec<Finding> {
+/// Checks whether a process listens at these ports.
+pub(super) fn ports(machine: &ExaminedMachine) -> Vec<Finding> {
     let taken: Vec<u16> = PORTS.into_iter().filter(|port| is_taken(machine, *port)).collect();
     let ports = "sys/kernel/config/nvmet/ports";
     let linux = machine.entries(ports).into_iter().filter(|port| {
@@ -62,18 +62,18 @@ pub(super) fn ports(machine: &Machine) -> Vec<Finding> {
         )];
     }
     vec![match &taken[..] {
-        [] => Finding::ok("ports", "nobody listens at 4420 and 8009"),
+        [] => Finding::ok("ports", "no process listens at 4420 and 8009"),
         taken => {
             let list: Vec<String> = taken.iter().map(u16::to_string).collect();
             Finding::ok(
                 "ports",
-                format!("somebody listens at {} already (ss -ltnp says who)", list.join(" and ")),
+                format!("a process listens at {} already (ss -ltnp shows it)", list.join(" and ")),
             )
         }
     }]
 }
 
-fn is_taken(machine: &Machine, port: u16) -> bool {
+fn is_taken(machine: &ExaminedMachine, port: u16) -> bool {
     let text = ["proc/net/tcp", "proc/net/tcp6"].map(|file| machine.text(file).unwrap_or_default());
     text.iter().flat_map(|text| text.lines().skip(1)).any(|line| {
         let mut words = line.split_whitespace().skip(1);

@@ -1,10 +1,10 @@
-//! The cores: their clock, their frequency.
+//! Processor checks: clock, frequency.
 
 use super::Finding;
-use super::machine::Machine;
+use super::machine::ExaminedMachine;
 
-/// Is the time read without a system call?
-pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
+/// Checks that the clock is read without a system call.
+pub(super) fn clock(machine: &ExaminedMachine) -> Vec<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
     let Some(source) = machine.text(&format!("{folder}/current_clocksource")) else {
         return Vec::new();
@@ -17,7 +17,7 @@ pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
         (false, _) => Finding::ok("clock", source),
         (true, Some(better)) => Finding::advice(
             "clock",
-            format!("{source}: each look at it takes a system call and a slow device"),
+            format!("{source}: each reading takes a system call and a slow device"),
             format!("echo {better} | sudo tee /{folder}/current_clocksource"),
         ),
         (true, None) => Finding::advice(
@@ -28,8 +28,8 @@ pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Do cores stay fast?
-pub(super) fn frequency(machine: &Machine) -> Vec<Finding> {
+/// Checks that cores stay fast.
+pub(super) fn frequency(machine: &ExaminedMachine) -> Vec<Finding> {
     let cores = machine.entries("sys/devices/system/cpu");
     let governors = cores.iter().filter_map(|core| {
         machine.text(&format!("sys/devices/system/cpu/{core}/cpufreq/scaling_governor"))

@@ -1,7 +1,7 @@
-//! What is said of described machines: `machines/` has one that is as it should be and one that is not.
+//! Findings about described machines: `machines/` has a good one and a poor one.
 
-use super::machine::{Listing, Machine, Rules, Told};
-use super::{Finding, State, examine, text};
+use super::machine::{ExaminedMachine, FirewallRules, Listing, MachineProbes};
+use super::{Finding, FindingState, examine, text};
 use roadtrain_system::platform::{Channels, Offloads};
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ const POOR: &str = include_str!("machines/poor.txt");
 
 const ON: Offloads = Offloads { gro: true, gso: true, tso: true };
 
-fn told(rules: Rules) -> Told {
-    Told {
+fn probes(rules: FirewallRules) -> MachineProbes {
+    MachineProbes {
         no_ring: None,
         rules,
         offloads: BTreeMap::from([("eth0".to_owned(), ON)]),
@@ -23,15 +23,15 @@ fn told(rules: Rules) -> Told {
     }
 }
 
-/// What is found on the good machine with these files different, and what it is told.
-fn found_with(files: &str, told: Told) -> Vec<Finding> {
+/// Returns the findings on the good machine with these files changed, and these results.
+fn found_with(files: &str, probes: MachineProbes) -> Vec<Finding> {
     let root = described::describe(GOOD);
     described::add(root.path(), files);
-    examine(&Machine::described(root.path(), told))
+    examine(&ExaminedMachine::described(root.path(), probes))
 }
 
 fn found(files: &str) -> Vec<Finding> {
-    found_with(files, told(Rules::default()))
+    found_with(files, probes(FirewallRules::default()))
 }
 
 fn of<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
@@ -39,8 +39,8 @@ fn of<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
     findings.iter().find(|one| one.check == check).unwrap_or_else(|| panic!("{check}: {:?}", all()))
 }
 
-/// These files make this state, and its line has this text.
-fn shows(files: &str, check: &str, state: State, words: &str) {
+/// Checks that these files lead to this state, and that its line contains the text.
+fn shows(files: &str, check: &str, state: FindingState, words: &str) {
     let findings = found(files);
     let finding = of(&findings, check);
     let advice = finding.advice.as_deref().unwrap_or_default();
@@ -53,37 +53,41 @@ fn a_good_machine_needs_nothing() {
     let findings = found("");
     assert!(findings.len() > 20, "{}", text(&findings));
     for finding in &findings {
-        assert_eq!(finding.state, State::Ok, "{finding:?}");
+        assert_eq!(finding.state, FindingState::Ok, "{finding:?}");
         assert_eq!(finding.advice, None, "{finding:?}");
     }
 }
 
 #[test]
-fn a_poor_machine_hears_of_everything() {
+fn a_poor_machine_gets_all_advice() {
     let root = described::describe(POOR);
-    let findings = examine(&Machine::described(root.path(), Told::default()));
-    is_as_kept(&text(&findings), include_str!("machines/poor.out"));
+    let findings = examine(&ExaminedMachine::described(root.path(), MachineProbes::default()));
+    assert_stored_text(&text(&findings), include_str!("machines/poor.out"));
     for finding in &findings {
-        assert_eq!(finding.advice.is_none(), finding.state == State::Ok, "{finding:?}");
+        assert_eq!(finding.advice.is_none(), finding.state == FindingState::Ok, "{finding:?}");
     }
 }
 
-/// The text as it is kept, which shows the whole output to a reader.
-fn is_as_kept(text: &str, kept: &str) {
+/// Compares the text with the stored one, which shows a reader the whole output.
+fn assert_stored_text(text: &str, kept: &str) {
     assert_eq!(text.trim_end(), kept.trim_end(), "if that is right now: machines/poor.out\n{text}");
 }
 
 #[test]
 fn an_empty_machine_is_no_panic() {
     let root = tempfile::tempdir().unwrap();
-    let findings = examine(&Machine::described(root.path(), Told::default()));
-    assert!(findings.iter().all(|finding| finding.state != State::Problem), "{}", text(&findings));
+    let findings = examine(&ExaminedMachine::described(root.path(), MachineProbes::default()));
+    assert!(
+        findings.iter().all(|finding| finding.state != FindingState::Problem),
+        "{}",
+        text(&findings)
+    );
 }
 
 #[test]
-fn this_machine_is_looked_at() {
-    let findings = examine(&Machine::this());
-    assert_eq!(of(&findings, "io_uring").state, State::Ok, "tests run on rings");
+fn this_machine_is_examined() {
+    let findings = examine(&ExaminedMachine::this());
+    assert_eq!(of(&findings, "io_uring").state, FindingState::Ok, "tests run on rings");
     let json = serde_json::to_value(&findings).unwrap();
     for one in json.as_array().unwrap() {
         let keys: Vec<&String> = one.as_object().unwrap().keys().collect();
@@ -95,12 +99,12 @@ fn this_machine_is_looked_at() {
 #[test]
 fn kernels_are_compared_by_numbers() {
     for (release, state) in [
-        ("5.15.0-91-generic", State::Problem),
-        ("6.0.19", State::Problem),
-        ("6.1.0-9-amd64", State::Ok),
-        ("6.18.4", State::Ok),
-        ("10.0", State::Ok),
-        ("strange", State::Problem),
+        ("5.15.0-91-generic", FindingState::Problem),
+        ("6.0.19", FindingState::Problem),
+        ("6.1.0-9-amd64", FindingState::Ok),
+        ("6.18.4", FindingState::Ok),
+        ("10.0", FindingState::Ok),
+        ("strange", FindingState::Problem),
     ] {
         shows(&format!("proc/sys/kernel/osrelease = {release}"), "kernel", state, release);
     }
@@ -108,12 +112,20 @@ fn kernels_are_compared_by_numbers() {
 
 #[test]
 fn io_uring_may_be_forbidden() {
-    shows("proc/sys/kernel/io_uring_disabled = 2", "io_uring", State::Problem, "sysctl -w");
-    shows("proc/sys/kernel/io_uring_disabled = 1", "io_uring", State::Advice, "outside a group");
-    let refused = Told { no_ring: Some("Operation not permitted".into()), ..Told::default() };
+    shows("proc/sys/kernel/io_uring_disabled = 2", "io_uring", FindingState::Problem, "sysctl -w");
+    shows(
+        "proc/sys/kernel/io_uring_disabled = 1",
+        "io_uring",
+        FindingState::Advice,
+        "outside a group",
+    );
+    let refused = MachineProbes {
+        no_ring: Some("Operation not permitted".into()),
+        ..MachineProbes::default()
+    };
     let findings = found_with("", refused);
     let finding = of(&findings, "io_uring");
-    assert_eq!(finding.state, State::Problem);
+    assert_eq!(finding.state, FindingState::Problem);
     assert!(finding.advice.as_deref().unwrap().contains("seccomp"), "{finding:?}");
 }
 
@@ -123,12 +135,12 @@ fn modules_are_loaded_built_in_installed_or_absent() {
     let dep = format!(
         "{release}proc/modules =\nlib/modules/6.12.1/modules.dep = kernel/net/tls/tls.ko.xz: kernel/x.ko"
     );
-    shows(&dep, "module tls", State::Advice, "modprobe tls");
-    shows(&dep, "module nvme_tcp", State::Ok, "not in this kernel");
+    shows(&dep, "module tls", FindingState::Advice, "modprobe tls");
+    shows(&dep, "module nvme_tcp", FindingState::Ok, "not in this kernel");
     let builtin = format!(
         "{release}lib/modules/6.12.1/modules.builtin = kernel/drivers/nvme/host/nvme-tcp.ko"
     );
-    shows(&builtin, "module nvme_tcp", State::Ok, "loaded");
+    shows(&builtin, "module nvme_tcp", FindingState::Ok, "loaded");
 }
 
 #[test]
@@ -138,10 +150,10 @@ fn limits_are_the_hard_ones() {
             "proc/self/limits = Limit  Soft  Hard\\nMax open files  {soft}  {hard}  files\\nMax locked memory  1  unlimited  bytes"
         )
     };
-    shows(&files("1024", "1048576"), "open files", State::Ok, "1048576");
-    shows(&files("1024", "4096"), "open files", State::Advice, "LimitNOFILE");
-    shows(&files("64", "128"), "open files", State::Problem, "128");
-    shows(&files("64", "unlimited"), "open files", State::Ok, "any number");
+    shows(&files("1024", "1048576"), "open files", FindingState::Ok, "1048576");
+    shows(&files("1024", "4096"), "open files", FindingState::Advice, "LimitNOFILE");
+    shows(&files("64", "128"), "open files", FindingState::Problem, "128");
+    shows(&files("64", "unlimited"), "open files", FindingState::Ok, "any number");
 }
 
 #[test]
@@ -152,61 +164,69 @@ fn rules_of_nft_are_read() {
         )
     };
     let finding = |text: String| {
-        let rules = Rules { nft: Listing::Listed(text), ..Rules::default() };
-        of(&found_with("", told(rules)), "firewall").clone()
+        let rules = FirewallRules { nft: Listing::Listed(text), ..FirewallRules::default() };
+        of(&found_with("", probes(rules)), "firewall").clone()
     };
-    assert_eq!(finding(chain("accept", "")).state, State::Ok);
+    assert_eq!(finding(chain("accept", "")).state, FindingState::Ok);
     let closed = finding(chain("drop", "\t\ttcp dport 22 accept\n"));
-    assert_eq!(closed.state, State::Advice);
+    assert_eq!(closed.state, FindingState::Advice);
     assert!(closed.advice.unwrap().contains("nft insert rule inet filter input tcp dport"));
     let half =
         finding(chain("drop", "\t\ttcp dport { 22, 4420 } counter packets 0 bytes 0 accept\n"));
     assert!(half.finding.ends_with("port 8009"), "{half:?}");
-    assert_eq!(finding(chain("drop", "\t\ttcp dport { 22, 4000-9000 } accept\n")).state, State::Ok);
+    assert_eq!(
+        finding(chain("drop", "\t\ttcp dport { 22, 4000-9000 } accept\n")).state,
+        FindingState::Ok
+    );
     let refused = finding(chain("accept", "\t\ttcp dport 4420 reject with tcp reset\n"));
-    assert_eq!(refused.state, State::Problem);
-    assert_eq!(finding(chain("accept", "\t\ttcp sport 4420 drop\n")).state, State::Ok);
+    assert_eq!(refused.state, FindingState::Problem);
+    assert_eq!(finding(chain("accept", "\t\ttcp sport 4420 drop\n")).state, FindingState::Ok);
 }
 
 #[test]
 fn rules_of_iptables_are_read() {
     let finding = |text: &str| {
-        let rules = Rules { iptables: Listing::Listed(text.to_owned()), ..Rules::default() };
-        of(&found_with("", told(rules)), "firewall").clone()
+        let rules = FirewallRules {
+            iptables: Listing::Listed(text.to_owned()),
+            ..FirewallRules::default()
+        };
+        of(&found_with("", probes(rules)), "firewall").clone()
     };
-    assert_eq!(finding("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n").state, State::Ok);
+    assert_eq!(finding("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n").state, FindingState::Ok);
     assert_eq!(
         finding("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n").state,
-        State::Advice
+        FindingState::Advice
     );
     let open = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 22,4420,8000:8010 -j ACCEPT\n";
-    assert_eq!(finding(open).state, State::Ok);
+    assert_eq!(finding(open).state, FindingState::Ok);
     assert_eq!(
         finding("*filter\n-A INPUT -p tcp -m tcp --dport 8009 -j DROP\n").state,
-        State::Problem
+        FindingState::Problem
     );
-    let rules =
-        Rules { nft: Listing::Refused("Operation not permitted".into()), ..Rules::default() };
-    let findings = found_with("", told(rules));
+    let rules = FirewallRules {
+        nft: Listing::Refused("Operation not permitted".into()),
+        ..FirewallRules::default()
+    };
+    let findings = found_with("", probes(rules));
     assert!(of(&findings, "firewall").advice.as_deref().unwrap().contains("sudo"));
 }
 
 #[test]
-fn cards_hear_of_queues_interrupts_and_frames() {
+fn cards_are_checked_for_queues_interrupts_and_frames() {
     let few = "sys/devices/system/cpu/online = 0-7";
-    shows(few, "eth0 queues", State::Advice, "ethtool -L eth0 combined 8");
+    shows(few, "eth0 queues", FindingState::Advice, "ethtool -L eth0 combined 8");
     let one_core =
         "proc/irq/40/effective_affinity_list = 2\nproc/irq/41/effective_affinity_list = 2";
-    shows(one_core, "eth0 interrupts", State::Advice, "irqbalance");
-    shows("sys/class/net/eth0/mtu = 1500", "eth0 MTU", State::Advice, "mtu 9000");
+    shows(one_core, "eth0 interrupts", FindingState::Advice, "irqbalance");
+    shows("sys/class/net/eth0/mtu = 1500", "eth0 MTU", FindingState::Advice, "mtu 9000");
     shows(
         "sys/class/net/eth0/queues/rx-0/rps_cpus = f",
         "eth0 RPS, RFS",
-        State::Advice,
+        FindingState::Advice,
         "rps_flow_cnt",
     );
-    shows("sys/class/net/eth0/operstate = down", "eth0", State::Ok, "down");
-    let mut off = told(Rules::default());
+    shows("sys/class/net/eth0/operstate = down", "eth0", FindingState::Ok, "down");
+    let mut off = probes(FirewallRules::default());
     off.offloads.insert("eth0".to_owned(), Offloads { gro: false, gso: true, tso: false });
     let findings = found_with("", off);
     let advice = of(&findings, "eth0 offloads").advice.as_deref();
@@ -216,6 +236,11 @@ fn cards_hear_of_queues_interrupts_and_frames() {
 #[test]
 fn ports_in_use_are_seen() {
     let line = "proc/net/tcp6 = sl local_address\\n 0: 00000000000000000000000000000000:1144 00000000000000000000000000000000:0000 0A 0:0";
-    shows(line, "ports", State::Ok, "somebody listens at 4420");
-    shows("sys/kernel/config/nvmet/ports/1/addr_trsvcid = 4420", "ports", State::Advice, "nvmet");
+    shows(line, "ports", FindingState::Ok, "a process listens at 4420");
+    shows(
+        "sys/kernel/config/nvmet/ports/1/addr_trsvcid = 4420",
+        "ports",
+        FindingState::Advice,
+        "nvmet",
+    );
 }

@@ -1,13 +1,13 @@
-//! What is added to a group's configuration, and removed from it.
+//! Additions to and removals from a group's configuration.
 
 use super::config::GroupConfig;
-use crate::config::{HostSpec, SubsystemSpec, number};
-use crate::failure::{Failure, Outcome};
+use crate::config::{HostSpec, SubsystemSettings, assign_nsids};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
 use crate::namespace::NamespaceSpec;
 
-/// What changes, for people.
-pub(crate) type Changes = Vec<String>;
+/// Descriptions of changes.
+pub(crate) type ChangeDescriptions = Vec<String>;
 
 /// A host's key in a file.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct HostKeyFile {
 /// Additions and settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupAddition {
-    /// The subsystem, which is made if it is not there.
+    /// The subsystem, which is created if it does not exist.
     pub(crate) nqn: Option<String>,
     pub(crate) serial: Option<String>,
     pub(crate) model: Option<String>,
@@ -35,41 +35,41 @@ pub(crate) struct GroupAddition {
 /// Removals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupRemoval {
-    /// The subsystem: all of it, if nothing else of it is named.
+    /// The subsystem; removed as a whole if no part of it is named.
     pub(crate) nqn: Option<String>,
     pub(crate) nsid: Vec<u32>,
     /// Hosts that may not use the subsystem any more.
     pub(crate) allow_hosts: Vec<String>,
-    /// Hosts whose keys go, and that no subsystem admits by name any more.
+    /// Hosts whose keys are removed, and that no subsystem allows by name any more.
     pub(crate) hosts: Vec<String>,
-    /// Gateways that are away, and do not come back.
+    /// Gateways that are down and do not come back.
     pub(crate) gateways: Vec<String>,
 }
 
-/// A host, and the line in the file of its key.
-type Key = (String, String);
+/// A host, and the line in its key file.
+type HostKeyLine = (String, String);
 
-/// The keys that are added, read from their files.
-pub(crate) struct Keys {
-    dhchap: Vec<Key>,
-    dhchap_ctrl: Vec<Key>,
-    tls: Vec<Key>,
+/// Keys to add, read from their files.
+pub(crate) struct AddedKeys {
+    dhchap: Vec<HostKeyLine>,
+    dhchap_ctrl: Vec<HostKeyLine>,
+    tls: Vec<HostKeyLine>,
 }
 
-impl Keys {
-    /// Reads them.
+impl AddedKeys {
+    /// Reads the keys.
     ///
     /// # Errors
     /// A file cannot be read, or has no key.
-    pub(crate) fn read(args: &GroupAddition) -> Outcome<Keys> {
+    pub(crate) fn read(args: &GroupAddition) -> CommandResult<AddedKeys> {
         let read = |option: &str, keys: &[HostKeyFile]| {
             let line = |key: &HostKeyFile| {
                 let text = file::line(option, &key.file)?;
-                Ok::<_, Failure>((key.host.clone(), text.to_string()))
+                Ok::<_, CommandFailure>((key.host.clone(), text.to_string()))
             };
-            keys.iter().map(line).collect::<Outcome<Vec<Key>>>()
+            keys.iter().map(line).collect::<CommandResult<Vec<HostKeyLine>>>()
         };
-        Ok(Keys {
+        Ok(AddedKeys {
             dhchap: read("--dhchap-key", &args.dhchap_key)?,
             dhchap_ctrl: read("--dhchap-ctrl-key", &args.dhchap_ctrl_key)?,
             tls: read("--tls-key", &args.tls_keys)?,
@@ -77,17 +77,17 @@ impl Keys {
     }
 }
 
-/// Adds to `config`. A subsystem that is new and has no serial number gets `serial`.
+/// Adds to `config`. A new subsystem without a serial number gets `serial`.
 ///
 /// # Errors
-/// What cannot be added.
+/// A conflicting namespace.
 pub(crate) fn add(
     config: &mut GroupConfig,
     args: &GroupAddition,
-    keys: &Keys,
+    keys: &AddedKeys,
     serial: &str,
-) -> Result<Changes, String> {
-    let mut changes = Changes::new();
+) -> Result<ChangeDescriptions, String> {
+    let mut changes = ChangeDescriptions::new();
     if let Some(nqn) = &args.nqn {
         let subsystem = subsystem(config, nqn, &mut changes);
         set_numbers(subsystem, args, serial, &mut changes);
@@ -100,8 +100,8 @@ pub(crate) fn add(
             }
         }
         for (is_wanted, is_so, what) in [
-            (args.require_auth, &mut subsystem.require_auth, "asks for authentication"),
-            (args.require_tls, &mut subsystem.require_tls, "asks for TLS"),
+            (args.require_auth, &mut subsystem.require_auth, "requires authentication"),
+            (args.require_tls, &mut subsystem.require_tls, "requires TLS"),
         ] {
             if is_wanted && !std::mem::replace(is_so, true) {
                 changes.push(format!("subsystem {nqn}: {what}"));
@@ -126,12 +126,12 @@ pub(crate) fn add(
 fn subsystem<'a>(
     config: &'a mut GroupConfig,
     nqn: &str,
-    changes: &mut Changes,
-) -> &'a mut SubsystemSpec {
+    changes: &mut ChangeDescriptions,
+) -> &'a mut SubsystemSettings {
     let known = config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
     let at = known.unwrap_or_else(|| {
         changes.push(format!("subsystem {nqn}"));
-        config.subsystems.push(SubsystemSpec {
+        config.subsystems.push(SubsystemSettings {
             nqn: nqn.to_owned(),
             serial: None,
             model: None,
@@ -146,12 +146,12 @@ fn subsystem<'a>(
     &mut config.subsystems[at]
 }
 
-/// All gateways say the same serial number, so it does not depend on the machine.
+/// Sets serial and model number. All gateways report the same serial number, so it does not depend on the machine.
 fn set_numbers(
-    subsystem: &mut SubsystemSpec,
+    subsystem: &mut SubsystemSettings,
     args: &GroupAddition,
     serial: &str,
-    changes: &mut Changes,
+    changes: &mut ChangeDescriptions,
 ) {
     let nqn = &subsystem.nqn;
     if args.serial.is_some() && args.serial != subsystem.serial {
@@ -166,9 +166,9 @@ fn set_numbers(
 }
 
 fn add_namespace(
-    subsystem: &mut SubsystemSpec,
+    subsystem: &mut SubsystemSettings,
     namespace: NamespaceSpec,
-    changes: &mut Changes,
+    changes: &mut ChangeDescriptions,
 ) -> Result<(), String> {
     let nqn = &subsystem.nqn;
     if let Some(nsid) = namespace.nsid
@@ -177,7 +177,7 @@ fn add_namespace(
         return Err(format!("subsystem {nqn}: namespace {nsid} is there already: remove it first"));
     }
     subsystem.namespaces.push(namespace);
-    subsystem.namespaces = number(std::mem::take(&mut subsystem.namespaces));
+    subsystem.namespaces = assign_nsids(std::mem::take(&mut subsystem.namespaces));
     if let Some(NamespaceSpec { nsid: Some(nsid), image: Some(image), .. }) =
         subsystem.namespaces.last()
     {
@@ -197,9 +197,12 @@ fn host<'a>(config: &'a mut GroupConfig, nqn: &str) -> &'a mut HostSpec {
 /// Removes from `config`.
 ///
 /// # Errors
-/// What is not there.
-pub(crate) fn remove(config: &mut GroupConfig, args: &GroupRemoval) -> Result<Changes, String> {
-    let mut changes = Changes::new();
+/// A part that does not exist.
+pub(crate) fn remove(
+    config: &mut GroupConfig,
+    args: &GroupRemoval,
+) -> Result<ChangeDescriptions, String> {
+    let mut changes = ChangeDescriptions::new();
     if let Some(nqn) = &args.nqn {
         let known = config.subsystems.iter().position(|subsystem| subsystem.nqn == *nqn);
         let at = known.ok_or_else(|| format!("there is no subsystem {nqn}"))?;
@@ -232,9 +235,9 @@ pub(crate) fn remove(config: &mut GroupConfig, args: &GroupRemoval) -> Result<Ch
 }
 
 fn remove_from(
-    subsystem: &mut SubsystemSpec,
+    subsystem: &mut SubsystemSettings,
     args: &GroupRemoval,
-    changes: &mut Changes,
+    changes: &mut ChangeDescriptions,
 ) -> Result<(), String> {
     let nqn = &subsystem.nqn;
     for nsid in &args.nsid {
@@ -263,13 +266,13 @@ mod tests {
 
     const KEY: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
 
-    fn change(config: &mut GroupConfig, line: &str) -> Result<Changes, String> {
+    fn change(config: &mut GroupConfig, line: &str) -> Result<ChangeDescriptions, String> {
         let words = ["roadtrain", "ctl", "--group", "gates", "--pool", "disks"];
         let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
         let Command::Ctl(args) = cli.command else { unreachable!() };
         match group_change(&args.command).unwrap().unwrap() {
             GroupChange::Add(args) => {
-                add(config, &args, &Keys::read(&args).unwrap(), "01234567890123456789")
+                add(config, &args, &AddedKeys::read(&args).unwrap(), "01234567890123456789")
             }
             GroupChange::Remove(args) => remove(config, &args),
         }
@@ -286,7 +289,7 @@ mod tests {
         assert!(!changes.iter().any(|change| change.contains(KEY)));
         config.check().unwrap();
         assert_eq!(config.subsystems[0].serial.as_deref(), Some("01234567890123456789"));
-        // The next free number, and the same serial number as before.
+        // The next free NSID, and the same serial number as before.
         change(&mut config, "namespace remove -n nqn.x:y --nsid 1").unwrap();
         let mut changes = change(&mut config, "namespace add -n nqn.x:y rbd:disks/c").unwrap();
         changes.extend(change(&mut config, "subsystem set -n nqn.x:y --require-auth").unwrap());
@@ -294,7 +297,7 @@ mod tests {
             changes,
             [
                 "subsystem nqn.x:y: namespace 1: rbd:disks/c",
-                "subsystem nqn.x:y: asks for authentication"
+                "subsystem nqn.x:y: requires authentication"
             ]
         );
         config.check().unwrap();
@@ -306,7 +309,7 @@ mod tests {
                 "subsystem nqn.x:y: host nqn.x:h may not use it"
             ]
         );
-        // Nobody has a key any more, and the subsystem asks for one.
+        // No host has a key any more, and the subsystem requires one.
         assert!(config.check().unwrap_err().message.contains("require_auth"));
         change(&mut config, "subsystem remove -n nqn.x:y").unwrap();
         assert!(config == GroupConfig::default());

@@ -1,8 +1,8 @@
-//! What all gateways of a group serve: the same tables as in the configuration file of `serve`.
+//! Configuration of a group of gateways: the same tables as in the configuration file of `serve`.
 
 use crate::args::{CephArgs, TlsMode};
-use crate::config::{HostSpec, ServeConfig, SubsystemSpec};
-use crate::failure::Outcome;
+use crate::config::{HostSpec, ServeConfig, SubsystemSettings};
+use crate::failure::CommandResult;
 use crate::keys::authentication::AuthenticationSpec;
 use crate::namespace::{Kind, NamespaceSpec};
 use crate::tls::TlsSpec;
@@ -10,25 +10,25 @@ use roadtrain_store::RbdImage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// In front of a group's tables it makes a configuration of `serve`.
+/// Address that completes a group's tables to a configuration of `serve`.
 const SOMEWHERE: &str = "address = \"127.0.0.1\"\n";
 
-/// A group's tables. Keys are in them, not the names of files: so it is never printed.
+/// A group's tables. They have the keys themselves, not file names, so they are never printed.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct GroupConfig {
-    /// Whom gateways ask for authentication.
+    /// Authentication of hosts.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) authentication: AuthenticationSpec,
-    /// Keys of hosts for TLS; each gateway says by itself where it listens with TLS.
+    /// Keys of hosts for TLS; each gateway has its own listeners with TLS.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) tls: TlsSpec,
     /// Keys of hosts for authentication.
     #[serde(rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<HostSpec>,
-    /// What is served.
+    /// Subsystems to serve.
     #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) subsystems: Vec<SubsystemSpec>,
+    pub(crate) subsystems: Vec<SubsystemSettings>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -36,46 +36,46 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl GroupConfig {
-    /// As it is written in the group's object.
+    /// Parses the text in the group's object.
     ///
     /// # Errors
-    /// It is not of this form.
+    /// The text has another form.
     pub(crate) fn parse(text: &str) -> Result<GroupConfig, String> {
-        // What TOML says shows the line, in which a key may be.
+        // TOML's full error shows the line, which may contain a key.
         toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())
     }
 
-    /// The same, to be written.
+    /// Formats the tables as TOML.
     #[must_use]
     pub(crate) fn to_toml(&self) -> String {
         // Cannot fail: strings, numbers, bools, lists and tables, tables last.
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// Whether a gateway could serve it, as far as that is seen without the cluster.
+    /// Checks that a gateway could serve the configuration, without access to the cluster.
     ///
     /// # Errors
-    /// What is wrong first.
-    pub(crate) fn check(&self) -> Outcome {
-        self.check_images().map_err(crate::Failure::usage)?;
+    /// The first error.
+    pub(crate) fn check(&self) -> CommandResult {
+        self.check_images().map_err(crate::CommandFailure::usage)?;
         let mut text = self.clone();
         text.tls.mode = if self.tls.keys.is_empty() { TlsMode::Off } else { TlsMode::Allowed };
         let config = ServeConfig::parse_group(&format!("{SOMEWHERE}{}", text.to_toml()));
-        config.map_err(crate::Failure::usage)?.server().map(drop)
+        config.map_err(crate::CommandFailure::usage)?.server().map(drop)
     }
 
-    /// Namespaces are images, each of which has one place.
+    /// Checks that namespaces are images, and that no two have the same image.
     fn check_images(&self) -> Result<(), String> {
         let mut images = BTreeSet::new();
         for (nqn, namespace) in self.namespaces() {
-            let is_told_how =
+            let has_own_access =
                 namespace.conf.is_some() || namespace.id.is_some() || namespace.keyring.is_some();
             let image = image_of(namespace);
             let wrong = match namespace {
                 _ if namespace.kind != Kind::Rbd => {
                     "a group serves images that all its gateways reach: write rbd:POOL/IMAGE"
                 }
-                _ if is_told_how => {
+                _ if has_own_access => {
                     "each gateway has conf, id and keyring of its own: give it --ceph-conf, --ceph-id and --ceph-keyring"
                 }
                 _ if namespace.standby => {
@@ -92,17 +92,17 @@ impl GroupConfig {
         Ok(())
     }
 
-    /// All namespaces with their subsystems' NQNs.
+    /// Returns all namespaces with their subsystems' NQNs.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &NamespaceSpec)> {
         self.subsystems
             .iter()
             .flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&*subsystem.nqn, one)))
     }
 
-    /// What a gateway with the options of `own` serves of it.
+    /// Returns the configuration of a gateway with the options of `own`.
     ///
     /// # Errors
-    /// This gateway cannot: it listens without TLS, for example.
+    /// This gateway cannot serve it: it listens without TLS, for example.
     pub(crate) fn served_by(
         &self,
         own: &ServeConfig,
@@ -113,9 +113,9 @@ impl GroupConfig {
             namespace.conf.clone_from(&ceph.ceph_conf);
             namespace.id.clone_from(&ceph.ceph_id);
             namespace.keyring.clone_from(&ceph.ceph_keyring);
-            // The command that has added it has made it.
+            // The command that added the image has created it.
             namespace.create = None;
-            // All gateways reach it, and one has it.
+            // All gateways can access the image; one has the exclusive lock.
             namespace.standby = !namespace.read_only && !image_of(namespace).contains('@');
         }
         let tls = own.tls.clone().map(|tls| TlsSpec { keys: self.tls.keys.clone(), ..tls });
@@ -135,7 +135,7 @@ fn image_of(namespace: &NamespaceSpec) -> &str {
     namespace.image.as_deref().unwrap_or_default()
 }
 
-/// How an image of a group is reached.
+/// Returns the cluster access for images of a group.
 pub(crate) fn place(pool: &str, ceph: &CephArgs) -> RbdImage {
     RbdImage {
         pool: pool.to_owned(),
@@ -190,7 +190,7 @@ mod tests {
         assert!(GroupConfig::parse(&config.to_toml()).unwrap() == config);
     }
 
-    /// What is wrong in a group's object is said without what stands beside it.
+    /// Errors of a group's object do not show the rest of the line.
     #[test]
     fn errors_do_not_show_keys() {
         let error =

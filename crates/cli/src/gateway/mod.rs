@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! config   the tables that all gateways serve, and their check
-//! changes  what is added and removed
-//! object   where they are kept: an object in a pool, which also says who is there
-//! show     how a group stands
+//! changes  additions and removals
+//! object   their storage: an object in a pool, which also has the gateways' heartbeats
+//! show     display of a group's state
 //! ```
 
 mod changes;
@@ -13,15 +13,15 @@ mod object;
 mod show;
 
 pub(crate) use config::GroupConfig;
-pub(crate) use object::{Group, GroupState, Now, Said};
+pub(crate) use object::{GatewayGroup, GatewayStatus, GroupHeartbeats, GroupState};
 
 pub(crate) use changes::{GroupAddition, GroupRemoval, HostKeyFile};
 
 use crate::args::{CephArgs, GlobalArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::output;
-use changes::{Changes, Keys};
+use changes::{AddedKeys, ChangeDescriptions};
 use roadtrain_proto::digest::digest;
 use roadtrain_store::{ObjectError, RbdImage, StoreKind, StoreSpec};
 use serde::Serialize;
@@ -30,57 +30,57 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::warn;
 
-/// How long gateways may take to apply a change before the command says that they have not.
+/// Time limit for gateways to apply a change, before the command reports a failure.
 const APPLY_WAIT: Duration = Duration::from_secs(30);
-/// How often it is looked whether they have.
-const APPLY_LOOK: Duration = Duration::from_millis(200);
-/// How often a change is made anew when others make changes at the same time.
+/// Interval between checks whether they have applied it.
+const APPLY_POLL: Duration = Duration::from_millis(200);
+/// Attempts to make a change while others make changes at the same time.
 const ATTEMPTS: u32 = 20;
 
-/// A group, and how its cluster is reached.
+/// A group, with the access to its cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupPlace {
+pub(crate) struct GroupAccess {
     pub(crate) group: String,
     pub(crate) pool: String,
     pub(crate) ceph: CephArgs,
 }
 
-impl GroupPlace {
-    fn open(&self) -> Outcome<Group> {
-        Group::open(&self.pool, &self.group, &self.ceph)
+impl GroupAccess {
+    fn open(&self) -> CommandResult<GatewayGroup> {
+        GatewayGroup::open(&self.pool, &self.group, &self.ceph)
     }
 }
 
 /// A change of a group.
 #[derive(Clone, Debug)]
 pub(crate) enum GroupChange {
-    /// Adds, or sets.
+    /// Adds objects, or changes settings.
     Add(GroupAddition),
-    /// Removes.
+    /// Removes objects.
     Remove(GroupRemoval),
 }
 
-/// Makes a change, waits until the gateways have applied it, and shows what came of it.
+/// Makes a change, waits until the gateways have applied it, and shows the result.
 pub(crate) fn change_group(
-    place: &GroupPlace,
+    place: &GroupAccess,
     change: GroupChange,
     global: &GlobalArgs,
-) -> Outcome {
+) -> CommandResult {
     match change {
         GroupChange::Add(addition) => add(place, addition, global),
         GroupChange::Remove(removal) => remove(place, &removal, global),
     }
 }
 
-/// Shows the configuration, the gateways, and what they serve.
-pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
+/// Shows the configuration, the gateways, and the namespaces that they serve.
+pub(crate) fn show(place: &GroupAccess, global: &GlobalArgs) -> CommandResult {
     show::run(place, global)
 }
 
-fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outcome {
-    let keys = Keys::read(&args)?;
+fn add(place: &GroupAccess, mut args: GroupAddition, global: &GlobalArgs) -> CommandResult {
+    let keys = AddedKeys::read(&args)?;
     let namespaces = args.namespaces.clone();
-    // It is made now, so no gateway has to.
+    // The image is created by this command, not by a gateway.
     args.namespaces.iter_mut().for_each(|namespace| namespace.create = None);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let serial = digest(&[place.group.as_bytes(), &now.as_nanos().to_le_bytes()]);
@@ -89,8 +89,9 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outc
     let changed = change(
         &group,
         |config| {
-            let changes = changes::add(config, &args, &keys, &serial).map_err(Failure::usage)?;
-            // What makes no sense makes no image.
+            let changes =
+                changes::add(config, &args, &keys, &serial).map_err(CommandFailure::usage)?;
+            // An invalid change creates no image.
             config.check()?;
             Ok(changes)
         },
@@ -99,11 +100,11 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outc
     report(&group, changed, global)
 }
 
-/// Makes images that are to be made, and sees that all are there.
-fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> Outcome {
+/// Creates the images that have `create`, and checks that all exist.
+fn images(args: &GroupAccess, namespaces: &[NamespaceSpec]) -> CommandResult {
     for namespace in namespaces {
         let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
-        let spec = numbered.export().map_err(Failure::usage)?.blocks;
+        let spec = numbered.export().map_err(CommandFailure::usage)?.blocks;
         let roadtrain_target_engine::Blocks::Spec(StoreSpec {
             kind: StoreKind::Rbd(image),
             lba_bytes,
@@ -115,38 +116,38 @@ fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> Outcome {
         let how = config::place(&args.pool, &args.ceph);
         let image = RbdImage { conf: how.conf, id: how.id, keyring: how.keyring, ..image };
         let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes, read_only: true };
-        roadtrain_store::open(&spec).map_err(Failure::failed)?;
+        roadtrain_store::open(&spec).map_err(CommandFailure::failed)?;
     }
     Ok(())
 }
 
-fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> Outcome {
+fn remove(place: &GroupAccess, args: &GroupRemoval, global: &GlobalArgs) -> CommandResult {
     let group = place.open()?;
-    let mut gone = forget(&group, &args.gateways)?;
+    let mut gone = remove_gateways(&group, &args.gateways)?;
     if args.nqn.is_none() && args.hosts.is_empty() {
-        let version = group.now()?.version;
-        return report(&group, Changed { version, changes: gone }, global);
+        let version = group.read_heartbeats()?.version;
+        return report(&group, ChangedConfig { version, changes: gone }, global);
     }
     let mut changed = change(
         &group,
         |config| {
-            let changes = changes::remove(config, args).map_err(Failure::usage)?;
+            let changes = changes::remove(config, args).map_err(CommandFailure::usage)?;
             config.check()?;
             Ok(changes)
         },
         || Ok(()),
     )?;
     gone.append(&mut changed.changes);
-    report(&group, Changed { changes: gone, ..changed }, global)
+    report(&group, ChangedConfig { changes: gone, ..changed }, global)
 }
 
-/// Removes gateways that have left.
-fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
+/// Removes gateways that have stopped.
+fn remove_gateways(group: &GatewayGroup, gateways: &[String]) -> CommandResult<ChangeDescriptions> {
     if gateways.is_empty() {
-        return Ok(Changes::new());
+        return Ok(ChangeDescriptions::new());
     }
     let state = group.read()?.unwrap_or_default();
-    let living = group.who()?;
+    let living = group.live_gateways()?;
     for gateway in gateways {
         let is_known = state.gateways.contains_key(gateway)
             || state.slots.values().any(|owner| owner == gateway);
@@ -155,65 +156,65 @@ fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
             true if living.contains(gateway) => "it runs: stop it first",
             true => continue,
         };
-        return Err(Failure::usage(format!("gateway {gateway}: {wrong}")));
+        return Err(CommandFailure::usage(format!("gateway {gateway}: {wrong}")));
     }
-    gateways.iter().try_for_each(|gateway| group.forget(&state, gateway))?;
+    gateways.iter().try_for_each(|gateway| group.remove_gateway(&state, gateway))?;
     Ok(gateways.iter().map(|gateway| format!("gateway {gateway}")).collect())
 }
 
-/// What was changed, and what the configuration is called now.
-struct Changed {
+/// A change that was made, with the version of the configuration.
+struct ChangedConfig {
     version: u64,
-    changes: Changes,
+    changes: ChangeDescriptions,
 }
 
-/// Changes the configuration as a whole or not at all, on top of what others write meanwhile. `before` it is written,
-/// something is done once.
+/// Changes the configuration as a whole or not at all, on top of concurrent changes. `before` runs once, before it is
+/// written.
 fn change(
-    group: &Group,
-    change: impl Fn(&mut GroupConfig) -> Outcome<Changes>,
-    before: impl FnOnce() -> Outcome,
-) -> Outcome<Changed> {
+    group: &GatewayGroup,
+    change: impl Fn(&mut GroupConfig) -> CommandResult<ChangeDescriptions>,
+    before: impl FnOnce() -> CommandResult,
+) -> CommandResult<ChangedConfig> {
     let mut before = Some(before);
     for _ in 0..ATTEMPTS {
         let GroupState { version, mut config, .. } = group.read()?.unwrap_or_default();
         let old = config.clone();
         let changes = change(&mut config)?;
         if config == old {
-            return Ok(Changed { version, changes: Changes::new() });
+            return Ok(ChangedConfig { version, changes: ChangeDescriptions::new() });
         }
         before.take().map_or(Ok(()), |before| before())?;
         if group.write(version, &config)? {
-            return Ok(Changed { version: version + 1, changes });
+            return Ok(ChangedConfig { version: version + 1, changes });
         }
     }
-    Err(Failure::failed(format!(
-        "gateway group {}: others change it all the time: try again",
+    Err(CommandFailure::failed(format!(
+        "gateway group {}: it was changed by others at each attempt: try again",
         group.name()
     )))
 }
 
-/// What has become of a change.
+/// Result of a change.
 #[derive(Serialize)]
-struct Report {
+struct GroupChangeReport {
     config_version: u64,
     changes: Vec<GroupChanged>,
-    /// Gateways that serve it.
+    /// Gateways that serve the version.
     applied: BTreeSet<String>,
-    /// Those that cannot, and why.
+    /// Gateways that cannot serve it, with the reason.
     refusals: BTreeMap<String, String>,
-    /// Those that have not said in time.
+    /// Gateways that have not replied in time.
     silent: BTreeSet<String>,
 }
 
 /// A change of a group.
 #[derive(Serialize)]
 struct GroupChanged {
-    /// For people.
+    /// Description.
     what: String,
 }
 
-/// No gateways, as the cluster does not say which there are.
+/// Returns no gateways, as the cluster does not list them.
 fn unknown(error: ObjectError) -> Vec<String> {
     warn!(
         "changed, but the gateways cannot be listed: see `roadtrain ctl --group` with `gateway list`: {error}"
@@ -222,32 +223,32 @@ fn unknown(error: ObjectError) -> Vec<String> {
 }
 
 /// Reports no gateways when their state cannot be read; it is read again later.
-fn unread(failure: Failure) -> Option<GroupState> {
+fn unread(failure: CommandFailure) -> Option<GroupState> {
     warn!("changed, but the state of its gateways cannot be read: {}", failure.message);
     None
 }
 
-/// Waits for the gateways, and says what has become of it.
-fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
-    let Changed { version, changes } = changed;
-    let mut report = Report {
+/// Waits for the gateways, and reports the result.
+fn report(group: &GatewayGroup, changed: ChangedConfig, global: &GlobalArgs) -> CommandResult {
+    let ChangedConfig { version, changes } = changed;
+    let mut report = GroupChangeReport {
         config_version: version,
         changes: changes.into_iter().map(|what| GroupChanged { what }).collect(),
         applied: BTreeSet::new(),
         refusals: BTreeMap::new(),
-        // It is changed: a failure from here on is none of the change.
-        silent: group.who().unwrap_or_else(unknown).into_iter().collect(),
+        // The change is made: a later failure does not undo it.
+        silent: group.live_gateways().unwrap_or_else(unknown).into_iter().collect(),
     };
     let begun = Instant::now();
     while !report.silent.is_empty() {
         let state = group.read().unwrap_or_else(unread).unwrap_or_default();
         for gateway in report.silent.clone() {
-            let Some(said) = state.gateways.get(&gateway) else { continue };
-            match &said.refused {
+            let Some(status) = state.gateways.get(&gateway) else { continue };
+            match &status.refused {
                 Some((of, why)) if *of >= version => {
                     report.refusals.insert(gateway.clone(), why.clone());
                 }
-                _ if said.version >= version => {
+                _ if status.version >= version => {
                     report.applied.insert(gateway.clone());
                 }
                 _ => continue,
@@ -257,19 +258,19 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
         if report.silent.is_empty() || begun.elapsed() >= APPLY_WAIT {
             break;
         }
-        thread::sleep(APPLY_LOOK);
+        thread::sleep(APPLY_POLL);
     }
     say(&report, global)?;
     match report.refusals.is_empty() && report.silent.is_empty() {
         true => Ok(()),
-        false => Err(Failure::failed(format!(
+        false => Err(CommandFailure::failed(format!(
             "gateway group {}: version {version} is not served by all: see above, and the logs of these gateways",
             group.name()
         ))),
     }
 }
 
-fn say(report: &Report, global: &GlobalArgs) -> Outcome {
+fn say(report: &GroupChangeReport, global: &GlobalArgs) -> CommandResult {
     if global.json {
         return output::json(report);
     }
@@ -287,10 +288,13 @@ fn say(report: &Report, global: &GlobalArgs) -> Outcome {
         false => lines.push(format!("version {version} is served by {}", names(&report.applied))),
     }
     lines.extend(
-        report.refusals.iter().map(|(gateway, why)| format!("{gateway} keeps what it has: {why}")),
+        report
+            .refusals
+            .iter()
+            .map(|(gateway, why)| format!("{gateway} keeps its former version: {why}")),
     );
     if !report.silent.is_empty() {
-        lines.push(format!("no word of it from {}", names(&report.silent)));
+        lines.push(format!("no reply from {}", names(&report.silent)));
     }
     output::line(&lines.join("\n"))
 }
@@ -305,11 +309,11 @@ mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    type Failing = fn(&mut Cluster) -> Result<Notified, ObjectError>;
+    type Failing = fn(&mut FailingCluster) -> Result<Notified, ObjectError>;
 
-    /// A cluster that fails as a test says once a change was made.
+    /// A cluster that fails as a test requires, once a change was made.
     #[derive(Debug)]
-    struct Cluster {
+    struct FailingCluster {
         map: Map,
         is_changed: bool,
         fails_to_read: bool,
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    struct Object(Arc<Mutex<Cluster>>);
+    struct Object(Arc<Mutex<FailingCluster>>);
 
     fn failed(problem: &str) -> ObjectError {
         ObjectError::new("disks/roadtrain.gateways.gates", problem)
@@ -350,11 +354,11 @@ mod tests {
         }
     }
 
-    /// Lines of the log of a test.
+    /// Log lines of a test.
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct GroupTestLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for GroupTestLog {
         fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(text)
         }
@@ -364,14 +368,14 @@ mod tests {
         }
     }
 
-    /// Adds a host where notifications go as `notify` says: the outcome, the object, the log.
-    fn added(fails_to_read: bool, notify: Failing) -> (Outcome, Map, String) {
-        let cluster = Cluster { map: Map::new(), is_changed: false, fails_to_read, notify };
+    /// Adds a host, with notifications as in `notify`; returns the outcome, the object and the log.
+    fn added(fails_to_read: bool, notify: Failing) -> (CommandResult, Map, String) {
+        let cluster = FailingCluster { map: Map::new(), is_changed: false, fails_to_read, notify };
         let object = Object(Arc::new(Mutex::new(cluster)));
-        let group = Group::new("disks", "gates", Box::new(object.clone()));
+        let group = GatewayGroup::new("disks", "gates", Box::new(object.clone()));
         let line = "roadtrain ctl --group gates --pool disks gateway list";
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let lines = Lines::default();
+        let lines = GroupTestLog::default();
         let log = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || log.clone()).finish();
         let outcome = tracing::subscriber::with_default(subscriber, || {
@@ -391,10 +395,10 @@ mod tests {
         (outcome, map, log)
     }
 
-    /// A change that the object has is no failure, whatever becomes of its notification.
+    /// A change in the object is no failure, even if its notification fails.
     #[test]
-    fn a_change_that_is_made_and_not_notified_is_made() {
-        let made = |(outcome, map, log): (Outcome, Map, String)| {
+    fn a_change_without_notification_is_made() {
+        let made = |(outcome, map, log): (CommandResult, Map, String)| {
             assert_eq!(outcome, Ok(()));
             assert!(map["configuration"].starts_with(b"[[host]]"), "{map:?}");
             log
@@ -408,10 +412,12 @@ mod tests {
         );
         let log = made(added(false, |_| Ok(Notified { is_complete: true, ..Notified::default() })));
         assert_eq!(log, "", "all is well");
-        // A gateway is there, and its state cannot be read at once.
+        // A gateway replies, but its state cannot be read at once.
         let log = made(added(true, |cluster| {
-            let said = serde_json::to_vec(&Said { version: 1, ..Said::default() }).unwrap();
-            cluster.map.insert("gateway/one".into(), said);
+            let status =
+                serde_json::to_vec(&GatewayStatus { version: 1, ..GatewayStatus::default() })
+                    .unwrap();
+            cluster.map.insert("gateway/one".into(), status);
             Ok(Notified { replies: vec![b"one".to_vec()], is_complete: true })
         }));
         assert!(log.contains("cannot be read"), "{log}");

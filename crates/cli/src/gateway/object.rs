@@ -10,7 +10,7 @@
 
 use super::config::GroupConfig;
 use crate::args::CephArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_store::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
 use roadtrain_target_proto::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
@@ -25,49 +25,49 @@ const VERSION: &str = "now/version";
 const BEAT: &str = "now/beat/";
 const GATEWAY: &str = "gateway/";
 const SLOT: &str = "slot/";
-/// Longest configuration: some ten thousand images.
+/// Most bytes of a configuration: some ten thousand images.
 const CONFIGURATION_BYTES_MAX: usize = 8 << 20;
-/// What a gateway is asked to answer.
+/// Notification that requests the gateways' names.
 const WHO: &[u8] = b"who";
-/// What a gateway is told when something has changed.
+/// Notification of a change.
 const CHANGED: &[u8] = b"changed";
-/// How long gateways have to answer.
+/// Time limit for gateways' replies.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// What a gateway says of itself.
+/// State that a gateway publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Said {
+pub(crate) struct GatewayStatus {
     /// Its slot.
     pub(crate) slot: u16,
-    /// Where it listens.
+    /// Its listeners.
     pub(crate) listeners: Vec<String>,
     /// The version that it serves.
     pub(crate) version: u64,
-    /// The version that it could not apply, and why.
+    /// The version that it could not apply, with the reason.
     pub(crate) refused: Option<(u64, String)>,
-    /// What it serves: subsystem NQN and NSIDs.
+    /// Namespaces that it serves, by subsystem NQN.
     pub(crate) serves: BTreeMap<String, Vec<u32>>,
 }
 
-/// All of a group at one time.
+/// State of a group at one time.
 #[derive(Clone, Default)]
 pub(crate) struct GroupState {
     pub(crate) version: u64,
     pub(crate) config: GroupConfig,
-    pub(crate) gateways: BTreeMap<String, Said>,
+    pub(crate) gateways: BTreeMap<String, GatewayStatus>,
     pub(crate) slots: BTreeMap<u16, String>,
-    pub(crate) beats: BTreeMap<String, u64>,
+    pub(crate) heartbeats: BTreeMap<String, u64>,
 }
 
-/// What changes all the time.
+/// Version and heartbeats, which change all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Now {
+pub(crate) struct GroupHeartbeats {
     pub(crate) version: u64,
-    pub(crate) beats: BTreeMap<String, u64>,
+    pub(crate) heartbeats: BTreeMap<String, u64>,
 }
 
-/// The map of a group, and its watchers: the object in the pool, or that of a test.
+/// The map of a group, and its watchers: the object in the pool, or a test's.
 pub(super) trait GroupObject: Debug + Send + Sync {
     /// As [`RadosObject::read`].
     fn read(&self, prefix: &str) -> Result<Map, ObjectError>;
@@ -79,7 +79,7 @@ pub(super) trait GroupObject: Debug + Send + Sync {
     fn notify(&self, text: &[u8]) -> Result<Notified, ObjectError>;
 
     /// As [`RadosObject::watch`].
-    fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError>;
+    fn watch(&self, on_notification: Box<Heard>) -> Result<Watch, ObjectError>;
 }
 
 impl GroupObject for RadosObject {
@@ -95,76 +95,80 @@ impl GroupObject for RadosObject {
         RadosObject::notify(self, text, ANSWER_WAIT)
     }
 
-    fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError> {
-        RadosObject::watch(self, heard)
+    fn watch(&self, on_notification: Box<Heard>) -> Result<Watch, ObjectError> {
+        RadosObject::watch(self, on_notification)
     }
 }
 
 /// A group in its pool.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct GatewayGroup {
     object: Box<dyn GroupObject>,
-    /// As its members call it.
+    /// Name without the pool.
     plain_name: String,
-    /// As people write it.
+    /// Name with the pool, for messages.
     name: String,
 }
 
-impl Group {
-    /// Connects.
+impl GatewayGroup {
+    /// Connects to the cluster.
     ///
     /// # Errors
     /// The cluster cannot be reached, or has no such pool.
-    pub(crate) fn open(pool: &str, group: &str, ceph: &CephArgs) -> Outcome<Group> {
+    pub(crate) fn open(pool: &str, group: &str, ceph: &CephArgs) -> CommandResult<GatewayGroup> {
         let object = RadosObject::open(
             &super::config::place(pool, ceph),
             &format!("roadtrain.gateways.{group}"),
         );
         let unreachable = |error: ObjectError| match error.is_connect() {
-            true => Failure::connect(error),
-            false => Failure::failed(error),
+            true => CommandFailure::connect(error),
+            false => CommandFailure::failed(error),
         };
-        Ok(Group::new(pool, group, Box::new(object.map_err(unreachable)?)))
+        Ok(GatewayGroup::new(pool, group, Box::new(object.map_err(unreachable)?)))
     }
 
-    /// A group whose object is there.
-    pub(super) fn new(pool: &str, group: &str, object: Box<dyn GroupObject>) -> Group {
-        Group { object, plain_name: group.to_owned(), name: format!("{group} in pool {pool}") }
+    /// Creates a group with an existing object.
+    pub(super) fn new(pool: &str, group: &str, object: Box<dyn GroupObject>) -> GatewayGroup {
+        GatewayGroup {
+            object,
+            plain_name: group.to_owned(),
+            name: format!("{group} in pool {pool}"),
+        }
     }
 
-    /// Without its pool.
+    /// Returns the name without the pool.
     pub(crate) fn plain_name(&self) -> &str {
         &self.plain_name
     }
 
-    /// As people write it.
+    /// Returns the name with the pool, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// All of it; `None`: there is no such group.
+    /// Reads the group's state; `None` if there is no such group.
     ///
     /// # Errors
-    /// The cluster does not say, or what it says makes no sense.
-    pub(crate) fn read(&self) -> Outcome<Option<GroupState>> {
+    /// The cluster does not reply, or its reply is invalid.
+    pub(crate) fn read(&self) -> CommandResult<Option<GroupState>> {
         let map = self.object.read("")?;
         if map.is_empty() {
             return Ok(None);
         }
         let wrong = |what: &str, why: &str| {
-            Failure::failed(format!("gateway group {}: {what}: {why}", self.name))
+            CommandFailure::failed(format!("gateway group {}: {what}: {why}", self.name))
         };
-        let Now { version, beats } = now(&map);
-        let mut state = GroupState { version, beats, ..GroupState::default() };
+        let GroupHeartbeats { version, heartbeats } = parse_heartbeats(&map);
+        let mut state = GroupState { version, heartbeats, ..GroupState::default() };
         if let Some(text) = map.get(CONFIGURATION) {
             let config = GroupConfig::parse(&String::from_utf8_lossy(text));
             state.config = config.map_err(|why| wrong("its configuration", &why))?;
         }
         for (name, value) in &map {
             if let Some(gateway) = name.strip_prefix(GATEWAY) {
-                // One of another version may say more, or less.
-                let said = serde_json::from_slice(value).unwrap_or_default();
-                state.gateways.insert(gateway.to_owned(), said);
+                // A gateway of another program version may have more fields, or fewer.
+                let status = serde_json::from_slice(value).unwrap_or_default();
+                state.gateways.insert(gateway.to_owned(), status);
             }
             if let Some(slot) = name.strip_prefix(SLOT).and_then(|slot| slot.parse().ok()) {
                 state.slots.insert(slot, String::from_utf8_lossy(value).into_owned());
@@ -173,22 +177,22 @@ impl Group {
         Ok(Some(state))
     }
 
-    /// What changes all the time.
+    /// Reads the version and the heartbeats.
     ///
     /// # Errors
-    /// The cluster does not say.
-    pub(crate) fn now(&self) -> Result<Now, ObjectError> {
-        self.object.read(NOW).map(|map| now(&map))
+    /// The cluster does not reply.
+    pub(crate) fn read_heartbeats(&self) -> Result<GroupHeartbeats, ObjectError> {
+        self.object.read(NOW).map(|map| parse_heartbeats(&map))
     }
 
-    /// Writes another configuration in the place of that of `version`, if it is still that one.
+    /// Replaces the configuration of `version`; false if it is not the current one any more.
     ///
     /// # Errors
-    /// The cluster does not, or it is too long.
-    pub(crate) fn write(&self, version: u64, config: &GroupConfig) -> Outcome<bool> {
+    /// The cluster refuses, or the configuration is too long.
+    pub(crate) fn write(&self, version: u64, config: &GroupConfig) -> CommandResult<bool> {
         let text = config.to_toml().into_bytes();
         if text.len() > CONFIGURATION_BYTES_MAX {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "gateway group {}: {} octets of configuration are more than {CONFIGURATION_BYTES_MAX}: make two groups",
                 self.name,
                 text.len()
@@ -203,16 +207,16 @@ impl Group {
         };
         let is_written = self.object.change(&change)?;
         if is_written {
-            self.tell();
+            self.notify_gateways();
         }
         Ok(is_written)
     }
 
-    /// Takes a slot for a gateway: that which it has had, or a free one.
+    /// Takes a slot for a gateway: the one that it had before, or a free one.
     ///
     /// # Errors
-    /// All are taken, or the cluster does not give one.
-    pub(crate) fn take_slot(&self, gateway: &str) -> Outcome<u16> {
+    /// All slots are taken, or the cluster refuses.
+    pub(crate) fn take_slot(&self, gateway: &str) -> CommandResult<u16> {
         for _ in 0..=SLOTS_MAX {
             let slots = self.read()?.unwrap_or_default().slots;
             if let Some((slot, _)) = slots.iter().find(|(_, owner)| *owner == gateway) {
@@ -229,62 +233,67 @@ impl Group {
                 return Ok(free);
             }
         }
-        Err(Failure::failed(format!(
+        Err(CommandFailure::failed(format!(
             "gateway group {}: all {SLOTS_MAX} slots are taken: `roadtrain ctl --group` with `gateway list` has the gateways; \
              `gateway remove NAME` forgets one that does not come back",
             self.name
         )))
     }
 
-    /// Writes that a gateway is there, if nobody else has in its name since `last`; `None`: nobody was there.
+    /// Writes a gateway's heartbeat, if no other process has written one under its name since `last` (`None`: there was
+    /// none).
     ///
     /// # Errors
-    /// The cluster does not.
-    pub(crate) fn beat(
+    /// The cluster refuses.
+    pub(crate) fn write_heartbeat(
         &self,
         gateway: &str,
         last: Option<u64>,
-        beat: u64,
+        heartbeat: u64,
     ) -> Result<bool, ObjectError> {
         let name = format!("{BEAT}{gateway}");
         let last = last.map_or_else(Vec::new, |last| last.to_string().into_bytes());
         let change = MapChange {
             expected: [(name.clone(), last)].into(),
-            set: [(name, beat.to_string().into_bytes())].into(),
+            set: [(name, heartbeat.to_string().into_bytes())].into(),
             removed: Vec::new(),
         };
         self.object.change(&change)
     }
 
-    /// Writes what a gateway says of itself.
+    /// Writes the state that a gateway publishes.
     ///
     /// # Errors
-    /// The cluster does not.
-    pub(crate) fn say(&self, gateway: &str, said: &Said) -> Result<(), ObjectError> {
-        let value = serde_json::to_vec(said).unwrap_or_default();
+    /// The cluster refuses.
+    pub(crate) fn publish(&self, gateway: &str, status: &GatewayStatus) -> Result<(), ObjectError> {
+        let value = serde_json::to_vec(status).unwrap_or_default();
         let set = [(format!("{GATEWAY}{gateway}"), value)].into();
         self.object.change(&MapChange { set, ..MapChange::default() }).map(drop)
     }
 
-    /// A gateway leaves: the others hear it at once.
+    /// Removes a gateway's heartbeat; the others are notified at once.
     ///
     /// # Errors
-    /// The cluster does not pass it on.
-    pub(crate) fn leave(&self, gateway: &str, beat: u64) -> Result<(), ObjectError> {
+    /// The cluster refuses.
+    pub(crate) fn remove_heartbeat(
+        &self,
+        gateway: &str,
+        heartbeat: u64,
+    ) -> Result<(), ObjectError> {
         let name = format!("{BEAT}{gateway}");
-        let expected = [(name.clone(), beat.to_string().into_bytes())].into();
+        let expected = [(name.clone(), heartbeat.to_string().into_bytes())].into();
         let change = MapChange { expected, removed: vec![name], ..MapChange::default() };
         if self.object.change(&change)? {
-            self.tell();
+            self.notify_gateways();
         }
         Ok(())
     }
 
-    /// Removes a gateway that has left: its slot, too.
+    /// Removes a gateway that has stopped, with its slot.
     ///
     /// # Errors
-    /// The cluster does not.
-    pub(crate) fn forget(&self, state: &GroupState, gateway: &str) -> Outcome {
+    /// The cluster refuses.
+    pub(crate) fn remove_gateway(&self, state: &GroupState, gateway: &str) -> CommandResult {
         let slots = state.slots.iter().filter(|(_, owner)| *owner == gateway);
         let mut removed: Vec<String> = slots.map(|(slot, _)| format!("{SLOT}{slot}")).collect();
         removed.extend([format!("{GATEWAY}{gateway}"), format!("{BEAT}{gateway}")]);
@@ -292,11 +301,11 @@ impl Group {
         Ok(())
     }
 
-    /// Those gateways that answer now.
+    /// Returns the names of the gateways that reply.
     ///
     /// # Errors
-    /// The cluster does not ask them.
-    pub(crate) fn who(&self) -> Result<Vec<String>, ObjectError> {
+    /// The cluster does not notify them.
+    pub(crate) fn live_gateways(&self) -> Result<Vec<String>, ObjectError> {
         let Notified { replies, .. } = self.object.notify(WHO)?;
         let names = replies.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
         let mut names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
@@ -305,9 +314,9 @@ impl Group {
         Ok(names)
     }
 
-    /// Has all gateways read the object at once. A change is made, whether they are notified or not: they read it from
-    /// time to time.
-    fn tell(&self) {
+    /// Notifies all gateways to read the object at once. A change is valid without a notification: gateways read the
+    /// object periodically.
+    fn notify_gateways(&self) {
         let gap = match self.object.notify(CHANGED) {
             Ok(Notified { is_complete: true, .. }) => return,
             Ok(_) => format!("no reply within {} s", ANSWER_WAIT.as_secs()),
@@ -317,37 +326,37 @@ impl Group {
         warn!(%group, "changed, but not every gateway was notified; those follow later: {gap}");
     }
 
-    /// Answers in a gateway's name from now on, and has `changed` called when something has.
+    /// Replies to notifications with the gateway's name, and calls `changed` at each change.
     ///
     /// # Errors
-    /// The cluster does not let us.
+    /// The cluster refuses.
     pub(crate) fn watch(
         &self,
         gateway: &str,
         changed: impl Fn() + Send + Sync + 'static,
     ) -> Result<Watch, ObjectError> {
         let name = gateway.as_bytes().to_vec();
-        let heard: Box<Heard> = Box::new(move |what| {
+        let on_notification: Box<Heard> = Box::new(move |what| {
             if what == CHANGED {
                 changed();
             }
             name.clone()
         });
-        self.object.watch(heard)
+        self.object.watch(on_notification)
     }
 }
 
-fn now(map: &Map) -> Now {
+fn parse_heartbeats(map: &Map) -> GroupHeartbeats {
     let number = |value: &[u8]| String::from_utf8_lossy(value).parse().unwrap_or(0);
-    let beat = |(name, value): (&String, &Vec<u8>)| {
+    let heartbeat = |(name, value): (&String, &Vec<u8>)| {
         Some((name.strip_prefix(BEAT)?.to_owned(), number(value)))
     };
     let version = map.get(VERSION).map_or(0, |value| number(value));
-    Now { version, beats: map.iter().filter_map(beat).collect() }
+    GroupHeartbeats { version, heartbeats: map.iter().filter_map(heartbeat).collect() }
 }
 
-impl From<ObjectError> for Failure {
-    fn from(error: ObjectError) -> Failure {
-        Failure::failed(error)
+impl From<ObjectError> for CommandFailure {
+    fn from(error: ObjectError) -> CommandFailure {
+        CommandFailure::failed(error)
     }
 }

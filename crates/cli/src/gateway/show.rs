@@ -1,43 +1,43 @@
-//! How a group stands.
+//! Display of a group's state.
 
-use super::{GroupPlace, GroupState, Said};
+use super::{GatewayStatus, GroupAccess, GroupState};
 use crate::args::GlobalArgs;
-use crate::config::SubsystemSpec;
-use crate::failure::{Failure, Outcome};
+use crate::config::SubsystemSettings;
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::output;
 use roadtrain_target_proto::gateways::preferred;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A group, for scripts. Never a key.
+/// A group, for scripts. It contains no key.
 #[derive(Serialize)]
 struct GroupReport {
     group: String,
     pool: String,
     config_version: u64,
     gateways: Vec<GatewayReport>,
-    subsystems: Vec<SubsystemReport>,
+    subsystems: Vec<GroupSubsystemReport>,
     hosts: Vec<HostReport>,
 }
 
 #[derive(Serialize)]
 struct GatewayReport {
     name: String,
-    /// `there`, `away` (it has not said goodbye) or `left`.
+    /// `there`, `away` (it has not left in order) or `left`.
     state: &'static str,
     slot: Option<u16>,
     listeners: Vec<String>,
     /// The version of the configuration that it serves.
     config_version: u64,
-    /// Why it does not serve a newer one.
+    /// Reason why it does not serve a newer version.
     refused: Option<String>,
-    /// Images that hosts reach here.
+    /// Images that hosts reach by this gateway.
     serves: usize,
 }
 
 #[derive(Serialize)]
-struct SubsystemReport {
+struct GroupSubsystemReport {
     nqn: String,
     serial: Option<String>,
     model: Option<String>,
@@ -45,18 +45,18 @@ struct SubsystemReport {
     allow_hosts: Option<BTreeSet<String>>,
     require_auth: bool,
     require_tls: bool,
-    namespaces: Vec<NamespaceReport>,
+    namespaces: Vec<GroupNamespaceReport>,
 }
 
 #[derive(Serialize)]
-struct NamespaceReport {
+struct GroupNamespaceReport {
     nsid: u32,
-    /// As the configuration has it.
+    /// Namespace in the configuration's form.
     spec: String,
     image: String,
-    /// The gateways that hosts reach it by.
+    /// Gateways by which hosts reach it.
     served_by: Vec<String>,
-    /// The one that should.
+    /// Gateway that should serve it.
     preferred: Option<String>,
 }
 
@@ -69,15 +69,15 @@ struct HostReport {
 }
 
 /// Shows a group.
-pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
+pub(super) fn run(place: &GroupAccess, global: &GlobalArgs) -> CommandResult {
     let group = place.open()?;
     let Some(state) = group.read()? else {
-        return Err(Failure::failed(format!(
+        return Err(CommandFailure::failed(format!(
             "there is no gateway group {}: `roadtrain ctl --group` with `subsystem add` makes it",
             group.name()
         )));
     };
-    let living: BTreeSet<String> = group.who()?.into_iter().collect();
+    let living: BTreeSet<String> = group.live_gateways()?.into_iter().collect();
     let report = report(place, &state, &living);
     if global.json {
         return output::json(&report);
@@ -85,14 +85,14 @@ pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
     output::line(&text(&report))
 }
 
-fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
+fn report(place: &GroupAccess, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
     let mut names: BTreeSet<&String> = state.gateways.keys().collect();
     names.extend(state.slots.values());
     let gateway = |name: &String| {
-        let said = state.gateways.get(name).cloned().unwrap_or_default();
+        let status = state.gateways.get(name).cloned().unwrap_or_default();
         let state_of = match living.contains(name) {
             true => "there",
-            false if state.beats.contains_key(name) => "away",
+            false if state.heartbeats.contains_key(name) => "away",
             false => "left",
         };
         let is_there = state_of == "there";
@@ -100,10 +100,10 @@ fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> 
             name: name.clone(),
             state: state_of,
             slot: state.slots.iter().find(|(_, owner)| *owner == name).map(|(slot, _)| *slot),
-            listeners: said.listeners,
-            config_version: said.version,
-            refused: said.refused.map(|(_, why)| why),
-            serves: if is_there { said.serves.values().map(Vec::len).sum() } else { 0 },
+            listeners: status.listeners,
+            config_version: status.version,
+            refused: status.refused.map(|(_, why)| why),
+            serves: if is_there { status.serves.values().map(Vec::len).sum() } else { 0 },
         }
     };
     let tls = &state.config.tls.keys;
@@ -134,18 +134,19 @@ fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> 
 }
 
 fn subsystem(
-    spec: &SubsystemSpec,
+    spec: &SubsystemSettings,
     state: &GroupState,
     living: &BTreeSet<String>,
-) -> SubsystemReport {
+) -> GroupSubsystemReport {
     let namespace = |namespace: &NamespaceSpec| {
         let (nsid, image) =
             (namespace.nsid.unwrap_or(0), namespace.image.clone().unwrap_or_default());
-        let serves =
-            |said: &Said| said.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid));
+        let serves = |status: &GatewayStatus| {
+            status.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid))
+        };
         let served =
-            state.gateways.iter().filter(|(name, said)| living.contains(*name) && serves(said));
-        NamespaceReport {
+            state.gateways.iter().filter(|(name, status)| living.contains(*name) && serves(status));
+        GroupNamespaceReport {
             nsid,
             spec: NamespaceSpec { nsid: None, ..namespace.clone() }.to_string(),
             served_by: served.map(|(name, _)| name.clone()).collect(),
@@ -153,7 +154,7 @@ fn subsystem(
             image,
         }
     };
-    SubsystemReport {
+    GroupSubsystemReport {
         nqn: spec.nqn.clone(),
         serial: spec.serial.clone(),
         model: spec.model.clone(),
@@ -164,7 +165,7 @@ fn subsystem(
     }
 }
 
-/// For people: a table of each kind.
+/// Formats the report: a table of each kind.
 fn text(report: &GroupReport) -> String {
     let GroupReport { group, pool, config_version: version, .. } = report;
     let mut parts = vec![format!("group {group} in pool {pool}, version {version}")];
@@ -182,7 +183,7 @@ fn text(report: &GroupReport) -> String {
         &rows,
     ));
     let refused = report.gateways.iter().filter_map(|one| Some((&one.name, one.refused.as_ref()?)));
-    parts.extend(refused.map(|(name, why)| format!("{name} keeps what it has: {why}")));
+    parts.extend(refused.map(|(name, why)| format!("{name} keeps its former version: {why}")));
     let mut rows = Vec::new();
     for subsystem in &report.subsystems {
         let hosts = match &subsystem.allow_hosts {

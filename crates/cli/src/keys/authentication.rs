@@ -1,9 +1,9 @@
-//! Keys of authentication: from options and files to the engine.
+//! Reads authentication keys from options and files for the engine.
 
 use super::file;
-use crate::args::{GroupName, HashName, KeyArgs, SecurityArgs};
+use crate::args::{DhGroupName, HashName, KeyArgs, SecurityArgs};
 use crate::config::Spelling;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_proto::security::dhchap::{Keys, Offer};
@@ -11,7 +11,7 @@ use roadtrain_target_proto::Authentication;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A host, and where its keys are. The keys themselves are never in a configuration.
+/// A host with the files of its keys. The keys themselves are never in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
@@ -20,12 +20,12 @@ pub struct HostSpec {
     /// File with its key for authentication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhchap_key: Option<String>,
-    /// File with the key by which the target proves who it is to this host.
+    /// File with the key by which the target proves its identity to this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrl_key: Option<String>,
 }
 
-/// Whom a target asks for authentication, and what may be negotiated.
+/// Authentication of hosts, and the algorithms that may be negotiated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthenticationSpec {
@@ -36,11 +36,11 @@ pub struct AuthenticationSpec {
     pub hashes: Vec<HashName>,
     /// Groups, the best first; none: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<GroupName>,
+    pub groups: Vec<DhGroupName>,
 }
 
 impl AuthenticationSpec {
-    /// As the command line says it.
+    /// Converts the options of the command line.
     pub(crate) fn of(args: &SecurityArgs) -> Self {
         AuthenticationSpec {
             required: args.require_auth,
@@ -49,11 +49,15 @@ impl AuthenticationSpec {
         }
     }
 
-    /// With the keys of `hosts`, which are read from their files.
+    /// Reads the keys of `hosts` from their files.
     ///
     /// # Errors
-    /// A key that cannot be read, or is none.
-    pub(crate) fn read(&self, hosts: &[HostSpec], spelling: &Spelling) -> Outcome<Authentication> {
+    /// A key cannot be read, or is invalid.
+    pub(crate) fn read(
+        &self,
+        hosts: &[HostSpec],
+        spelling: &Spelling,
+    ) -> CommandResult<Authentication> {
         let mut offer = Offer::default();
         if !self.hashes.is_empty() {
             offer.hashes = self.hashes.iter().map(|hash| hash.hash()).collect();
@@ -77,28 +81,31 @@ impl AuthenticationSpec {
     }
 }
 
-fn key(what: &str, file: Option<&str>) -> Outcome<Option<DhchapKey>> {
+fn key(what: &str, file: Option<&str>) -> CommandResult<Option<DhchapKey>> {
     let Some(file) = file else { return Ok(None) };
     parse(what, file, &file::line(what, file)?).map(Some)
 }
 
-/// A host's key, and another one that it may have while it is changed.
-fn two_keys(what: &str, file: Option<&str>) -> Outcome<(Option<DhchapKey>, Option<DhchapKey>)> {
+/// Reads a host's key, and a second one that is valid while the key is changed.
+fn two_keys(
+    what: &str,
+    file: Option<&str>,
+) -> CommandResult<(Option<DhchapKey>, Option<DhchapKey>)> {
     let Some(file) = file else { return Ok((None, None)) };
     let (line, former) = file::lines(what, file)?;
     let former = former.map(|line| parse(what, file, &line)).transpose()?;
     Ok((Some(parse(what, file, &line)?), former))
 }
 
-fn parse(what: &str, file: &str, line: &str) -> Outcome<DhchapKey> {
-    let wrong = |error| Failure::usage(format!("{what}: {}: {error}", file::name(file)));
+fn parse(what: &str, file: &str, line: &str) -> CommandResult<DhchapKey> {
+    let wrong = |error| CommandFailure::usage(format!("{what}: {}: {error}", file::name(file)));
     DhchapKey::parse(line).map_err(wrong)
 }
 
-/// The hosts that options `HOSTNQN=FILE` name, with their files.
+/// Returns the hosts that options `HOSTNQN=FILE` name, with their files.
 ///
 /// # Errors
-/// What is wrong with one of them.
+/// An invalid option.
 pub(crate) fn hosts(args: &SecurityArgs) -> Result<Vec<HostSpec>, String> {
     let mut hosts = BTreeMap::<String, HostSpec>::new();
     for (option, files) in
@@ -124,7 +131,7 @@ pub(crate) fn hosts(args: &SecurityArgs) -> Result<Vec<HostSpec>, String> {
 /// Checks what does not need the files.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first error.
 pub(crate) fn check(
     spec: &AuthenticationSpec,
     hosts: &[HostSpec],
@@ -156,16 +163,16 @@ pub(crate) fn check(
             (false, true) => "authentication.groups",
         };
         let (name, advice) = (spelling.name(key), spelling.add_dhchap_key());
-        return Err(format!("{name} without a key lets nobody in: {advice}"));
+        return Err(format!("{name} without a key admits no host: {advice}"));
     }
     Ok(())
 }
 
-/// What a host authenticates with.
+/// Reads the keys with which a host authenticates.
 ///
 /// # Errors
-/// A key that cannot be read, or is none.
-pub(crate) fn of_host(args: &KeyArgs) -> Outcome<Keys> {
+/// A key cannot be read, or is invalid.
+pub(crate) fn of_host(args: &KeyArgs) -> CommandResult<Keys> {
     Ok(Keys {
         host: key("--dhchap-secret", args.dhchap_secret.as_deref())?,
         controller: key("--dhchap-ctrl-secret", args.dhchap_ctrl_secret.as_deref())?,

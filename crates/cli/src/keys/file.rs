@@ -1,6 +1,6 @@
-//! Files with keys: one line each.
+//! Key files: one key in a line.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::terminal;
 use roadtrain_system::memory;
 use std::fs::File;
@@ -13,36 +13,36 @@ use zeroize::Zeroizing;
 const FILE_BYTES_MAX: usize = 4096;
 /// Longest file of many keys: some thousand hosts.
 const KEYRING_BYTES_MAX: usize = 4 << 20;
-/// How written keys begin.
+/// Prefixes of written keys.
 const FORMS: [&str; 2] = ["NVMeTLSkey-1:", "DHHC-1:"];
 
-/// A key, and another one.
-pub(crate) type Lines = (Zeroizing<String>, Option<Zeroizing<String>>);
+/// A key, and a second one.
+pub(crate) type KeyLines = (Zeroizing<String>, Option<Zeroizing<String>>);
 
-/// The key's line, which is in the file `argument` or is the argument itself; `option` is who wants it. Empty lines
-/// of a file and those that begin with # do not count.
+/// Returns the key's line, which is in the file `argument` or is the argument itself; `option` names it in messages.
+/// Empty lines of a file and those that begin with # are skipped.
 ///
 /// # Errors
-/// The file cannot be read, or has not one line.
-pub(crate) fn line(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
+/// The file cannot be read, or does not have one line.
+pub(crate) fn line(option: &str, argument: &str) -> CommandResult<Zeroizing<String>> {
     let (line, former) = lines(option, argument)?;
     match former {
         None => Ok(line),
-        Some(_) => {
-            Err(Failure::usage(format!("{option}: {argument}: a file has one key, in one line")))
-        }
+        Some(_) => Err(CommandFailure::usage(format!(
+            "{option}: {argument}: a file has one key, in one line"
+        ))),
     }
 }
 
-/// The same of a target, which may have a second line: a key that is good as well, while it is changed.
+/// Reads a target's key file, which may have a second line: a key that is valid as well, while the key is changed.
 ///
 /// # Errors
-/// The file cannot be read, or has not one line or two.
-pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
-    // Before the first octet of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+/// The file cannot be read, or does not have one line or two.
+pub(crate) fn lines(option: &str, argument: &str) -> CommandResult<KeyLines> {
+    // Runs before any byte of a key is in memory.
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     if is_key(argument) {
-        // The configuration of a gateway group has keys, too, which nobody sees.
+        // The configuration of a gateway group has keys, too, which no other user sees.
         if std::env::args().any(|word| word.contains(argument)) {
             terminal::say(format_args!(
                 "roadtrain: {option}: others can see a key that is on the command line; put it into a file"
@@ -56,29 +56,29 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
     let mut line = || lines.next().map(|line| Zeroizing::new(line.trim().to_owned()));
     match (line(), line(), line()) {
         (Some(line), former, None) => Ok((line, former)),
-        _ => Err(Failure::usage(format!(
+        _ => Err(CommandFailure::usage(format!(
             "{option}: {argument}: a file has one key, in one line, or two while it is changed"
         ))),
     }
 }
 
-/// All of a file with many keys.
+/// Returns the whole text of a file with many keys.
 ///
 /// # Errors
-/// It cannot be read, or is too long.
-pub(crate) fn text(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+/// The file cannot be read, or is too long.
+pub(crate) fn text(option: &str, argument: &str) -> CommandResult<Zeroizing<String>> {
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     text_of(option, argument, KEYRING_BYTES_MAX)
 }
 
-fn text_of(option: &str, argument: &str, bytes_max: usize) -> Outcome<Zeroizing<String>> {
+fn text_of(option: &str, argument: &str, bytes_max: usize) -> CommandResult<Zeroizing<String>> {
     let read = |from: &mut dyn Read| read(from, bytes_max);
     let text = if argument == "-" { read(&mut io::stdin()) } else { open(argument, read) };
-    // It has to be mended by hand: a service that tried again would do so for ever.
-    text.map_err(|error| Failure::usage(format!("{option}: {argument}: {error}")))
+    // A usage error: only a person can correct the file, so a service must not try again.
+    text.map_err(|error| CommandFailure::usage(format!("{option}: {argument}: {error}")))
 }
 
-/// How messages call it: by the file's name, never by the key.
+/// Returns the name for messages: the file's name, never the key.
 pub(crate) fn name(argument: &str) -> &str {
     if is_key(argument) { "the key" } else { argument }
 }
@@ -92,14 +92,14 @@ fn open(
     read: impl Fn(&mut dyn Read) -> io::Result<Zeroizing<String>>,
 ) -> io::Result<Zeroizing<String>> {
     let text = read(&mut File::open(path)?)?;
-    // The mode of other files is none of ours.
+    // Only files with secret keys need a restricted mode.
     if FORMS.iter().any(|form| text.contains(form)) {
         warn_if_readable(path.as_ref());
     }
     Ok(text)
 }
 
-/// Says if others can read the key in a file; that it cannot be read at all is said by who reads it.
+/// Warns if others can read the key in a file; an unreadable file is reported where it is read.
 pub(crate) fn warn_if_readable(path: &Path) {
     let Ok(metadata) = path.metadata() else { return };
     if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
@@ -111,7 +111,7 @@ pub(crate) fn warn_if_readable(path: &Path) {
 }
 
 fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Zeroizing<String>> {
-    // All at once: a buffer that grows would leave copies behind.
+    // One allocation: a buffer that grows would leave copies behind.
     let mut octets = Zeroizing::new(Vec::with_capacity(bytes_max + 2));
     from.take(bytes_max as u64 + 1).read_to_end(&mut octets)?;
     if octets.len() > bytes_max {
@@ -128,7 +128,7 @@ fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Zeroizing<String>> 
 mod tests {
     use super::*;
 
-    /// Neither a core dump nor a debugger of the same user gets a key.
+    /// A process with keys cannot be dumped or debugged by the same user.
     #[test]
     fn memory_with_keys_is_not_dumped() {
         let directory = tempfile::tempdir().unwrap();

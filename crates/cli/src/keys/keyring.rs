@@ -1,48 +1,52 @@
-//! Keyrings: PSKs of TLS that were derived already, in the kernel or in a file.
+//! Keyrings: derived PSKs for TLS, in the kernel or in a file.
 
 use super::file;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_proto::security::{Keyring, Secret, TlsPsk};
 use roadtrain_system::keyring;
 use roadtrain_system::memory;
 
-/// Where nvme-cli keeps PSKs, and the kernel looks for them.
+/// Keyring in which nvme-cli keeps PSKs and the kernel finds them.
 pub(crate) const DEFAULT: &str = ".nvme";
-/// How the identities of PSKs begin.
+/// Prefix of PSK identities.
 const PREFIX: &str = "NVMe";
 
-/// The PSKs of a keyring: of the kernel's, by name or number, else of a file, whose name has a slash. `option` is
-/// the name of the setting that has `argument`.
+/// Reads the PSKs of a keyring: one of the kernel, by name or number, or a file, whose name has a slash. `option` is
+/// the setting's name.
 ///
 /// # Errors
-/// There is no such keyring or file, or it has something else.
-pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
+/// The keyring or file does not exist, or has other content.
+pub(crate) fn read(option: &str, argument: &str) -> CommandResult<Keyring> {
     if argument.contains('/') {
         let text = file::text(option, argument)?;
-        let wrong = |error| Failure::usage(format!("{option}: {argument}: {error}"));
+        let wrong = |error| CommandFailure::usage(format!("{option}: {argument}: {error}"));
         return Keyring::parse(&text).map_err(wrong);
     }
     let failed = |error: std::io::Error| {
         let hint = "a keyring of the kernel is named as in /proc/keys, or by its number; a file has a / in its name, as ./keys";
-        Failure::failed(format!("{option}: {argument}: {error} ({hint})"))
+        CommandFailure::failed(format!("{option}: {argument}: {error} ({hint})"))
     };
-    // Before the first octet of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    // Runs before any byte of a key is in memory.
+    memory::keep_secret().map_err(|error| CommandFailure::failed(format!("{option}: {error}")))?;
     let mut found = Keyring::default();
     for key in keyring::read(argument, PREFIX).map_err(failed)? {
         let added = found.add(&key.description, Secret::new(&key.payload));
-        added.map_err(|error| Failure::usage(format!("{option}: {argument}: {error}")))?;
+        added.map_err(|error| CommandFailure::usage(format!("{option}: {argument}: {error}")))?;
     }
     Ok(found)
 }
 
-/// The PSK by which a host connects to a subsystem: with `identity`, else the only one of the best kind.
+/// Returns the PSK for a host and a subsystem: the one with `identity`, else the only one of the best kind.
 ///
 /// # Errors
-/// There is none, or it is not clear which.
-pub(crate) fn psk(argument: &str, identity: Option<&str>, names: (&str, &str)) -> Outcome<TlsPsk> {
+/// There is no such PSK, or several.
+pub(crate) fn psk(
+    argument: &str,
+    identity: Option<&str>,
+    names: (&str, &str),
+) -> CommandResult<TlsPsk> {
     let refuse =
-        |why| Failure::connect(format!("this host does not connect to {}: {why}", names.1));
+        |why| CommandFailure::connect(format!("this host does not connect to {}: {why}", names.1));
     choose(&read("--keyring", argument)?, argument, identity, names).map_err(refuse)
 }
 
@@ -73,7 +77,7 @@ fn choose(
         several => {
             let identities: Vec<&str> = several.iter().map(|psk| psk.identity.as_str()).collect();
             Err(format!(
-                "keyring {argument}: several PSKs are for this host and subsystem; say which by --tls-key-identity: {}",
+                "keyring {argument}: several PSKs are for this host and subsystem; choose one by --tls-key-identity: {}",
                 identities.join(", ")
             ))
         }
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!(of(&[&one, &two], Some(&two.identity)).unwrap(), two);
         for (psks, identity, said) in [
             (&[&other][..], None, "no PSK for host nqn.host at nqn.subsystem"),
-            (&[&one, &two][..], None, "say which by --tls-key-identity"),
+            (&[&one, &two][..], None, "choose one by --tls-key-identity"),
             (&[&one][..], Some(&two.identity[..]), "no PSK with this identity"),
             (&[&one, &other][..], Some(&other.identity[..]), "not for nqn.host at nqn.subsystem"),
         ] {

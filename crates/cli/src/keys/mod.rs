@@ -1,11 +1,11 @@
-//! `roadtrain keys`: makes keys, checks them, and shows what is derived of them.
+//! `roadtrain keys`: generates keys, checks them, and shows derived values.
 
 pub(crate) mod authentication;
 pub(crate) mod file;
 pub(crate) mod keyring;
 
 use crate::args::{DhchapKeyArgs, GlobalArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsKeyArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use crate::output;
 use roadtrain_proto::security::{
@@ -18,7 +18,7 @@ use std::io::Read;
 use zeroize::Zeroizing;
 
 /// Runs `roadtrain keys`.
-pub(crate) fn run(args: &KeysArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &KeysArgs, global: &GlobalArgs) -> CommandResult {
     match &args.command {
         KeysCommand::Tls(args) => tls(args, global),
         KeysCommand::Dhchap(args) => dhchap(args, global),
@@ -32,55 +32,55 @@ struct NewKey<'a> {
     key: &'a str,
 }
 
-fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> Outcome {
+fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> CommandResult {
     let hash = args.hmac.hash();
     let secret = octets(args.secret.as_deref(), hash.bytes())?;
     let key = TlsKey::new(Some(hash), &secret).map_err(wrong_secret)?;
     print_key(&key.print(), global)
 }
 
-/// A new key of random octets for TLS.
-pub(crate) fn new_tls_key() -> Outcome<TlsKey> {
+/// Generates a random key for TLS.
+pub(crate) fn new_tls_key() -> CommandResult<TlsKey> {
     let secret = octets(None, Hash::Sha256.bytes())?;
     TlsKey::new(Some(Hash::Sha256), &secret).map_err(wrong_secret)
 }
 
-/// A new key for authentication.
+/// Generates a random key for authentication.
 ///
 /// # Errors
-/// There are no random octets.
-pub(crate) fn new_dhchap_key() -> Outcome<DhchapKey> {
+/// No random bytes are available.
+pub(crate) fn new_dhchap_key() -> CommandResult<DhchapKey> {
     let hash = Hash::Sha256;
     DhchapKey::new(Some(hash), &octets(None, hash.bytes())?).map_err(wrong_secret)
 }
 
-fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> Outcome {
+fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> CommandResult {
     let hash = args.hmac.hash();
     let secret = octets(args.secret.as_deref(), hash.map_or(32, Hash::bytes))?;
     let mut key = DhchapKey::new(hash, &secret).map_err(wrong_secret)?;
     if let Some(nqn) = args.hostnqn.as_ref().or(args.nqn.as_ref()) {
-        check_nqn(nqn).map_err(Failure::usage)?;
+        check_nqn(nqn).map_err(CommandFailure::usage)?;
         key = DhchapKey::new(hash, key.transform(nqn).reveal()).map_err(wrong_secret)?;
     }
     print_key(&key.print(), global)
 }
 
-fn print_key(key: &str, global: &GlobalArgs) -> Outcome {
+fn print_key(key: &str, global: &GlobalArgs) -> CommandResult {
     if global.json { output::json(&NewKey { key }) } else { output::line(key) }
 }
 
-fn wrong_secret(error: KeyError) -> Failure {
-    Failure::usage(format!("--secret: {error}"))
+fn wrong_secret(error: KeyError) -> CommandFailure {
+    CommandFailure::usage(format!("--secret: {error}"))
 }
 
-/// What `--secret` says, else random octets.
-fn octets(secret: Option<&str>, count: usize) -> Outcome<Zeroizing<Vec<u8>>> {
+/// Parses the secret, or returns random bytes.
+fn octets(secret: Option<&str>, count: usize) -> CommandResult<Zeroizing<Vec<u8>>> {
     let Some(text) = secret else {
         let mut octets = Zeroizing::new(vec![0; count]);
         File::open("/dev/urandom")?.read_exact(&mut octets)?;
         return Ok(octets);
     };
-    let bad = || Failure::usage("--secret: write octets in hexadecimal, two digits each");
+    let bad = || CommandFailure::usage("--secret: write octets in hexadecimal, two digits each");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(bad());
     }
@@ -91,10 +91,10 @@ fn octets(secret: Option<&str>, count: usize) -> Outcome<Zeroizing<Vec<u8>>> {
     Ok(octets)
 }
 
-/// What a key is, and what is derived of it.
+/// A key, and values derived from it.
 #[derive(Serialize)]
-struct Shown {
-    /// What the key is for.
+struct ShownKey {
+    /// Purpose of the key.
     kind: &'static str,
     /// Its hash.
     hash: Option<String>,
@@ -107,17 +107,17 @@ struct Shown {
     /// The PSK.
     #[serde(skip_serializing_if = "Option::is_none")]
     psk: Option<String>,
-    /// What the key is for the host.
+    /// The key transformed for the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     host_secret: Option<String>,
-    /// What the key is for the subsystem.
+    /// The key transformed for the subsystem.
     #[serde(skip_serializing_if = "Option::is_none")]
     controller_secret: Option<String>,
 }
 
-impl Shown {
+impl ShownKey {
     fn new(kind: &'static str, hash: Option<Hash>) -> Self {
-        Shown {
+        ShownKey {
             kind,
             hash: hash.map(|hash| hash.to_string()),
             identity: None,
@@ -128,7 +128,7 @@ impl Shown {
         }
     }
 
-    /// What scripts read: what was derived, a line each; else that the key is one.
+    /// Formats the output: derived values, one a line, or that the key is valid.
     fn text(&self) -> String {
         let secrets = [&self.psk, &self.host_secret, &self.controller_secret];
         let derived = [&self.identity].into_iter().chain(secrets).flatten();
@@ -141,12 +141,13 @@ impl Shown {
     }
 }
 
-fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> Outcome {
+fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> CommandResult {
     for nqn in [&args.hostnqn, &args.nqn].into_iter().flatten() {
-        check_nqn(nqn).map_err(Failure::usage)?;
+        check_nqn(nqn).map_err(CommandFailure::usage)?;
     }
     let line = file::line("KEY", &args.key)?;
-    let wrong = |error: KeyError| Failure::usage(format!("{}: {error}", file::name(&args.key)));
+    let wrong =
+        |error: KeyError| CommandFailure::usage(format!("{}: {error}", file::name(&args.key)));
     let shown = if line.starts_with("DHHC-1") {
         show_dhchap(&DhchapKey::parse(&line).map_err(wrong)?, args)
     } else {
@@ -155,12 +156,16 @@ fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&shown) } else { output::line(&shown.text()) }
 }
 
-fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> Outcome<Shown> {
-    let mut shown = Shown::new("TLS", key.hash());
+fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> CommandResult<ShownKey> {
+    let mut shown = ShownKey::new("TLS", key.hash());
     let (hostnqn, subnqn) = match (&args.hostnqn, &args.nqn) {
         (Some(hostnqn), Some(subnqn)) => (hostnqn, subnqn),
         (None, None) if !args.reveal => return Ok(shown),
-        _ => return Err(Failure::usage("a PSK is derived for --hostnqn and --nqn: give both")),
+        _ => {
+            return Err(CommandFailure::usage(
+                "a PSK is derived for --hostnqn and --nqn: give both",
+            ));
+        }
     };
     let version = if args.identity == 0 { IdentityVersion::V0 } else { IdentityVersion::V1 };
     let psk = key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat: args.compat });
@@ -173,12 +178,12 @@ fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> Outcome<Shown> {
     Ok(shown)
 }
 
-fn show_dhchap(key: &DhchapKey, args: &ShowKeyArgs) -> Shown {
+fn show_dhchap(key: &DhchapKey, args: &ShowKeyArgs) -> ShownKey {
     let secret = |nqn: &Option<String>| {
         let nqn = nqn.as_ref().filter(|_| args.reveal)?;
         Some(hex(&key.transform(nqn)))
     };
-    let mut shown = Shown::new("authentication", key.hash());
+    let mut shown = ShownKey::new("authentication", key.hash());
     (shown.host_secret, shown.controller_secret) = (secret(&args.hostnqn), secret(&args.nqn));
     shown
 }

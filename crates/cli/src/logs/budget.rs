@@ -1,8 +1,8 @@
-//! A bound for what peers can make us log: lines of one kind are left out when there are too many of them.
+//! Rate limit of log lines that peers can cause: too frequent lines of one kind are left out.
 //!
-//! Each line of warnings and information comes from one place in the code, its kind. Somebody who connects and resets ten
-//! thousand times a second would fill the disk with lines of one kind, and hide all others. What only `-v` shows is asked
-//! for and has no bound.
+//! Each line of warnings and information comes from one place in the code, its kind. A peer that connects and resets
+//! ten thousand times a second would fill the disk with lines of one kind, and hide all others. Levels that only `-v`
+//! shows have no limit.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,19 +12,19 @@ use tracing::{Event, Level, Subscriber, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one kind in a [`PERIOD`]. As many connections may end at once, and each has its line.
+/// Lines of one kind in a [`PERIOD`]. As many connections may end at once, with a line each.
 const LINES: u32 = 200;
-/// How long those that come after them are left out.
+/// Time for which further lines are left out.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Leaves out what is beyond the budget of its kind, and says so.
+/// Filter that leaves out lines beyond the budget of their kind, and reports that.
 #[derive(Default)]
-pub(super) struct Budget(Mutex<HashMap<Identifier, Period>>);
+pub(super) struct LogLineBudget(Mutex<HashMap<Identifier, Period>>);
 
-impl<S: Subscriber> Layer<S> for Budget {
+impl<S: Subscriber> Layer<S> for LogLineBudget {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        // What this file says itself is bounded by the periods.
+        // Lines of this file are limited by the periods themselves.
         if *metadata.level() > Level::INFO || metadata.target() == module_path!() {
             return true;
         }
@@ -34,29 +34,31 @@ impl<S: Subscriber> Layer<S> for Budget {
             kinds.entry(metadata.callsite()).or_insert_with(|| Period::new(now)).line(now)
         };
         match answer {
-            Answer::Written => {}
-            Answer::WrittenAfter(count) => warn!("{count} lines like the next one were left out"),
-            Answer::WrittenLast => {
+            LineDecision::Written => {}
+            LineDecision::WrittenAfter(count) => {
+                warn!("{count} lines like the next one were left out")
+            }
+            LineDecision::WrittenLast => {
                 warn!("lines like the next one are left out for up to {} s", PERIOD.as_secs())
             }
-            Answer::LeftOut => {}
+            LineDecision::LeftOut => {}
         }
-        answer != Answer::LeftOut
+        answer != LineDecision::LeftOut
     }
 }
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum LineDecision {
     Written,
-    /// So many were left out before it.
+    /// Written after this number of lines were left out.
     WrittenAfter(u32),
-    /// More of them are left out.
+    /// Written; further ones are left out.
     WrittenLast,
     LeftOut,
 }
 
-/// Lines of one kind since it began.
+/// Line count of one kind in the current period.
 struct Period {
     began: Instant,
     lines: u32,
@@ -67,7 +69,7 @@ impl Period {
         Period { began, lines: 0 }
     }
 
-    fn line(&mut self, now: Instant) -> Answer {
+    fn line(&mut self, now: Instant) -> LineDecision {
         let before = if now.duration_since(self.began) >= PERIOD {
             let lines = std::mem::take(&mut self.lines);
             self.began = now;
@@ -77,10 +79,10 @@ impl Period {
         };
         self.lines = self.lines.saturating_add(1);
         match self.lines {
-            LINES => Answer::WrittenLast,
-            lines if lines > LINES => Answer::LeftOut,
-            _ if before > 0 => Answer::WrittenAfter(before),
-            _ => Answer::Written,
+            LINES => LineDecision::WrittenLast,
+            lines if lines > LINES => LineDecision::LeftOut,
+            _ if before > 0 => LineDecision::WrittenAfter(before),
+            _ => LineDecision::Written,
         }
     }
 }
@@ -94,18 +96,21 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     #[test]
-    fn lines_beyond_the_budget_are_counted_and_told_of_later() {
+    fn lines_beyond_the_budget_are_counted_and_reported_later() {
         let start = Instant::now();
         let mut period = Period::new(start);
         for _ in 1..LINES {
-            assert_eq!(period.line(start), Answer::Written);
+            assert_eq!(period.line(start), LineDecision::Written);
         }
-        assert_eq!(period.line(start), Answer::WrittenLast);
+        assert_eq!(period.line(start), LineDecision::WrittenLast);
         for _ in 0..10 {
-            assert_eq!(period.line(start + PERIOD - Duration::from_millis(1)), Answer::LeftOut);
+            assert_eq!(
+                period.line(start + PERIOD - Duration::from_millis(1)),
+                LineDecision::LeftOut
+            );
         }
-        assert_eq!(period.line(start + PERIOD), Answer::WrittenAfter(10));
-        assert_eq!(period.line(start + PERIOD), Answer::Written);
+        assert_eq!(period.line(start + PERIOD), LineDecision::WrittenAfter(10));
+        assert_eq!(period.line(start + PERIOD), LineDecision::Written);
     }
 
     #[test]
@@ -113,27 +118,27 @@ mod tests {
         let start = Instant::now();
         let mut period = Period::new(start);
         for second in 0..3_600 {
-            assert_eq!(period.line(start + Duration::from_secs(second)), Answer::Written);
+            assert_eq!(period.line(start + Duration::from_secs(second)), LineDecision::Written);
         }
     }
 
-    /// What a program that logs like that writes.
+    /// Returns the lines that a program with `log` writes.
     fn written(log: impl FnOnce()) -> String {
         let text = Arc::new(Mutex::new(Vec::new()));
         let writer = text.clone();
         let logger = tracing_subscriber::fmt()
             .with_max_level(Level::DEBUG)
             .with_ansi(false)
-            .with_writer(move || Lines(writer.clone()))
+            .with_writer(move || BudgetTestLog(writer.clone()))
             .finish()
-            .with(Budget::default());
+            .with(LogLineBudget::default());
         tracing::subscriber::with_default(logger, log);
         String::from_utf8(text.lock().unwrap().clone()).unwrap()
     }
 
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct BudgetTestLog(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl io::Write for BudgetTestLog {
         fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(octets)
         }

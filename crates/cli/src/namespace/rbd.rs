@@ -1,7 +1,7 @@
-//! What is said of an image of a Ceph cluster.
+//! Settings of an image of a Ceph cluster.
 
 use super::{Kind, NamespaceSpec};
-use crate::config::Form;
+use crate::config::SettingForm;
 use roadtrain_store::StoreKind;
 use std::fmt;
 
@@ -11,26 +11,26 @@ const KEY_EXAMPLE: &str =
 
 /// The parts of an image's name.
 #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "only checked then"))]
-struct Name<'a> {
+struct RbdImageName<'a> {
     pool: &'a str,
     namespace: Option<&'a str>,
     image: &'a str,
     snapshot: Option<&'a str>,
 }
 
-impl<'a> Name<'a> {
-    fn parse(text: &'a str, form: Form) -> Result<Self, String> {
+impl<'a> RbdImageName<'a> {
+    fn parse(text: &'a str, form: SettingForm) -> Result<Self, String> {
         let (path, snapshot) =
             text.split_once('@').map_or((text, None), |(path, snapshot)| (path, Some(snapshot)));
         let parts: Vec<&str> = path.split('/').collect();
         let is_whole = parts.iter().chain(&snapshot).all(|part| !part.is_empty());
         match (&parts[..], is_whole) {
-            (&[pool, image], true) => Ok(Name { pool, namespace: None, image, snapshot }),
+            (&[pool, image], true) => Ok(RbdImageName { pool, namespace: None, image, snapshot }),
             (&[pool, namespace, image], true) => {
-                Ok(Name { pool, namespace: Some(namespace), image, snapshot })
+                Ok(RbdImageName { pool, namespace: Some(namespace), image, snapshot })
             }
             _ => {
-                let example = if form == Form::Key { KEY_EXAMPLE } else { EXAMPLE };
+                let example = if form == SettingForm::Key { KEY_EXAMPLE } else { EXAMPLE };
                 Err(format!("'{text}' is no image: {example}"))
             }
         }
@@ -38,7 +38,7 @@ impl<'a> Name<'a> {
 }
 
 impl NamespaceSpec {
-    pub(super) fn check_image(&self, form: Form) -> Result<(), String> {
+    pub(super) fn check_image(&self, form: SettingForm) -> Result<(), String> {
         if self.kind != Kind::Rbd {
             let is_plain = self.conf.is_none() && self.id.is_none() && self.keyring.is_none();
             return match is_plain && self.create.is_none() && self.image.is_none() {
@@ -46,7 +46,7 @@ impl NamespaceSpec {
                 false => Err("conf, id, keyring, create and an image are for rbd".into()),
             };
         }
-        let name = Name::parse(self.image.as_deref().unwrap_or_default(), form)?;
+        let name = RbdImageName::parse(self.image.as_deref().unwrap_or_default(), form)?;
         if self.standby && name.snapshot.is_some() {
             return Err("standby is for who writes: several may read a snapshot".into());
         }
@@ -63,10 +63,11 @@ impl NamespaceSpec {
         }
     }
 
-    /// What the engine opens.
+    /// Converts the settings for the engine.
     #[cfg(feature = "rbd")]
     pub(super) fn image_store(&self) -> Result<StoreKind, String> {
-        let name = Name::parse(self.image.as_deref().unwrap_or_default(), Form::Key)?;
+        let name =
+            RbdImageName::parse(self.image.as_deref().unwrap_or_default(), SettingForm::Key)?;
         Ok(StoreKind::Rbd(roadtrain_store::RbdImage {
             pool: name.pool.into(),
             namespace: name.namespace.map(str::to_owned),

@@ -1,4 +1,4 @@
-//! Namespaces that run, as tables of a configuration.
+//! Converts running namespaces to tables of a configuration.
 
 use super::{Kind, NOWHERE, NamespaceSpec};
 use crate::args::ClassName;
@@ -10,7 +10,7 @@ use roadtrain_target_engine::{Blocks, Export, KeptPlace};
 use std::path::PathBuf;
 
 impl NamespaceSpec {
-    /// The table or word that makes `export`; `None` for blocks that another part of the program has opened.
+    /// Returns the table or word for `export`; `None` for blocks that another part of the program has opened.
     pub(crate) fn of_export(export: &Export) -> Option<NamespaceSpec> {
         let Blocks::Spec(store) = &export.blocks else { return None };
         let mut spec = NamespaceSpec::of_store(&store.kind);
@@ -19,7 +19,7 @@ impl NamespaceSpec {
         Some(spec.shown_as(export))
     }
 
-    /// The same for a device of the state; `None` for a volume, which only its store has.
+    /// Returns the table for a device of the state; `None` for a volume, which only its store has.
     pub(crate) fn of_device(
         (model, device): (&Model, &Device),
         export: &Export,
@@ -45,11 +45,11 @@ impl NamespaceSpec {
             spec.size = Some(geometry.bytes());
         }
         (spec.lba, spec.read_only) = (geometry.lba_bytes(), geometry.read_only);
-        let kept = KeptPlace::Beside; // as the device has it
+        let kept = KeptPlace::Beside; // the device's default
         Some(spec.shown_as(&Export { uncorrectable: kept, ..export.clone() }))
     }
 
-    /// True for blocks that are there after the process, in a file or on a device.
+    /// True for blocks that outlive the process, in a file or on a device.
     pub(crate) fn is_stored(&self) -> bool {
         matches!(self.kind, Kind::File | Kind::Block)
     }

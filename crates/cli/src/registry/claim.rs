@@ -1,9 +1,9 @@
-//! A place for a new attachment: no two of them have the same name, mountpoint or socket.
+//! Registration of a new attachment: no two have the same name, mountpoint or socket.
 
-use super::entry::{DeviceEntry, Entry, Phase, write_entry};
-use super::process::Process;
+use super::entry::{AttachmentEntry, AttachmentPhase, DeviceEntry, write_entry};
+use super::process::ProcessIdentity;
 use super::{Registry, remove_folder};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_front::spec::FrontSpec;
 use roadtrain_front::system_resource::SystemResource;
 use std::fs::{self, DirBuilder};
@@ -11,58 +11,58 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-/// Longest name of an attachment.
+/// Most bytes of an attachment's name.
 const ID_LENGTH_MAX: usize = 64;
 
-/// What somebody wants to attach.
-pub(crate) struct Claim<'a> {
-    /// Its name; `None`: one is made up.
+/// Properties of a new attachment.
+pub(crate) struct AttachmentClaim<'a> {
+    /// Name; `None`: chosen by the registry.
     pub id: Option<&'a str>,
     /// The front-end.
     pub spec: &'a FrontSpec,
-    /// Where the target is.
+    /// Address of the target.
     pub address: String,
     /// The subsystem.
     pub nqn: String,
 }
 
-/// An attachment's place. It is removed when this is dropped.
+/// Registration of an attachment. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Registry,
-    entry: Entry,
-    /// What an earlier process left to be taken over.
+    entry: AttachmentEntry,
+    /// Resources that an earlier process has left to be taken over.
     pub recovered: Vec<SystemResource>,
-    /// What was done to have the place, for the log.
+    /// Cleanup actions, for the log.
     pub notes: Vec<String>,
 }
 
 impl Registry {
-    /// Writes a new attachment down. What a process that is gone has left in its place is removed.
+    /// Registers a new attachment. Leftovers of a dead process in its place are removed.
     ///
     /// # Errors
-    /// The place is taken, or what is left there cannot be removed.
-    pub(crate) fn claim(&self, claim: &Claim) -> Outcome<Registration> {
+    /// The name or a resource is taken, or leftovers cannot be removed.
+    pub(crate) fn claim(&self, claim: &AttachmentClaim) -> CommandResult<Registration> {
         claim.id.map_or(Ok(()), check_id)?;
         let _lock = self.lock()?;
-        let (recovered, notes) = self.make_room(claim)?;
+        let (recovered, notes) = self.claim_resources(claim)?;
         let id = claim.id.map_or_else(|| self.free_id(claim.spec), str::to_owned);
         let folder = self.folder(&id);
         let make = || -> io::Result<()> {
-            remove_folder(&folder)?; // what was never finished
+            remove_folder(&folder)?; // an unfinished registration
             DirBuilder::new().mode(0o700).create(&folder)
         };
-        make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
+        make().map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))?;
         let wanted = claim.spec.resources();
         let more = recovered.iter().filter(|one| !wanted.contains(one));
         let resources = wanted.iter().chain(more).map(ToString::to_string).collect();
-        let entry = Entry {
+        let entry = AttachmentEntry {
             id,
             spec: claim.spec.to_string(),
             address: claim.address.clone(),
             nqn: claim.nqn.clone(),
-            process: Process::this(),
-            phase: Phase::Starting,
+            process: ProcessIdentity::this(),
+            phase: AttachmentPhase::Starting,
             devices: Vec::new(),
             resources,
             log: None,
@@ -72,8 +72,12 @@ impl Registry {
         Ok(registration)
     }
 
-    /// Sees to it that nobody is where the new one wants to be: what is to be taken over, and what was done.
-    fn make_room(&self, claim: &Claim) -> Outcome<(Vec<SystemResource>, Vec<String>)> {
+    /// Checks that no running attachment has the name or a resource. Returns the resources to take over, and the
+    /// cleanup actions.
+    fn claim_resources(
+        &self,
+        claim: &AttachmentClaim,
+    ) -> CommandResult<(Vec<SystemResource>, Vec<String>)> {
         let wanted = claim.spec.resources();
         let (mut recovered, mut notes) = (Vec::new(), Vec::new());
         for other in self.entries()? {
@@ -84,13 +88,17 @@ impl Registry {
             if other.process.is_alive() {
                 return Err(taken(&other, claim));
             }
-            recovered.extend(self.take_over(other, &mut notes)?);
+            recovered.extend(self.recover(other, &mut notes)?);
         }
         Ok((recovered, notes))
     }
 
-    /// Puts the place of a process that is gone in order; what stays is for the new one.
-    fn take_over(&self, mut old: Entry, notes: &mut Vec<String>) -> Outcome<Vec<SystemResource>> {
+    /// Clears the registration of a dead process; returns the resources to take over.
+    fn recover(
+        &self,
+        mut old: AttachmentEntry,
+        notes: &mut Vec<String>,
+    ) -> CommandResult<Vec<SystemResource>> {
         let (kept, gone): (Vec<_>, Vec<_>) =
             old.resources().into_iter().partition(SystemResource::is_recovered);
         old.resources = gone.iter().map(ToString::to_string).collect();
@@ -99,77 +107,84 @@ impl Registry {
         notes.push(format!("process of {} is gone{}", old.id, removed.collect::<String>()));
         match cleared.stuck.first() {
             None => Ok(kept),
-            Some(stuck) => Err(Failure::failed(format!("{stuck}, left by {}", old.id))),
+            Some(stuck) => Err(CommandFailure::failed(format!("{stuck}, left by {}", old.id))),
         }
     }
 
     fn free_id(&self, spec: &FrontSpec) -> String {
         let mut numbers = 0..;
         let ids = numbers.by_ref().map(|number| format!("{}{number}", spec.kind()));
-        let mut free =
-            ids.filter(|id| matches!(Entry::read(&self.folder(id), self.owner), Ok(None)));
+        let mut free = ids
+            .filter(|id| matches!(AttachmentEntry::read(&self.folder(id), self.owner), Ok(None)));
         free.next().unwrap_or_default()
     }
 }
 
-fn taken(other: &Entry, claim: &Claim) -> Failure {
-    let Entry { id, process, .. } = other;
+fn taken(other: &AttachmentEntry, claim: &AttachmentClaim) -> CommandFailure {
+    let AttachmentEntry { id, process, .. } = other;
     let pid = process.pid;
     if claim.id == Some(id) {
-        return Failure::failed(format!("--id {id}: process {pid} has that name: choose another"));
+        return CommandFailure::failed(format!(
+            "--id {id}: process {pid} has that name: choose another"
+        ));
     }
-    Failure::failed(format!(
+    CommandFailure::failed(format!(
         "--as {}: attachment {id} (process {pid}) is there: `roadtrain detach {id}`, or choose another place",
         claim.spec
     ))
 }
 
-/// A name is also a folder's.
-pub(super) fn check_id(id: &str) -> Outcome {
+/// Checks a name, which is also a directory's name.
+pub(super) fn check_id(id: &str) -> CommandResult {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     if id.is_empty() || id.len() > ID_LENGTH_MAX || id.starts_with('.') || !id.chars().all(good) {
         let rule = "write up to 64 letters, digits and -_.:@, no dot first";
-        return Err(Failure::usage(format!("--id {id}: {rule}")));
+        return Err(CommandFailure::usage(format!("--id {id}: {rule}")));
     }
     Ok(())
 }
 
 impl Registration {
-    /// Its name.
+    /// Returns the name.
     pub(crate) fn id(&self) -> &str {
         &self.entry.id
     }
 
-    /// Where its process answers.
+    /// Returns the path of the process's control socket.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.registry.control_socket(self.id())
     }
 
-    /// A file of its own for the log.
+    /// Returns the path of a separate log file.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.registry.folder(self.id()).join("log")
     }
 
-    /// Says where the log goes.
+    /// Records the path of the log.
     ///
     /// # Errors
-    /// It cannot be written down.
-    pub(crate) fn set_log(&mut self, path: PathBuf) -> Outcome {
+    /// The entry cannot be written.
+    pub(crate) fn set_log(&mut self, path: PathBuf) -> CommandResult {
         self.entry.log = Some(path);
         self.write()
     }
 
-    /// It can be used, or has changed: says what is shown and what would stay.
+    /// Records the devices and the resources to clean up of a ready attachment, if they have changed.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// The entry cannot be written.
     pub(crate) fn update(
         &mut self,
         devices: Vec<DeviceEntry>,
         resources: &[SystemResource],
-    ) -> Outcome {
+    ) -> CommandResult {
         let resources = resources.iter().map(ToString::to_string).collect();
-        let new = Entry { phase: Phase::Ready, devices, resources, ..self.entry.clone() };
+        let new = AttachmentEntry {
+            phase: AttachmentPhase::Ready,
+            devices,
+            resources,
+            ..self.entry.clone()
+        };
         if new != self.entry {
             self.entry = new;
             self.write()?;
@@ -177,18 +192,18 @@ impl Registration {
         Ok(())
     }
 
-    /// What would be left of it now.
+    /// Returns the resources that a sudden end would leave now.
     pub(crate) fn resources(&self) -> Vec<SystemResource> {
         self.entry.resources()
     }
 
-    /// Removes what this process, which is about to end, would leave.
-    pub(crate) fn undo(&self) {
+    /// Removes the resources of this process, which is about to end.
+    pub(crate) fn clean_up(&self) {
         let mut stays = false;
         for resource in self.resources() {
             match &resource {
-                // Ours: somebody listens there. Before it is ready it may be another one's.
-                SystemResource::Socket(path) if self.entry.phase == Phase::Ready => {
+                // This process listens there. Before it is ready, the socket may belong to another one.
+                SystemResource::Socket(path) if self.entry.phase == AttachmentPhase::Ready => {
                     let _ = fs::remove_file(path);
                 }
                 other if other.is_recovered() => stays = true,
@@ -200,24 +215,24 @@ impl Registration {
         }
     }
 
-    /// Removes the entry while it is ours: it may have been cleared, and its name used again. It stays for
-    /// the next one when there was something to take over, and it has not come to that.
+    /// Removes the entry if this process still owns it: another process may have cleared it and taken the name. The
+    /// entry stays for the next process if resources were to be taken over and this one has not become ready.
     fn remove(&self) {
-        if self.entry.phase == Phase::Starting && !self.recovered.is_empty() {
+        if self.entry.phase == AttachmentPhase::Starting && !self.recovered.is_empty() {
             return;
         }
         let folder = self.registry.folder(self.id());
-        if let Ok(Some(entry)) = Entry::read(&folder, self.registry.owner)
+        if let Ok(Some(entry)) = AttachmentEntry::read(&folder, self.registry.owner)
             && entry.process == self.entry.process
         {
             let _ = fs::remove_dir_all(folder);
         }
     }
 
-    fn write(&self) -> Outcome {
+    fn write(&self) -> CommandResult {
         let folder = self.registry.folder(self.id());
         write_entry(&folder, &self.entry)
-            .map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))
     }
 }
 

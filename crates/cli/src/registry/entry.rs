@@ -1,7 +1,7 @@
-//! What is written about an attachment, for other processes to read.
+//! Registry entry of an attachment, for other processes to read.
 
-use super::place;
-use super::process::Process;
+use super::directory;
+use super::process::ProcessIdentity;
 use roadtrain_front::attachment::Device;
 use roadtrain_front::system_resource::SystemResource;
 use serde::{Deserialize, Serialize};
@@ -9,20 +9,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Its file.
+/// Name of an entry's file.
 pub(super) const FILE: &str = "entry.json";
 
-/// How far an attachment is.
+/// Phase of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Phase {
+pub(crate) enum AttachmentPhase {
     /// It connects.
     Starting,
-    /// It can be used.
+    /// It is ready.
     Ready,
 }
 
-/// A namespace, and what programs find it as.
+/// A namespace, with the names of its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceEntry {
     /// The namespace.
@@ -33,42 +33,42 @@ pub(crate) struct DeviceEntry {
 
 /// An attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct AttachmentEntry {
     /// Its name here.
     pub id: String,
-    /// The front-end with its place, as `--as` takes it.
+    /// Front-end with its place, as `--as` takes it.
     #[serde(rename = "as")]
     pub spec: String,
-    /// Where its target is.
+    /// Address of the target.
     pub address: String,
     /// The subsystem.
     pub nqn: String,
-    /// Who keeps it.
+    /// Process of the attachment.
     #[serde(flatten)]
-    pub process: Process,
-    /// How far it is.
-    pub phase: Phase,
-    /// What is shown.
+    pub process: ProcessIdentity,
+    /// Phase.
+    pub phase: AttachmentPhase,
+    /// Devices.
     pub devices: Vec<DeviceEntry>,
-    /// What is to be removed when its process is gone, in order.
+    /// Resources to clean up after the end of the process, in order.
     #[serde(rename = "leftovers")]
     pub resources: Vec<String>,
-    /// Where its log goes, if not to its standard error.
+    /// Path of the log, if not the standard error.
     pub log: Option<PathBuf>,
 }
 
-impl Entry {
-    /// Reads the entry of a folder of `owner`; `None`: the folder has none (yet, or any more).
+impl AttachmentEntry {
+    /// Reads the entry in a directory of `owner`; `None` if the directory has none.
     ///
     /// # Errors
-    /// It cannot be read, or makes no sense.
-    pub(crate) fn read(folder: &Path, owner: u32) -> io::Result<Option<Entry>> {
-        let text = match place::read(&folder.join(FILE), owner) {
+    /// The entry cannot be read, or is invalid.
+    pub(crate) fn read(folder: &Path, owner: u32) -> io::Result<Option<AttachmentEntry>> {
+        let text = match directory::read(&folder.join(FILE), owner) {
             Ok(text) => text,
             Err(error) if is_absence(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut entry: Entry = serde_json::from_slice(&text)?;
+        let mut entry: AttachmentEntry = serde_json::from_slice(&text)?;
         entry.process.owner = owner;
         if folder.file_name().is_none_or(|name| name != entry.id.as_str()) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "is of another folder"));
@@ -76,7 +76,7 @@ impl Entry {
         Ok(Some(entry))
     }
 
-    /// Whether `name` means it: its ID, NQN or `--as`, or the name of a device or resource.
+    /// True if `name` is its ID, NQN or `--as`, or the name of a device or resource.
     #[must_use]
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let path = std::path::absolute(name).unwrap_or_default();
@@ -91,13 +91,13 @@ impl Entry {
             || resources.any(|resource| is_place(resource))
     }
 
-    /// What is to be removed; what this build does not know is left out.
+    /// Returns the resources to clean up, except kinds that this program version does not know.
     #[must_use]
     pub(crate) fn resources(&self) -> Vec<SystemResource> {
         self.resources.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// What people call all its devices, or what it is shown as while it has none.
+    /// Returns the names of all its devices, or its front-end while it has none.
     #[must_use]
     pub(crate) fn device_names(&self) -> Vec<String> {
         let first = |device: &DeviceEntry| device.names.first().cloned();
@@ -105,7 +105,7 @@ impl Entry {
         if names.is_empty() { vec![self.spec.clone()] } else { names }
     }
 
-    /// What people call it first: a device, else what it is shown as.
+    /// Returns the name of the first device, or its front-end.
     #[must_use]
     pub(crate) fn name(&self) -> &str {
         let first = self.devices.first().and_then(|device| device.names.first());
@@ -113,10 +113,10 @@ impl Entry {
     }
 }
 
-/// Writes an entry into its folder; readers see the old one or the new one.
+/// Writes an entry into its directory atomically.
 ///
 /// # Errors
-/// The folder is gone, or full.
+/// The directory is gone, or the disk is full.
 pub(crate) fn write_entry(folder: &Path, entry: &impl Serialize) -> io::Result<()> {
     let new = folder.join(".entry.new");
     fs::write(&new, serde_json::to_vec_pretty(entry)?)?;

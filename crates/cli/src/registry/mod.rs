@@ -1,41 +1,41 @@
-//! What is attached on this machine: a folder for each attachment, in a folder of this user.
+//! Registry of attachments on this machine: a directory for each attachment, in a directory of this user.
 //!
 //! ```text
-//! /run/roadtrain/nbd0/entry.json     what it is, and which process keeps it
-//!                    /control.sock   where that process answers
+//! /run/roadtrain/nbd0/entry.json     the entry, with its process
+//!                    /control.sock   control socket of the process
 //!                    /log            its log, if it runs in the background
-//!              /.open-nbd0.json       writes that it has left and that may still be executed, when it has ended
+//!              /.open-nbd0.json       writes that may still be executed after its end
 //! ```
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `place` | where that folder is |
-//! | `entry` | what is written about an attachment |
+//! | `directory` | directories of users' attachments |
+//! | `entry` | registry entry of an attachment |
 //! | `open_writes` | writes that may still be executed after their attachment has ended |
-//! | `process` | whether the one that wrote it still runs |
-//! | `claim` | a place of its own for a new attachment |
-//! | `target` | the same for what is served here |
+//! | `process` | identity of the process that wrote an entry |
+//! | `claim` | registration of a new attachment |
+//! | `target` | registry of targets |
 
 mod claim;
+mod directory;
 mod entry;
 mod open_writes;
-mod place;
 mod process;
 mod target;
 
-pub(crate) use claim::{Claim, Registration};
-pub(crate) use entry::{DeviceEntry, Entry, Phase, write_entry};
-pub(crate) use open_writes::Sender;
-pub(crate) use process::Process;
-pub(crate) use target::{TargetClaim, TargetEntry, TargetPlace, Targets};
+pub(crate) use claim::{AttachmentClaim, Registration};
+pub(crate) use entry::{AttachmentEntry, AttachmentPhase, DeviceEntry, write_entry};
+pub(crate) use open_writes::WritesSender;
+pub(crate) use process::ProcessIdentity;
+pub(crate) use target::{TargetClaim, TargetEntry, TargetRegistration, Targets};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// The folder of a user's attachments.
+/// Directory of a user's attachments.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     directory: PathBuf,
@@ -43,34 +43,35 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The one of this user, which may not exist yet.
+    /// Returns the registry of this user, which may not exist yet.
     #[must_use]
     pub(crate) fn of_user() -> Registry {
-        Registry { directory: place::of_user(), owner: place::user_id() }
+        Registry { directory: directory::of_user(), owner: directory::user_id() }
     }
 
-    /// All that this user may look at, its own first: root sees those of other users. Changes are for the owner.
+    /// Returns all registries that this user may read, its own first: root reads those of other users. Only the owner
+    /// makes changes.
     #[must_use]
     pub(crate) fn visible() -> Vec<Registry> {
         let of = |(directory, owner)| Registry { directory, owner };
-        place::visible().into_iter().map(of).collect()
+        directory::visible().into_iter().map(of).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn at(directory: &Path) -> Registry {
-        Registry { directory: directory.to_owned(), owner: place::user_id() }
+        Registry { directory: directory.to_owned(), owner: directory::user_id() }
     }
 
-    /// All attachments, by ID; those whose process is gone, too.
+    /// Returns all attachments, by ID, including those of dead processes.
     ///
     /// # Errors
-    /// The folder cannot be read.
-    pub(crate) fn entries(&self) -> Outcome<Vec<Entry>> {
+    /// The directory cannot be read.
+    pub(crate) fn entries(&self) -> CommandResult<Vec<AttachmentEntry>> {
         let Some(folders) = self.folders()? else { return Ok(Vec::new()) };
         let mut entries = Vec::new();
         for folder in folders {
             let path = folder.map_err(|e| self.failure(&e))?.path();
-            match Entry::read(&path, self.owner) {
+            match AttachmentEntry::read(&path, self.owner) {
                 Ok(entry) => entries.extend(entry),
                 Err(error) => warn!("{}: {error}", path.display()),
             }
@@ -79,20 +80,20 @@ impl Registry {
         Ok(entries)
     }
 
-    /// What is in the folder; `None`: it is not there.
-    fn folders(&self) -> Outcome<Option<fs::ReadDir>> {
-        let checked = place::check(&self.directory, self.owner);
+    /// Lists the directory; `None` if it does not exist.
+    fn folders(&self) -> CommandResult<Option<fs::ReadDir>> {
+        let checked = directory::check(&self.directory, self.owner);
         match checked.and_then(|()| fs::read_dir(&self.directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             folders => folders.map(Some).map_err(|e| self.failure(&e)),
         }
     }
 
-    /// Those that a person may mean by `name`: an ID, what it is shown as, a device, a path, an NQN.
+    /// Returns the attachments that `name` may mean: an ID, a front-end, a device, a path, an NQN.
     ///
     /// # Errors
-    /// The folder cannot be read.
-    pub(crate) fn find(&self, name: &str) -> Outcome<Vec<Entry>> {
+    /// The directory cannot be read.
+    pub(crate) fn find(&self, name: &str) -> CommandResult<Vec<AttachmentEntry>> {
         let mut entries = self.entries()?;
         if let Some(by_id) = entries.iter().find(|entry| entry.id == name) {
             return Ok(vec![by_id.clone()]);
@@ -104,17 +105,19 @@ impl Registry {
     /// As [`Registry::find`].
     ///
     /// # Errors
-    /// Nothing here is called so.
-    pub(crate) fn find_some(&self, name: &str) -> Outcome<Vec<Entry>> {
+    /// No attachment has that name.
+    pub(crate) fn find_some(&self, name: &str) -> CommandResult<Vec<AttachmentEntry>> {
         let found = self.find(name)?;
         if found.is_empty() {
             let advice = "`roadtrain list` shows what is";
-            return Err(Failure::failed(format!("nothing here is attached as {name}: {advice}")));
+            return Err(CommandFailure::failed(format!(
+                "nothing here is attached as {name}: {advice}"
+            )));
         }
         Ok(found)
     }
 
-    /// Where the attachment's process answers.
+    /// Returns the path of an attachment's control socket.
     pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
         self.folder(id).join("control.sock")
     }
@@ -123,17 +126,17 @@ impl Registry {
         self.directory.join(id)
     }
 
-    /// Removes what a process that is gone has left, and the entry if nothing stays. What was removed, and
-    /// what could not be.
+    /// Removes the resources of a dead process, and its entry if none is left. Returns the removed and the remaining
+    /// resources.
     ///
     /// # Errors
-    /// The folder cannot be locked.
-    pub(crate) fn clear(&self, entry: &Entry) -> Outcome<Cleared> {
+    /// The directory cannot be locked.
+    pub(crate) fn clear(&self, entry: &AttachmentEntry) -> CommandResult<Cleared> {
         let _lock = self.lock()?;
         Ok(self.clear_locked(entry))
     }
 
-    fn clear_locked(&self, entry: &Entry) -> Cleared {
+    fn clear_locked(&self, entry: &AttachmentEntry) -> Cleared {
         let mut cleared = Cleared::default();
         if entry.process.is_alive() {
             return cleared; // taken over meanwhile
@@ -153,27 +156,27 @@ impl Registry {
         cleared
     }
 
-    /// Makes the folder, and keeps others from changing what is in it.
-    fn lock(&self) -> Outcome<File> {
-        place::make(&self.directory).map_err(|e| {
-            let text = format!("{e}: name another folder with {}", place::OVERRIDE);
+    /// Creates the directory, and locks it against changes by other processes.
+    fn lock(&self) -> CommandResult<File> {
+        directory::make(&self.directory).map_err(|e| {
+            let text = format!("{e}: name another folder with {}", directory::OVERRIDE);
             self.failure(&io::Error::new(e.kind(), text))
         })?;
         let file = File::create(self.directory.join(".lock"));
         file.and_then(|file| file.lock().map(|()| file)).map_err(|e| self.failure(&e))
     }
 
-    fn failure(&self, error: &io::Error) -> Failure {
-        Failure::failed(format!("{}: {error}", self.directory.display()))
+    fn failure(&self, error: &io::Error) -> CommandFailure {
+        CommandFailure::failed(format!("{}: {error}", self.directory.display()))
     }
 }
 
-/// What became of the resources of a process.
+/// Result of the cleanup after a process.
 #[derive(Debug, Default)]
 pub(crate) struct Cleared {
-    /// Removed.
+    /// Removed resources.
     pub removed: Vec<String>,
-    /// Still there, and why.
+    /// Remaining resources, with the reason.
     pub stuck: Vec<String>,
 }
 

@@ -1,8 +1,9 @@
-//! Writes that may still be executed after their attachment has ended: the next one to the same subsystem, by the same
-//! host, has their controllers ended first. Each attachment that leaves some has a file of its own, beside the folders.
+//! Writes that may still be executed after their attachment has ended. The next attachment to the same subsystem by the
+//! same host has their controllers ended first. Each attachment that leaves such writes has a separate file in the
+//! registry's directory.
 
 use super::Registry;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_host_engine::{BlockRange, ControllerIdentity, ControllerInstance, OpenController};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
@@ -12,40 +13,40 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing::warn;
 
-/// What a file's name begins and ends with; the attachment's ID is between.
+/// Prefix and suffix of a file's name; the attachment's ID is between them.
 const NAME: (&str, &str) = (".open-", ".json");
 
-/// Who has sent the writes, and to which subsystem.
+/// Host that has sent the writes, and their subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sender {
+pub(crate) struct WritesSender {
     pub(crate) nqn: String,
     pub(crate) host_nqn: String,
 }
 
-/// A file.
+/// Content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct OpenWrites {
     #[serde(flatten)]
-    sender: Sender,
-    controllers: Vec<Controller>,
+    sender: WritesSender,
+    controllers: Vec<OpenWritesController>,
 }
 
 /// A controller that may still execute writes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Controller {
-    /// CNTLID, CIU and CIRN; none where the target does not offer Cross-Controller Reset.
+struct OpenWritesController {
+    /// CNTLID, CIU and CIRN; `None` if the target does not offer Cross-Controller Reset.
     instance: Option<(u16, u8, u64)>,
     endpoint: u64,
-    /// Quiet time in milliseconds; none without keep-alive.
+    /// Quiet time in milliseconds; `None` without keep-alive.
     quiet_ms: Option<u64>,
     /// NSID, first block and count.
     ranges: Vec<(u32, u64, u64)>,
 }
 
-impl From<&OpenController> for Controller {
-    fn from(open: &OpenController) -> Controller {
+impl From<&OpenController> for OpenWritesController {
+    fn from(open: &OpenController) -> OpenWritesController {
         let ControllerIdentity { instance, endpoint, quiet } = open.controller;
-        Controller {
+        OpenWritesController {
             instance: instance.map(|of| (of.cntlid, of.ciu, of.cirn)),
             endpoint,
             quiet_ms: quiet.map(|quiet| u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX)),
@@ -54,8 +55,8 @@ impl From<&OpenController> for Controller {
     }
 }
 
-impl From<Controller> for OpenController {
-    fn from(read: Controller) -> OpenController {
+impl From<OpenWritesController> for OpenController {
+    fn from(read: OpenWritesController) -> OpenController {
         let instance =
             read.instance.map(|(cntlid, ciu, cirn)| ControllerInstance { cntlid, ciu, cirn });
         let quiet = read.quiet_ms.map(Duration::from_millis);
@@ -69,8 +70,8 @@ impl From<Controller> for OpenController {
 }
 
 impl Registry {
-    /// Controllers that attachments of that sender have left, and their files.
-    pub(crate) fn open_writes(&self, sender: &Sender) -> (Vec<OpenController>, Vec<PathBuf>) {
+    /// Returns the controllers that attachments of that sender have left, and their files.
+    pub(crate) fn open_writes(&self, sender: &WritesSender) -> (Vec<OpenController>, Vec<PathBuf>) {
         let (mut open, mut files) = (Vec::new(), Vec::new());
         for file in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let name = file.file_name();
@@ -94,20 +95,20 @@ impl Registry {
         (open, files)
     }
 
-    /// Leaves controllers for the next attachment of that sender, instead of those of these files, which were read before.
+    /// Writes controllers for the next attachment of that sender, in place of the files in `read`.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn leave_open_writes(
         &self,
         id: &str,
-        sender: &Sender,
+        sender: &WritesSender,
         open: &[OpenController],
         read: &[PathBuf],
-    ) -> Outcome {
+    ) -> CommandResult {
         let path = self.directory.join(format!("{}{id}{}", NAME.0, NAME.1));
         if !open.is_empty() {
-            let controllers = open.iter().map(Controller::from).collect();
+            let controllers = open.iter().map(OpenWritesController::from).collect();
             let text = serde_json::to_vec(&OpenWrites { sender: sender.clone(), controllers });
             let write = |text: Vec<u8>| {
                 let new = path.with_extension("new");
@@ -119,10 +120,10 @@ impl Registry {
                 fs::rename(&new, &path)
             };
             let written = text.map_err(std::io::Error::from).and_then(write);
-            written.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+            written.map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?;
         }
         for old in read.iter().filter(|old| open.is_empty() || **old != path) {
-            let _ = fs::remove_file(old); // another one may have done so
+            let _ = fs::remove_file(old); // another process may have removed it
         }
         Ok(())
     }
@@ -133,12 +134,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_attachment_leaves_is_there_for_the_next_one_of_its_sender() {
+    fn open_writes_are_passed_to_the_next_attachment_of_the_sender() {
         let directory = tempfile::tempdir().unwrap();
         let registry = Registry::at(directory.path());
-        let sender =
-            Sender { nqn: "nqn.2026-11.test:a".into(), host_nqn: "nqn.2026-11.test:h".into() };
-        let other = Sender { host_nqn: "nqn.2026-11.test:i".into(), ..sender.clone() };
+        let sender = WritesSender {
+            nqn: "nqn.2026-11.test:a".into(),
+            host_nqn: "nqn.2026-11.test:h".into(),
+        };
+        let other = WritesSender { host_nqn: "nqn.2026-11.test:i".into(), ..sender.clone() };
         let quiet = Some(Duration::from_secs(15));
         let open = OpenController {
             controller: ControllerIdentity {

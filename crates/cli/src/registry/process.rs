@@ -1,36 +1,36 @@
-//! Processes that are told from later ones of the same number.
+//! Process identity that survives the reuse of process IDs.
 
-use super::place::user_id;
+use super::directory::user_id;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// A process: its number, which is used again when it is gone, and when it began, which is not.
+/// A process: its ID, which may be reused after its end, and its start time, which may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
-    /// Its number.
+pub(crate) struct ProcessIdentity {
+    /// Process ID.
     pub pid: u32,
-    /// When it began, in clock ticks since the machine did.
+    /// Start time, in clock ticks since boot.
     pub started: u64,
-    /// The user that it runs as; not written: the owner of the entry.
+    /// User that it runs as; not written: the owner of the entry.
     #[serde(skip, default = "user_id")]
     pub owner: u32,
 }
 
-impl Process {
-    /// This one.
+impl ProcessIdentity {
+    /// Returns this process.
     #[must_use]
-    pub(crate) fn this() -> Process {
-        Process::of(std::process::id())
+    pub(crate) fn this() -> ProcessIdentity {
+        ProcessIdentity::of(std::process::id())
     }
 
-    /// The one that has this number now.
+    /// Returns the process that has this ID now.
     #[must_use]
-    pub(crate) fn of(pid: u32) -> Process {
-        Process { pid, started: start_of(pid).unwrap_or(0), owner: user_id() }
+    pub(crate) fn of(pid: u32) -> ProcessIdentity {
+        ProcessIdentity { pid, started: start_of(pid).unwrap_or(0), owner: user_id() }
     }
 
-    /// Returns true while it runs, as a process of its owner: one of another user is another one.
+    /// True while it runs as a process of its owner: one of another user has reused its ID.
     #[must_use]
     pub(crate) fn is_alive(self) -> bool {
         start_of(self.pid) == Some(self.started) && owner_of(self.pid) == Some(self.owner)
@@ -39,7 +39,7 @@ impl Process {
     /// Sends it a signal, if it still runs.
     pub(crate) fn signal(self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        // The descriptor is of the process that has the number now, whoever has it later.
+        // The descriptor refers to the process that has the ID now, even if the ID is reused later.
         let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
             return;
         };
@@ -49,24 +49,24 @@ impl Process {
     }
 }
 
-/// When a process began; `None`: it is not there, or is over and only waits for its parent.
+/// Returns a process's start time; `None` if it does not exist, or is a zombie.
 fn start_of(pid: u32) -> Option<u64> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The user that a process runs as; `None`: it is not there.
+/// Returns the user that a process runs as; `None` if it does not exist.
 fn owner_of(pid: u32) -> Option<u32> {
     effective_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// `Uid:` of `/proc/PID/status`: real, effective, saved, of the file system. (The owner of `/proc/PID` is root's where a
-/// process must not be dumped.)
+/// Parses `Uid:` of `/proc/PID/status`: real, effective, saved, file system user. (The owner of `/proc/PID` is root for
+/// a process that must not be dumped.)
 fn effective_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `/proc/PID/stat`: number, name in brackets, state, ..., start time as field 22. The name may hold anything.
+/// Parses `/proc/PID/stat`: ID, name in parentheses, state, ..., start time as field 22. The name may contain anything.
 fn parse(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
@@ -98,11 +98,11 @@ mod tests {
         assert_eq!(effective_user("Name:\tx\n"), None);
         assert_eq!(owner_of(std::process::id()), Some(user_id()));
         if user_id() != 0 {
-            assert!(!Process::of(1).is_alive(), "the first process is root's");
+            assert!(!ProcessIdentity::of(1).is_alive(), "the first process is root's");
             return;
         }
         let mut child = Command::new("sleep").arg("60").uid(65534).spawn().unwrap();
-        let process = Process::of(child.id());
+        let process = ProcessIdentity::of(child.id());
         assert_eq!(start_of(child.id()), Some(process.started));
         assert!(!process.is_alive());
         process.signal(Signal::KILL);
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_told_from_the_living() {
-        let this = Process::this();
+    fn a_dead_process_differs_from_a_live_one() {
+        let this = ProcessIdentity::this();
         assert!(this.is_alive());
-        assert!(!Process { started: this.started + 1, ..this }.is_alive(), "another one");
+        assert!(!ProcessIdentity { started: this.started + 1, ..this }.is_alive(), "another one");
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id());
+        let process = ProcessIdentity::of(child.id());
         assert!(process.is_alive());
         process.signal(Signal::KILL);
         child.wait().unwrap();

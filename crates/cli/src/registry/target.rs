@@ -1,68 +1,69 @@
-//! What is served on this machine: a folder for each running `serve`, beside those of attachments.
+//! Registry of targets on this machine: a directory for each running `serve`, in the same directory as the
+//! attachments'.
 //!
 //! ```text
-//! /run/roadtrain/targets/target0/entry.json     what it is, and which process
-//!                               /control.sock   where that process answers
+//! /run/roadtrain/targets/target0/entry.json     the entry, with its process
+//!                               /control.sock   control socket of the process
 //! ```
 
 use super::entry::{FILE, write_entry};
-use super::process::Process;
-use super::{Registry, claim, place, remove_folder};
-use crate::failure::{Failure, Outcome};
+use super::process::ProcessIdentity;
+use super::{Registry, claim, directory, remove_folder};
+use crate::failure::{CommandFailure, CommandResult};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A running `serve`.
+/// A running target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TargetEntry {
     /// Its name here.
     pub id: String,
-    /// Where it listens: addresses, and interfaces as `ether:NAME`.
+    /// Listeners: addresses, and interfaces as `ether:NAME`.
     pub listeners: Vec<String>,
-    /// Who serves.
+    /// Its process.
     #[serde(flatten)]
-    pub process: Process,
+    pub process: ProcessIdentity,
     /// Its configuration file.
     pub config: Option<PathBuf>,
 }
 
-/// The folder of a user's targets.
+/// Directory of a user's targets.
 pub(crate) struct Targets(Registry);
 
 impl Targets {
-    /// The one of this user, which may not exist yet.
+    /// Returns the targets of this user, whose directory may not exist yet.
     #[must_use]
     pub(crate) fn of_user() -> Targets {
         Targets::of(&Registry::of_user())
     }
 
-    /// Those beside the attachments of `registry`.
+    /// Returns the targets in the directory of `registry`.
     pub(crate) fn of(registry: &Registry) -> Targets {
         Targets(Registry { directory: registry.directory.join("targets"), owner: registry.owner })
     }
 
-    /// All running targets, by ID.
+    /// Returns all running targets, by ID.
     ///
     /// # Errors
-    /// The folder cannot be read.
-    pub(crate) fn entries(&self) -> Outcome<Vec<TargetEntry>> {
+    /// The directory cannot be read.
+    pub(crate) fn entries(&self) -> CommandResult<Vec<TargetEntry>> {
         let mut entries = self.written()?;
         entries.retain(|entry| entry.process.is_alive());
         Ok(entries)
     }
 
-    /// All targets, by ID: running ones, and those whose process has ended without removing its entry.
+    /// Returns all targets, by ID: running ones, and those whose process has ended without removing its entry.
     ///
     /// # Errors
-    /// The folder cannot be read.
-    pub(crate) fn written(&self) -> Outcome<Vec<TargetEntry>> {
+    /// The directory cannot be read.
+    pub(crate) fn written(&self) -> CommandResult<Vec<TargetEntry>> {
         let Some(folders) = self.0.folders()? else { return Ok(Vec::new()) };
         let read = |folder: io::Result<fs::DirEntry>| {
             let folder = folder.ok()?.path();
-            let text = place::read(&folder.join(FILE), self.0.owner).ok()?;
+            let text = directory::read(&folder.join(FILE), self.0.owner).ok()?;
             let mut entry: TargetEntry = serde_json::from_slice(&text).ok()?;
             entry.process.owner = self.0.owner;
             (folder.file_name()? == entry.id.as_str()).then_some(entry)
@@ -72,11 +73,11 @@ impl Targets {
         Ok(entries)
     }
 
-    /// Removes what a target that is gone has left; false: it runs, or there is none.
+    /// Removes the entry of a dead target; false if it runs or does not exist.
     ///
     /// # Errors
-    /// The folder cannot be locked or removed.
-    pub(crate) fn clear(&self, id: &str) -> Outcome<bool> {
+    /// The directory cannot be locked, or the entry not removed.
+    pub(crate) fn clear(&self, id: &str) -> CommandResult<bool> {
         let is_gone = |entry: &TargetEntry| entry.id == id && !entry.process.is_alive();
         let _lock = self.0.lock()?;
         let is_there = self.written()?.iter().any(is_gone);
@@ -86,16 +87,16 @@ impl Targets {
         Ok(is_there)
     }
 
-    /// Where the process of a target answers.
+    /// Returns the path of a target's control socket.
     pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
         self.0.control_socket(id)
     }
 
-    /// Takes a place; those of processes that are gone are removed.
+    /// Registers a target, and removes entries of dead processes.
     ///
     /// # Errors
-    /// The name is taken, or the folder cannot be written to.
-    pub(crate) fn claim(&self, claim: &TargetClaim) -> Outcome<TargetPlace> {
+    /// The name is taken, or the directory cannot be written to.
+    pub(crate) fn claim(&self, claim: &TargetClaim) -> CommandResult<TargetRegistration> {
         claim.id.map_or(Ok(()), claim::check_id)?;
         let _lock = self.0.lock()?;
         let mut taken = self.written()?;
@@ -107,51 +108,51 @@ impl Targets {
         let id = match claim.id {
             Some(id) if !is_free(&id.to_owned()) => {
                 let message = format!("--id {id}: another target has that name: choose another");
-                return Err(Failure::failed(message));
+                return Err(CommandFailure::failed(message));
             }
             Some(id) => id.to_owned(),
             None => free.next().unwrap_or_default(),
         };
         let (listeners, config) = (claim.listeners.clone(), claim.config.map(Path::to_owned));
-        let entry = TargetEntry { id, listeners, process: Process::this(), config };
+        let entry = TargetEntry { id, listeners, process: ProcessIdentity::this(), config };
         let folder = self.0.folder(&entry.id);
         let make = || -> io::Result<()> {
-            remove_folder(&folder)?; // what was never finished
+            remove_folder(&folder)?; // an unfinished registration
             DirBuilder::new().mode(0o700).create(&folder)?;
             write_entry(&folder, &entry)
         };
-        make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
-        Ok(TargetPlace { entry, folder })
+        make().map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))?;
+        Ok(TargetRegistration { entry, folder })
     }
 }
 
-/// What a target says about itself.
+/// Properties of a new target.
 pub(crate) struct TargetClaim<'a> {
-    /// Its name; `None`: one is made up.
+    /// Name; `None`: chosen by the registry.
     pub id: Option<&'a str>,
-    /// Where it listens.
+    /// Its listeners.
     pub listeners: Vec<String>,
     /// Its configuration file.
     pub config: Option<&'a Path>,
 }
 
-/// A target's place. It is removed when this is dropped.
+/// Registration of a target. It is removed on drop.
 #[derive(Debug)]
-pub(crate) struct TargetPlace {
-    /// What is written about it.
+pub(crate) struct TargetRegistration {
+    /// Its entry.
     pub entry: TargetEntry,
-    /// Where that is.
+    /// Its directory.
     pub folder: PathBuf,
 }
 
-impl TargetPlace {
-    /// Where its process answers.
+impl TargetRegistration {
+    /// Returns the path of the control socket.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.folder.join("control.sock")
     }
 }
 
-impl Drop for TargetPlace {
+impl Drop for TargetRegistration {
     fn drop(&mut self) {
         let _ = remove_folder(&self.folder);
     }
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_have_places_of_their_own() {
+    fn targets_have_separate_directories() {
         let directory = tempfile::tempdir().unwrap();
         let targets = Targets::of(&Registry::at(&directory.path().join("run")));
         let claim = |id| {
@@ -179,7 +180,7 @@ mod tests {
             (vec!["disk".into(), "target0".into()], "target0")
         );
         assert!(claim(Some("disk")).unwrap_err().message.contains("choose another"));
-        assert_eq!(claim(Some("../x")).unwrap_err().kind, crate::Kind::Usage);
+        assert_eq!(claim(Some("../x")).unwrap_err().kind, crate::FailureKind::Usage);
         let mut gone = targets.entries().unwrap().remove(0);
         gone.process.started += 1;
         fs::write(disk.folder.join(FILE), serde_json::to_vec(&gone).unwrap()).unwrap();

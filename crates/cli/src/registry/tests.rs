@@ -1,16 +1,19 @@
 use super::*;
 use std::os::unix::net::UnixListener;
 
-fn claim<'a>(id: Option<&'a str>, spec: &'a roadtrain_front::spec::FrontSpec) -> Claim<'a> {
-    Claim { id, spec, address: "192.0.2.7:4420".into(), nqn: "nqn.x:y".into() }
+fn claim<'a>(
+    id: Option<&'a str>,
+    spec: &'a roadtrain_front::spec::FrontSpec,
+) -> AttachmentClaim<'a> {
+    AttachmentClaim { id, spec, address: "192.0.2.7:4420".into(), nqn: "nqn.x:y".into() }
 }
 
 fn ids(registry: &Registry) -> Vec<String> {
     registry.entries().unwrap().into_iter().map(|entry| entry.id).collect()
 }
 
-/// Makes the entry one of a process that is gone.
-fn kill(registry: &Registry, id: &str) -> Entry {
+/// Changes the entry to one of a dead process.
+fn kill(registry: &Registry, id: &str) -> AttachmentEntry {
     let mut entry = registry.find(id).unwrap().remove(0);
     entry.process.started += 1;
     write_entry(&registry.folder(id), &entry).unwrap();
@@ -18,7 +21,7 @@ fn kill(registry: &Registry, id: &str) -> Entry {
 }
 
 #[test]
-fn attachments_have_places_of_their_own() {
+fn attachments_have_separate_directories() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run"));
     assert!(ids(&registry).is_empty(), "no folder yet");
@@ -41,13 +44,13 @@ fn attachments_have_places_of_their_own() {
 }
 
 #[test]
-fn names_are_names_of_folders() {
+fn names_are_valid_names_of_directories() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(directory.path());
     let spec = "ublk".parse().unwrap();
     for id in ["", ".", "..", ".x", "a/b", "a b", "\u{e4}", &"x".repeat(65)] {
         let failure = registry.claim(&claim(Some(id), &spec)).unwrap_err();
-        assert_eq!(failure.kind, crate::Kind::Usage, "{id}");
+        assert_eq!(failure.kind, crate::FailureKind::Usage, "{id}");
     }
 }
 
@@ -59,7 +62,7 @@ fn they_are_found_by_all_their_names() {
     let mut one = registry.claim(&claim(None, &spec)).unwrap();
     let devices =
         vec![DeviceEntry { nsid: 1, names: vec!["/mnt/rt/nvme0n1".into(), "/dev/loop7".into()] }];
-    // Where a link leads.
+    // The device's path resolves to another one.
     let resources = ["loop:/dev/loop7", "mount:/srv/rt", "folder:/srv/rt", "folder:/srv"];
     let resources = resources.map(|text| text.parse().unwrap());
     one.update(devices, &resources).unwrap();
@@ -80,7 +83,7 @@ fn they_are_found_by_all_their_names() {
 }
 
 #[test]
-fn what_the_dead_have_left_is_cleared() {
+fn leftovers_of_dead_processes_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run"));
     let socket = directory.path().join("s");
@@ -99,7 +102,7 @@ fn what_the_dead_have_left_is_cleared() {
 }
 
 #[test]
-fn the_place_of_the_dead_is_taken() {
+fn a_dead_attachment_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(directory.path());
     let (three, any) = ("ublk:3".parse().unwrap(), "ublk".parse().unwrap());
@@ -125,7 +128,7 @@ fn the_place_of_the_dead_is_taken() {
 }
 
 #[test]
-fn what_makes_no_sense_hides_nothing() {
+fn invalid_entries_hide_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(directory.path());
     let spec = "ublk".parse().unwrap();
@@ -141,9 +144,9 @@ fn what_makes_no_sense_hides_nothing() {
     assert_eq!(registry.claim(&claim(None, &spec)).unwrap().id(), "ublk1");
 }
 
-/// Who can write there decides which processes are ended and what is removed.
+/// Users who can write there decide which processes are ended and which resources are removed.
 #[test]
-fn folders_and_entries_of_others_are_not_believed() {
+fn folders_and_entries_of_others_are_not_trusted() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::at(&directory.path().join("run"));
@@ -166,7 +169,7 @@ fn folders_and_entries_of_others_are_not_believed() {
     assert!(ids(&registry).is_empty());
     fs::rename(&elsewhere, &entry).unwrap();
     assert_eq!(ids(&registry), ["ublk0"]);
-    if place::user_id() == 0 {
+    if directory::user_id() == 0 {
         chown(&entry, Some(65534), None).unwrap();
         assert!(ids(&registry).is_empty());
         chown(&registry.directory, Some(65534), None).unwrap();

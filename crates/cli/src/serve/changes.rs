@@ -1,10 +1,10 @@
-//! Changes by the control socket, as operations on what is exported.
+//! Changes by the control socket, converted to operations on the exports.
 
 use super::state;
-use crate::config::{SubsystemSpec, default_port, listener_of};
+use crate::config::{SubsystemSettings, default_port, listener_of};
 use crate::connect::resolve;
-use crate::control::{Change, Refusal, Why};
-use crate::failure::{Failure, Outcome};
+use crate::control::{ControlRefusal, ExportChange, RefusalReason};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use roadtrain_manage::model::{self, Model};
@@ -17,24 +17,30 @@ use roadtrain_target_proto::TargetConfig;
 use roadtrain_target_proto::rate::Rates;
 use std::net::SocketAddr;
 
-/// The subsystem that is named, or the only one.
+/// Returns the named subsystem, or the only one.
 pub(super) fn subsystem_of(
     exports: &TargetConfig<Export>,
     nqn: Option<String>,
-) -> Result<String, Refusal> {
+) -> Result<String, ControlRefusal> {
     only_of(exports.subsystems.iter().map(|one| &*one.nqn), nqn)
 }
 
-/// `nqn`, or the only one of `all`.
-fn only_of<'a>(all: impl Iterator<Item = &'a str>, nqn: Option<String>) -> Result<String, Refusal> {
+/// Returns `nqn`, or the only one of `all`.
+fn only_of<'a>(
+    all: impl Iterator<Item = &'a str>,
+    nqn: Option<String>,
+) -> Result<String, ControlRefusal> {
     let all: Vec<&str> = all.collect();
     let message = match (nqn, &all[..]) {
         (Some(nqn), _) => return Ok(nqn),
         (None, [only]) => return Ok((*only).to_owned()),
         (None, []) => "there is no subsystem: add one first".to_owned(),
-        (None, all) => format!("which subsystem? There are {}: say it with -n", all.join(", ")),
+        (None, all) => format!("which subsystem? There are {}: name one with -n", all.join(", ")),
     };
-    Err(Refusal { field: Some("nqn".into()), ..Refusal::new(Why::Invalid, message) })
+    Err(ControlRefusal {
+        field: Some("nqn".into()),
+        ..ControlRefusal::new(RefusalReason::Invalid, message)
+    })
 }
 
 /// Changes that are made together, and the owners of their objects.
@@ -42,9 +48,9 @@ pub(super) struct Batch<'a> {
     exports: TargetConfig<Export>,
     seen: TargetConfig,
     session: Session<'a>,
-    /// Subsystems of the configuration file are changed.
+    /// True if subsystems of the configuration file are changed.
     pub(super) touches_file: bool,
-    /// Subsystems of the state are changed.
+    /// True if subsystems of the state are changed.
     pub(super) touches_state: bool,
 }
 
@@ -54,22 +60,22 @@ impl<'a> Batch<'a> {
         Batch { exports, seen, session, touches_file: false, touches_state: false }
     }
 
-    /// Adds a change, which is meant as the ones before it leave things.
+    /// Adds a change, on top of the ones before it.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The change cannot be made.
     pub(super) fn add(
         &mut self,
-        change: Change,
+        change: ExportChange,
         (model, operations): (&mut Model, &mut Vec<Operation<Export>>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlRefusal> {
         if let Some(nqn) = self.state_subsystem(&change, model)? {
             self.touches_state = true;
             return state::edit(model, (&nqn, change), &self.session);
         }
         self.touches_file = true;
         let operation = match change {
-            Change::AddNamespace { nqn, namespace } if namespace.device.is_some() => {
+            ExportChange::AddNamespace { nqn, namespace } if namespace.device.is_some() => {
                 self.show_device(model, (nqn, namespace))?
             }
             change => {
@@ -85,28 +91,35 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The subsystem of the state that a change is of; `None`: it is of the configuration file, or of the target.
-    fn state_subsystem(&self, change: &Change, model: &Model) -> Result<Option<String>, Refusal> {
+    /// Returns the state's subsystem that a change is for; `None` if it is for the configuration file, or for the
+    /// target.
+    fn state_subsystem(
+        &self,
+        change: &ExportChange,
+        model: &Model,
+    ) -> Result<Option<String>, ControlRefusal> {
         let nqn = match change {
-            Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => {
+            ExportChange::Listen { .. }
+            | ExportChange::Unlisten { .. }
+            | ExportChange::SetAna { .. } => {
                 return Ok(None);
             }
-            Change::AddSubsystem { subsystem } => {
+            ExportChange::AddSubsystem { subsystem } => {
                 let is_there = self.exports.subsystems.iter().any(|one| one.nqn == subsystem.nqn);
                 let exists = ConfigError::Exists(Place::Subsystem(subsystem.nqn.clone()));
                 return match is_there {
                     true => Err(exists.into()),
                     false if model.shadowed.contains(&subsystem.nqn) => {
                         let hint = "the configuration file has it: a reload serves it again";
-                        Err(Refusal::new(
-                            Why::Exists,
+                        Err(ControlRefusal::new(
+                            RefusalReason::Exists,
                             format!("subsystem {}: {hint}", subsystem.nqn),
                         ))
                     }
                     false => Ok(Some(subsystem.nqn.clone())),
                 };
             }
-            Change::RemoveSubsystem { nqn } => Some(nqn.clone()),
+            ExportChange::RemoveSubsystem { nqn } => Some(nqn.clone()),
             other => other.nqn().map(str::to_owned),
         };
         let of_file = self.exports.subsystems.iter().map(|one| &*one.nqn);
@@ -116,12 +129,12 @@ impl<'a> Batch<'a> {
         Ok(Some(nqn).filter(|nqn| model.serves(nqn)))
     }
 
-    /// Shows a device of the state in a subsystem of the configuration file.
+    /// Adds a device of the state to a subsystem of the configuration file.
     fn show_device(
         &self,
         model: &mut Model,
         (nqn, new): (Option<String>, NamespaceSpec),
-    ) -> Result<Operation<Export>, Refusal> {
+    ) -> Result<Operation<Export>, ControlRefusal> {
         let nqn = subsystem_of(&self.exports, nqn)?;
         let subsystem = self.exports.subsystems.iter().find(|one| one.nqn == nqn);
         let used = subsystem.map_or(&[][..], |one| &one.namespaces);
@@ -132,16 +145,17 @@ impl<'a> Batch<'a> {
         let shown =
             model::NamespaceSpec { nsid, device: device.clone(), uuid, nguid, reservations };
         let export = shown.export(model);
-        let export = export.ok_or_else(|| Refusal::new(Why::Unknown, "it has no blocks"))?;
+        let export = export
+            .ok_or_else(|| ControlRefusal::new(RefusalReason::Unknown, "it has no blocks"))?;
         model.lent.insert(device, (nqn.clone(), nsid));
         Ok(Operation::AddNamespace { nqn, namespace: export })
     }
 }
 
 /// Checks that the caller may open the files of a change.
-fn check_paths(change: &Change, session: &Session<'_>) -> Result<(), Refusal> {
-    let (Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. }) =
-        change
+fn check_paths(change: &ExportChange, session: &Session<'_>) -> Result<(), ControlRefusal> {
+    let (ExportChange::AddNamespace { namespace, .. }
+    | ExportChange::ReplaceNamespace { namespace, .. }) = change
     else {
         return Ok(());
     };
@@ -157,19 +171,21 @@ fn check_paths(change: &Change, session: &Session<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Operation on what is exported that a change means.
+/// Converts a change to an operation on the exports.
 pub(super) fn operation(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
-    change: Change,
-) -> Result<Operation<Export>, Refusal> {
+    change: ExportChange,
+) -> Result<Operation<Export>, ControlRefusal> {
     let only = |nqn| subsystem_of(exports, nqn);
     let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
-        Change::AddSubsystem { subsystem } => Operation::AddSubsystem(new_subsystem(&subsystem)?),
-        Change::RemoveSubsystem { nqn } => Operation::RemoveSubsystem { nqn },
-        Change::SetSubsystem { nqn, serial, model } => {
+        ExportChange::AddSubsystem { subsystem } => {
+            Operation::AddSubsystem(new_subsystem(&subsystem)?)
+        }
+        ExportChange::RemoveSubsystem { nqn } => Operation::RemoveSubsystem { nqn },
+        ExportChange::SetSubsystem { nqn, serial, model } => {
             let nqn = only(nqn)?;
             let unknown = || ConfigError::Unknown(Place::Subsystem(nqn.clone()));
             let old = subsystem(&nqn).ok_or_else(unknown)?;
@@ -177,60 +193,68 @@ pub(super) fn operation(
             let model = model.unwrap_or_else(|| old.model.clone());
             Operation::SetSubsystem { nqn, serial, model }
         }
-        Change::AddNamespace { nqn, mut namespace } => {
+        ExportChange::AddNamespace { nqn, mut namespace } => {
             let nqn = only(nqn)?;
             let is_free = |nsid: &u32| namespaces(&nqn).iter().all(|other| other.nsid != *nsid);
             namespace.nsid = namespace.nsid.or_else(|| (1..).find(is_free));
             Operation::AddNamespace { nqn, namespace: checked(&namespace)? }
         }
-        Change::ReplaceNamespace { nqn, namespace } => {
+        ExportChange::ReplaceNamespace { nqn, namespace } => {
             if namespace.nsid.is_none() {
-                let refusal = Refusal::new(Why::Invalid, "which namespace? Say its nsid");
-                return Err(Refusal { field: Some("nsid".into()), ..refusal });
+                let refusal =
+                    ControlRefusal::new(RefusalReason::Invalid, "which namespace? Give its nsid");
+                return Err(ControlRefusal { field: Some("nsid".into()), ..refusal });
             }
             Operation::ReplaceNamespace { nqn: only(nqn)?, namespace: checked(&namespace)? }
         }
-        Change::RemoveNamespace { nqn, nsid } => {
+        ExportChange::RemoveNamespace { nqn, nsid } => {
             Operation::RemoveNamespace { nqn: only(nqn)?, nsid }
         }
-        Change::ResizeNamespace { nqn, nsid, size: Some(bytes) } => {
+        ExportChange::ResizeNamespace { nqn, nsid, size: Some(bytes) } => {
             Operation::ResizeNamespace { nqn: only(nqn)?, nsid, bytes }
         }
-        Change::ResizeNamespace { nqn, nsid, size: None } => {
+        ExportChange::ResizeNamespace { nqn, nsid, size: None } => {
             let nqn = only(nqn)?;
             let there = namespaces(&nqn).iter().find(|namespace| namespace.nsid == nsid).cloned();
             let unknown = || ConfigError::Unknown(Place::Namespace(nqn.clone(), nsid));
             let namespace = there.ok_or_else(unknown)?;
             Operation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
         }
-        Change::AllowHost { nqn, host } => Operation::AllowHost { nqn: only(nqn)?, host },
-        Change::DisallowHost { nqn, host } => Operation::DisallowHost { nqn: only(nqn)?, host },
-        Change::AllowAnyHost { nqn, allow } => Operation::AllowAnyHost { nqn: only(nqn)?, allow },
-        Change::LimitNamespace { nqn, nsid, rates } => {
+        ExportChange::AllowHost { nqn, host } => Operation::AllowHost { nqn: only(nqn)?, host },
+        ExportChange::DisallowHost { nqn, host } => {
+            Operation::DisallowHost { nqn: only(nqn)?, host }
+        }
+        ExportChange::AllowAnyHost { nqn, allow } => {
+            Operation::AllowAnyHost { nqn: only(nqn)?, allow }
+        }
+        ExportChange::LimitNamespace { nqn, nsid, rates } => {
             let rates = checked_rates(&rates)?;
             Operation::LimitNamespace { nqn: only(nqn)?, nsid, rates }
         }
-        Change::LimitHost { nqn, host, rates } => {
+        ExportChange::LimitHost { nqn, host, rates } => {
             let rates = checked_rates(&rates)?;
             Operation::LimitHost { nqn: only(nqn)?, host, rates }
         }
-        Change::Listen { address, port } => {
+        ExportChange::Listen { address, port } => {
             Operation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
         }
-        Change::Unlisten { address, port } => {
+        ExportChange::Unlisten { address, port } => {
             Operation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
         }
-        Change::SetAna { listener, state } => {
+        ExportChange::SetAna { listener, state } => {
             let listener = listener_of(&listener, default_port())?;
             Operation::SetAna { listener, state: Some(state.into()) }
         }
     })
 }
 
-fn new_subsystem(new: &SubsystemSpec) -> Result<Subsystem, Refusal> {
-    let unfit = |e| Refusal::new(Why::Invalid, format!("subsystem {}: {e}", new.nqn));
+fn new_subsystem(new: &SubsystemSettings) -> Result<Subsystem, ControlRefusal> {
+    let unfit =
+        |e| ControlRefusal::new(RefusalReason::Invalid, format!("subsystem {}: {e}", new.nqn));
     if new.require_auth || new.require_tls {
-        return Err(unfit("what it requires is said in the configuration file".to_owned()));
+        return Err(unfit(
+            "require_auth and require_tls are set in the configuration file".to_owned(),
+        ));
     }
     new.subsystem().map_err(unfit)
 }
@@ -238,13 +262,16 @@ fn new_subsystem(new: &SubsystemSpec) -> Result<Subsystem, Refusal> {
 fn listener_to_come(
     exports: &TargetConfig<Export>,
     address: SocketAddr,
-) -> Result<Listener, Refusal> {
+) -> Result<Listener, ControlRefusal> {
     let addresses = exports.listeners.iter().map(|listener| listener.address).chain([address]);
     let listeners = exports.listeners_at(&addresses.collect::<Vec<_>>());
-    listeners.last().copied().ok_or_else(|| Refusal::new(Why::Failed, "too many listeners"))
+    listeners
+        .last()
+        .copied()
+        .ok_or_else(|| ControlRefusal::new(RefusalReason::Failed, "too many listeners"))
 }
 
-/// The listener at that address, as it was asked for, which may be with port 0.
+/// Finds the listener at an address as it was requested, which may be with port 0.
 fn listener_at(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
@@ -252,26 +279,27 @@ fn listener_at(
 ) -> Result<Listener, ConfigError> {
     let mut known = exports.listeners.iter().chain(&seen.listeners);
     let known = known.find(|listener| listener.address == address);
-    let asked = |known: &Listener| exports.listeners.iter().find(|one| one.portid == known.portid);
-    known.and_then(asked).copied().ok_or(ConfigError::Unknown(Place::Listener(address)))
+    let as_requested =
+        |known: &Listener| exports.listeners.iter().find(|one| one.portid == known.portid);
+    known.and_then(as_requested).copied().ok_or(ConfigError::Unknown(Place::Listener(address)))
 }
 
-fn checked(namespace: &NamespaceSpec) -> Result<Export, Refusal> {
-    namespace.export().map_err(|e| Refusal::new(Why::Invalid, e))
+fn checked(namespace: &NamespaceSpec) -> Result<Export, ControlRefusal> {
+    namespace.export().map_err(|e| ControlRefusal::new(RefusalReason::Invalid, e))
 }
 
-fn checked_rates(rates: &RateArgs) -> Result<Rates, Refusal> {
-    rates.rates().map_err(|e| Refusal::new(Why::Invalid, e))
+fn checked_rates(rates: &RateArgs) -> Result<Rates, ControlRefusal> {
+    rates.rates().map_err(|e| ControlRefusal::new(RefusalReason::Invalid, e))
 }
 
-fn tcp_address(address: &str, port: u16) -> Outcome<SocketAddr> {
+fn tcp_address(address: &str, port: u16) -> CommandResult<SocketAddr> {
     if address.starts_with("ether:") {
-        return Err(Failure::usage("interfaces need a restart: give an address or a name"));
+        return Err(CommandFailure::usage("interfaces need a restart: give an address or a name"));
     }
     resolve(address, port)
 }
 
-/// The same, with the size that its file or device has.
+/// Removes the size, so that the one of the file or device applies.
 fn as_large_as_it_is(mut export: Export) -> Export {
     if let Blocks::Spec(spec) = &mut export.blocks
         && let StoreKind::File { size, create, .. } = &mut spec.kind
@@ -297,7 +325,7 @@ mod tests {
             Operation::AddSubsystem(_) => "add_subsystem",
             Operation::RemoveSubsystem { .. } => "remove_subsystem",
             Operation::SetSubsystem { .. } => "set_subsystem",
-            // RPC only.
+            // Only RPC makes this operation.
             Operation::SetListeners { .. } => "set_listeners",
             Operation::SetKeys { .. } => "set_keys",
             Operation::AddReferral(_) => "add_referral",
@@ -320,9 +348,9 @@ mod tests {
         }
     }
 
-    /// Each is itself at the socket, a command of the command line, and on the page.
+    /// Each operation has one name: at the socket, as a command, and on the page.
     #[test]
-    fn every_operation_has_one_word_everywhere() {
+    fn every_operation_has_one_name_everywhere() {
         let listener = Listener {
             portid: 1,
             address: ([127, 0, 0, 1], 4420).into(),
@@ -336,7 +364,7 @@ mod tests {
         };
         let namespace = json!({"kind": "mem", "size": 4096, "nsid": 1});
         let operation = |params: Value| {
-            let change: Change = serde_json::from_value(params).unwrap();
+            let change: ExportChange = serde_json::from_value(params).unwrap();
             operation(&exports, &TargetConfig::default(), change).unwrap()
         };
         let mut words = BTreeSet::new();

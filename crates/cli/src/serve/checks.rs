@@ -1,23 +1,23 @@
-//! A configuration against this machine: folders that have to be there, cores, addresses, and what is open to all.
+//! Checks of a configuration against this machine: directories, cores, addresses, and access without authentication.
 
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_target_engine::{ServerConfig, TlsUse};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use tracing::warn;
 
-/// Folders that requests of RPC will need.
+/// Checks the directories for requests of RPC.
 ///
 /// # Errors
-/// One that is not there.
-pub(super) fn folders(config: &ServeConfig) -> Outcome {
+/// A directory that does not exist.
+pub(super) fn folders(config: &ServeConfig) -> CommandResult {
     if let Some(path) = &config.state {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         is_folder("state (--state)", folder.unwrap_or(Path::new(".")))?;
         if path.is_dir() {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "state (--state) {}: is a folder: name a file in it",
                 path.display()
             )));
@@ -26,30 +26,30 @@ pub(super) fn folders(config: &ServeConfig) -> Outcome {
     config.file_roots.iter().try_for_each(|root| is_folder("file_roots (--file-root)", root))
 }
 
-fn is_folder(what: &str, path: &Path) -> Outcome {
+fn is_folder(what: &str, path: &Path) -> CommandResult {
     let problem = match path.metadata() {
         Ok(found) if found.is_dir() => return Ok(()),
         Ok(_) => "is no folder".to_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => "there is no such folder".to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(Failure::usage(format!("{what} {}: {problem}: make it first", path.display())))
+    Err(CommandFailure::usage(format!("{what} {}: {problem}: make it first", path.display())))
 }
 
-/// Cores and addresses, as `--check-config` checks them. A start tries them itself.
+/// Checks cores and addresses for `--check-config`. A start tries them itself.
 ///
 /// # Errors
-/// The first that this machine has not.
-pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> Outcome {
+/// The first one that this machine does not have.
+pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> CommandResult {
     let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
     let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
     if let Some(core) = config.cores.iter().find(|core| !is_there(**core)) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "cores (--cores): core {core} is not there, or not for this process: /proc/self/status has those that \
              are (Cpus_allowed_list)"
         )));
     }
-    // The port may be in use: by the target that is to be started with this file again.
+    // The port may be in use, by the target that is to be restarted with this file.
     let addresses = config.listen.iter().chain(others.iter().flatten());
     for address in addresses {
         let ip = SocketAddr::new(address.ip(), 0);
@@ -60,7 +60,10 @@ pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> O
             _ => ip,
         };
         TcpListener::bind(free).map_err(|error| {
-            Failure::usage(format!("address {}: is it one of this machine? {error}", address.ip()))
+            CommandFailure::usage(format!(
+                "address {}: is it one of this machine? {error}",
+                address.ip()
+            ))
         })?;
     }
     Ok(())

@@ -1,10 +1,13 @@
 //! Methods of a running target.
 
 use super::changes::subsystem_of;
-use super::served::Served;
+use super::served::RunningTarget;
 use super::{snapshots, upgrade};
 use crate::control::socket::PendingReply;
-use crate::control::{Call, Changed, Done, Refusal, Reply, TARGET_METHODS, Why};
+use crate::control::{
+    Call, ChangesReply, ControlRefusal, ControlReply, HostVisibleChange, RefusalReason,
+    TARGET_METHODS,
+};
 use crate::signals;
 use roadtrain_manage::bursts::Bursts;
 use roadtrain_manage::rpc::message::{KeptRequest, Params};
@@ -17,25 +20,26 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 use tracing::warn;
 
-/// Longest time that a namespace that stands by takes until it is served.
+/// Longest time to claim a standby namespace.
 const CLAIM: Duration = Duration::from_secs(20);
 
 /// Methods of a target: those of the control socket, and SPDK's.
 pub(super) struct TargetMethods {
-    served: Arc<Served>,
+    served: Arc<RunningTarget>,
     bursts: Bursts,
 }
 
 impl TargetMethods {
-    pub(super) fn new(served: Arc<Served>) -> TargetMethods {
+    pub(super) fn new(served: Arc<RunningTarget>) -> TargetMethods {
         TargetMethods { served, bursts: Bursts::default() }
     }
 
-    pub(super) fn served(&self) -> &Arc<Served> {
+    pub(super) fn served(&self) -> &Arc<RunningTarget> {
         &self.served
     }
 
-    /// Answers on stdin, which is a socket, and stops at its end: so the target does not outlive its parent.
+    /// Serves requests on stdin, which is a socket, and stops at its end, so that the target does not outlive its
+    /// parent.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -93,16 +97,17 @@ impl Table for TargetMethods {
     }
 }
 
-impl Served {
-    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Reply {
-        let params = params.read().map_err(|error| Refusal::new(Why::Request, error))?;
+impl RunningTarget {
+    fn run(&self, name: &str, params: Params<'_>, access: Access) -> ControlReply {
+        let params =
+            params.read().map_err(|error| ControlRefusal::new(RefusalReason::Request, error))?;
         match Call::read(name, params)? {
             Call::Status => Ok(json!(self.report())),
             Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Recorded => Ok(json!(self.server().recorded())),
             Call::Config if access != Access::Owner => {
                 let hint = "only at the control socket: keys may be in it";
-                Err(Refusal::new(Why::Invalid, format!("{name}: {hint}")))
+                Err(ControlRefusal::new(RefusalReason::Invalid, format!("{name}: {hint}")))
             }
             Call::Config => Ok(json!(self.config_text()?)),
             Call::ConfigDiff => Ok(json!(self.config_diff()?)),
@@ -114,21 +119,26 @@ impl Served {
                 let nqn = subsystem_of(&server.exports(), call.nqn)?;
                 snapshots::answer(&server, (&nqn, call.nsid), &call.action)
             }
-            Call::Stop | Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => {
-                Err(Refusal::new(Why::Request, format!("{name} is not for a target")))
-            }
+            Call::Stop | Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => Err(
+                ControlRefusal::new(RefusalReason::Request, format!("{name} is not for a target")),
+            ),
         }
     }
 
-    /// Serves a namespace that stands by.
-    fn claim(&self, nqn: Option<String>, nsid: u32) -> Reply {
+    /// Claims a standby namespace.
+    fn claim(&self, nqn: Option<String>, nsid: u32) -> ControlReply {
         let server = self.server();
         let nqn = subsystem_of(&server.exports(), nqn)?;
         let mut changes = Vec::new();
         if server.claim(&nqn, nsid, CLAIM)? {
             let what = format!("namespace {nsid} of {nqn} is served here");
-            changes.push(Changed { what, nqn: Some(nqn), nsid: Some(nsid), address: None });
+            changes.push(HostVisibleChange {
+                what,
+                nqn: Some(nqn),
+                nsid: Some(nsid),
+                address: None,
+            });
         }
-        Ok(json!(Done { changes, hint: None }))
+        Ok(json!(ChangesReply { changes, hint: None }))
     }
 }

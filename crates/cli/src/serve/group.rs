@@ -1,17 +1,17 @@
-//! A target that is a gateway of a group: it says regularly that it is there, sees who else is, and serves its share of
-//! what the group's configuration has.
+//! A target that is a gateway of a group: it writes a heartbeat, tracks the other gateways, and serves its share of the
+//! group's configuration.
 //!
 //! ```text
-//! roadtrain-beat    each half second: writes that it is there, reads who is; hears at once when somebody has
-//!     |             changed something
+//! roadtrain-beat    each half second: writes the heartbeat, reads the other gateways'; a notification of a change
+//!     |             starts a round at once
 //!     v
-//! roadtrain-group   has the target follow: another configuration, other gateways that are there
+//! roadtrain-group   applies changes to the target: a new configuration, another set of gateways
 //! ```
 
 use crate::args::{CephArgs, CntlidRange, ServeArgs};
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
-use crate::gateway::{Group, GroupState, Now, Said};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::gateway::{GatewayGroup, GatewayStatus, GroupHeartbeats, GroupState};
 use roadtrain_reactor::metrics::GatewaySample;
 use roadtrain_store::{ObjectError, StoreKind, Watch};
 use roadtrain_target_engine::{Blocks, Subsystem};
@@ -22,123 +22,126 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::{error, info, warn};
 
-/// Between the end of a round and the next one.
+/// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
-/// How long a gateway of the same name is looked for.
+/// Time to detect a running gateway with the same name.
 const NAMESAKE_WAIT: Duration = Duration::from_millis(2500);
-/// How often what is served here is compared with what was said of it.
-const SAY: Duration = Duration::from_secs(1);
-/// Between attempts to follow after one that has failed.
+/// Interval between updates of the published state.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after a failed attempt to follow the group.
 const RETRY: Duration = Duration::from_secs(5);
-/// Until a version is tried again that could not be served here: the reason may pass, as that of an image that was in
-/// use. What it shares out to this gateway is served by nobody meanwhile.
+/// Pause before a refused version is tried again: the reason may be temporary, as an image in use. No gateway serves
+/// this gateway's share of it meanwhile.
 const RETRY_REFUSED: Duration = Duration::from_secs(20);
-/// How long a gateway that is to stop may take to give up what it serves.
+/// Time limit for a stopping gateway to hand its namespaces over.
 const LEAVE_WAIT: Duration = Duration::from_secs(15);
-/// How long the first share may take to be served before the target says that it is ready all the same.
+/// Time limit for serving the first share; then the target reports that it is ready in any case.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// Namespaces that are served, by subsystem.
 pub(super) type Serves = BTreeMap<String, Vec<u32>>;
 
 /// A running target that follows its group.
-pub(super) trait Follower: Send + Sync {
-    /// Exports what `new` says from now on, or what it has exported, with the share that this gateway has by now.
+pub(super) trait GroupFollower: Send + Sync {
+    /// Exports the configuration `new`, or the present one, with this gateway's present share.
     ///
     /// # Errors
-    /// It cannot be; nothing has changed then.
-    fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome;
+    /// The configuration cannot be served; nothing has changed then.
+    fn follow(&self, new: Option<ServeConfig>, from: &str) -> CommandResult;
 
-    /// Where it listens, and the namespaces that hosts reach here.
+    /// Returns the listeners, and the namespaces that hosts reach here.
     fn served(&self) -> (Vec<String>, Serves);
 }
 
 /// This gateway in its group.
-pub(super) struct Member {
-    group: Group,
+pub(super) struct GroupMember {
+    group: GatewayGroup,
     name: String,
     slot: u16,
-    /// What it says itself: listeners, limits, how to wait.
+    /// Configuration of this gateway alone: listeners, limits, waiting.
     own: ServeConfig,
     ceph: CephArgs,
-    state: Mutex<State>,
+    state: Mutex<GatewayGroupState>,
     changed: Condvar,
-    /// Its beat. Locked during a round.
-    beating: Mutex<Beating>,
+    /// Heartbeat state. Locked during a round.
+    heartbeat: Mutex<HeartbeatState>,
 }
 
-/// What is known of the group.
+/// State of the group as this gateway knows it.
 #[derive(Default)]
-struct State {
-    /// The newest configuration that there is.
+struct GatewayGroupState {
+    /// Newest version of the configuration.
     version: u64,
     living: BTreeSet<String>,
-    /// Something was said to have changed.
-    is_called: bool,
+    /// True after a notification of a change.
+    is_round_requested: bool,
     is_leaving: bool,
-    /// What is served here.
-    applied: Option<Applied>,
+    /// State that is served here.
+    applied: Option<AppliedVersion>,
 }
 
-/// What the target follows.
+/// Group state that the target follows.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Applied {
+struct AppliedVersion {
     version: u64,
     living: BTreeSet<String>,
-    refused: Option<Refused>,
+    refused: Option<RefusedVersion>,
 }
 
-/// A version that could not be served here.
+/// A version that this gateway could not serve.
 #[derive(Clone, PartialEq, Eq)]
-struct Refused {
+struct RefusedVersion {
     version: u64,
     why: String,
-    /// When it is tried again.
-    again: Instant,
+    /// Time of the next attempt.
+    retry_at: Instant,
 }
 
-impl Applied {
-    /// Whether there is nothing to read when `version` is the newest.
+impl AppliedVersion {
+    /// True if nothing needs to be read for the newest `version`.
     fn knows(&self, version: u64, now: Instant) -> bool {
         match &self.refused {
-            Some(refused) => refused.version == version && now < refused.again,
+            Some(refused) => refused.version == version && now < refused.retry_at,
             None => self.version == version,
         }
     }
 
-    /// `version` could not be served at `now`. Whether that is nothing new.
+    /// Records that `version` could not be served at `now`. Returns true if this reason was recorded before.
     fn refuse(&mut self, version: u64, why: String, now: Instant) -> bool {
-        let new = Refused { version, why, again: now + RETRY_REFUSED };
+        let new = RefusedVersion { version, why, retry_at: now + RETRY_REFUSED };
         let old = self.refused.replace(new.clone());
         old.is_some_and(|old| (old.version, old.why) == (new.version, new.why))
     }
 }
 
-struct Beating {
+struct HeartbeatState {
     members: Members,
-    /// What was there of this name before.
+    /// Last heartbeat of an earlier process with this name.
     before: Option<u64>,
-    /// The newest that is known to be written, and the newest that was tried.
+    /// Newest heartbeat that was certainly written, and the newest that was tried.
     written: u64,
     tried: u64,
-    /// Another one has our place.
-    is_out: bool,
+    /// True when another process has taken this gateway's name.
+    is_replaced: bool,
     is_silent: bool,
 }
 
-impl Member {
-    /// Connects, and takes a place in the group. What it serves at first, with nothing of its share yet: the others hear
-    /// of this gateway at [`Member::start`].
+impl GroupMember {
+    /// Connects, and takes a slot in the group. Returns the first configuration, without a share yet: [`GroupMember::start`]
+    /// announces this gateway to the others.
     ///
-    /// # Errors
+    /// The cluster cannot be reached, another gateway has the name, or the configuration is invalid here.
     /// The cluster cannot be reached, another gateway has the name, or the configuration makes no sense here.
-    pub(super) fn join(args: &ServeArgs, own: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
-        let asked = &args.member;
-        let (Some(name), Some(pool)) = (&asked.gateway_group, &asked.pool) else {
-            return Err(Failure::usage("--group needs --pool"));
+    pub(super) fn join(
+        args: &ServeArgs,
+        own: ServeConfig,
+    ) -> CommandResult<(Arc<GroupMember>, ServeConfig)> {
+        let member_args = &args.member;
+        let (Some(name), Some(pool)) = (&member_args.gateway_group, &member_args.pool) else {
+            return Err(CommandFailure::usage("--group needs --pool"));
         };
-        let group = Group::open(pool, name, &asked.ceph)?;
-        let name = match &asked.gateway {
+        let group = GatewayGroup::open(pool, name, &member_args.ceph)?;
+        let name = match &member_args.gateway {
             Some(name) => name.clone(),
             None => machine_name()?,
         };
@@ -147,74 +150,81 @@ impl Member {
         let GroupState { version, config, .. } = group.read()?.unwrap_or_default();
         let mut own = own;
         own.limits.cntlid_range = own.limits.cntlid_range.or(cntlid_range(slot));
-        let ceph = asked.ceph.clone();
-        let served = config.served_by(&own, &ceph).map_err(Failure::usage)?;
-        let first = first_beat();
-        let applied = Applied { version, ..Applied::default() };
-        let state = State { version, applied: Some(applied), ..State::default() };
-        let beating = Beating {
+        let ceph = member_args.ceph.clone();
+        let served = config.served_by(&own, &ceph).map_err(CommandFailure::usage)?;
+        let first = first_heartbeat();
+        let applied = AppliedVersion { version, ..AppliedVersion::default() };
+        let state =
+            GatewayGroupState { version, applied: Some(applied), ..GatewayGroupState::default() };
+        let heartbeat = HeartbeatState {
             members: Members::default(),
             before,
             written: first,
             tried: first,
-            is_out: false,
+            is_replaced: false,
             is_silent: false,
         };
-        let (state, beating) = (Mutex::new(state), Mutex::new(beating));
+        let (state, heartbeat) = (Mutex::new(state), Mutex::new(heartbeat));
         info!("gateway {name} of group {}: slot {slot}, version {version}", group.name());
         let member =
-            Member { group, name, slot, own, ceph, state, changed: Condvar::new(), beating };
+            GroupMember { group, name, slot, own, ceph, state, changed: Condvar::new(), heartbeat };
         Ok((Arc::new(member), served))
     }
 
-    /// Where the configuration comes from, for people.
+    /// Returns the source of the configuration, for messages.
     pub(super) fn source(&self) -> String {
         format!("gateway group {}", self.group.name())
     }
 
-    /// Makes `subsystems` those of this gateway: what is the share of others stays out of reach here.
+    /// Marks the share of other gateways in `subsystems` as inaccessible here.
     pub(super) fn share(&self, subsystems: &mut [Subsystem]) {
         let applied = self.lock().applied.clone().unwrap_or_default();
         share(subsystems, &self.name, &applied.living);
     }
 
-    /// What it is called, and where.
+    /// Returns the names of the gateway and its group.
     pub(super) fn sample(&self) -> GatewaySample {
         GatewaySample { name: self.name.clone(), group: self.group.plain_name().to_owned() }
     }
 
-    /// Follows the group from now on, and waits until the first share is served. The target runs: whoever gives a share
-    /// away must not wait for it.
+    /// Follows the group, and waits until the first share is served. The target has to run already: a gateway that
+    /// hands a share over must not wait for it.
     ///
     /// # Errors
-    /// Another gateway has taken the name, the group cannot be reached, or there are no threads.
-    pub(super) fn start(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) -> Outcome {
-        self.first_beat()?;
+    /// Another gateway has taken the name, the group cannot be reached, or the threads cannot be started.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        served: &Arc<impl GroupFollower + 'static>,
+    ) -> CommandResult {
+        self.write_first_heartbeat()?;
         let member = self.clone();
-        thread::Builder::new().name("roadtrain-beat".into()).spawn(move || member.beat())?;
-        let (member, of) = (self.clone(), Arc::downgrade(served) as Weak<dyn Follower>);
+        thread::Builder::new()
+            .name("roadtrain-beat".into())
+            .spawn(move || member.run_heartbeats())?;
+        let (member, of) = (self.clone(), Arc::downgrade(served) as Weak<dyn GroupFollower>);
         thread::Builder::new().name("roadtrain-group".into()).spawn(move || member.follow(&of))?;
         let until = Instant::now() + FIRST_WAIT;
         let mut state = self.lock();
-        let is_first =
-            |state: &State| state.applied.as_ref().is_none_or(|applied| applied.living.is_empty());
+        let is_first = |state: &GatewayGroupState| {
+            state.applied.as_ref().is_none_or(|applied| applied.living.is_empty())
+        };
         while is_first(&state) && Instant::now() < until {
             state = wait(&self.changed, state, ROUND);
         }
         Ok(())
     }
 
-    /// Says for the first time that it is there.
-    fn first_beat(&self) -> Outcome {
-        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.group.beat(&self.name, beating.before, beating.written)? {
+    /// Writes the first heartbeat.
+    fn write_first_heartbeat(&self) -> CommandResult {
+        let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.group.write_heartbeat(&self.name, heartbeat.before, heartbeat.written)? {
             true => Ok(()),
             false => Err(namesake(&self.group, &self.name)),
         }
     }
 
-    /// The others serve from now on what is served here. Waits for that, but not for long: the cluster may be away.
-    pub(super) fn leave(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) {
+    /// Hands all namespaces to the other gateways. Waits with a time limit, as the cluster may be down.
+    pub(super) fn leave(self: &Arc<Self>, served: &Arc<impl GroupFollower + 'static>) {
         self.lock().is_leaving = true;
         self.changed.notify_all();
         let (done, is_done) = mpsc::channel();
@@ -229,47 +239,49 @@ impl Member {
         }
     }
 
-    fn hand_over(&self, served: &dyn Follower) {
-        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.group.leave(&self.name, beating.written) {
+    fn hand_over(&self, served: &dyn GroupFollower) {
+        let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.group.remove_heartbeat(&self.name, heartbeat.written) {
             warn!("the other gateways see in a few seconds that this one has left: {error}");
         }
-        drop(beating);
-        let applied =
-            Applied { living: BTreeSet::new(), ..self.lock().applied.clone().unwrap_or_default() };
+        drop(heartbeat);
+        let applied = AppliedVersion {
+            living: BTreeSet::new(),
+            ..self.lock().applied.clone().unwrap_or_default()
+        };
         self.lock().applied = Some(applied);
         if let Err(failure) = served.follow(None, &self.source()) {
             warn!("not handed to the other gateways before the end: {}", failure.message);
         }
     }
 
-    /// Has a configuration that could not be applied tried again.
+    /// Requests another attempt with a configuration that could not be applied.
     pub(super) fn retry(&self) {
         if let Some(applied) = &mut self.lock().applied {
             applied.refused = None;
         }
-        self.call();
+        self.request_round();
     }
 
-    /// Has the group looked at at once.
-    fn call(&self) {
-        self.lock().is_called = true;
+    /// Requests a round at once.
+    fn request_round(&self) {
+        self.lock().is_round_requested = true;
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GatewayGroupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that this gateway is there, until it leaves.
-    fn beat(self: Arc<Self>) {
+    /// Thread that writes heartbeats until this gateway leaves.
+    fn run_heartbeats(self: Arc<Self>) {
         let mut watch: Option<Watch> = None;
         while !self.lock().is_leaving {
             if watch.as_ref().is_none_or(Watch::is_lost) {
                 let member = Arc::downgrade(&self);
                 let called = move || {
                     if let Some(member) = Weak::upgrade(&member) {
-                        member.call();
+                        member.request_round();
                     }
                 };
                 watch =
@@ -277,48 +289,49 @@ impl Member {
             }
             self.round();
             let mut state = self.lock();
-            if !state.is_called && !state.is_leaving {
+            if !state.is_round_requested && !state.is_leaving {
                 state = wait(&self.changed, state, ROUND);
             }
-            state.is_called = false;
+            state.is_round_requested = false;
         }
     }
 
-    /// Writes that it is there, and reads who else is.
+    /// Writes a heartbeat, and reads those of the other gateways.
     fn round(&self) {
-        let mut beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if self.lock().is_leaving {
             return;
         }
-        let seen = self.write_beat(&mut beating).and_then(|()| self.group.now());
+        let seen =
+            self.write_own_heartbeat(&mut heartbeat).and_then(|()| self.group.read_heartbeats());
         let now = match seen {
             Ok(now) => now,
             Err(error) => {
-                if !std::mem::replace(&mut beating.is_silent, true) {
-                    warn!("the group does not hear of this gateway: {error}");
+                if !std::mem::replace(&mut heartbeat.is_silent, true) {
+                    warn!("the heartbeat of this gateway cannot be written to the group: {error}");
                 }
                 return;
             }
         };
-        if std::mem::replace(&mut beating.is_silent, false) {
-            info!("the group hears of this gateway again");
+        if std::mem::replace(&mut heartbeat.is_silent, false) {
+            info!("the heartbeat of this gateway is written to the group again");
         }
-        self.see(&mut beating, &now);
+        self.update_members(&mut heartbeat, &now);
     }
 
-    fn write_beat(&self, beating: &mut Beating) -> Result<(), ObjectError> {
-        if beating.is_out {
+    fn write_own_heartbeat(&self, heartbeat: &mut HeartbeatState) -> Result<(), ObjectError> {
+        if heartbeat.is_replaced {
             return Ok(());
         }
-        beating.tried += 1;
-        if self.group.beat(&self.name, Some(beating.written), beating.tried)? {
-            beating.written = beating.tried;
+        heartbeat.tried += 1;
+        if self.group.write_heartbeat(&self.name, Some(heartbeat.written), heartbeat.tried)? {
+            heartbeat.written = heartbeat.tried;
             return Ok(());
         }
-        // One whose answer did not come may have been written.
-        match self.group.now()?.beats.get(&self.name) {
-            Some(beat) if (beating.written..=beating.tried).contains(beat) => {
-                beating.written = *beat
+        // A heartbeat without a reply may have been written.
+        match self.group.read_heartbeats()?.heartbeats.get(&self.name) {
+            Some(number) if (heartbeat.written..=heartbeat.tried).contains(number) => {
+                heartbeat.written = *number
             }
             _ => {
                 error!(
@@ -326,16 +339,18 @@ impl Member {
                      of the group any more",
                     self.name
                 );
-                beating.is_out = true;
+                heartbeat.is_replaced = true;
             }
         }
         Ok(())
     }
 
-    fn see(&self, beating: &mut Beating, now: &Now) {
-        let others = now.beats.iter().filter(|(name, _)| !beating.is_out || **name != self.name);
-        let has_changed = beating.members.round(others.map(|(name, beat)| (name.as_str(), *beat)));
-        let living: BTreeSet<String> = beating.members.living().map(str::to_owned).collect();
+    fn update_members(&self, heartbeat: &mut HeartbeatState, now: &GroupHeartbeats) {
+        let others =
+            now.heartbeats.iter().filter(|(name, _)| !heartbeat.is_replaced || **name != self.name);
+        let has_changed =
+            heartbeat.members.round(others.map(|(name, number)| (name.as_str(), *number)));
+        let living: BTreeSet<String> = heartbeat.members.living().map(str::to_owned).collect();
         if has_changed {
             let names: Vec<&str> = living.iter().map(String::as_str).collect();
             info!("gateways that are there: {}", names.join(", "));
@@ -348,19 +363,19 @@ impl Member {
         }
     }
 
-    /// Has the target follow, until it leaves.
-    fn follow(&self, served: &Weak<dyn Follower>) {
-        let mut said = None;
+    /// Thread that keeps the target up to date until this gateway leaves.
+    fn follow(&self, served: &Weak<dyn GroupFollower>) {
+        let mut published = None;
         let mut is_due = Instant::now();
         loop {
             let (version, living, applied) = {
                 let mut state = self.lock();
-                let is_same = |state: &State| {
+                let is_same = |state: &GatewayGroupState| {
                     let applied = state.applied.clone().unwrap_or_default();
                     applied.knows(state.version, Instant::now()) && applied.living == state.living
                 };
                 while is_same(&state) && !state.is_leaving && Instant::now() < is_due {
-                    state = wait(&self.changed, state, SAY);
+                    state = wait(&self.changed, state, PUBLISH_INTERVAL);
                 }
                 if state.is_leaving {
                     return;
@@ -372,29 +387,29 @@ impl Member {
                 is_due = Instant::now();
             }
             if Instant::now() >= is_due {
-                self.say(&*served, &mut said);
-                is_due = Instant::now() + SAY;
+                self.publish_status(&*served, &mut published);
+                is_due = Instant::now() + PUBLISH_INTERVAL;
             }
         }
     }
 
-    /// Has the target follow what is new. Whether something was.
+    /// Applies new group state to the target. Returns true if there was any.
     fn apply(
         &self,
-        served: &dyn Follower,
+        served: &dyn GroupFollower,
         (version, living): (u64, BTreeSet<String>),
-        applied: Applied,
+        applied: AppliedVersion,
     ) -> bool {
         let is_known = applied.knows(version, Instant::now());
         if is_known && applied.living == living {
             return false;
         }
-        // The share of this gateway is made of what was applied, so that comes first.
-        self.lock().applied = Some(Applied { living: living.clone(), ..applied.clone() });
+        // The share depends on the applied state, so that is set first.
+        self.lock().applied = Some(AppliedVersion { living: living.clone(), ..applied.clone() });
         let next = match is_known {
-            true => {
-                served.follow(None, &self.source()).map(|()| Applied { living, ..applied.clone() })
-            }
+            true => served
+                .follow(None, &self.source())
+                .map(|()| AppliedVersion { living, ..applied.clone() }),
             false => self.read(served, living, applied.clone()),
         };
         let is_done = next.is_ok();
@@ -412,17 +427,18 @@ impl Member {
         true
     }
 
-    /// Serves the configuration that there is now. One that this gateway cannot serve is left, and tried again now and then.
+    /// Serves the present configuration. If this gateway cannot serve it, the former one stays, and it is tried again
+    /// later.
     fn read(
         &self,
-        served: &dyn Follower,
+        served: &dyn GroupFollower,
         living: BTreeSet<String>,
-        mut applied: Applied,
-    ) -> Outcome<Applied> {
+        mut applied: AppliedVersion,
+    ) -> CommandResult<AppliedVersion> {
         let GroupState { version, config, .. } = self.group.read()?.unwrap_or_default();
-        let new = config.served_by(&self.own, &self.ceph).map_err(Failure::usage);
+        let new = config.served_by(&self.own, &self.ceph).map_err(CommandFailure::usage);
         match new.and_then(|new| served.follow(Some(new), &self.source())) {
-            Ok(()) => Ok(Applied { version, living, refused: None }),
+            Ok(()) => Ok(AppliedVersion { version, living, refused: None }),
             Err(failure) => {
                 let why = failure.message;
                 if !applied.refuse(version, why.clone(), Instant::now()) {
@@ -431,32 +447,36 @@ impl Member {
                         self.source(),
                     );
                 }
-                // Others may be there than before, all the same.
+                // The set of gateways may have changed in any case.
                 if applied.living != living {
                     served.follow(None, &self.source())?;
                 }
-                Ok(Applied { living, ..applied })
+                Ok(AppliedVersion { living, ..applied })
             }
         }
     }
 
-    /// Says what is served here, if that has changed.
-    fn say(&self, served: &dyn Follower, last: &mut Option<Said>) {
+    /// Publishes the served namespaces, if they have changed.
+    fn publish_status(&self, served: &dyn GroupFollower, last: &mut Option<GatewayStatus>) {
         let (listeners, serves) = served.served();
-        let Applied { version, refused, .. } = self.lock().applied.clone().unwrap_or_default();
-        let refused = refused.map(|Refused { version, why, .. }| (version, why));
-        let said = Said { slot: self.slot, listeners, version, refused, serves };
-        if last.as_ref() == Some(&said) {
+        let AppliedVersion { version, refused, .. } =
+            self.lock().applied.clone().unwrap_or_default();
+        let refused = refused.map(|RefusedVersion { version, why, .. }| (version, why));
+        let status = GatewayStatus { slot: self.slot, listeners, version, refused, serves };
+        if last.as_ref() == Some(&status) {
             return;
         }
-        match self.group.say(&self.name, &said) {
-            Ok(()) => *last = Some(said),
-            Err(error) => warn!("the group does not hear what is served here: {error}"),
+        match self.group.publish(&self.name, &status) {
+            Ok(()) => *last = Some(status),
+            Err(error) => {
+                warn!("the state of this gateway cannot be written to the group: {error}")
+            }
         }
     }
 }
 
-/// Of `subsystems`, what is the share of the gateway `me` among those that live is served; what is read only all serve.
+/// Marks namespaces that are not the share of gateway `me` among `living` as yielded; all gateways serve read-only
+/// images.
 fn share(subsystems: &mut [Subsystem], me: &str, living: &BTreeSet<String>) {
     for export in subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
         let Blocks::Spec(spec) = &export.blocks else { continue };
@@ -471,14 +491,14 @@ fn share(subsystems: &mut [Subsystem], me: &str, living: &BTreeSet<String>) {
 
 fn wait<'a>(
     changed: &Condvar,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, GatewayGroupState>,
     pause: Duration,
-) -> MutexGuard<'a, State> {
+) -> MutexGuard<'a, GatewayGroupState> {
     changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Another one than the gateway has had before it was started.
-fn first_beat() -> u64 {
+/// Returns the first heartbeat, which differs from those of an earlier process of the gateway.
+fn first_heartbeat() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 >> 1
 }
@@ -487,22 +507,25 @@ fn cntlid_range(slot: u16) -> Option<CntlidRange> {
     cntlids(slot).map(|(min, max)| CntlidRange { min, max })
 }
 
-/// What the machine is called.
-fn machine_name() -> Outcome<String> {
+/// Returns the machine's name.
+fn machine_name() -> CommandResult<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
-        "" | "localhost" => Err(Failure::usage("this machine has no name: say --gateway NAME")),
+        "" | "localhost" => {
+            Err(CommandFailure::usage("this machine has no name: give --gateway NAME"))
+        }
         name => Ok(name.to_owned()),
     }
 }
 
-/// The last beat of a gateway of that name, which has ended: two with one name would write over each other.
-fn find_namesake(group: &Group, name: &str) -> Outcome<Option<u64>> {
-    let beat = || Ok::<_, Failure>(group.now()?.beats.get(name).copied());
-    let mut last = beat()?;
+/// Returns the last heartbeat of an ended gateway with that name; fails if one runs, as two would overwrite each
+/// other's state.
+fn find_namesake(group: &GatewayGroup, name: &str) -> CommandResult<Option<u64>> {
+    let number = || Ok::<_, CommandFailure>(group.read_heartbeats()?.heartbeats.get(name).copied());
+    let mut last = number()?;
     let until = Instant::now() + NAMESAKE_WAIT;
     while last.is_some() && Instant::now() < until {
-        let now = beat()?;
+        let now = number()?;
         if now.is_some_and(|now| Some(now) != last) {
             return Err(namesake(group, name));
         }
@@ -512,8 +535,8 @@ fn find_namesake(group: &Group, name: &str) -> Outcome<Option<u64>> {
     Ok(last)
 }
 
-fn namesake(group: &Group, name: &str) -> Failure {
-    Failure::failed(format!(
+fn namesake(group: &GatewayGroup, name: &str) -> CommandFailure {
+    CommandFailure::failed(format!(
         "gateway group {}: a gateway called {name} runs: give this one another name with --gateway",
         group.name()
     ))
@@ -523,11 +546,11 @@ fn namesake(group: &Group, name: &str) -> Failure {
 mod tests {
     use super::*;
 
-    /// The reason may pass, and is told once.
+    /// A refused version is tried again, and its reason is reported once.
     #[test]
     fn a_version_that_was_refused_is_tried_again() {
         let now = Instant::now();
-        let mut applied = Applied { version: 3, ..Applied::default() };
+        let mut applied = AppliedVersion { version: 3, ..AppliedVersion::default() };
         assert!(applied.knows(3, now) && !applied.knows(4, now));
         assert!(!applied.refuse(4, "in use".into(), now));
         assert!(applied.knows(4, now) && !applied.knows(5, now) && !applied.knows(3, now));

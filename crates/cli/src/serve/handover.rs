@@ -1,29 +1,33 @@
-//! A target that another process takes over from: it gives up what it has, and takes it back if that one fails.
+//! The old side of a takeover: this target releases its resources to another process, and takes them back if that
+//! fails.
 //!
 //! ```text
 //! new process (takeover)                      this process
 //!   take_over   ------------------------------>
 //!               <------------------------------  its sockets
-//!   proceed     ------------------------------>  no new connections; hosts are told; commands end;
+//!   proceed     ------------------------------>  no new connections; hosts are notified; commands end;
 //!                                                flush; files and devices are closed
 //!               <------------------------------  released, with the reservations
 //!   opens files and devices; serves
 //!   serving     ------------------------------>  its name is free; ends
 //! ```
 //!
-//! Until `proceed` nothing has changed here. After that this process waits for `serving`. If it does not come, it
-//! makes sure that the other one is gone, and serves again.
+//! Before `proceed` nothing changes here. After it this process waits for `serving`. If that does not come, it makes
+//! sure that the other process has ended, and serves again.
 
 use super::AfterTakeover;
-use super::served::Served;
-use super::successor::{OPEN_LOOK, Successor};
-use super::{Mine, management, upgrade};
+use super::served::RunningTarget;
+use super::successor::{OPEN_POLL, Successor};
+use super::{ServeResources, management, upgrade};
 use crate::control::socket::PendingReply;
-use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors};
-use crate::failure::{Failure, Outcome};
+use crate::control::{
+    Call, ControlRefusal, KnownReservations, ProceedReply, RefusalReason, TakeOverReply,
+    descriptors,
+};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::notify::{self, NotifyState};
-use crate::registry::Process;
-use crate::signals::{self, Signal, Signals};
+use crate::registry::ProcessIdentity;
+use crate::signals::{self, BlockedSignals, Signal};
 use roadtrain_manage::rpc::LetGo;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{
@@ -39,25 +43,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// How long the new process may take to check its configuration.
+/// Time limit for the new process to check its configuration.
 const PROCEED_WAIT: Duration = Duration::from_secs(10);
-/// How long it may take to open files and devices.
+/// Time limit for the new process to open files and devices.
 const SERVING_WAIT: Duration = Duration::from_secs(30);
-/// Time for which files and devices may be in use after the end of a process that has failed.
+/// Time for which files and devices may stay in use after a failed process has ended.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
-/// How long a request may have a store of volumes.
+/// Time limit for requests that use a store of volumes.
 const VOLUMES_WAIT: Duration = Duration::from_secs(30);
 
-/// What has become of it.
-pub(super) enum End {
-    /// The other one serves; something may have been lost before.
+/// Outcome of a takeover.
+pub(super) enum HandoverOutcome {
+    /// The other process serves; writes from before may be lost.
     Over(Option<String>),
-    /// This one serves, as before.
+    /// This process serves, as before.
     Back,
 }
 
-impl Served {
-    /// Another process takes over. The main thread goes on with it.
+impl RunningTarget {
+    /// Registers the process of `reply` as successor, and wakes the main thread for the takeover.
     pub(super) fn take_over(&self, reply: PendingReply) {
         let process = match self.check_successor(&reply) {
             Ok(process) => process,
@@ -69,34 +73,40 @@ impl Served {
         match self.set_successor(Successor { reply, process }) {
             Ok(()) => signals::take_over_self(),
             Err(second) => {
-                let refusal = Refusal::new(Why::Exists, "another process is taking over already");
+                let refusal = ControlRefusal::new(
+                    RefusalReason::Exists,
+                    "another process is taking over already",
+                );
                 let _ = second.reply.send(Err(refusal));
             }
         }
     }
 
-    /// The process that may take over.
-    fn check_successor(&self, reply: &PendingReply) -> Result<Process, Refusal> {
-        let failed = |error: std::io::Error| Refusal::new(Why::Failed, error);
+    /// Returns the successor's process, if it may take over.
+    fn check_successor(&self, reply: &PendingReply) -> Result<ProcessIdentity, ControlRefusal> {
+        let failed = |error: std::io::Error| ControlRefusal::new(RefusalReason::Failed, error);
         let peer = descriptors::peer(&reply.stream).map_err(failed)?;
         if peer.uid != rustix::process::geteuid() {
-            return Err(Refusal::new(Why::Request, "only a process of the same user takes over"));
+            return Err(ControlRefusal::new(
+                RefusalReason::Request,
+                "only a process of the same user takes over",
+            ));
         }
         if self.listens_on_ethernet() {
-            return Err(Refusal::new(
-                Why::Invalid,
+            return Err(ControlRefusal::new(
+                RefusalReason::Invalid,
                 "it listens on Ethernet, whose lanes cannot be taken over: stop it, and start the new one",
             ));
         }
         check_kept(&self.server().exports())?;
         let managed = self.manager().map_or(Ok(()), |manager| manager.check_kept());
-        managed.map_err(|lost| Refusal::new(Why::Invalid, lost))?;
-        Ok(Process::of(peer.pid.as_raw_nonzero().get().cast_unsigned()))
+        managed.map_err(|lost| ControlRefusal::new(RefusalReason::Invalid, lost))?;
+        Ok(ProcessIdentity::of(peer.pid.as_raw_nonzero().get().cast_unsigned()))
     }
 }
 
-/// Whether everything that is exported is there for another process.
-fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
+/// Checks that another process can open all exports.
+fn check_kept(exports: &TargetConfig<Export>) -> Result<(), ControlRefusal> {
     for subsystem in &exports.subsystems {
         for export in &subsystem.namespaces {
             let Blocks::Spec(spec) = &export.blocks else { continue };
@@ -114,69 +124,78 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
             let (nsid, nqn) = (export.nsid, &subsystem.nqn);
             let message = format!("namespace {nsid} of {nqn} {why}");
             let place = Some(format!("namespace {nsid} of {nqn}").into());
-            return Err(Refusal { place, ..Refusal::new(Why::Invalid, message) });
+            return Err(ControlRefusal {
+                place,
+                ..ControlRefusal::new(RefusalReason::Invalid, message)
+            });
         }
     }
     Ok(())
 }
 
-/// Gives everything to `successor`.
+/// Hands everything over to `successor`.
 ///
 /// # Errors
-/// Nobody serves any more; this process is to end.
+/// No process serves any more; this one has to end.
 pub(super) fn run(
-    served: &Arc<Served>,
+    served: &Arc<RunningTarget>,
     successor: &mut Successor,
-    (mine, signals): (&mut Mine, &Signals),
-) -> Outcome<End> {
+    (resources, signals): (&mut ServeResources, &BlockedSignals),
+) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
-    let Some(sockets) = asked_to_proceed(served, successor) else {
-        info!(pid, "the process that wanted to take over has changed its mind");
-        return Ok(End::Back);
+    let Some(sockets) = share_sockets(served, successor) else {
+        info!(pid, "the process that wanted to take over has not proceeded");
+        return Ok(HandoverOutcome::Back);
     };
     info!(pid, "another process takes over");
     let server = served.server();
     let mut config = served.engine_config().as_changed(&server.exports(), server.addresses());
-    mine.management.unload(&mut config); // it has volumes open
-    let released = mine.management.release();
+    resources.management.unload(&mut config); // it has volumes open
+    let released = resources.management.release();
     let (reservations, ended) =
         server.hand_over(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     drop(server);
-    let ended = released.map_or(Ok(()), |released| gone(&released)).and(ended);
+    let ended = released.map_or(Ok(()), |released| wait_until_released(&released)).and(ended);
     let lost = match ended {
         Ok(()) => None,
         Err(HandOverError::Unsaved(error)) => Some(error.to_string()),
         Err(error @ HandOverError::Held(_)) => {
-            let refusal = Refusal::new(Why::Store, &error);
+            let refusal = ControlRefusal::new(RefusalReason::Store, &error);
             let _ = successor.reply.send(Err(refusal));
-            return Err(Failure::failed(error));
+            return Err(CommandFailure::failed(error));
         }
     };
     lost.iter().for_each(|lost| error!("{lost}"));
     let inherited = Inherited { sockets, reservations };
-    let released = Released { reservations: known(&inherited.reservations), lost: lost.clone() };
+    let released = ProceedReply {
+        reservations: known_reservations(&inherited.reservations),
+        lost: lost.clone(),
+    };
     let sent = successor.reply.send(Ok(json!(released)));
     match sent.and_then(|()| successor.reply.next_call(SERVING_WAIT)) {
         Ok(Some(Call::Serving)) => {
-            notify::tell(NotifyState::MainPid(pid));
-            drop(mine.place.take());
+            notify::send(NotifyState::MainPid(pid));
+            drop(resources.registration.take());
             let _ = successor.reply.send(Ok(json!({})));
             upgrade::done(served, pid);
             info!(pid, "the other process serves");
-            Ok(End::Over(lost))
+            Ok(HandoverOutcome::Over(lost))
         }
-        Ok(_) => take_back(served, (successor, mine), (config, inherited), "it has ended"),
-        Err(error) => take_back(served, (successor, mine), (config, inherited), &error.to_string()),
+        Ok(_) => resume(served, (successor, resources), (config, inherited), "it has ended"),
+        Err(error) => {
+            resume(served, (successor, resources), (config, inherited), &error.to_string())
+        }
     }
 }
 
-/// The sockets, when the other process has them and wants everything.
-fn asked_to_proceed(served: &Served, successor: &mut Successor) -> Option<Vec<TcpListener>> {
+/// Shares the sockets; returns them when the other process requests to proceed.
+fn share_sockets(served: &RunningTarget, successor: &mut Successor) -> Option<Vec<TcpListener>> {
     let server = served.server();
     let sockets = server.share_sockets();
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     let drain_seconds = served.engine_config().drain_timeout.as_secs() + 1;
-    let shared = Shared { sockets: sockets.len(), drain_seconds, state: served.state_file() };
+    let shared =
+        TakeOverReply { sockets: sockets.len(), drain_seconds, state: served.state_file() };
     let sent = successor.reply.send_with(Ok(json!(shared)), &descriptors);
     match sent.and_then(|()| successor.reply.next_call(PROCEED_WAIT)) {
         Ok(Some(Call::Proceed)) => Some(sockets),
@@ -188,8 +207,8 @@ fn asked_to_proceed(served: &Served, successor: &mut Successor) -> Option<Vec<Tc
     }
 }
 
-fn known(reservations: &[Reserved]) -> Vec<Known> {
-    let known = |reserved: &Reserved| Known {
+fn known_reservations(reservations: &[Reserved]) -> Vec<KnownReservations> {
+    let known = |reserved: &Reserved| KnownReservations {
         nqn: reserved.nqn.clone(),
         nsid: reserved.nsid,
         image: String::from_utf8_lossy(&reserved.image).into_owned(),
@@ -197,8 +216,8 @@ fn known(reservations: &[Reserved]) -> Vec<Known> {
     reservations.iter().map(known).collect()
 }
 
-/// Waits until no request has a store of volumes any more: only one process has it.
-fn gone(released: &LetGo) -> Result<(), HandOverError> {
+/// Waits until no request uses a store of volumes any more: only one process may have it open.
+fn wait_until_released(released: &LetGo) -> Result<(), HandOverError> {
     let until = Instant::now() + VOLUMES_WAIT;
     while !released.is_gone() {
         if Instant::now() >= until {
@@ -206,37 +225,37 @@ fn gone(released: &LetGo) -> Result<(), HandOverError> {
                 "a JSON-RPC request about a volume does not end".into(),
             ));
         }
-        thread::sleep(OPEN_LOOK);
+        thread::sleep(OPEN_POLL);
     }
     Ok(())
 }
 
-/// Serves again what was served before.
-fn take_back(
-    served: &Arc<Served>,
-    (successor, mine): (&Successor, &mut Mine),
+/// Serves the former exports again.
+fn resume(
+    served: &Arc<RunningTarget>,
+    (successor, resources): (&Successor, &mut ServeResources),
     (mut config, inherited): (ServerConfig, Inherited),
     why: &str,
-) -> Outcome<End> {
+) -> CommandResult<HandoverOutcome> {
     let pid = successor.process.pid;
     warn!(pid, "the new process does not serve: {why}");
     successor.end()?;
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::failed(format!("this process cannot serve again: {error}"))
+        CommandFailure::failed(format!("this process cannot serve again: {error}"))
     };
-    let model = management::load(&mine.config, &mut config);
+    let model = management::load(&resources.config, &mut config);
     let model = model.map_err(|failure| failed(&failure.message))?;
     let server = open_soon(&config, &inherited, OPEN_WAIT).map_err(|error| failed(&error))?;
     served.replace(server);
-    let (own, files) = (&mine.config, mine.files.clone());
+    let (own, files) = (&resources.config, resources.files.clone());
     let over = AfterTakeover(true);
     let web = over.or_without(management::web(own))?;
-    mine.management = management::start(own, web, over, (&mine.methods, model, files))?;
+    resources.management = management::start(own, web, over, (&resources.methods, model, files))?;
     warn!("this process serves again");
-    Ok(End::Back)
+    Ok(HandoverOutcome::Back)
 }
 
-/// Starts a target; files and devices may be in use for a moment.
+/// Starts a target; retries while files and devices are still in use.
 pub(super) fn open_soon(
     config: &ServerConfig,
     inherited: &Inherited,
@@ -246,7 +265,7 @@ pub(super) fn open_soon(
     loop {
         match Server::succeed(config.clone(), inherited) {
             Err(ServerError::Config(ConfigError::Store { .. })) if Instant::now() < until => {
-                thread::sleep(OPEN_LOOK);
+                thread::sleep(OPEN_POLL);
             }
             result => return result,
         }

@@ -1,12 +1,12 @@
-//! JSON-RPC at a running target: what it has made before, and who answers.
+//! JSON-RPC servers of a running target, and the objects of the state file.
 
 use super::AfterTakeover;
 use super::control::TargetMethods;
-use super::served::Served;
+use super::served::RunningTarget;
 use crate::addresses::check_socket_path;
 use crate::args::LvStoreArg;
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, signals};
 use roadtrain_manage::http;
 use roadtrain_manage::model::{self, Base, LvStore, Model};
@@ -25,12 +25,12 @@ use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Time for the answer to whoever stops the process.
+/// Time for sending the reply before the process stops.
 const ANSWER: Duration = Duration::from_millis(100);
 /// Bytes of `.new`: a socket gets its name when it is ready.
 const RPC_SUFFIX_BYTES: usize = 4;
 
-/// Who answers, until it is dropped.
+/// JSON-RPC servers, which run until this is dropped.
 #[derive(Default)]
 pub(super) struct Management {
     _unix: Option<UnixServer>,
@@ -39,7 +39,7 @@ pub(super) struct Management {
 }
 
 impl Management {
-    /// Takes out of a configuration what RPC has brought into it.
+    /// Removes the objects of RPC from a configuration.
     pub(super) fn unload(&self, config: &mut ServerConfig) {
         let Some(manager) = &self.manager else { return };
         let model = manager.model();
@@ -57,7 +57,7 @@ impl Management {
         config.referrals.retain(|referral| !ours.contains(referral));
     }
 
-    /// Nobody answers any more, and what was open is let go: another process goes on with it.
+    /// Stops the servers, and closes what is open, so that another process can continue.
     pub(super) fn release(&mut self) -> Option<LetGo> {
         let Management { _unix, _http, manager } = std::mem::take(self);
         drop((_unix, _http));
@@ -65,9 +65,9 @@ impl Management {
     }
 }
 
-struct OfServed(Arc<Served>);
+struct RunningTargetPlane(Arc<RunningTarget>);
 
-impl Plane for OfServed {
+impl Plane for RunningTargetPlane {
     fn apply(
         &self,
         operations: &[Operation<Export>],
@@ -98,19 +98,19 @@ impl Plane for OfServed {
     }
 }
 
-/// Opens what the state file names, and has it exported.
+/// Opens the objects of the state file, and adds them to the exports.
 ///
 /// # Errors
-/// The file makes no sense, something that it names is not there, or the configuration file names it, too.
-pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Model> {
+/// The file is invalid, one of its objects is missing, or the configuration file names it, too.
+pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> CommandResult<Model> {
     let roots = files(own)?.roots;
     let state = own.state.as_deref().map(|path| model::load(path, &roots)).transpose();
-    let mut model = state.map_err(Failure::failed)?.unwrap_or_default();
+    let mut model = state.map_err(CommandFailure::failed)?.unwrap_or_default();
     for spec in &own.lvstores {
         add_lvstore(&mut model, spec)?;
     }
     model.order_devices();
-    // A listener with TLS may come at any time.
+    // A listener with TLS may be added at any time.
     let (tls, keys) = (TlsUse::Off, TlsKeys::default());
     let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
     tls.keys.at = model.psks();
@@ -127,7 +127,7 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Mode
     let tls = |at: &SocketAddr| {
         config.tls.as_ref().map_or(TlsUse::Off, |tls| tls.at.get(at).copied().unwrap_or(tls.tls))
     };
-    model.check_listeners(&config.listen, tls).map_err(Failure::usage)?;
+    model.check_listeners(&config.listen, tls).map_err(CommandFailure::usage)?;
     let addresses = model.addresses().into_iter();
     let named_only = addresses.filter(|(at, _)| !config.listen.contains(at));
     let named_only: BTreeMap<SocketAddr, TlsUse> = named_only.collect();
@@ -139,46 +139,46 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Mode
     Ok(model)
 }
 
-/// Where what RPC has made listens, as far as the state file says.
+/// Returns the listeners of the state file.
 ///
 /// # Errors
-/// The file makes no sense.
-pub(super) fn addresses(own: &ServeConfig) -> Outcome<Vec<SocketAddr>> {
+/// The file is invalid.
+pub(super) fn addresses(own: &ServeConfig) -> CommandResult<Vec<SocketAddr>> {
     let Some(path) = &own.state else { return Ok(Vec::new()) };
-    let state = model::read(path).map_err(Failure::failed)?;
+    let state = model::read(path).map_err(CommandFailure::failed)?;
     Ok(state.addresses().into_keys().collect())
 }
 
 /// Opens a store of volumes.
-fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> Outcome {
+fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> CommandResult {
     let LvStoreArg { name, path, size, lba } = spec;
-    let path = std::path::absolute(path).map_err(Failure::failed)?;
+    let path = std::path::absolute(path).map_err(CommandFailure::failed)?;
     let failed =
-        |error: &dyn std::fmt::Display| Failure::failed(format!("lvstore {name}: {error}"));
+        |error: &dyn std::fmt::Display| CommandFailure::failed(format!("lvstore {name}: {error}"));
     let store = Store::open(&path, name, *size, lba.unwrap_or(512)).map_err(|e| failed(&e))?;
     let lvstore = LvStore::new(store, Base::Folder(path), true);
     model.add_lvstore(lvstore).map_err(|e| failed(&e))
 }
 
-/// Files that RPC may use.
+/// Returns the files that RPC may use.
 ///
 /// # Errors
 /// A path that cannot be made absolute.
-pub(super) fn files(config: &ServeConfig) -> Outcome<Files> {
-    let absolute = |path: &Path| std::path::absolute(path).map_err(Failure::failed);
+pub(super) fn files(config: &ServeConfig) -> CommandResult<Files> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(CommandFailure::failed);
     let state = config.state.as_deref().map(absolute).transpose()?;
     let roots = config.file_roots.iter().map(|root| absolute(root));
-    Ok(Files { state, roots: roots.collect::<Outcome<_>>()? })
+    Ok(Files { state, roots: roots.collect::<CommandResult<_>>()? })
 }
 
-/// Who may ask over HTTP, and where; `None`: nobody.
+/// Returns address and credentials for RPC over HTTP; `None` if there is none.
 ///
 /// # Errors
-/// Passwords could be read on the way, or cannot be had.
-pub(super) fn web(own: &ServeConfig) -> Outcome<Option<(SocketAddr, Credentials)>> {
+/// Passwords could be read on the network, or the credentials cannot be read.
+pub(super) fn web(own: &ServeConfig) -> CommandResult<Option<(SocketAddr, Credentials)>> {
     let Some(address) = own.rpc_http else { return Ok(None) };
     if !address.ip().to_canonical().is_loopback() && !own.rpc_http_anywhere {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "rpc_http (--rpc-http) {address}: there is no TLS, so passwords could be read on the way: take a loopback \
              address behind a proxy with TLS, or add rpc_http_anywhere (--rpc-http-anywhere)"
         )));
@@ -186,22 +186,23 @@ pub(super) fn web(own: &ServeConfig) -> Outcome<Option<(SocketAddr, Credentials)
     let Some(path) = &own.rpc_credentials else { return Ok(None) };
     let credentials = Credentials::read(path);
     let credentials =
-        credentials.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+        credentials.map_err(|e| CommandFailure::usage(format!("{}: {e}", path.display())))?;
     Ok(Some((address, credentials)))
 }
 
-/// Answers from now on.
+/// Starts the servers.
 ///
 /// # Errors
-/// A socket cannot be made.
+/// A socket cannot be created.
 pub(super) fn start(
     own: &ServeConfig,
     web: Option<(SocketAddr, Credentials)>,
     over: AfterTakeover,
     (methods, model, files): (&Arc<TargetMethods>, Model, Files),
-) -> Outcome<Management> {
+) -> CommandResult<Management> {
     let served = methods.served();
-    let manager = Arc::new(Manager::new(Box::new(OfServed(served.clone())), model, files));
+    let manager =
+        Arc::new(Manager::new(Box::new(RunningTargetPlane(served.clone())), model, files));
     served.managed_by(&manager);
     let unix = own.rpc.as_deref().map(|path| at_socket(path, methods)).transpose();
     let http = web.map(|(address, who)| over_http(address, who, methods)).transpose();
@@ -209,15 +210,17 @@ pub(super) fn start(
     Ok(Management { _unix, _http, manager: Some(manager) })
 }
 
-fn at_socket(path: &Path, methods: &Arc<TargetMethods>) -> Outcome<UnixServer> {
-    check_socket_path(path, RPC_SUFFIX_BYTES).map_err(Failure::usage)?;
+fn at_socket(path: &Path, methods: &Arc<TargetMethods>) -> CommandResult<UnixServer> {
+    check_socket_path(path, RPC_SUFFIX_BYTES).map_err(CommandFailure::usage)?;
     let server = UnixServer::start(path, methods.clone());
     let server = server.map_err(|error| match (error.kind(), path.parent()) {
         (ErrorKind::NotFound, Some(folder)) => {
             let (path, folder) = (path.display(), folder.display());
-            Failure::failed(format!("{path}: the directory {folder} does not exist: make it first"))
+            CommandFailure::failed(format!(
+                "{path}: the directory {folder} does not exist: make it first"
+            ))
         }
-        _ => Failure::failed(format!("{}: {error}", path.display())),
+        _ => CommandFailure::failed(format!("{}: {error}", path.display())),
     })?;
     info!("JSON-RPC at {}", path.display());
     Ok(server)
@@ -227,10 +230,10 @@ fn over_http(
     address: SocketAddr,
     credentials: Credentials,
     methods: &Arc<TargetMethods>,
-) -> Outcome<http::Server> {
+) -> CommandResult<http::Server> {
     let answers = router(methods.clone(), credentials);
     let server = http::Server::start("roadtrain-http", address, answers);
-    let server = server.map_err(|e| Failure::failed(format!("rpc_http {address}: {e}")))?;
+    let server = server.map_err(|e| CommandFailure::failed(format!("rpc_http {address}: {e}")))?;
     info!("JSON-RPC over HTTP at {}", server.address());
     Ok(server)
 }

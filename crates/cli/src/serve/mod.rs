@@ -1,4 +1,4 @@
-//! `roadtrain serve`: runs a target until it is told to stop.
+//! `roadtrain serve`: runs a target until it is stopped.
 
 mod changes;
 mod checks;
@@ -19,20 +19,20 @@ mod upgrade;
 
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
-use crate::registry::{TargetClaim, TargetPlace, Targets};
-use crate::signals::{Signal, Signals};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{TargetClaim, TargetRegistration, Targets};
+use crate::signals::{BlockedSignals, Signal};
 use crate::{logs, notify, output};
 use control::TargetMethods;
-use group::Member;
-use handover::End;
+use group::GroupMember;
+use handover::HandoverOutcome;
 use management::Management;
-use observed::Observed;
+use observed::TargetMetrics;
 use roadtrain_manage::http;
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::{Files, UnixServer};
 use roadtrain_target_engine::{ConfigError, Place, Server, ServerConfig, ServerError};
-use served::{Served, interfaces, listeners};
+use served::{RunningTarget, interfaces, listeners};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,12 +41,12 @@ use std::time::{Duration, Instant};
 use takeover::Predecessor;
 use tracing::{error, info, warn};
 
-/// How long a process that was taken over from may keep its metrics address.
+/// Time for which the predecessor may keep its metrics address.
 const PREDECESSOR_WAIT: Duration = Duration::from_secs(5);
 const PREDECESSOR_PAUSE: Duration = Duration::from_millis(50);
 
 /// `roadtrain serve`
-pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     let config = ServeConfig::from_args(args)?;
     if args.print_config {
         return output::line(&config.to_toml());
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
         global.verbose,
     );
-    let signals = Signals::block_of_target()?;
+    let signals = BlockedSignals::block_of_target()?;
     let (config, member) = join(args, config, &signals)?;
     let mut engine_config = config.server()?;
     let web = management::web(&config)?;
@@ -74,24 +74,26 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         }
     };
     let listeners = listeners(&server, &interfaces(&config));
-    let place = if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
+    let registration =
+        if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
     let ready = ready(&listeners, &config);
     let (file, announces) = (args.config.as_deref(), config.mdns);
     let files = management::files(&config)?;
     let source = (config.clone(), file, member.clone());
-    // What RPC has made is the running server's alone: a device that is removed is to be closed.
+    // The running server has the objects of RPC: a device that is removed has to be closed.
     engine_config.subsystems.retain(|subsystem| !model.serves(&subsystem.nqn));
-    let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
-    served.manage_as(&args.rpc);
+    let served =
+        Arc::new(RunningTarget::new((server, engine_config), registration.as_ref(), source));
+    served.set_rpc_options(&args.rpc);
     let over = AfterTakeover(args.takeover);
     let methods = Arc::new(TargetMethods::new(served.clone()));
     let management = management::start(&config, web, over, (&methods, model, files.clone()))?;
-    let control = place.as_ref().map(|place| {
-        let server = UnixServer::start_control(&place.control_socket(), methods.clone());
+    let control = registration.as_ref().map(|registration| {
+        let server = UnixServer::start_control(&registration.control_socket(), methods.clone());
         server.inspect_err(|error| warn!("no control socket: {error}")).ok()
     });
     if args.control_stdin {
-        over.or_without(methods.clone().answer_on_stdin().map_err(Failure::from))?;
+        over.or_without(methods.clone().answer_on_stdin().map_err(CommandFailure::from))?;
     }
     if announces {
         over.or_without(served.announce())?;
@@ -99,42 +101,42 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let _metrics = over.or_without(metrics(args, &served))?;
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     over.or_without(output::ready(&ready))?;
-    notify::tell(notify::NotifyState::Ready);
-    let mut mine = Mine { place, management, methods, config, files };
-    if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
-        return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
+    notify::send(notify::NotifyState::Ready);
+    let mut resources = ServeResources { registration, management, methods, config, files };
+    if let ServeEnd::TakenOver(lost) = until_ended(&signals, &served, &mut resources)? {
+        return lost.map_or(Ok(()), |lost| Err(CommandFailure::failed(lost)));
     }
     served.withdraw();
-    drop(mine.management);
+    drop(resources.management);
     member.iter().for_each(|member| member.leave(&served));
     let ended = end(&served.server(), &signals);
-    drop(control); // `status` shows the end as well
+    drop(control); // `status` shows the shutdown as well
     ended
 }
 
-/// Takes leave of the hosts, and ends. A second signal ends the wait for them.
-fn end(server: &Server, signals: &Signals) -> Outcome {
+/// Notifies the hosts, and shuts down. A second signal ends the wait for them.
+fn end(server: &Server, signals: &BlockedSignals) -> CommandResult {
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     let ended = server.shut_down();
     match server.failure() {
         Some(failure) => {
             ended.unwrap_or_else(|error| error!("{error}"));
-            Err(Failure::failed(failure))
+            Err(CommandFailure::failed(failure))
         }
         None => Ok(ended?),
     }
 }
 
-/// Whether nobody else serves if this process ends: the one before has ended.
+/// True after a takeover: the predecessor has ended, so no process serves if this one ends.
 #[derive(Clone, Copy)]
 struct AfterTakeover(bool);
 
 impl AfterTakeover {
-    /// What is not there then, is done without.
+    /// Continues without an optional part after a takeover.
     ///
     /// # Errors
-    /// This is no takeover: the process ends.
-    fn or_without<T: Default>(self, result: Outcome<T>) -> Outcome<T> {
+    /// There was no takeover: the process ends.
+    fn or_without<T: Default>(self, result: CommandResult<T>) -> CommandResult<T> {
         result.or_else(|failure| match self.0 {
             true => {
                 error!("{}: serving without", failure.message);
@@ -145,30 +147,30 @@ impl AfterTakeover {
     }
 }
 
-/// A gateway of a group has its configuration from there. SIGTERM ends the process while it waits for the cluster.
+/// Joins a gateway group and returns its configuration. SIGTERM ends the process while it waits for the cluster.
 fn join(
     args: &ServeArgs,
     config: ServeConfig,
-    signals: &Signals,
-) -> Outcome<(ServeConfig, Option<Arc<Member>>)> {
+    signals: &BlockedSignals,
+) -> CommandResult<(ServeConfig, Option<Arc<GroupMember>>)> {
     if args.member.gateway_group.is_none() {
         return Ok((config, None));
     }
-    let (member, config) = signals.guard(|| Member::join(args, config))?;
+    let (member, config) = signals.guard(|| GroupMember::join(args, config))?;
     Ok((config, Some(member)))
 }
 
-/// Answers HTTP, if that is asked for: on the command line, or in the file.
-fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Server>> {
+/// Starts the HTTP server for metrics, if the command line or the file has an address.
+fn metrics(args: &ServeArgs, served: &Arc<RunningTarget>) -> CommandResult<Option<http::Server>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
     let until = Instant::now() + PREDECESSOR_WAIT;
     loop {
-        match roadtrain_manage::metrics::serve(address, Observed(served.clone())) {
+        match roadtrain_manage::metrics::serve(address, TargetMetrics(served.clone())) {
             Ok(server) => {
                 info!("metrics at http://{}/", server.address());
                 return Ok(Some(server));
             }
-            // The process that was here before is about to end.
+            // The predecessor is about to end.
             Err(error) if args.takeover && error.kind() == ErrorKind::AddrInUse => {
                 if Instant::now() > until {
                     warn!("--metrics {address}: {error}: serving without");
@@ -176,40 +178,46 @@ fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Serve
                 }
                 thread::sleep(PREDECESSOR_PAUSE);
             }
-            Err(error) => return Err(Failure::failed(format!("--metrics {address}: {error}"))),
+            Err(error) => {
+                return Err(CommandFailure::failed(format!("--metrics {address}: {error}")));
+            }
         }
     }
 }
 
-/// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.
+/// Takes over from a running target, and takes its name. SIGTERM before that ends this process only.
 fn take_over(
     (args, own): (&ServeArgs, &ServeConfig),
     config: &mut ServerConfig,
-    signals: &Signals,
-) -> Outcome<(Server, Option<String>, Model)> {
+    signals: &BlockedSignals,
+) -> CommandResult<(Server, Option<String>, Model)> {
     let (server, model, predecessor) = signals.guard(|| {
         let mut seen = config.clone();
-        // They are there already.
+        // Their sockets exist already.
         let named = management::addresses(own)?.into_iter();
         seen.listen.extend(named.filter(|address| !config.listen.contains(address)));
         let mut predecessor = Predecessor::find((args, own), &seen)?;
-        let patience = predecessor.released()?;
-        // What RPC has made does not change any more, and nobody has it open.
+        let open_wait = predecessor.release()?;
+        // The predecessor has released the state, and does not change it any more.
         let model = management::load(own, config)?;
-        let server = predecessor.succeed(config, patience)?;
-        Ok::<_, Failure>((server, model, predecessor))
+        let server = predecessor.succeed(config, open_wait)?;
+        Ok::<_, CommandFailure>((server, model, predecessor))
     })?;
-    Ok((server, Some(predecessor.dismiss()), model))
+    Ok((server, Some(predecessor.finish()), model))
 }
 
-/// A place where others find it. What has no name of its own does without when there is none.
-fn claim(args: &ServeArgs, id: Option<&str>, listeners: &[String]) -> Outcome<Option<TargetPlace>> {
+/// Registers the target. Without `--id` a failure is only a warning.
+fn claim(
+    args: &ServeArgs,
+    id: Option<&str>,
+    listeners: &[String],
+) -> CommandResult<Option<TargetRegistration>> {
     let config = args.config.as_deref().map(std::path::absolute).transpose()?;
     let listeners = listeners.to_vec();
     let claim = TargetClaim { id, listeners, config: config.as_deref() };
     match (Targets::of_user().claim(&claim), id) {
-        (Ok(place), _) => Ok(Some(place)),
-        // After a takeover there is nobody else who serves.
+        (Ok(registration), _) => Ok(Some(registration)),
+        // After a takeover no other process serves.
         (Err(failure), Some(_)) if !args.takeover => Err(failure),
         (Err(failure), _) => {
             warn!("no control socket: {}", failure.message);
@@ -223,26 +231,30 @@ fn ready(listeners: &[String], config: &ServeConfig) -> String {
     format!("ready {} {}", listeners.join(" "), nqns.join(","))
 }
 
-/// Why a target is served no more.
-enum Until {
-    /// It is to stop.
+/// Reason why serving has ended.
+enum ServeEnd {
+    /// A signal to stop.
     Stopped,
-    /// Another process serves it. Something that hosts have written before may be lost.
+    /// Another process serves. Earlier writes of hosts may be lost.
     TakenOver(Option<String>),
 }
 
-/// What a process that serves has besides the target.
-struct Mine {
-    place: Option<TargetPlace>,
+/// Resources of the process in addition to the target.
+struct ServeResources {
+    registration: Option<TargetRegistration>,
     management: Management,
     methods: Arc<TargetMethods>,
-    /// As the process was started.
+    /// Configuration at the start of the process.
     config: ServeConfig,
     files: Files,
 }
 
-/// Serves until somebody says that it is enough, or another process does it.
-fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outcome<Until> {
+/// Serves until a signal to stop, or a takeover by another process.
+fn until_ended(
+    signals: &BlockedSignals,
+    served: &Arc<RunningTarget>,
+    resources: &mut ServeResources,
+) -> CommandResult<ServeEnd> {
     let mut watchdog = notify::watch(served.server().pulse())?;
     loop {
         match signals.wait() {
@@ -253,16 +265,18 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
                 }
             }
             Signal::TakeOver => {
-                let Some(mut successor) = served.leave() else { continue };
+                let Some(mut successor) = served.begin_handover() else { continue };
                 drop(watchdog);
-                // The other one announces the same.
+                // The other process announces the same service.
                 let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
-                if let End::Over(lost) = handover::run(served, &mut successor, (mine, signals))? {
-                    return Ok(Until::TakenOver(lost));
+                if let HandoverOutcome::Over(lost) =
+                    handover::run(served, &mut successor, (resources, signals))?
+                {
+                    return Ok(ServeEnd::TakenOver(lost));
                 }
                 drop((successor, waiting));
-                served.stay();
+                served.cancel_handover();
                 if announces {
                     AfterTakeover(true).or_without(served.announce())?;
                 }
@@ -270,12 +284,12 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
             }
         }
     }
-    notify::tell(notify::NotifyState::Stopping);
+    notify::send(notify::NotifyState::Stopping);
     info!("stopping");
-    Ok(Until::Stopped)
+    Ok(ServeEnd::Stopped)
 }
 
-/// The target of this user that listens there, which can be taken over from.
+/// Returns a hint about this user's target that listens there and could be taken over.
 fn takeover_hint(address: SocketAddr) -> String {
     let entries = Targets::of_user().entries().unwrap_or_default();
     let is_there = |listener: &String| {
@@ -290,17 +304,17 @@ fn takeover_hint(address: SocketAddr) -> String {
     })
 }
 
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Failure {
+impl From<ServerError> for CommandFailure {
+    fn from(error: ServerError) -> CommandFailure {
         match error {
             ServerError::Config(ConfigError::Listen {
                 place: Place::Listener(address), ..
-            }) => Failure::failed(format!("{error}{}", takeover_hint(address))),
+            }) => CommandFailure::failed(format!("{error}{}", takeover_hint(address))),
             ServerError::Config(ConfigError::Store { .. } | ConfigError::Listen { .. }) => {
-                Failure::failed(error)
+                CommandFailure::failed(error)
             }
-            ServerError::Config(_) => Failure::usage(error),
-            _ => Failure::failed(error),
+            ServerError::Config(_) => CommandFailure::usage(error),
+            _ => CommandFailure::failed(error),
         }
     }
 }

@@ -1,18 +1,21 @@
-//! In the place of `group` in a program without images of Ceph clusters: no target is a gateway of a group.
+//! Replacement for `group` in a program without images of Ceph clusters: no target is a gateway of a group.
 
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_reactor::metrics::GatewaySample;
 use roadtrain_target_engine::Subsystem;
 use std::sync::Arc;
 
-/// There is none.
-pub(super) enum Member {}
+/// Never exists.
+pub(super) enum GroupMember {}
 
-impl Member {
-    pub(super) fn join(_: &ServeArgs, _: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
-        Err(Failure::failed(
+impl GroupMember {
+    pub(super) fn join(
+        _: &ServeArgs,
+        _: ServeConfig,
+    ) -> CommandResult<(Arc<GroupMember>, ServeConfig)> {
+        Err(CommandFailure::failed(
             "this program was built without images of Ceph clusters (feature rbd), so without gateway groups",
         ))
     }
@@ -29,7 +32,7 @@ impl Member {
         match *self {}
     }
 
-    pub(super) fn start<T>(self: &Arc<Self>, _: &Arc<T>) -> Outcome {
+    pub(super) fn start<T>(self: &Arc<Self>, _: &Arc<T>) -> CommandResult {
         match **self {}
     }
 

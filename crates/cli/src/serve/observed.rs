@@ -1,18 +1,18 @@
-//! A target as others see it over HTTP.
+//! A target as the source of its metrics.
 
-use super::served::Served;
+use super::served::RunningTarget;
 use roadtrain_manage::metrics::{Managed, Source};
 use roadtrain_reactor::metrics::Snapshot;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reactor that has not made a turn for so long hangs.
+/// A reactor that makes no progress for this time hangs.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
-/// What [`Served`] shows, and who manages it.
-pub(super) struct Observed(pub(super) Arc<Served>);
+/// Metrics of [`RunningTarget`], and its RPC manager.
+pub(super) struct TargetMetrics(pub(super) Arc<RunningTarget>);
 
-impl Source for Observed {
+impl Source for TargetMetrics {
     fn snapshot(&self) -> Snapshot {
         let snapshot = self.0.snapshot();
         let inside = self.0.server().problems();

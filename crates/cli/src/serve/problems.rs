@@ -1,4 +1,4 @@
-//! Problems of the blocks that a target serves, which hosts may not have noticed yet.
+//! Problems of a target's blocks that hosts may not have noticed yet.
 
 use roadtrain_manage::model::Model;
 use roadtrain_store::StoreKind;
@@ -6,7 +6,7 @@ use roadtrain_target_engine::{Blocks, Export};
 use roadtrain_target_proto::TargetConfig;
 use std::path::{Path, PathBuf};
 
-/// Files that are smaller than their namespaces: another program has truncated them.
+/// Lists files that are smaller than their namespaces: another program has truncated them.
 pub(super) fn truncated(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
@@ -31,7 +31,7 @@ pub(super) fn truncated(
     problems
 }
 
-/// The file of a namespace, if it is in one.
+/// Returns the file of a namespace, if it is stored in one.
 fn file_of(
     exports: &TargetConfig<Export>,
     (nqn, nsid): (&str, u32),

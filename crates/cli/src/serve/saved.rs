@@ -1,11 +1,11 @@
-//! The served configuration as a file, and the changes that a reload of the target's own file would make.
+//! The served configuration as a file, and a preview of a reload.
 
-use super::served::{Served, lock};
+use super::served::{RunningTarget, lock};
 use crate::addresses::Addresses;
 use crate::args::{AnaName, AnaPort, TlsMode};
-use crate::config::{ListenerSpec, ServeConfig, SubsystemSpec};
-use crate::control::{Changed, ConfigDiff, ConfigText, Refusal, Why};
-use crate::failure::{Failure, Outcome};
+use crate::config::{ListenerSettings, ServeConfig, SubsystemSettings};
+use crate::control::{ConfigDiff, ConfigText, ControlRefusal, HostVisibleChange, RefusalReason};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use roadtrain_manage::model::{Model, show_uuid};
@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-impl Served {
-    /// The served configuration, as a file.
-    pub(super) fn config_text(&self) -> Outcome<ConfigText> {
+impl RunningTarget {
+    /// Returns the served configuration as a file.
+    pub(super) fn config_text(&self) -> CommandResult<ConfigText> {
         let manager = self.managed()?;
         let (model, server) = (manager.model(), self.server());
         let (exports, (seen, _)) = (server.exports(), server.view());
@@ -37,11 +37,11 @@ impl Served {
         Ok(ConfigText { toml: comments + &config.to_toml() })
     }
 
-    /// Changes that a reload would make.
-    pub(super) fn config_diff(&self) -> Outcome<ConfigDiff> {
+    /// Returns the changes that a reload would make.
+    pub(super) fn config_diff(&self) -> CommandResult<ConfigDiff> {
         let Some(file) = self.file() else {
             let message = "the target was started without a configuration file";
-            return Err(Refusal::new(Why::Invalid, message).into());
+            return Err(ControlRefusal::new(RefusalReason::Invalid, message).into());
         };
         let manager = self.managed()?;
         let new = self.read_file(file)?;
@@ -52,16 +52,16 @@ impl Served {
         let both = both.map(|one| one.nqn.clone()).collect();
         model.shadowed = names;
         let wanted = self.wanted(&new, &model)?;
-        let operations = wanted.preview(&self.server()).map_err(Failure::failed)?;
-        let changes = operations.iter().map(Changed::from).collect();
+        let operations = wanted.preview(&self.server()).map_err(CommandFailure::failed)?;
+        let changes = operations.iter().map(HostVisibleChange::from).collect();
         Ok(ConfigDiff { file: file.to_owned(), changes, restart, both })
     }
 }
 
-/// Lets no host use a subsystem that the file would open to more hosts than it is: a file cannot have its keys or
+/// Empties the allowed hosts of a subsystem that the file would open to more hosts: a file cannot have its keys or
 /// listeners.
 fn close_if_narrower(
-    saved: &mut SubsystemSpec,
+    saved: &mut SubsystemSettings,
     (subsystem, model): (&Subsystem, &Model),
     missing: &mut Vec<String>,
 ) {
@@ -76,13 +76,13 @@ fn close_if_narrower(
     saved.allow_hosts = Some(Default::default());
 }
 
-/// Adds what hosts know the subsystem and its disks by, so that copies on another machine are the same for them.
-fn add_identity(saved: &mut SubsystemSpec, seen: &TargetConfig) {
+/// Adds the identity of the subsystem and its namespaces, so that hosts see copies on another machine as the same.
+fn add_identity(saved: &mut SubsystemSettings, seen: &TargetConfig) {
     let Some(shown) = seen.subsystems.iter().find(|one| one.nqn == saved.nqn) else { return };
     saved.serial = Some(seen.serial(shown));
     for spec in &mut saved.namespaces {
         let own = shown.namespaces.iter().find(|one| Some(one.nsid) == spec.nsid);
-        // The blocks of memory are others at each start.
+        // Memory is new at each start.
         if let Some(id) = own.and_then(|one| one.id).filter(|_| spec.is_stored()) {
             spec.uuid = Some(show_uuid(&id.uuid));
             spec.nguid = Some(format!("{:032x}", u128::from_be_bytes(id.nguid)));
@@ -92,9 +92,9 @@ fn add_identity(saved: &mut SubsystemSpec, seen: &TargetConfig) {
 
 fn saved_subsystem(
     subsystem: &Subsystem,
-    (known, model): (Option<&SubsystemSpec>, &Model),
+    (known, model): (Option<&SubsystemSettings>, &Model),
     missing: &mut Vec<String>,
-) -> SubsystemSpec {
+) -> SubsystemSettings {
     let nqn = &subsystem.nqn;
     let mut save = |export: &Export| {
         let same = known.into_iter().flat_map(|known| &known.namespaces);
@@ -116,7 +116,7 @@ fn saved_subsystem(
     };
     let namespaces = subsystem.namespaces.iter().filter_map(&mut save).collect();
     let rates = subsystem.host_rates.iter();
-    SubsystemSpec {
+    SubsystemSettings {
         nqn: nqn.clone(),
         serial: subsystem.serial.clone(),
         model: Some(subsystem.model.clone()),
@@ -128,8 +128,8 @@ fn saved_subsystem(
     }
 }
 
-/// Writes the listeners that there are now, if they are others than those of the file, and their ANA states.
-fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> Outcome {
+/// Writes the present listeners, if they differ from those of the file, and their ANA states.
+fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> CommandResult {
     let shared: Vec<&Listener> = exports.listeners.iter().filter(|one| !one.named_only).collect();
     let addresses: BTreeSet<SocketAddr> = shared.iter().map(|one| one.address).collect();
     if config.addresses()?.into_iter().collect::<BTreeSet<_>>() != addresses {
@@ -142,11 +142,11 @@ fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> O
     Ok(())
 }
 
-fn saved_listener(listener: &Listener, all: TlsMode) -> ListenerSpec {
+fn saved_listener(listener: &Listener, all: TlsMode) -> ListenerSettings {
     let modes = [TlsMode::Off, TlsMode::Allowed, TlsMode::Required].into_iter();
     let tls = modes.into_iter().find(|mode| listener.tls == (*mode).into());
     let (address, port) = (listener.address.ip().to_string(), Some(listener.address.port()));
-    ListenerSpec { address, port, tls: tls.filter(|tls| *tls != all) }
+    ListenerSettings { address, port, tls: tls.filter(|tls| *tls != all) }
 }
 
 fn port_of(listener: AnaListener) -> AnaPort {
@@ -158,7 +158,7 @@ fn port_of(listener: AnaListener) -> AnaPort {
     }
 }
 
-/// The state's name, if a configuration file may have it.
+/// Returns the state's name, if a configuration file may have it.
 fn name_of(state: AnaState) -> Option<AnaName> {
     let names = [AnaName::Optimized, AnaName::NonOptimized, AnaName::Inaccessible];
     names.into_iter().find(|name| AnaState::from(*name) == state)
@@ -188,7 +188,7 @@ fn make_paths_absolute(config: &mut ServeConfig) {
     hosts.flatten().chain(tls).for_each(make_key_file_absolute);
 }
 
-/// Makes the name of a key's file absolute; a key itself stays.
+/// Makes the path of a key file absolute; a key itself stays.
 fn make_key_file_absolute(key: &mut String) {
     let is_key = ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|begin| key.starts_with(begin));
     if let (false, Ok(path)) = (is_key, std::path::absolute(&*key)) {

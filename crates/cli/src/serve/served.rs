@@ -1,21 +1,23 @@
-//! A target while it runs: its state, and what is changed of it, by the control socket, RPC, a group and SIGHUP.
+//! A running target: its state, and changes by the control socket, RPC, a group and SIGHUP.
 
 use super::changes::{Batch, subsystem_of};
-use super::group::Member;
+use super::group::GroupMember;
 #[cfg(feature = "rbd")]
-use super::group::{Follower, Serves};
+use super::group::{GroupFollower, Serves};
 use super::problems;
 use super::successor::Successor;
 use crate::addresses::Addresses;
 use crate::args::{AnaPort, RpcServeArgs};
 use crate::config::ServeConfig;
 use crate::control::socket::PendingReply;
-use crate::control::{Change, Changed, Done, Refusal, Reply, Why};
-use crate::failure::{Failure, Outcome};
+use crate::control::{
+    ChangesReply, ControlRefusal, ControlReply, ExportChange, HostVisibleChange, RefusalReason,
+};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::mdns::Announcement;
-use crate::registry::{TargetEntry, TargetPlace, write_entry};
+use crate::registry::{TargetEntry, TargetRegistration, write_entry};
 use crate::signals;
-use crate::status::target::{TargetReport, Traffic};
+use crate::status::target::{TargetReport, TargetTraffic};
 use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_manage::model::Model;
@@ -38,51 +40,55 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use tracing::{info, warn};
 
-/// A running target, shared by the main thread and the one that answers.
-pub(super) struct Served {
-    /// Another one when a process that wanted to take over has failed.
+/// A running target, shared by the main thread and the control server.
+pub(super) struct RunningTarget {
+    /// The server; replaced after a failed takeover.
     server: Mutex<Arc<Server>>,
-    /// As the target was started, with the keys that hold by now.
+    /// Configuration at the start, with the present keys.
     engine_config: Mutex<ServerConfig>,
-    /// Another process wants to take over, and the main thread is to go on with it.
+    /// Process that waits to take over; the main thread continues with it.
     successor: Mutex<Option<Successor>>,
-    /// Connection for the outcome of a new process that this one has started.
-    pub(super) upgrader: Mutex<Option<PendingReply>>,
-    /// The main thread does, so nothing may change. It is set while `config` is locked.
-    is_leaving: AtomicBool,
-    /// Its entry in the registry, and where that is, if it has a place.
-    place: Mutex<Option<(TargetEntry, PathBuf)>>,
+    /// Connection of the caller of an upgrade, for its outcome.
+    pub(super) upgrade_caller: Mutex<Option<PendingReply>>,
+    /// True during a takeover, when nothing may change. Set while `config` is locked.
+    is_handing_over: AtomicBool,
+    /// Registry entry and its directory, if the target is registered.
+    registration: Mutex<Option<(TargetEntry, PathBuf)>>,
     interfaces: Addresses,
-    /// As it was read last. What needs a restart stays what it was, so that each reload says so again.
+    /// Configuration as it was read last. Keys that need a restart keep their values, so that each reload reports them
+    /// again.
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
-    /// It is a gateway of a group, which says what is exported.
-    member: Option<Arc<Member>>,
+    /// Group that determines the exports, if this is its gateway.
+    member: Option<Arc<GroupMember>>,
     begun: Instant,
-    /// True if the file could be used when it was read last.
+    /// True if the last reload was successful.
     reloaded: AtomicBool,
-    /// RPC by the command line, which wins over the file.
+    /// RPC options of the command line, which win over the file.
     options: OnceLock<RpcServeArgs>,
-    /// The server of RPC, while there is one.
+    /// The RPC manager, while it exists.
     manager: Mutex<Weak<Manager>>,
-    /// Announcements to the local network, if there are any.
+    /// Announcement by multicast DNS, if any.
     announcement: Mutex<Option<Announcement>>,
 }
 
-impl Served {
+impl RunningTarget {
     pub(super) fn new(
         (server, engine_config): (Server, ServerConfig),
-        place: Option<&TargetPlace>,
-        (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<Member>>),
-    ) -> Served {
+        registration: Option<&TargetRegistration>,
+        (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<GroupMember>>),
+    ) -> RunningTarget {
         server.on_failure(signals::stop_self);
-        Served {
+        RunningTarget {
             server: Mutex::new(Arc::new(server)),
             engine_config: Mutex::new(engine_config),
             successor: Mutex::default(),
-            upgrader: Mutex::default(),
-            is_leaving: AtomicBool::new(false),
-            place: Mutex::new(place.map(|place| (place.entry.clone(), place.folder.clone()))),
+            upgrade_caller: Mutex::default(),
+            is_handing_over: AtomicBool::new(false),
+            registration: Mutex::new(
+                registration
+                    .map(|registration| (registration.entry.clone(), registration.folder.clone())),
+            ),
             interfaces: interfaces(&config),
             config: Mutex::new(config),
             file: file.map(Path::to_owned),
@@ -95,32 +101,32 @@ impl Served {
         }
     }
 
-    /// RPC by the command line, which wins over the file whenever that is read.
-    pub(super) fn manage_as(&self, options: &RpcServeArgs) {
+    /// Sets the RPC options of the command line, which win over the file at each reload.
+    pub(super) fn set_rpc_options(&self, options: &RpcServeArgs) {
         self.options.get_or_init(|| options.clone());
     }
 
-    /// Sets the server of RPC.
+    /// Sets the RPC manager.
     pub(super) fn managed_by(&self, manager: &Arc<Manager>) {
         *lock(&self.manager) = Arc::downgrade(manager);
     }
 
-    /// The server of RPC.
+    /// Returns the RPC manager.
     pub(super) fn manager(&self) -> Option<Arc<Manager>> {
         lock(&self.manager).upgrade()
     }
 
-    /// Does all of what RPC has asked for, or nothing; hosts have `psks` then, if they are given.
+    /// Makes all changes of an RPC request, or none, and sets `psks`, if given.
     ///
     /// # Errors
-    /// Problem of the change; `None`: nothing may change now.
+    /// Problem of the change; `None` while nothing may change.
     pub(super) fn apply_all(
         &self,
         operations: &[Operation<Export>],
         psks: Option<Psks>,
     ) -> Result<Vec<Operation>, Option<ConfigError>> {
         let _config = lock(&self.config);
-        self.check_stays().map_err(|_| None)?;
+        self.check_no_handover().map_err(|_| None)?;
         let server = self.server();
         let changes = server.apply(operations)?;
         if let Some(psks) = psks {
@@ -134,39 +140,39 @@ impl Served {
         Ok(changes)
     }
 
-    /// Tells the local network from now on where discovery can be asked.
+    /// Announces the discovery service by multicast DNS.
     ///
     /// # Errors
-    /// There is no socket for it.
-    pub(super) fn announce(&self) -> Outcome {
+    /// The socket cannot be created.
+    pub(super) fn announce(&self) -> CommandResult {
         let mut announcement = Announcement::new()?;
-        announcement.show(&self.server().addresses());
+        announcement.update(&self.server().addresses());
         *lock(&self.announcement) = Some(announcement);
         Ok(())
     }
 
-    /// Tells it that this is over; whether it was told before.
+    /// Withdraws the announcement; returns true if there was one.
     pub(super) fn withdraw(&self) -> bool {
         let announcement = lock(&self.announcement).take();
         announcement.is_some()
     }
 
-    /// Its name, if it has one.
+    /// Returns the target's name, if it is registered.
     pub(super) fn id(&self) -> Option<String> {
-        lock(&self.place).as_ref().map(|(entry, _)| entry.id.clone())
+        lock(&self.registration).as_ref().map(|(entry, _)| entry.id.clone())
     }
 
-    /// Its configuration file.
+    /// Returns the configuration file.
     pub(super) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The target that runs.
+    /// Returns the running server.
     pub(super) fn server(&self) -> Arc<Server> {
         lock(&self.server).clone()
     }
 
-    /// Another one runs from now on, and everything may change again.
+    /// Replaces the server after a failed takeover.
     pub(super) fn replace(&self, server: Server) {
         server.on_failure(signals::stop_self);
         *lock(&self.server) = Arc::new(server);
@@ -181,46 +187,46 @@ impl Served {
         !self.interfaces.is_empty()
     }
 
-    /// Notes the process that is to take over, unless another one does already.
+    /// Sets the process that wants to take over, unless there is one already.
     pub(super) fn set_successor(&self, successor: Successor) -> Result<(), Successor> {
         let mut waiting = lock(&self.successor);
-        if waiting.is_some() || self.is_leaving.load(Ordering::Acquire) {
+        if waiting.is_some() || self.is_handing_over.load(Ordering::Acquire) {
             return Err(successor);
         }
         *waiting = Some(successor);
         Ok(())
     }
 
-    /// The one that is to take over. Nothing may change until [`Served::stay`].
-    pub(super) fn leave(&self) -> Option<Successor> {
+    /// Returns the process that takes over. Nothing may change until [`RunningTarget::cancel_handover`].
+    pub(super) fn begin_handover(&self) -> Option<Successor> {
         let _config = lock(&self.config);
         let successor = lock(&self.successor).take()?;
-        self.is_leaving.store(true, Ordering::Release);
+        self.is_handing_over.store(true, Ordering::Release);
         Some(successor)
     }
 
-    /// This process serves on.
-    pub(super) fn stay(&self) {
-        self.is_leaving.store(false, Ordering::Release);
+    /// Permits changes again after a failed takeover.
+    pub(super) fn cancel_handover(&self) {
+        self.is_handing_over.store(false, Ordering::Release);
     }
 
-    /// True if changes can be made; `config` is locked.
-    fn check_stays(&self) -> Result<(), Refusal> {
-        match self.is_leaving.load(Ordering::Acquire) {
-            true => Err(Refusal::new(Why::Failed, "another process takes over")),
+    /// Checks that changes can be made; `config` is locked.
+    fn check_no_handover(&self) -> Result<(), ControlRefusal> {
+        match self.is_handing_over.load(Ordering::Acquire) {
+            true => Err(ControlRefusal::new(RefusalReason::Failed, "another process takes over")),
             false => Ok(()),
         }
     }
 
-    /// Reads the configuration again: the file, or what the group has.
+    /// Reloads the configuration file; a gateway follows its group instead.
     ///
     /// # Errors
-    /// The file cannot be; nothing has changed then.
-    pub(super) fn reload(&self) -> Outcome<Done> {
+    /// The file cannot be read, or is invalid; nothing has changed then.
+    pub(super) fn reload(&self) -> CommandResult<ChangesReply> {
         if let Some(member) = &self.member {
             member.retry();
             let hint = format!("{} is followed all the time", member.source());
-            return Ok(Done { changes: Vec::new(), hint: Some(hint) });
+            return Ok(ChangesReply { changes: Vec::new(), hint: Some(hint) });
         }
         let done = self.read_again();
         if self.file.is_some() {
@@ -229,19 +235,19 @@ impl Served {
         done
     }
 
-    /// Where HTTP is answered, if the file says so.
+    /// Returns the metrics address of the configuration.
     pub(super) fn metrics_address(&self) -> Option<SocketAddr> {
         lock(&self.config).metrics
     }
 
-    /// Where what RPC has made is kept.
+    /// Returns the state file.
     pub(super) fn state_file(&self) -> Option<PathBuf> {
         std::path::absolute(lock(&self.config).state.as_deref()?).ok()
     }
 
-    fn read_again(&self) -> Outcome<Done> {
+    fn read_again(&self) -> CommandResult<ChangesReply> {
         let Some(file) = &self.file else {
-            return Err(Failure::usage("there is no configuration file to read again"));
+            return Err(CommandFailure::usage("there is no configuration file to read again"));
         };
         let new = self.read_file(file)?;
         let kept = lock(&self.config).needs_restart(&new);
@@ -254,41 +260,40 @@ impl Served {
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
-        let changes = self.adopt(new, &file.display().to_string())?;
-        Ok(Done { changes, hint })
+        let changes = self.export_config(new, &file.display().to_string())?;
+        Ok(ChangesReply { changes, hint })
     }
 
-    /// The configuration file as it is now.
-    pub(super) fn read_file(&self, file: &Path) -> Outcome<ServeConfig> {
+    /// Reads the configuration file.
+    pub(super) fn read_file(&self, file: &Path) -> CommandResult<ServeConfig> {
         ServeConfig::read_for(file, self.options.get_or_init(Default::default))
     }
 
-    /// The configuration that was read last.
+    /// Returns the configuration that was read last.
     pub(super) fn config(&self) -> &Mutex<ServeConfig> {
         &self.config
     }
 
-    /// Exports what `new` of the source `from` has from now on, beside what the state has. Returns what has changed for
-    /// hosts.
-    fn adopt(&self, new: ServeConfig, from: &str) -> Outcome<Vec<Changed>> {
+    /// Exports the configuration `new` from the source `from`, in addition to the state. Returns the changes for hosts.
+    fn export_config(&self, new: ServeConfig, from: &str) -> CommandResult<Vec<HostVisibleChange>> {
         let names = new.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
         self.managed()?.change_file(names, |model| {
             let mut config = lock(&self.config);
-            self.check_stays()?;
-            self.adopt_beside(model, (&mut config, new), from)
+            self.check_no_handover()?;
+            self.export_with_state(model, (&mut config, new), from)
         })
     }
 
-    fn adopt_beside(
+    fn export_with_state(
         &self,
         model: &Model,
         (config, new): (&mut ServeConfig, ServeConfig),
         from: &str,
-    ) -> Outcome<Vec<Changed>> {
+    ) -> CommandResult<Vec<HostVisibleChange>> {
         let read = |tls: &TlsSpec| tls.config(new.tls_at()?);
         let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
         let keys = keys.unwrap_or_default();
-        new.check_keys(&keys).map_err(Failure::usage)?;
+        new.check_keys(&keys).map_err(CommandFailure::usage)?;
         let (server, wanted) = (self.server(), self.wanted(&new, model)?);
         let changes = wanted.apply(&server);
         let changes = changes.map_err(ServerError::from)?;
@@ -313,22 +318,26 @@ impl Served {
         let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
         *config = ServeConfig { listeners, ana, ..new };
         self.write_listeners();
-        Ok(changes.iter().map(Changed::from).collect())
+        Ok(changes.iter().map(HostVisibleChange::from).collect())
     }
 
-    /// Makes all of `changes`, or nothing.
-    pub(super) fn apply(&self, changes: Vec<Change>, access: Access) -> Reply {
+    /// Makes all of `changes`, or none.
+    pub(super) fn apply(&self, changes: Vec<ExportChange>, access: Access) -> ControlReply {
         let manager = self.managed()?;
-        if let [Change::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
+        if let [ExportChange::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
             let nqn = subsystem_of(&self.server().exports(), nqn.clone())?;
             if manager.model().serves(&nqn) {
                 manager.resize_namespace((&nqn, *nsid), *size)?;
                 let what = format!("namespace {nsid} of {nqn}: another size");
-                let change = Changed { what, nqn: Some(nqn), nsid: Some(*nsid), address: None };
-                return Ok(json!(Done { changes: vec![change], hint: self.state_hint(&manager) }));
+                let change =
+                    HostVisibleChange { what, nqn: Some(nqn), nsid: Some(*nsid), address: None };
+                return Ok(json!(ChangesReply {
+                    changes: vec![change],
+                    hint: self.state_hint(&manager)
+                }));
             }
         }
-        let refused = |error| RpcError::from(Refusal::from(error));
+        let refused = |error| RpcError::from(ControlRefusal::from(error));
         let (batch, changes) = manager.change_with(refused, |model, operations| {
             let mut batch = Batch::new(&self.server(), manager.session(access));
             for change in changes {
@@ -346,24 +355,27 @@ impl Served {
             (false, true) => self.state_hint(&manager),
             (false, false) => None,
         };
-        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
+        Ok(json!(ChangesReply {
+            changes: changes.iter().map(HostVisibleChange::from).collect(),
+            hint
+        }))
     }
 
-    fn check_ether(&self, change: &Change) -> Result<(), Refusal> {
+    fn check_ether(&self, change: &ExportChange) -> Result<(), ControlRefusal> {
         match change {
-            Change::SetAna { listener: AnaPort::Ether, .. } if self.interfaces.is_empty() => {
+            ExportChange::SetAna { listener: AnaPort::Ether, .. } if self.interfaces.is_empty() => {
                 Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)).into())
             }
             _ => Ok(()),
         }
     }
 
-    /// Owner of what is not of the state.
+    /// Returns the owner of subsystems that are not in the state.
     pub(super) fn file_owner(&self) -> &'static str {
         if self.member.is_some() { "group" } else { "file" }
     }
 
-    /// How long a change of what the configuration file has holds.
+    /// Returns how long a change of the configuration file's objects stays.
     fn file_hint(&self) -> String {
         match &self.file {
             _ if self.member.is_some() => {
@@ -377,40 +389,42 @@ impl Served {
         }
     }
 
-    /// How long a change of the state holds, if not for good.
+    /// Returns how long a change of the state stays, if not permanently.
     fn state_hint(&self, manager: &Manager) -> Option<String> {
         let hint = "it ends with the process: `serve --state FILE` keeps such changes";
         (!manager.keeps_changes()).then(|| hint.to_owned())
     }
 
-    /// The manager, which makes changes.
-    pub(super) fn managed(&self) -> Result<Arc<Manager>, Refusal> {
-        self.manager().ok_or_else(|| Refusal::new(Why::Failed, "another process takes over"))
+    /// Returns the RPC manager, which makes changes.
+    pub(super) fn managed(&self) -> Result<Arc<Manager>, ControlRefusal> {
+        self.manager()
+            .ok_or_else(|| ControlRefusal::new(RefusalReason::Failed, "another process takes over"))
     }
 
-    /// Exports for the configuration `new`, beside those of the state.
-    pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> Outcome<Wanted> {
-        let (listen, mut subsystems) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
+    /// Returns the exports for the configuration `new`, together with those of the state.
+    pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> CommandResult<WantedExports> {
+        let (listen, mut subsystems) =
+            (new.addresses()?, new.exports().map_err(CommandFailure::usage)?);
         let mut authentication = new.authentication()?;
         authentication.keys_at = model.keys_at();
         let (tls, mut tls_at) = (new.tls_mode().into(), new.tls_at()?);
         let tls_of = |at: &SocketAddr| tls_at.get(at).copied().unwrap_or(tls);
-        model.check_listeners(&listen, tls_of).map_err(Failure::usage)?;
+        model.check_listeners(&listen, tls_of).map_err(CommandFailure::usage)?;
         self.member.iter().for_each(|member| member.share(&mut subsystems));
         subsystems.extend(model.exports());
-        // With the addresses that only subsystems of the state name.
+        // These include addresses that only subsystems of the state have.
         tls_at.extend(model.addresses().into_iter().filter(|(at, _)| !listen.contains(at)));
         let (ana, follows) = (new.ana_states()?, self.member.is_some());
-        Ok(Wanted { listen, subsystems, authentication, tls: (tls, tls_at), ana, follows })
+        Ok(WantedExports { listen, subsystems, authentication, tls: (tls, tls_at), ana, follows })
     }
 
-    /// The listeners may have changed: for the local network, and for those who look while this process does not answer.
+    /// Updates the announcement and the registry entry after a possible change of the listeners.
     fn write_listeners(&self) {
         if let Some(announcement) = lock(&self.announcement).as_mut() {
-            announcement.show(&self.server().addresses());
+            announcement.update(&self.server().addresses());
         }
-        let mut place = lock(&self.place);
-        let Some((entry, folder)) = place.as_mut() else { return };
+        let mut registration = lock(&self.registration);
+        let Some((entry, folder)) = registration.as_mut() else { return };
         let listeners = listeners(&self.server(), &self.interfaces);
         if listeners != entry.listeners {
             entry.listeners = listeners;
@@ -419,7 +433,7 @@ impl Served {
         }
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut seen = self.server().snapshot();
         seen.gateway = self.member.as_ref().map(|member| member.sample());
@@ -444,7 +458,7 @@ impl Served {
         let server = self.server();
         let usage = server.usage();
         let done: Batching = server.reactors().iter().map(|reactor| reactor.batching).sum();
-        let traffic = Traffic {
+        let traffic = TargetTraffic {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             connections: usage.connections,
             in_stores: usage.store_commands,
@@ -455,8 +469,8 @@ impl Served {
         };
         let (config, controllers) = server.view();
         let exports = server.exports();
-        let place = lock(&self.place);
-        let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
+        let registration = lock(&self.registration);
+        let id = registration.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
         let facts = (id, listeners(&server, &self.interfaces), self.file.clone());
         let lanes = server.lanes();
         let mut report =
@@ -473,10 +487,10 @@ impl Served {
 }
 
 #[cfg(feature = "rbd")]
-impl Follower for Served {
-    fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome {
+impl GroupFollower for RunningTarget {
+    fn follow(&self, new: Option<ServeConfig>, from: &str) -> CommandResult {
         let new = new.unwrap_or_else(|| lock(&self.config).clone());
-        self.adopt(new, from).map(drop)
+        self.export_config(new, from).map(drop)
     }
 
     fn served(&self) -> (Vec<String>, Serves) {
@@ -491,17 +505,17 @@ impl Follower for Served {
 }
 
 /// Wanted exports.
-pub(super) struct Wanted {
+pub(super) struct WantedExports {
     listen: Vec<SocketAddr>,
     subsystems: Vec<Subsystem>,
     authentication: Authentication,
     tls: (TlsUse, BTreeMap<SocketAddr, TlsUse>),
     ana: AnaStates,
-    /// A gateway group says only what is served: the rest stays.
+    /// True for a gateway group, which determines only the exports.
     follows: bool,
 }
 
-impl Wanted {
+impl WantedExports {
     fn apply(&self, server: &Server) -> Result<Vec<Operation>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);
@@ -511,7 +525,7 @@ impl Wanted {
         }
     }
 
-    /// Operations that [`Wanted::apply`] would do.
+    /// Returns the operations that [`WantedExports::apply`] would make.
     pub(super) fn preview(&self, server: &Server) -> Result<Vec<Operation<Export>>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);
@@ -523,7 +537,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where it listens.
+/// Returns the listeners.
 pub(super) fn listeners(server: &Server, interfaces: &Addresses) -> Vec<String> {
     let interfaces = interfaces.0.iter().map(|name| format!("ether:{name}"));
     let addresses = server.addresses().into_iter().map(|address| address.to_string());

@@ -1,40 +1,47 @@
-//! What a running target does with snapshots of its namespaces, when it is told to.
+//! Snapshot operations on namespaces of a running target.
 
-use crate::control::{Refusal, Reply, SnapshotAction, SnapshotReply, SnapshotView, Why};
+use crate::control::{
+    ControlRefusal, ControlReply, RefusalReason, SnapshotAction, SnapshotReply, SnapshotView,
+};
 use roadtrain_store::{Snapshot, SnapshotError, Snapshots, Store};
 use roadtrain_target_engine::Server;
 use serde_json::json;
 use std::sync::Arc;
 use tracing::info;
 
-/// Does it, and tells the snapshots that there are then.
-pub(super) fn answer(server: &Server, (nqn, nsid): (&str, u32), action: &SnapshotAction) -> Reply {
-    let refused = |why, message: String| Refusal {
+/// Runs an operation, and returns the snapshots after it.
+pub(super) fn answer(
+    server: &Server,
+    (nqn, nsid): (&str, u32),
+    action: &SnapshotAction,
+) -> ControlReply {
+    let refused = |why, message: String| ControlRefusal {
         place: Some(format!("namespace {nsid} of {nqn}").into()),
-        ..Refusal::new(why, message)
+        ..ControlRefusal::new(why, message)
     };
-    let none = || refused(Why::Unknown, format!("namespace {nsid} of {nqn} is not served here"));
+    let none =
+        || refused(RefusalReason::Unknown, format!("namespace {nsid} of {nqn} is not served here"));
     let store = server.store(nqn, nsid).ok_or_else(none)?;
     let snapshots = store
         .snapshots()
-        .ok_or_else(|| refused(Why::Store, "what keeps its blocks has no snapshots".to_owned()))?;
+        .ok_or_else(|| refused(RefusalReason::Store, "its store has no snapshots".to_owned()))?;
     let is_free = || check_free(server, &store);
     act(snapshots, action, &is_free).map_err(|error| {
         let why = match &error {
-            SnapshotError::Unknown(_) => Why::Unknown,
-            SnapshotError::Exists(_) => Why::Exists,
-            SnapshotError::Refused(_) | SnapshotError::Failed(_) => Why::Store,
+            SnapshotError::Unknown(_) => RefusalReason::Unknown,
+            SnapshotError::Exists(_) => RefusalReason::Exists,
+            SnapshotError::Refused(_) | SnapshotError::Failed(_) => RefusalReason::Store,
         };
         refused(why, error.to_string())
     })?;
     if !matches!(action, SnapshotAction::List) {
-        info!(?action, "done with a snapshot of namespace {nsid} of {nqn}");
+        info!(?action, "snapshot operation done on namespace {nsid} of {nqn}");
     }
-    let all = snapshots.list().map_err(|error| refused(Why::Store, error.to_string()))?;
+    let all = snapshots.list().map_err(|error| refused(RefusalReason::Store, error.to_string()))?;
     Ok(json!(SnapshotReply { snapshots: all.into_iter().map(SnapshotView::from).collect() }))
 }
 
-/// Checks that no host is connected to a subsystem that has the blocks of `store`, whichever that is.
+/// Checks that no host is connected to any subsystem with the blocks of `store`.
 fn check_free(server: &Server, store: &Arc<dyn Store>) -> Result<(), SnapshotError> {
     let (config, controllers) = server.view();
     let serves = |nqn: &str| {
@@ -54,7 +61,7 @@ fn check_free(server: &Server, store: &Arc<dyn Store>) -> Result<(), SnapshotErr
     }
 }
 
-/// Returns true if both have the same blocks. An image that another subsystem serves read-only is opened once more.
+/// True if both stores have the same blocks. An image that another subsystem serves read-only is opened twice.
 fn has_same_blocks(other: &Arc<dyn Store>, store: &Arc<dyn Store>) -> bool {
     let is_alike = || matches!((other.identity(), store.identity()), (Ok(a), Ok(b)) if a == b);
     Arc::ptr_eq(other, store) || (other.snapshots().is_some() && is_alike())
@@ -94,11 +101,11 @@ mod tests {
     const NQN: &str = "nqn.2026-11.test:a";
     const OTHER_NQN: &str = "nqn.2026-11.test:b";
 
-    /// An image that was opened; its identity is what tells it from others.
+    /// An open image, which its identity distinguishes from others.
     #[derive(Debug)]
-    struct Image(u128);
+    struct TestImage(u128);
 
-    impl Store for Image {
+    impl Store for TestImage {
         fn geometry(&self) -> Geometry {
             Geometry { lba_shift: 9, blocks: 8, read_only: false, volatile_cache: false }
         }
@@ -116,7 +123,7 @@ mod tests {
         }
     }
 
-    impl Snapshots for Image {
+    impl Snapshots for TestImage {
         fn list(&self) -> Result<Vec<Snapshot>, SnapshotError> {
             Ok(Vec::new())
         }
@@ -150,10 +157,10 @@ mod tests {
         }
     }
 
-    /// Rolls back while a host, by another NQN than any before, is connected to one of two subsystems.
-    fn roll_back_beside(ours: &Arc<dyn Store>, theirs: Arc<dyn Store>, nqn: &str) -> Reply {
+    /// Rolls back while a host, each time with another NQN, is connected to one of two subsystems.
+    fn roll_back_beside(ours: &Arc<dyn Store>, theirs: Arc<dyn Store>, nqn: &str) -> ControlReply {
         let subsystem = |nqn: &str, store: Arc<dyn Store>, id: u8| {
-            // Two namespaces of the same blocks need identities of their own.
+            // Two namespaces with the same blocks need different identities.
             let export = Export { nguid: Some([id; 16]), ..Export::with_store(1, store) };
             Subsystem { namespaces: vec![export], ..Subsystem::new(nqn) }
         };
@@ -171,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_rolled_back_that_a_host_uses_by_whichever_subsystem() {
-        let image: Arc<dyn Store> = Arc::new(Image(1));
-        let again: Arc<dyn Store> = Arc::new(Image(1));
-        let another: Arc<dyn Store> = Arc::new(Image(2));
+    fn a_rollback_needs_a_namespace_without_hosts_in_any_subsystem() {
+        let image: Arc<dyn Store> = Arc::new(TestImage(1));
+        let again: Arc<dyn Store> = Arc::new(TestImage(1));
+        let another: Arc<dyn Store> = Arc::new(TestImage(2));
         for (theirs, nqn) in [(&another, NQN), (&image, OTHER_NQN), (&again, OTHER_NQN)] {
             let refusal = roll_back_beside(&image, theirs.clone(), nqn).unwrap_err();
             let expected = format!("nqn.2026-11.test:stranger is connected to {nqn}");

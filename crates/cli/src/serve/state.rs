@@ -1,7 +1,7 @@
-//! Changes of subsystems that the state has: they are kept.
+//! Changes of the state's subsystems, which are persistent.
 
-use crate::config::SubsystemSpec as NewSubsystem;
-use crate::control::{Change, Refusal, Why};
+use crate::config::SubsystemSettings as NewSubsystem;
+use crate::control::{ControlRefusal, ExportChange, RefusalReason};
 use crate::namespace::{Kind, NamespaceSpec as NewNamespace};
 use crate::rates::RateArgs;
 use roadtrain_manage::model::{
@@ -16,25 +16,25 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Behind the name of a file, as for one of the configuration file.
+/// Suffix of the file with reservations, as for a namespace of the configuration file.
 const RESERVATIONS_SUFFIX: &str = ".reservations";
 
-fn invalid(why: impl Display) -> Refusal {
-    Refusal::new(Why::Invalid, why)
+fn invalid(why: impl Display) -> ControlRefusal {
+    ControlRefusal::new(RefusalReason::Invalid, why)
 }
 
-/// Makes a change in the state, of the subsystem `nqn`.
+/// Makes a change of the state's subsystem `nqn`.
 ///
 /// # Errors
-/// It cannot be made.
+/// The change cannot be made.
 pub(super) fn edit(
     model: &mut Model,
-    (nqn, change): (&str, Change),
+    (nqn, change): (&str, ExportChange),
     session: &Session<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), ControlRefusal> {
     match change {
-        Change::AddSubsystem { subsystem } => add_subsystem(model, subsystem, session),
-        Change::RemoveSubsystem { .. } => {
+        ExportChange::AddSubsystem { subsystem } => add_subsystem(model, subsystem, session),
+        ExportChange::RemoveSubsystem { .. } => {
             let all = subsystem(model, nqn)?.namespaces.iter().map(|one| one.nsid);
             for nsid in all.collect::<Vec<_>>() {
                 remove_namespace(model, (nqn, nsid))?;
@@ -42,38 +42,43 @@ pub(super) fn edit(
             model.subsystems.retain(|one| one.nqn != nqn);
             Ok(())
         }
-        Change::SetSubsystem { serial, model: number, .. } => {
+        ExportChange::SetSubsystem { serial, model: number, .. } => {
             let subsystem = subsystem(model, nqn)?;
             subsystem.serial = serial.or(subsystem.serial.take());
             subsystem.model = number.or(subsystem.model.take());
             Ok(())
         }
-        Change::AddNamespace { namespace, .. } => add_namespace(model, (nqn, namespace), session),
-        Change::ReplaceNamespace { namespace, .. } => {
-            let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Say its nsid"))?;
+        ExportChange::AddNamespace { namespace, .. } => {
+            add_namespace(model, (nqn, namespace), session)
+        }
+        ExportChange::ReplaceNamespace { namespace, .. } => {
+            let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Give its nsid"))?;
             remove_namespace(model, (nqn, nsid))?;
             add_namespace(model, (nqn, namespace), session)
         }
-        Change::RemoveNamespace { nsid, .. } => remove_namespace(model, (nqn, nsid)),
-        Change::AllowHost { host, .. } => {
+        ExportChange::RemoveNamespace { nsid, .. } => remove_namespace(model, (nqn, nsid)),
+        ExportChange::AllowHost { host, .. } => {
             let is_new = subsystem(model, nqn)?.hosts.insert(host.clone());
-            is_new
-                .then_some(())
-                .ok_or_else(|| Refusal::new(Why::Exists, format!("{host} may use {nqn} already")))
+            is_new.then_some(()).ok_or_else(|| {
+                ControlRefusal::new(RefusalReason::Exists, format!("{host} may use {nqn} already"))
+            })
         }
-        Change::DisallowHost { host, .. } => {
+        ExportChange::DisallowHost { host, .. } => {
             let subsystem = subsystem(model, nqn)?;
             subsystem.host_keys.remove(&host);
             let was_there = subsystem.hosts.remove(&host);
             was_there.then_some(()).ok_or_else(|| {
-                Refusal::new(Why::Unknown, format!("{host} is not among the hosts of {nqn}"))
+                ControlRefusal::new(
+                    RefusalReason::Unknown,
+                    format!("{host} is not among the hosts of {nqn}"),
+                )
             })
         }
-        Change::AllowAnyHost { allow, .. } => {
+        ExportChange::AllowAnyHost { allow, .. } => {
             subsystem(model, nqn)?.allow_any_host = allow;
             Ok(())
         }
-        Change::LimitNamespace { nsid, rates, .. } => {
+        ExportChange::LimitNamespace { nsid, rates, .. } => {
             let limits = limits(&rates)?;
             let device = subsystem(model, nqn)?.namespaces.iter().find(|one| one.nsid == nsid);
             let device = device.map(|one| one.device.clone());
@@ -81,53 +86,58 @@ pub(super) fn edit(
             model.limits.retain(|_, limits| limits.is_limited());
             Ok(())
         }
-        Change::LimitHost { host, rates, .. } => {
+        ExportChange::LimitHost { host, rates, .. } => {
             let limits = limits(&rates)?;
             let subsystem = subsystem(model, nqn)?;
             subsystem.host_limits.insert(host, limits);
             subsystem.host_limits.retain(|_, limits| limits.is_limited());
             Ok(())
         }
-        Change::ResizeNamespace { .. } => {
+        ExportChange::ResizeNamespace { .. } => {
             Err(invalid("a size is changed by itself: make it a request of its own"))
         }
-        Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => {
-            Err(invalid("a listener is not of one subsystem"))
-        }
+        ExportChange::Listen { .. }
+        | ExportChange::Unlisten { .. }
+        | ExportChange::SetAna { .. } => Err(invalid("a listener is not of one subsystem")),
     }
 }
 
-fn unknown(nqn: &str, nsid: u32) -> Refusal {
-    Refusal::new(Why::Unknown, format!("{nqn} has no namespace {nsid}"))
+fn unknown(nqn: &str, nsid: u32) -> ControlRefusal {
+    ControlRefusal::new(RefusalReason::Unknown, format!("{nqn} has no namespace {nsid}"))
 }
 
-fn limits(rates: &RateArgs) -> Result<Limits, Refusal> {
+fn limits(rates: &RateArgs) -> Result<Limits, ControlRefusal> {
     let limits = rates.limits().map_err(invalid)?;
     limits.check().map_err(invalid)?;
     Ok(limits)
 }
 
-fn subsystem<'a>(model: &'a mut Model, nqn: &str) -> Result<&'a mut SubsystemSpec, Refusal> {
+fn subsystem<'a>(model: &'a mut Model, nqn: &str) -> Result<&'a mut SubsystemSpec, ControlRefusal> {
     let known = model.subsystem_mut(nqn);
-    known.ok_or_else(|| Refusal::new(Why::Unknown, format!("there is no subsystem {nqn}")))
+    known.ok_or_else(|| {
+        ControlRefusal::new(RefusalReason::Unknown, format!("there is no subsystem {nqn}"))
+    })
 }
 
 fn add_subsystem(
     model: &mut Model,
     new: NewSubsystem,
     session: &Session<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), ControlRefusal> {
     let nqn = new.nqn.clone();
     if new.require_auth || new.require_tls {
-        let hint = "what it requires is in the configuration file";
+        let hint = "require_auth and require_tls are set in the configuration file";
         return Err(invalid(format!("subsystem {nqn}: {hint}")));
     }
     if model.subsystem(&nqn).is_some() {
-        return Err(Refusal::new(Why::Exists, format!("subsystem {nqn} is there already")));
+        return Err(ControlRefusal::new(
+            RefusalReason::Exists,
+            format!("subsystem {nqn} is there already"),
+        ));
     }
     let rates = new.host_rates.iter();
     let host_limits = rates.map(|(host, rates)| Ok((host.clone(), limits(rates)?)));
-    let host_limits = host_limits.collect::<Result<_, Refusal>>()?;
+    let host_limits = host_limits.collect::<Result<_, ControlRefusal>>()?;
     model.subsystems.push(SubsystemSpec {
         nqn: nqn.clone(),
         serial: new.serial,
@@ -146,19 +156,19 @@ fn add_subsystem(
     Ok(())
 }
 
-/// Shows the blocks of `new` to hosts; without an NSID it gets the first free one.
+/// Adds a namespace with the blocks of `new`; without an NSID it gets the first free one.
 fn add_namespace(
     model: &mut Model,
     (nqn, new): (&str, NewNamespace),
     session: &Session<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), ControlRefusal> {
     let known = subsystem(model, nqn)?;
     let most = known.max_namespaces;
     let nsid = new.nsid.or_else(|| known.free_nsid()).filter(|nsid| (1..=most).contains(nsid));
     let nsid = nsid.ok_or_else(|| invalid(format!("{nqn} has at most {most} namespaces")))?;
     if known.namespaces.iter().any(|one| one.nsid == nsid) {
         let message = format!("namespace {nsid} of {nqn} is there already");
-        return Err(Refusal::new(Why::Exists, message));
+        return Err(ControlRefusal::new(RefusalReason::Exists, message));
     }
     let device = device_for(model, (nqn, nsid), &new, session)?;
     let limits = limits(&new.rates)?;
@@ -173,8 +183,11 @@ fn add_namespace(
     Ok(())
 }
 
-/// Where reservations that persist are kept: in the file that is named, or beside the file of the blocks.
-fn reservation_file(new: &NewNamespace, session: &Session<'_>) -> Result<Option<PathBuf>, Refusal> {
+/// Returns the file for persistent reservations: the named one, or one in the directory of the blocks' file.
+fn reservation_file(
+    new: &NewNamespace,
+    session: &Session<'_>,
+) -> Result<Option<PathBuf>, ControlRefusal> {
     let file = match (&new.reservations, &new.path) {
         (Some(file), _) if file.as_os_str() == "none" => return Ok(None),
         (Some(file), _) => file.clone(),
@@ -188,13 +201,14 @@ fn reservation_file(new: &NewNamespace, session: &Session<'_>) -> Result<Option<
     Ok(Some(session.allowed_new(&file)?))
 }
 
-/// Name of the device that `new` means: one that is there, or a new one that has its namespace's name and ends with it.
+/// Returns the name of the device of `new`: an existing one, or a new one that is named after its namespace and removed
+/// with it.
 pub(super) fn device_for(
     model: &mut Model,
     (nqn, nsid): (&str, u32),
     new: &NewNamespace,
     session: &Session<'_>,
-) -> Result<String, Refusal> {
+) -> Result<String, ControlRefusal> {
     if new.class.is_some() || new.standby || new.uncorrectable.is_some() {
         return Err(invalid("class, standby and uncorrectable are for the configuration file"));
     }
@@ -205,9 +219,13 @@ pub(super) fn device_for(
         return Ok(name);
     };
     let device = model.device(name).map(|device| device.name.clone());
-    let device = device.ok_or_else(|| Refusal::new(Why::Unknown, format!("no device {name}")))?;
+    let device = device
+        .ok_or_else(|| ControlRefusal::new(RefusalReason::Unknown, format!("no device {name}")))?;
     if let Some((other, nsid)) = model.claim(&device) {
-        return Err(Refusal::new(Why::Exists, format!("{name} is namespace {nsid} of {other}")));
+        return Err(ControlRefusal::new(
+            RefusalReason::Exists,
+            format!("{name} is namespace {nsid} of {other}"),
+        ));
     }
     match model.lvstore_on(&device) {
         Some(store) => Err(invalid(format!("{name} has the store of volumes {}", store.name))),
@@ -215,9 +233,9 @@ pub(super) fn device_for(
     }
 }
 
-/// Opens the blocks of `new`; a file or image that is to be made is made.
-fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device, Refusal> {
-    let failed = |error: OpenError| Refusal::new(Why::Store, error);
+/// Opens the blocks of `new`; creates a file or image with `size` or `create`.
+fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device, ControlRefusal> {
+    let failed = |error: OpenError| ControlRefusal::new(RefusalReason::Store, error);
     let kind = match new.kind {
         Kind::Mem => DeviceKind::Malloc,
         Kind::Null => DeviceKind::Null,
@@ -241,23 +259,23 @@ fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device,
     };
     let [uuid, nguid] = new.ids().map_err(invalid)?;
     let uuid = uuid.or(nguid).map_or_else(new_uuid, Ok);
-    let uuid = uuid.map_err(|error| Refusal::new(Why::Failed, error))?;
+    let uuid = uuid.map_err(|error| ControlRefusal::new(RefusalReason::Failed, error))?;
     let shape = (new.lba, new.size.unwrap_or(0), new.read_only);
     Device::open((name.to_owned(), uuid), kind, shape).map_err(failed)
 }
 
-/// Makes a file or image that is not there, if its size is given.
-fn make(new: &NewNamespace, path: Option<PathBuf>) -> Result<(), Refusal> {
+/// Creates a missing file or image, if its size is given.
+fn make(new: &NewNamespace, path: Option<PathBuf>) -> Result<(), ControlRefusal> {
     if new.size.is_none() && new.create.is_none() {
         return Ok(());
     }
     let wanted = NewNamespace { nsid: Some(1), path, device: None, ..new.clone() };
     let Blocks::Spec(spec) = wanted.export().map_err(invalid)?.blocks else { return Ok(()) };
     let made = roadtrain_store::open(&spec);
-    made.map(drop).map_err(|error| Refusal::new(Why::Store, error))
+    made.map(drop).map_err(|error| ControlRefusal::new(RefusalReason::Store, error))
 }
 
-fn remove_namespace(model: &mut Model, (nqn, nsid): (&str, u32)) -> Result<(), Refusal> {
+fn remove_namespace(model: &mut Model, (nqn, nsid): (&str, u32)) -> Result<(), ControlRefusal> {
     let namespaces = &mut subsystem(model, nqn)?.namespaces;
     let at = namespaces.iter().position(|one| one.nsid == nsid);
     let removed = namespaces.remove(at.ok_or_else(|| unknown(nqn, nsid))?);

@@ -1,12 +1,14 @@
-//! A target that takes over from a running one; what is said in between is in `handover`.
+//! The new side of a takeover from a running target; `handover` describes the protocol.
 
 use super::handover::open_soon;
-use super::successor::OPEN_LOOK;
+use super::successor::OPEN_POLL;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
-use crate::control::{Call, Known, Refusal, Released, Shared, socket};
-use crate::failure::{Failure, Outcome};
-use crate::registry::{Process, TargetEntry, Targets};
+use crate::control::{
+    Call, ControlRefusal, KnownReservations, ProceedReply, TakeOverReply, socket,
+};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{ProcessIdentity, TargetEntry, Targets};
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{Blocks, Inherited, Reserved, Server, ServerConfig};
 use serde::de::DeserializeOwned;
@@ -18,14 +20,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// Longest wait for what the old process does after its hosts are told: for stores, and for the last flush.
+/// Time limit of the old process after it has notified its hosts: for stores, and for the last flush.
 const RELEASE_WAIT: Duration = Duration::from_secs(80);
-/// How long an old process that has ended in the middle may take to be gone with all that it had open.
+/// Time limit for an old process that failed during the takeover to end and close its files.
 const GONE_WAIT: Duration = Duration::from_secs(30);
-/// How long the old process may take to give up its name.
+/// Time limit for the old process to release its name.
 const NAME_WAIT: Duration = Duration::from_secs(5);
 
-/// The process that serves until now.
+/// The process that still serves.
 pub(super) struct Predecessor {
     stream: UnixStream,
     entry: TargetEntry,
@@ -34,95 +36,101 @@ pub(super) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Finds it, checks whatever can be checked before it stops, and gets its sockets.
+    /// Finds the process, checks all that can be checked before it stops, and receives its sockets.
     ///
     /// # Errors
-    /// Nobody is there, or it refuses, or this process could not serve. The other one does not notice.
+    /// No target is found, it refuses, or this process could not serve. The other one continues.
     pub(super) fn find(
         (args, own): (&ServeArgs, &ServeConfig),
         config: &ServerConfig,
-    ) -> Outcome<Predecessor> {
+    ) -> CommandResult<Predecessor> {
         if config.ether.is_some() {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--takeover: not with Ethernet: stop the other target first",
             ));
         }
-        config.check().map_err(Failure::usage)?;
+        config.check().map_err(CommandFailure::usage)?;
         check_paths(config)?;
         let targets = Targets::of_user();
         let entry = choose(targets.entries()?, args, config)?;
         let stream = UnixStream::connect(targets.control_socket(&entry.id));
-        let silent = |error: io::Error| silent(&entry, &error);
-        let stream = stream.map_err(silent)?;
+        let unresponsive = |error: io::Error| unresponsive(&entry, &error);
+        let stream = stream.map_err(unresponsive)?;
         let (reply, descriptors) =
-            socket::call_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
-        let shared: Shared = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
+            socket::call_for_descriptors(&stream, &Call::TakeOver).map_err(unresponsive)?;
+        let shared: TakeOverReply = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
         check_state(shared.state.as_deref(), own)?;
         let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
         if sockets.len() != shared.sockets {
             let (came, of) = (sockets.len(), shared.sockets);
-            return Err(Failure::failed(format!("{came} of {of} sockets have come")));
+            return Err(CommandFailure::failed(format!(
+                "--takeover: {came} of {of} sockets were received: try again"
+            )));
         }
         sockets.iter().try_for_each(Inherited::check_socket)?;
         let mut inherited = Inherited { sockets, reservations: Vec::new() };
-        inherited.listen(&config.listen).map_err(Failure::failed)?;
+        inherited.listen(&config.listen).map_err(CommandFailure::failed)?;
         let drain = Duration::from_secs(shared.drain_seconds);
         Ok(Predecessor { stream, entry, inherited, drain })
     }
 
-    /// Has it end its connections and give up what it has open. How long that may be in use yet.
+    /// Makes the process end its connections and close its files. Returns how long they may still be in use.
     ///
     /// # Errors
-    /// It does not. It serves again.
-    pub(super) fn released(&mut self) -> Outcome<Duration> {
+    /// The process does not release them, and serves again.
+    pub(super) fn release(&mut self) -> CommandResult<Duration> {
         let (id, pid) = (&self.entry.id, self.entry.process.pid);
         info!("takes over from {id} (process {pid})");
         let within = self.drain + RELEASE_WAIT;
-        let mut patience = Duration::ZERO;
+        let mut open_wait = Duration::ZERO;
         match socket::call_over(&self.stream, &Call::Proceed, within) {
-            Ok(Ok(released)) => {
-                let Released { reservations, lost } = parse(released)?;
+            Ok(Ok(release)) => {
+                let ProceedReply { reservations, lost } = parse(release)?;
                 lost.iter().for_each(|lost| error!("the other process: {lost}"));
                 self.inherited.reservations = reservations.into_iter().map(reserved).collect();
             }
             Ok(Err(refusal)) => {
-                gone(self.entry.process, &refusal.message)?;
-                patience = GONE_WAIT;
+                wait_for_end(self.entry.process, &refusal.message)?;
+                open_wait = GONE_WAIT;
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                gone(self.entry.process, "it has closed the connection")?;
-                patience = GONE_WAIT;
+                wait_for_end(self.entry.process, "it has closed the connection")?;
+                open_wait = GONE_WAIT;
             }
-            Err(error) => return Err(silent(&self.entry, &error)),
+            Err(error) => return Err(unresponsive(&self.entry, &error)),
         }
-        Ok(patience)
+        Ok(open_wait)
     }
 
-    /// Serves in its place.
+    /// Starts serving in its place.
     ///
     /// # Errors
     /// This process cannot serve. The other one serves again.
-    pub(super) fn succeed(&self, config: &ServerConfig, patience: Duration) -> Outcome<Server> {
-        Ok(open_soon(config, &self.inherited, patience)?)
+    pub(super) fn succeed(
+        &self,
+        config: &ServerConfig,
+        open_wait: Duration,
+    ) -> CommandResult<Server> {
+        Ok(open_soon(config, &self.inherited, open_wait)?)
     }
 
-    /// Tells it that this process serves, so that it ends. Its name, which is free then.
-    pub(super) fn dismiss(self) -> String {
+    /// Notifies the process that this one serves, so that it ends. Returns its name, which is free then.
+    pub(super) fn finish(self) -> String {
         match socket::call_over(&self.stream, &Call::Serving, NAME_WAIT) {
             Ok(Ok(_)) => {}
             Ok(Err(refusal)) => warn!("the other process: {}", refusal.message),
-            Err(error) => warn!("{}", silent(&self.entry, &error).message),
+            Err(error) => warn!("{}", unresponsive(&self.entry, &error).message),
         }
         self.entry.id
     }
 }
 
-/// The target that is meant: by its name, its listeners or its configuration file.
+/// Chooses the target by its name, its listeners or its configuration file.
 fn choose(
     mut targets: Vec<TargetEntry>,
     args: &ServeArgs,
     config: &ServerConfig,
-) -> Outcome<TargetEntry> {
+) -> CommandResult<TargetEntry> {
     let listens = |target: &TargetEntry| {
         config.listen.iter().any(|address| target.listeners.contains(&address.to_string()))
     };
@@ -138,19 +146,21 @@ fn choose(
     };
     match targets.len() {
         1 => Ok(targets.remove(0)),
-        0 => Err(Failure::connect(format!(
+        0 => Err(CommandFailure::connect(format!(
             "--takeover: no target {} runs here: start without --takeover; `roadtrain status` shows those that run",
             what()
         ))),
-        _ => Err(Failure::usage("--takeover: several targets are meant: choose one with --id")),
+        _ => Err(CommandFailure::usage(
+            "--takeover: several targets are meant: choose one with --id",
+        )),
     }
 }
 
-/// Whether what RPC has made at the other process is made again by this one.
-fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
+/// Checks that this process uses the other one's state file, so that the objects of RPC exist again.
+fn check_state(other: Option<&Path>, own: &ServeConfig) -> CommandResult {
     let mine = own.state.as_deref().map(std::path::absolute).transpose()?;
     match other {
-        Some(other) if mine.as_deref() != Some(other) => Err(Failure::usage(format!(
+        Some(other) if mine.as_deref() != Some(other) => Err(CommandFailure::usage(format!(
             "--takeover: what JSON-RPC requests have made is in {}: take over with that as state (--state), or start \
              without --takeover",
             other.display()
@@ -159,11 +169,11 @@ fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
     }
 }
 
-/// Whether files and devices are there, as far as that is seen while another process has them.
-fn check_paths(config: &ServerConfig) -> Outcome {
+/// Checks that files and devices exist, as far as possible while another process has them open.
+fn check_paths(config: &ServerConfig) -> CommandResult {
     let check = |path: &Path, may_be_missing: bool| match std::fs::metadata(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound || !may_be_missing => {
-            Err(Failure::failed(format!("{}: {error}", path.display())))
+            Err(CommandFailure::failed(format!("{}: {error}", path.display())))
         }
         _ => Ok(()),
     };
@@ -178,37 +188,38 @@ fn check_paths(config: &ServerConfig) -> Outcome {
     })
 }
 
-/// Waits until a process is gone that gives nothing up any more: what it had open is closed then.
-fn gone(process: Process, why: &str) -> Outcome {
+/// Waits for the end of a process that does not release its files: they are closed then.
+fn wait_for_end(process: ProcessIdentity, why: &str) -> CommandResult {
     let (pid, until) = (process.pid, Instant::now() + GONE_WAIT);
     warn!("process {pid}: {why}");
     while process.is_alive() {
         if Instant::now() >= until {
             let advice = "it still has its files and devices: see what it waits for, or end it";
-            return Err(Failure::failed(format!("--takeover: process {pid}: {why}: {advice}")));
+            return Err(CommandFailure::failed(format!(
+                "--takeover: process {pid}: {why}: {advice}"
+            )));
         }
-        thread::sleep(OPEN_LOOK);
+        thread::sleep(OPEN_POLL);
     }
-    warn!("process {pid} has ended; this one goes on with what it finds");
+    warn!("process {pid} has ended; this one opens its files and devices");
     Ok(())
 }
 
-fn silent(entry: &TargetEntry, error: &io::Error) -> Failure {
+fn unresponsive(entry: &TargetEntry, error: &io::Error) -> CommandFailure {
     let (id, pid) = (&entry.id, entry.process.pid);
-    Failure::connect(format!("--takeover: {id} (process {pid}) does not answer: {error}"))
+    CommandFailure::connect(format!("--takeover: {id} (process {pid}) does not answer: {error}"))
 }
 
-fn refused(entry: &TargetEntry, refusal: Refusal) -> Failure {
+fn refused(entry: &TargetEntry, refusal: ControlRefusal) -> CommandFailure {
     let message = format!("--takeover: {} refuses: {}", entry.id, refusal.message);
-    Failure { message, ..Failure::from(refusal) }
+    CommandFailure { message, ..CommandFailure::from(refusal) }
 }
 
-fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> Outcome<T> {
-    let nonsense =
-        |error| Failure::failed(format!("--takeover: an answer that makes no sense: {error}"));
+fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> CommandResult<T> {
+    let nonsense = |error| CommandFailure::failed(format!("--takeover: an invalid reply: {error}"));
     serde_json::from_value(answer).map_err(nonsense)
 }
 
-fn reserved(known: Known) -> Reserved {
+fn reserved(known: KnownReservations) -> Reserved {
     Reserved { nqn: known.nqn, nsid: known.nsid, image: known.image.into_bytes() }
 }

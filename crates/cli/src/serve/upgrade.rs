@@ -1,8 +1,9 @@
-//! A target that starts the program anew, which then takes over: a new version that is installed at the same place.
+//! Upgrade: a target starts the program anew, and the new process takes over. The program's file may have been
+//! replaced.
 
-use super::served::{Served, lock};
+use super::served::{RunningTarget, lock};
 use crate::control::socket::PendingReply;
-use crate::control::{Changed, Done, Refusal, Why};
+use crate::control::{ChangesReply, ControlRefusal, HostVisibleChange, RefusalReason};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,11 +13,11 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use tracing::info;
 
-/// What the kernel puts behind the name of a program that was replaced.
+/// Suffix that the kernel adds to the path of a replaced program.
 const REPLACED: &[u8] = b" (deleted)";
 
-/// Starts the new process. The reply comes when that process serves, or has failed.
-pub(super) fn begin(served: &Arc<Served>, reply: PendingReply) {
+/// Starts the new process. The reply is sent when that process serves, or has failed.
+pub(super) fn begin(served: &Arc<RunningTarget>, reply: PendingReply) {
     let mut reply = Some(reply);
     let begun = start_process(served, &mut reply);
     if let (Err(refusal), Some(reply)) = (begun, reply) {
@@ -24,11 +25,17 @@ pub(super) fn begin(served: &Arc<Served>, reply: PendingReply) {
     }
 }
 
-fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Result<(), Refusal> {
-    let failed = |error: io::Error| Refusal::new(Why::Failed, error);
-    let mut waiting = lock(&served.upgrader);
+fn start_process(
+    served: &Arc<RunningTarget>,
+    reply: &mut Option<PendingReply>,
+) -> Result<(), ControlRefusal> {
+    let failed = |error: io::Error| ControlRefusal::new(RefusalReason::Failed, error);
+    let mut waiting = lock(&served.upgrade_caller);
     if waiting.is_some() {
-        return Err(Refusal::new(Why::Exists, "a new process is starting already"));
+        return Err(ControlRefusal::new(
+            RefusalReason::Exists,
+            "a new process is starting already",
+        ));
     }
     let mut child = start(served.id()).map_err(failed)?;
     info!(pid = child.id(), "a new process is started to take over");
@@ -40,28 +47,29 @@ fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Resu
     Ok(())
 }
 
-/// The new process serves.
-pub(super) fn done(served: &Served, pid: u32) {
-    let Some(caller) = lock(&served.upgrader).take() else { return };
+/// Reports to the caller that the new process serves.
+pub(super) fn done(served: &RunningTarget, pid: u32) {
+    let Some(caller) = lock(&served.upgrade_caller).take() else { return };
     let what = format!("process {pid} serves");
-    let change = Changed { what, nqn: None, nsid: None, address: None };
-    let _ = caller.send(Ok(json!(Done { changes: vec![change], hint: None })));
+    let change = HostVisibleChange { what, nqn: None, nsid: None, address: None };
+    let _ = caller.send(Ok(json!(ChangesReply { changes: vec![change], hint: None })));
 }
 
-/// When the new process ends while this one is there, it has failed.
-fn watch(served: &Served, child: &mut Child) {
+/// Waits for the new process; if it ends while this one exists, it has failed.
+fn watch(served: &RunningTarget, child: &mut Child) {
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-    let Some(caller) = lock(&served.upgrader).take() else { return };
-    let message =
-        format!("the new process has ended ({ended}), and the old one serves: the log says why");
-    let _ = caller.send(Err(Refusal::new(Why::Failed, message)));
+    let Some(caller) = lock(&served.upgrade_caller).take() else { return };
+    let message = format!(
+        "the new process has ended ({ended}), and the old one serves: the log has the reason"
+    );
+    let _ = caller.send(Err(ControlRefusal::new(RefusalReason::Failed, message)));
 }
 
 fn start(id: Option<String>) -> io::Result<Child> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     Command::new(without_mark(env::current_exe()?))
         .args(with_takeover(arguments, id))
-        .env_remove("WATCHDOG_PID") // it is another process
+        .env_remove("WATCHDOG_PID") // the variable has this process's ID
         .stdin(Stdio::null())
         .spawn()
 }
@@ -72,7 +80,7 @@ fn without_mark(program: PathBuf) -> PathBuf {
     PathBuf::from(OsString::from_vec(name[..end].to_vec()))
 }
 
-/// The same command line, which takes over from the target of that name.
+/// Returns the same command line with a takeover from the target with that name.
 fn with_takeover(mut arguments: Vec<OsString>, id: Option<String>) -> Vec<OsString> {
     arguments.retain(|argument| argument != "--takeover");
     let is_id = |argument: &OsString| {

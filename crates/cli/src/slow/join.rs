@@ -1,35 +1,35 @@
-//! One request, as its host and as its target have seen it.
+//! Joins the host's and the target's record of one request.
 //!
-//! Both run on this machine if they tell of the same boot: then their clocks are one. The connection is the same when
-//! what is our address at one end is the other's at the other end. On it, a command identifier is in use once at a
-//! time. A host of ours uses it again no sooner than after 32 other commands, so the target's time lies within the
-//! host's, but for the time for which a turn of a reactor lasts, whose beginning is what is noted.
+//! Both ends run on this machine if they report the same boot ID: then they use the same clock. The connection is the
+//! same if the local address of one end is the peer address of the other. A connection uses a command identifier for
+//! one command at a time. A Roadtrain host reuses an identifier after at least 32 other commands, so the target's time
+//! span lies within the host's. Timestamps may be early by one turn of a reactor, as they are taken at its beginning.
 
-use super::Source;
+use super::RecordSource;
 use roadtrain_reactor::recorded::{Line, RecordedRequest, Side};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// What the time of a turn may make of moments: less than the time of 32 commands.
+/// Error of timestamps due to turns: less than the duration of 32 commands.
 const SLACK_NS: u64 = 100_000;
 
-/// A request, by the process that has recorded it and its place there.
+/// A request, by the index of its source and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct RecordIndex {
     pub(super) source: usize,
     pub(super) request: usize,
 }
 
-/// All requests, those that are one joined.
-pub(super) struct Joined<'a> {
-    sources: &'a [Source],
-    other_ends: HashMap<Place, Place>,
+/// All requests, with the links between the two ends of one request.
+pub(super) struct JoinedRequests<'a> {
+    sources: &'a [RecordSource],
+    other_ends: HashMap<RecordIndex, RecordIndex>,
 }
 
-impl<'a> Joined<'a> {
-    pub(super) fn new(sources: &'a [Source]) -> Joined<'a> {
-        let mut joined = Joined { sources, other_ends: HashMap::new() };
-        let mut commands: HashMap<_, Vec<Place>> = HashMap::new();
+impl<'a> JoinedRequests<'a> {
+    pub(super) fn new(sources: &'a [RecordSource]) -> JoinedRequests<'a> {
+        let mut joined = JoinedRequests { sources, other_ends: HashMap::new() };
+        let mut commands: HashMap<_, Vec<RecordIndex>> = HashMap::new();
         for place in joined.places() {
             if joined.request(place).end == Side::Target
                 && let Some(key) = joined.key(place)
@@ -37,11 +37,11 @@ impl<'a> Joined<'a> {
                 commands.entry(key).or_default().push(place);
             }
         }
-        let hosts: Vec<Place> =
+        let hosts: Vec<RecordIndex> =
             joined.places().filter(|place| joined.request(*place).end == Side::Host).collect();
         for host in hosts {
             let candidates = joined.key(host).and_then(|key| commands.get(&key));
-            let fits = |place: &&Place| joined.lies_within(**place, host);
+            let fits = |place: &&RecordIndex| joined.lies_within(**place, host);
             let mut fitting = candidates.into_iter().flatten().filter(fits);
             if let (Some(&target), None) = (fitting.next(), fitting.next()) {
                 joined.other_ends.insert(host, target);
@@ -51,18 +51,18 @@ impl<'a> Joined<'a> {
         joined
     }
 
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<'a> {
-        let of = |(source, from): (usize, &'a Source)| {
-            (0..from.recorded.requests.len()).map(move |request| Place { source, request })
+    pub(super) fn places(&self) -> impl Iterator<Item = RecordIndex> + use<'a> {
+        let of = |(source, from): (usize, &'a RecordSource)| {
+            (0..from.recorded.requests.len()).map(move |request| RecordIndex { source, request })
         };
         self.sources.iter().enumerate().flat_map(of)
     }
 
-    pub(super) fn request(&self, place: Place) -> &'a RecordedRequest {
+    pub(super) fn request(&self, place: RecordIndex) -> &'a RecordedRequest {
         &self.sources[place.source].recorded.requests[place.request]
     }
 
-    pub(super) fn line(&self, place: Place) -> &'a Line {
+    pub(super) fn line(&self, place: RecordIndex) -> &'a Line {
         static NONE: Line = Line {
             nqn: String::new(),
             host_nqn: String::new(),
@@ -76,13 +76,13 @@ impl<'a> Joined<'a> {
         lines.get(self.request(place).connection).unwrap_or(&NONE)
     }
 
-    /// The same request as the other end has seen it.
-    pub(super) fn other_end(&self, place: Place) -> Option<Place> {
+    /// Returns the same request's record at the other end.
+    pub(super) fn other_end(&self, place: RecordIndex) -> Option<RecordIndex> {
         self.other_ends.get(&place).copied()
     }
 
-    /// The machine's boot, the host's address, the queue and the command identifier.
-    fn key(&self, place: Place) -> Option<(&'a str, SocketAddr, u16, u16)> {
+    /// Returns the boot ID, the host's address, the queue and the command identifier.
+    fn key(&self, place: RecordIndex) -> Option<(&'a str, SocketAddr, u16, u16)> {
         let (request, line) = (self.request(place), self.line(place));
         let address = if request.end == Side::Host { &line.local } else { &line.peer };
         let address: SocketAddr = address.parse().ok()?;
@@ -91,8 +91,8 @@ impl<'a> Joined<'a> {
         (!boot.is_empty()).then_some((boot, address, line.qid, request.cid))
     }
 
-    fn lies_within(&self, target: Place, host: Place) -> bool {
-        let span = |place: Place| {
+    fn lies_within(&self, target: RecordIndex, host: RecordIndex) -> bool {
+        let span = |place: RecordIndex| {
             let request = self.request(place);
             (request.begun_ns, request.begun_ns + (request.total_us * 1e3) as u64)
         };

@@ -1,4 +1,4 @@
-//! `roadtrain slow`: requests that took long, and where.
+//! `roadtrain slow`: slow requests, and the stages in which they spent their time.
 
 mod join;
 mod table;
@@ -6,53 +6,53 @@ pub(crate) mod trace;
 
 use crate::args::{GlobalArgs, SlowArgs};
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
-use crate::running::{self, Process};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::running::{self, ControlledProcess};
 use crate::units::{show_bytes, show_us};
 use crate::{logs, output, terminal};
-use join::Joined;
+use join::JoinedRequests;
 use roadtrain_reactor::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
 use serde::Serialize;
 use table::TableRow;
 
-/// What one process has recorded.
+/// Records of one process.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
-    /// Its name here.
+pub(crate) struct RecordSource {
+    /// Name of the process.
     pub(crate) id: String,
     pub(crate) recorded: Recorded,
 }
 
-/// A request as it is shown, with the other end's view of it if that is known.
+/// A request in the output, with the other end's record if that is known.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownRequest<'a> {
     /// The target or the attachment.
     id: &'a str,
     #[serde(flatten)]
     request: &'a RecordedRequest,
     line: &'a Line,
-    /// The same request at the other end.
+    /// The same request's record at the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    other_end: Option<Box<Shown<'a>>>,
+    other_end: Option<Box<ShownRequest<'a>>>,
 }
 
-/// A target or an attachment, and what it records.
+/// A target or an attachment, and its recording thresholds.
 #[derive(Debug, Serialize)]
-struct Recorder<'a> {
+struct RecorderReport<'a> {
     id: &'a str,
     reactors: &'a [RecorderState],
 }
 
-/// What is told.
+/// Output of the command.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
-    recorders: Vec<Recorder<'a>>,
-    /// The slowest first.
-    requests: Vec<Shown<'a>>,
+struct SlowReport<'a> {
+    recorders: Vec<RecorderReport<'a>>,
+    /// Requests, the slowest first.
+    requests: Vec<ShownRequest<'a>>,
 }
 
 /// `roadtrain slow`
-pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let processes = running::processes(&args.names, &args.traddr)?;
     let (sources, failed) = gather(processes);
@@ -64,32 +64,34 @@ pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
     failed.map_or(Ok(()), Err)
 }
 
-/// What the processes have recorded, and why one has not answered.
-pub(crate) fn gather(processes: Vec<Process>) -> (Vec<Source>, Option<Failure>) {
+/// Collects the records of the processes, and the failure of one that has not replied.
+pub(crate) fn gather(
+    processes: Vec<ControlledProcess>,
+) -> (Vec<RecordSource>, Option<CommandFailure>) {
     let mut failed = None;
     let mut sources = Vec::new();
-    for Process { id, socket, owner } in processes {
-        match running::ask((&socket, owner), &Call::Recorded) {
-            Ok(recorded) => sources.push(Source { id, recorded }),
-            Err(error) => failed = Some(Failure::failed(format!("{id}: {error}"))),
+    for ControlledProcess { id, socket, owner } in processes {
+        match running::query((&socket, owner), &Call::Recorded) {
+            Ok(recorded) => sources.push(RecordSource { id, recorded }),
+            Err(error) => failed = Some(CommandFailure::failed(format!("{id}: {error}"))),
         }
     }
     (sources, failed)
 }
 
-fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> {
-    let joined = Joined::new(sources);
-    let mut places: Vec<join::Place> = joined.places().collect();
-    let request = |place: &join::Place| joined.request(*place);
+fn report<'a>(sources: &'a [RecordSource], count: usize, sampled: bool) -> SlowReport<'a> {
+    let joined = JoinedRequests::new(sources);
+    let mut places: Vec<join::RecordIndex> = joined.places().collect();
+    let request = |place: &join::RecordIndex| joined.request(*place);
     places.retain(|place| sampled || request(place).why == Reason::Slow);
-    // One that has the other end's view is told with that, once.
+    // A request with records of both ends is listed once.
     places.retain(|place| {
         let host = (request(place).end == Side::Target).then(|| joined.other_end(*place)).flatten();
         host.is_none_or(|host| !sampled && request(&host).why != Reason::Slow)
     });
     places.sort_by(|a, b| request(b).total_us.total_cmp(&request(a).total_us));
     places.truncate(count);
-    let shown = |place: join::Place| Shown {
+    let shown = |place: join::RecordIndex| ShownRequest {
         id: &sources[place.source].id,
         request: joined.request(place),
         line: joined.line(place),
@@ -97,15 +99,17 @@ fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> 
     };
     let requests = places.into_iter().map(|place| {
         let other_end = joined.other_end(place).map(|other| Box::new(shown(other)));
-        Shown { other_end, ..shown(place) }
+        ShownRequest { other_end, ..shown(place) }
     });
-    let recorder =
-        |source: &'a Source| Recorder { id: &source.id, reactors: &source.recorded.reactors };
-    Report { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
+    let recorder = |source: &'a RecordSource| RecorderReport {
+        id: &source.id,
+        reactors: &source.recorded.reactors,
+    };
+    SlowReport { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
 }
 
-/// As text, in lines of at most `width` characters where that is given.
-fn text(report: &Report<'_>, width: Option<usize>) -> String {
+/// Formats the report, in lines of at most `width` characters if given.
+fn text(report: &SlowReport<'_>, width: Option<usize>) -> String {
     if report.recorders.is_empty() {
         return "nothing is attached or served here".into();
     }
@@ -115,7 +119,7 @@ fn text(report: &Report<'_>, width: Option<usize>) -> String {
     }
     text.push('\n');
     if report.requests.is_empty() {
-        text.push_str("no request was slow of late");
+        text.push_str("no recent request was slow");
         return text;
     }
     let mut rows = Vec::new();
@@ -139,8 +143,8 @@ fn state(reactors: &[RecorderState]) -> String {
     format!("slow is over {slow} now, by reactor; one in {one_in} is sampled")
 }
 
-fn row(shown: &Shown<'_>, is_other_end: bool) -> TableRow {
-    let Shown { id, request, line, .. } = shown;
+fn row(shown: &ShownRequest<'_>, is_other_end: bool) -> TableRow {
+    let ShownRequest { id, request, line, .. } = shown;
     let is_failed = request.status != "success";
     let stage = |stage: &roadtrain_reactor::recorded::StageTime| {
         let star = if stage.stage == request.longest { "*" } else { "" };
@@ -169,7 +173,7 @@ fn row(shown: &Shown<'_>, is_other_end: bool) -> TableRow {
     TableRow { cells, stages }
 }
 
-/// The time of day, as the log tells it.
+/// Formats the time of day, as in the log.
 fn time_of_day(unix_seconds: f64) -> String {
     let ms = (unix_seconds * 1e3) as u64 % 86_400_000;
     let (hours, minutes) = (ms / 3_600_000, ms / 60_000 % 60);

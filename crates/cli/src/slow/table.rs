@@ -4,21 +4,21 @@ use crate::output;
 use roadtrain_wire::text::Printable;
 
 /// A column. Those with a smaller rank are left out first.
-struct Column {
+struct SlowColumn {
     head: &'static str,
     rank: u8,
 }
 
-const COLUMNS: [Column; 9] = [
-    Column { head: "time (UTC)", rank: 4 },
-    Column { head: "id", rank: 6 },
-    Column { head: "op", rank: 7 },
-    Column { head: "size", rank: 3 },
-    Column { head: "lba", rank: 1 },
-    Column { head: "nsid", rank: 2 },
-    Column { head: "host", rank: 0 },
-    Column { head: "lane", rank: 5 },
-    Column { head: "total", rank: 8 },
+const COLUMNS: [SlowColumn; 9] = [
+    SlowColumn { head: "time (UTC)", rank: 4 },
+    SlowColumn { head: "id", rank: 6 },
+    SlowColumn { head: "op", rank: 7 },
+    SlowColumn { head: "size", rank: 3 },
+    SlowColumn { head: "lba", rank: 1 },
+    SlowColumn { head: "nsid", rank: 2 },
+    SlowColumn { head: "host", rank: 0 },
+    SlowColumn { head: "lane", rank: 5 },
+    SlowColumn { head: "total", rank: 8 },
 ];
 /// Column of the host's NQN.
 const HOST: usize = 6;
@@ -36,8 +36,8 @@ pub(super) struct TableRow {
     pub(super) stages: Vec<String>,
 }
 
-/// The table, in lines of at most `width` characters; `None`: as wide as it gets. A narrow terminal first gets shortened
-/// NQNs, then stages below their row, then fewer columns.
+/// Formats the table, in lines of at most `width` characters; `None`: without a limit. A narrow terminal first gets
+/// shortened NQNs, then stages below their row, then fewer columns.
 pub(super) fn table(rows: &[TableRow], width: Option<usize>) -> String {
     let rows: Vec<TableRow> = rows.iter().map(TableRow::printable).collect();
     let all: Vec<usize> = (0..COLUMNS.len()).collect();
@@ -70,7 +70,7 @@ impl TableRow {
     }
 }
 
-/// The rows with NQNs that leave these columns within `width`; `None`: no NQN is short enough.
+/// Shortens NQNs so that these columns fit into `width`; `None` if no length suffices.
 fn shortened(rows: &[TableRow], columns: &[usize], width: usize) -> Option<Vec<TableRow>> {
     let widest = |column: &usize| {
         let cells = rows.iter().map(|row| chars(&row.cells[*column]));
@@ -94,7 +94,7 @@ fn copies(rows: &[TableRow], host_chars: usize) -> Vec<TableRow> {
     rows.iter().map(copy).collect()
 }
 
-/// Stages as the last column.
+/// Formats stages as the last column.
 fn beside(rows: &[TableRow], columns: &[usize]) -> String {
     let mut head: Vec<&str> = columns.iter().map(|column| COLUMNS[*column].head).collect();
     head.push("stages");
@@ -106,7 +106,7 @@ fn beside(rows: &[TableRow], columns: &[usize]) -> String {
     output::columns(&head, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Stages below their row, in as many lines as they take.
+/// Formats stages below their row, in as many lines as needed.
 fn below(rows: &[TableRow], columns: &[usize], width: usize) -> String {
     let head: Vec<&str> = columns.iter().map(|column| COLUMNS[*column].head).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|row| row.shown(columns)).collect();
@@ -139,7 +139,7 @@ fn chars(text: &str) -> usize {
     text.chars().count()
 }
 
-/// The last `most` characters; a sign shows that some are missing.
+/// Returns the last `most` characters; a sign marks a shortened text.
 fn end_of(text: &str, most: usize) -> String {
     match chars(text) {
         all if all <= most => text.to_owned(),
@@ -147,7 +147,7 @@ fn end_of(text: &str, most: usize) -> String {
     }
 }
 
-/// The first `most` characters; a sign shows that some are missing.
+/// Returns the first `most` characters; a sign marks a shortened text.
 fn start_of(text: &str, most: usize) -> String {
     match chars(text) {
         all if all <= most => text.to_owned(),

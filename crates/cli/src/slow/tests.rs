@@ -36,15 +36,15 @@ fn at_target(begun_us: u64, cid: u16, us: [f64; 5]) -> RecordedRequest {
     }
 }
 
-fn source(id: &str, line: Line, requests: Vec<RecordedRequest>) -> Source {
+fn source(id: &str, line: Line, requests: Vec<RecordedRequest>) -> RecordSource {
     let reactors = vec![RecorderState { slow_over_us: Some(120.4), sampled_one_in: 64 }];
     let (boot, connections) = ("boot".to_owned(), vec![line]);
     let recorded = Recorded { boot, reactors, connections, requests, ..Recorded::default() };
-    Source { id: id.into(), recorded }
+    RecordSource { id: id.into(), recorded }
 }
 
-/// A host, and its target.
-fn both(host: Vec<RecordedRequest>, target: Vec<RecordedRequest>) -> [Source; 2] {
+/// Returns a host and its target.
+fn both(host: Vec<RecordedRequest>, target: Vec<RecordedRequest>) -> [RecordSource; 2] {
     let (local, peer) = ("127.0.0.1:5555".to_owned(), "127.0.0.1:4420".to_owned());
     let here = Line { local, peer, qid: 2, ..Line::default() };
     let (peer, host_nqn) = ("[::ffff:127.0.0.1]:5555".to_owned(), "nqn.x:host".to_owned());
@@ -62,14 +62,14 @@ fn the_slowest_come_first_with_what_the_other_end_has_seen() {
         ],
     );
     let report = report(&sources, 20, false);
-    let told: Vec<_> = report
+    let listed: Vec<_> = report
         .requests
         .iter()
         .map(|shown| (shown.id, shown.request.total_us, shown.other_end.as_ref().map(|o| o.id)))
         .collect();
     let expected =
         [("nbd0", 903.0, None), ("target0", 504.0, None), ("nbd0", 303.0, Some("target0"))];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     let text = text(&report, None);
     for part in [
         "nbd0: slow is over 120 us now, by reactor; one in 64 is sampled",
@@ -88,8 +88,10 @@ fn the_slowest_come_first_with_what_the_other_end_has_seen() {
 fn requests_are_joined_only_where_that_is_sure() {
     let host = || vec![at_host(1000, 5, [0.0, 1.0, 300.0, 2.0])];
     let target = |begun| at_target(begun, 5, [0.0, 0.0, 200.0, 1.0, 3.0]);
-    let joined = |sources: &[Source]| {
-        Joined::new(sources).other_end(join::Place { source: 0, request: 0 }).is_some()
+    let joined = |sources: &[RecordSource]| {
+        JoinedRequests::new(sources)
+            .other_end(join::RecordIndex { source: 0, request: 0 })
+            .is_some()
     };
     assert!(joined(&both(host(), vec![target(1050)])));
     assert!(!joined(&both(host(), vec![target(1050), target(1060)])), "there are two");
@@ -107,12 +109,12 @@ fn requests_are_joined_only_where_that_is_sure() {
 }
 
 #[test]
-fn sampled_requests_are_shown_when_asked_for() {
+fn sampled_requests_are_shown_on_request() {
     let sampled = RecordedRequest { why: Reason::Sampled, ..at_host(1, 1, [1.0; 4]) };
     let [source, _] = both(vec![sampled], Vec::new());
     let sources = [source];
     assert_eq!(report(&sources, 20, false).requests.len(), 0);
-    assert!(text(&report(&sources, 20, false), None).contains("no request was slow of late"));
+    assert!(text(&report(&sources, 20, false), None).contains("no recent request was slow"));
     assert_eq!(report(&sources, 20, true).requests.len(), 1);
     assert!(text(&report(&[], 20, true), None).contains("nothing"));
 }
@@ -132,7 +134,7 @@ fn json_has_the_lines_and_both_ends() {
     assert_eq!(value["recorders"][1]["reactors"][0]["sampled_one_in"], 64);
 }
 
-/// Checks that slices of each track lie inside of each other or apart, and stages inside of their request; the tracks'
+/// Checks that slices of a track nest or do not overlap, and that stages lie within their request; returns the tracks'
 /// names.
 fn check_nesting(trace: &Value) -> BTreeMap<(u64, u64), String> {
     let ns = |value: &Value| (value.as_f64().unwrap() * 1e3).round() as u64;

@@ -1,12 +1,12 @@
 //! `roadtrain ctl trace`: recorded requests as JSON trace events, which Perfetto and Chrome show.
 //!
-//! A target or attachment is a process, a lane one thread or several: requests that overlap are on tracks side by side. A
-//! request is a slice, its stages are slices inside of it. An arrow leads from a host's request to the same request at
-//! its target.
+//! A target or attachment is a process, a lane one thread or several: overlapping requests are on parallel tracks. A
+//! request is a slice, its stages are slices within it. An arrow leads from a host's request to the same request at its
+//! target.
 
-use super::Source;
-use super::join::{Joined, Place};
-use crate::failure::{Failure, Outcome};
+use super::RecordSource;
+use super::join::{JoinedRequests, RecordIndex};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::units::show_bytes;
 use roadtrain_reactor::recorded::{Line, Reason, RecordedRequest, Side};
 use serde_json::{Value, json};
@@ -15,14 +15,14 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Tracks of a lane: more requests at a time are not shown side by side.
+/// Most tracks of a lane: further simultaneous requests are not shown in parallel.
 const ROWS_MAX: usize = 1000;
 
-/// Writes a trace of all that was recorded; to stdout without a file.
+/// Writes a trace of all records; to stdout without a file.
 ///
 /// # Errors
-/// It cannot be written.
-pub(crate) fn write(sources: &[Source], file: Option<&Path>) -> Outcome {
+/// The file cannot be written.
+pub(crate) fn write(sources: &[RecordSource], file: Option<&Path>) -> CommandResult {
     let trace = trace(sources);
     let write = |to: &mut dyn Write| -> io::Result<()> {
         serde_json::to_writer(&mut *to, &trace)?;
@@ -33,15 +33,15 @@ pub(crate) fn write(sources: &[Source], file: Option<&Path>) -> Outcome {
         None => Ok(write(&mut BufWriter::new(io::stdout().lock()))?),
         Some(path) => {
             let written = File::create(path).and_then(|file| write(&mut BufWriter::new(file)));
-            written.map_err(|e| Failure::failed(format!("-o {}: {e}", path.display())))
+            written.map_err(|e| CommandFailure::failed(format!("-o {}: {e}", path.display())))
         }
     }
 }
 
-/// All that was recorded, as trace events.
-pub(super) fn trace(sources: &[Source]) -> Value {
-    let joined = Joined::new(sources);
-    let mut places: Vec<Place> = joined.places().collect();
+/// Converts all records to trace events.
+pub(super) fn trace(sources: &[RecordSource]) -> Value {
+    let joined = JoinedRequests::new(sources);
+    let mut places: Vec<RecordIndex> = joined.places().collect();
     places.sort_by_key(|place| joined.request(*place).begun_ns);
     let origin = places.first().map_or(0, |first| joined.request(*first).begun_ns);
     let mut events = Vec::new();
@@ -63,15 +63,15 @@ pub(super) fn trace(sources: &[Source]) -> Value {
     json!({ "displayTimeUnit": "ns", "traceEvents": events })
 }
 
-/// A lane's tracks: when each is free again.
+/// Tracks of lanes, each with the time when it is free.
 #[derive(Default)]
 struct Tracks {
-    /// By process, and by what the lane is called.
+    /// By process and lane name.
     lanes: BTreeMap<(usize, String), (usize, Vec<u64>)>,
 }
 
 impl Tracks {
-    /// The track for a request that begins no earlier than those before it.
+    /// Takes a track for a request. Requests come in the order of their start times.
     fn take(
         &mut self,
         source: usize,
@@ -92,13 +92,13 @@ impl Tracks {
         let tid = *lane * ROWS_MAX + row + 1;
         if free.is_none() {
             let name = if row == 0 { name } else { format!("{name} +{row}") };
-            let mut tell = |what: &str, args: Value| {
+            let mut name_track = |what: &str, args: Value| {
                 events.push(json!({
                     "ph": "M", "name": what, "pid": source + 1, "tid": tid, "args": args,
                 }));
             };
-            tell("thread_name", json!({ "name": name }));
-            tell("thread_sort_index", json!({ "sort_index": tid }));
+            name_track("thread_name", json!({ "name": name }));
+            name_track("thread_sort_index", json!({ "sort_index": tid }));
         }
         tid
     }
@@ -160,17 +160,17 @@ impl Slice<'_> {
         })
     }
 
-    /// Since the first request.
+    /// Returns the microseconds since the first request.
     fn us(&self, ns: u64) -> f64 {
         ns.saturating_sub(self.origin) as f64 / 1e3
     }
 
-    /// The beginning or the end of an arrow of that name.
+    /// Returns the start or the end of an arrow with that ID.
     fn arrow(&self, id: String) -> Value {
         let is_host = self.request.end == Side::Host;
         let mut from = self.request.begun_ns;
         if is_host {
-            // From where the target has it.
+            // The arrow starts when the target has the request.
             let before = self.request.stages.iter().take_while(|stage| stage.stage != "target");
             from += before.map(|stage| nanos(stage.us)).sum::<u64>();
         }

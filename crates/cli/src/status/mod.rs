@@ -1,4 +1,4 @@
-//! `roadtrain status`: the state of what is attached and served here, and what needs a person.
+//! `roadtrain status`: the state of attachments and targets here, with their problems.
 
 mod prometheus;
 mod proof;
@@ -8,11 +8,11 @@ pub(crate) mod waiting;
 
 use crate::args::{GlobalArgs, StatusArgs};
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
-use crate::registry::{self, Entry, Phase, TargetEntry};
-use crate::running::{self, Found};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::registry::{self, AttachmentEntry, AttachmentPhase, TargetEntry};
+use crate::running::{self, RunningEntries};
 use crate::{logs, output};
-use report::{Report, State};
+use report::{AttachmentReport, AttachmentState};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -22,25 +22,25 @@ use target::{TargetReport, TargetState};
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Whatever runs here.
+/// An attachment or a target.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Shown {
-    Attachment(Report),
+enum ShownProcess {
+    Attachment(AttachmentReport),
     Target(TargetReport),
 }
 
-impl Shown {
+impl ShownProcess {
     fn text(&self) -> String {
         match self {
-            Shown::Attachment(report) => report.text(),
-            Shown::Target(report) => report.text(),
+            ShownProcess::Attachment(report) => report.text(),
+            ShownProcess::Target(report) => report.text(),
         }
     }
 }
 
 /// `roadtrain status`
-pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("warn", global.verbose);
     let query = || query(&args.names, &args.traddr);
     if args.prometheus {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
         if global.json { output::json(&shown) } else { output::line(&text(&shown)) }?;
         return judge(&shown);
     };
-    let mut before: Vec<Shown> = Vec::new();
+    let mut before: Vec<ShownProcess> = Vec::new();
     loop {
         let mut shown = query()?;
         for one in &mut shown {
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-/// Shows the rates of an attachment since the look `before`.
-fn since(shown: &mut Shown, before: &[Shown]) {
-    let Shown::Attachment(report) = shown else { return };
+/// Sets the rates of an attachment to those since the sample `before`.
+fn since(shown: &mut ShownProcess, before: &[ShownProcess]) {
+    let ShownProcess::Attachment(report) = shown else { return };
     for before in before {
-        if let Shown::Attachment(before) = before
+        if let ShownProcess::Attachment(before) = before
             && before.pid == report.pid
         {
             report.since(before);
@@ -83,71 +83,76 @@ fn since(shown: &mut Shown, before: &[Shown]) {
     }
 }
 
-/// Attachments, then targets: those of these names and addresses.
-fn query(names: &[String], addresses: &[String]) -> Outcome<Vec<Shown>> {
-    let has_path = |entry: &Entry, socket: &Path| {
+/// Queries attachments, then targets, with these names and addresses.
+fn query(names: &[String], addresses: &[String]) -> CommandResult<Vec<ShownProcess>> {
+    let has_path = |entry: &AttachmentEntry, socket: &Path| {
         let inside = attachment(entry, socket).inside;
         let paths = inside.iter().flat_map(|inside| &inside.paths);
         paths.into_iter().any(|path| running::is_at(&path.address, addresses))
     };
-    let Found { attached, served } = running::find(names)?.at(addresses, has_path)?;
-    let attached = attached.iter().map(|(entry, at)| Shown::Attachment(attachment(entry, at)));
-    let served = served.iter().map(|(entry, at)| Shown::Target(target(entry, at)));
+    let RunningEntries { attached, served } = running::find(names)?.at(addresses, has_path)?;
+    let attached =
+        attached.iter().map(|(entry, at)| ShownProcess::Attachment(attachment(entry, at)));
+    let served = served.iter().map(|(entry, at)| ShownProcess::Target(target(entry, at)));
     Ok(attached.chain(served).collect())
 }
 
-fn attachment(entry: &Entry, socket: &Path) -> Report {
+fn attachment(entry: &AttachmentEntry, socket: &Path) -> AttachmentReport {
     if !entry.process.is_alive() {
-        return Report::outside(entry, State::Gone, None);
+        return AttachmentReport::without_process(entry, AttachmentState::Gone, None);
     }
-    if entry.phase == Phase::Starting {
-        return Report::outside(entry, State::Starting, None);
+    if entry.phase == AttachmentPhase::Starting {
+        return AttachmentReport::without_process(entry, AttachmentState::Starting, None);
     }
-    let report = running::ask((socket, entry.process.owner), &Call::Status);
-    report.unwrap_or_else(|error| Report::outside(entry, State::Silent, Some(error)))
+    let report = running::query((socket, entry.process.owner), &Call::Status);
+    report.unwrap_or_else(|error| {
+        AttachmentReport::without_process(entry, AttachmentState::Silent, Some(error))
+    })
 }
 
 fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
     if !entry.process.is_alive() {
         let error = "its process has ended, and nothing serves its disks".into();
-        return TargetReport::outside(entry, TargetState::Gone, error);
+        return TargetReport::without_process(entry, TargetState::Gone, error);
     }
-    let report = running::ask((socket, entry.process.owner), &Call::Status);
-    report.unwrap_or_else(|error| TargetReport::outside(entry, TargetState::Silent, error))
+    let report = running::query((socket, entry.process.owner), &Call::Status);
+    report.unwrap_or_else(|error| TargetReport::without_process(entry, TargetState::Silent, error))
 }
 
-/// A process, with its user where that is another one.
+/// Formats a process ID, with its user if that is another one.
 pub(crate) fn process(pid: u32, uid: u32) -> String {
-    match uid == registry::Process::this().owner {
+    match uid == registry::ProcessIdentity::this().owner {
         true => pid.to_string(),
         false => format!("{pid} of user {uid}"),
     }
 }
 
-fn text(shown: &[Shown]) -> String {
+fn text(shown: &[ShownProcess]) -> String {
     if shown.is_empty() {
         return "nothing is attached or served here".into();
     }
-    shown.iter().map(Shown::text).collect::<Vec<_>>().join("\n")
+    shown.iter().map(ShownProcess::text).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the exit status: the worst of what was seen. What is gone or does not answer counts more than an attachment
-/// without its target, and that more than what can still be used.
-fn judge(shown: &[Shown]) -> Outcome {
+/// Returns the exit status for the worst state. A dead or unresponsive process counts more than an attachment without
+/// its target, and that more than a problem of a usable one.
+fn judge(shown: &[ShownProcess]) -> CommandResult {
     let (mut ended, mut away, mut impaired) = (Vec::new(), Vec::new(), Vec::new());
     for one in shown {
         match one {
-            Shown::Target(TargetReport { id, state, .. }) if *state != TargetState::Serving => {
+            ShownProcess::Target(TargetReport { id, state, .. })
+                if *state != TargetState::Serving =>
+            {
                 ended.push(format!("{id} is {state}"));
             }
-            Shown::Target(TargetReport { id, problems, .. }) => {
+            ShownProcess::Target(TargetReport { id, problems, .. }) => {
                 impaired.extend(problems.iter().map(|problem| format!("{id}: {problem}")));
             }
-            Shown::Attachment(report) => match (report.state, &report.id) {
-                (state @ (State::Gone | State::Silent), id) => {
+            ShownProcess::Attachment(report) => match (report.state, &report.id) {
+                (state @ (AttachmentState::Gone | AttachmentState::Silent), id) => {
                     ended.push(format!("{id} is {state}"))
                 }
-                (State::Reconnecting | State::Failing, _) => away.push(report),
+                (AttachmentState::Reconnecting | AttachmentState::Failing, _) => away.push(report),
                 (_, id) => {
                     impaired
                         .extend(report.problems.iter().map(|problem| format!("{id}: {problem}")));
@@ -157,16 +162,16 @@ fn judge(shown: &[Shown]) -> Outcome {
     }
     if !ended.is_empty() {
         let advice = "`roadtrain detach` removes what is left";
-        return Err(Failure::failed(format!("{}: {advice}", ended.join(", "))));
+        return Err(CommandFailure::failed(format!("{}: {advice}", ended.join(", "))));
     }
     if !away.is_empty() {
-        return Err(Failure::connect(without_target(&away)));
+        return Err(CommandFailure::connect(without_target(&away)));
     }
-    if impaired.is_empty() { Ok(()) } else { Err(Failure::failed(impaired.join(", "))) }
+    if impaired.is_empty() { Ok(()) } else { Err(CommandFailure::failed(impaired.join(", "))) }
 }
 
-/// Names attachments that have no connection, and why.
-fn without_target(away: &[&Report]) -> String {
+/// Names attachments that have no connection, with the reason.
+fn without_target(away: &[&AttachmentReport]) -> String {
     let names: Vec<String> = away.iter().map(|of| format!("{} is {}", of.id, of.state)).collect();
     let reasons: Vec<&str> = away.iter().filter_map(|report| report.error.as_deref()).collect();
     let reasons = reasons.join(", ");
@@ -177,7 +182,7 @@ fn without_target(away: &[&Report]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::FailureKind;
     use crate::registry::Registry;
 
     #[test]
@@ -185,7 +190,7 @@ mod tests {
         let spec = "ublk".parse().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let registry = Registry::at(directory.path());
-        let claim = crate::registry::Claim {
+        let claim = crate::registry::AttachmentClaim {
             id: None,
             spec: &spec,
             address: String::new(),
@@ -193,20 +198,32 @@ mod tests {
         };
         let _place = registry.claim(&claim).unwrap();
         let entry = registry.entries().unwrap().remove(0);
-        let judged = |states: &[State]| {
+        let with_problems = |states: &[AttachmentState]| {
             let reports: Vec<_> = states
                 .iter()
-                .map(|s| Shown::Attachment(Report::outside(&entry, *s, None)))
+                .map(|s| {
+                    ShownProcess::Attachment(AttachmentReport::without_process(&entry, *s, None))
+                })
                 .collect();
             judge(&reports).map_err(|failure| failure.kind)
         };
-        assert_eq!(judged(&[]), Ok(()));
-        assert_eq!(judged(&[State::Connected, State::Starting]), Ok(()));
-        assert_eq!(judged(&[State::Connected, State::Failing]), Err(Kind::Connect));
-        assert_eq!(judged(&[State::Reconnecting, State::Gone]), Err(Kind::Failed));
-        assert_eq!(attachment(&entry, Path::new("/nowhere")).state, State::Starting);
-        let mut report = Report::outside(&entry, State::Connected, None);
+        assert_eq!(with_problems(&[]), Ok(()));
+        assert_eq!(with_problems(&[AttachmentState::Connected, AttachmentState::Starting]), Ok(()));
+        assert_eq!(
+            with_problems(&[AttachmentState::Connected, AttachmentState::Failing]),
+            Err(FailureKind::Connect)
+        );
+        assert_eq!(
+            with_problems(&[AttachmentState::Reconnecting, AttachmentState::Gone]),
+            Err(FailureKind::Failed)
+        );
+        assert_eq!(attachment(&entry, Path::new("/nowhere")).state, AttachmentState::Starting);
+        let mut report =
+            AttachmentReport::without_process(&entry, AttachmentState::Connected, None);
         report.problems = vec!["path 192.0.2.7:4420 is lost".into()];
-        assert_eq!(judge(&[Shown::Attachment(report)]).unwrap_err().kind, Kind::Failed);
+        assert_eq!(
+            judge(&[ShownProcess::Attachment(report)]).unwrap_err().kind,
+            FailureKind::Failed
+        );
     }
 }

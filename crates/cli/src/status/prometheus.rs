@@ -1,28 +1,28 @@
-//! `roadtrain status --prometheus`: all counters of what runs here, as a file that node_exporter collects.
+//! `roadtrain status --prometheus`: all counters of the processes here, as a file for node_exporter.
 
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
-use crate::running::{self, Found};
+use crate::running::{self, RunningEntries};
 use roadtrain_manage::metrics::textfile;
 use roadtrain_reactor::metrics::Snapshot;
 use std::path::PathBuf;
 
-/// Prints what the processes say. One that does not answer is left out, and makes the exit status bad.
-pub(super) fn run(names: &[String]) -> Outcome {
+/// Prints the counters of the processes. One that does not reply is left out, and makes the command fail.
+pub(super) fn run(names: &[String]) -> CommandResult {
     let (mut snapshots, mut silent) = (Vec::new(), Vec::new());
     for (id, path, owner) in sockets(names)? {
-        match running::ask::<Snapshot>((&path, owner), &Call::Snapshot) {
+        match running::query::<Snapshot>((&path, owner), &Call::Snapshot) {
             Ok(snapshot) => snapshots.push(snapshot),
             Err(error) => silent.push(format!("{id}: {error}")),
         }
     }
     output::line(textfile(&snapshots).trim_end())?;
-    if silent.is_empty() { Ok(()) } else { Err(Failure::failed(silent.join(", "))) }
+    if silent.is_empty() { Ok(()) } else { Err(CommandFailure::failed(silent.join(", "))) }
 }
 
-fn sockets(names: &[String]) -> Outcome<Vec<(String, PathBuf, u32)>> {
-    let Found { attached, served } = running::all()?;
+fn sockets(names: &[String]) -> CommandResult<Vec<(String, PathBuf, u32)>> {
+    let RunningEntries { attached, served } = running::all()?;
     let attached = attached.into_iter().map(|(entry, path)| (entry.id, path, entry.process.owner));
     let served = served.into_iter().map(|(entry, path)| (entry.id, path, entry.process.owner));
     let all = attached.chain(served);

@@ -5,15 +5,15 @@ use roadtrain_target_proto::{Listener, SubsystemConfig, TargetConfig};
 
 /// Proofs that a subsystem requires from each host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Proof {
+pub(super) struct RequiredProof {
     /// A key for authentication.
     pub(super) auth: bool,
     /// A key for TLS.
     pub(super) tls: bool,
 }
 
-impl Proof {
-    /// Proofs by the target's configuration. `has_ether`: it listens on Ethernet, which has no TLS.
+impl RequiredProof {
+    /// Returns the proofs by the target's configuration. `has_ether`: the target listens on Ethernet, which has no TLS.
     pub(super) fn new(target: &TargetConfig, subsystem: &SubsystemConfig, has_ether: bool) -> Self {
         let (nqn, authentication) = (&subsystem.nqn, &target.authentication);
         let is_reached_at = |listener: &&Listener| match &subsystem.listeners {
@@ -24,14 +24,14 @@ impl Proof {
         let is_reached_by_tcp = listeners.peek().is_some();
         let is_reached_by_ether = has_ether && subsystem.listeners.is_none();
         let is_secured = listeners.all(|listener| listener.tls == TlsUse::Required);
-        Proof {
+        RequiredProof {
             auth: authentication.required || authentication.required_at.contains(nqn),
             tls: authentication.tls_at.contains(nqn)
                 || is_reached_by_tcp && is_secured && !is_reached_by_ether,
         }
     }
 
-    /// Hosts that may use the subsystem, where no host is named.
+    /// Describes the hosts that may use the subsystem, if no host is named.
     pub(super) fn any_host(self) -> &'static str {
         match (self.tls, self.auth) {
             (false, false) => "any host",
@@ -62,7 +62,7 @@ mod tests {
     }
 
     fn any_host(target: &TargetConfig, has_ether: bool) -> &'static str {
-        Proof::new(target, &SubsystemConfig::new(NQN), has_ether).any_host()
+        RequiredProof::new(target, &SubsystemConfig::new(NQN), has_ether).any_host()
     }
 
     #[test]
@@ -95,11 +95,11 @@ mod tests {
         let mut subsystem = SubsystemConfig::new(NQN);
         let at = |address: &str| (address.parse().unwrap(), AnaState::Optimized);
         subsystem.listeners = Some([at(AT[0])].into());
-        assert!(Proof::new(&target, &subsystem, true).tls);
+        assert!(RequiredProof::new(&target, &subsystem, true).tls);
         subsystem.listeners = Some(AT.map(at).into());
-        assert!(!Proof::new(&target, &subsystem, false).tls);
+        assert!(!RequiredProof::new(&target, &subsystem, false).tls);
         subsystem.listeners = None;
         target.listeners[1].named_only = true;
-        assert!(Proof::new(&target, &subsystem, false).tls);
+        assert!(RequiredProof::new(&target, &subsystem, false).tls);
     }
 }

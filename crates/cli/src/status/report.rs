@@ -1,34 +1,34 @@
-//! The state of an attachment, as its process tells it and as it is shown.
+//! State of an attachment, as reported by its process and as shown.
 
 use super::waiting::{self, WaitReport};
 use crate::output::columns;
-use crate::registry::Entry;
+use crate::registry::AttachmentEntry;
 use crate::units::{show_bandwidth, show_bytes, show_seconds, show_us};
 use roadtrain_host_engine::LinkState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How it stands with an attachment.
+/// State of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum AttachmentState {
     /// It connects for the first time.
     Starting,
-    /// It can be used.
+    /// It is connected.
     Connected,
-    /// The connection is lost and tried again; requests wait.
+    /// The connection is lost and reconnects; requests wait.
     Reconnecting,
-    /// The same for longer than `--ctrl-loss-tmo`: requests fail.
+    /// The connection is lost for longer than `--ctrl-loss-tmo`; requests fail.
     Failing,
     /// It ends.
     Stopping,
-    /// Its process does not answer.
+    /// Its process does not reply.
     Silent,
-    /// Its process is gone.
+    /// Its process has ended.
     Gone,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for AttachmentState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -36,85 +36,85 @@ impl fmt::Display for State {
 
 /// An attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct AttachmentReport {
     /// `attachment`: targets are in the same list.
     #[serde(default = "attachment")]
     pub kind: String,
-    /// Its name.
+    /// Name.
     pub id: String,
-    /// What it is shown as.
+    /// Front-end with its place.
     #[serde(rename = "as")]
     pub spec: String,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// The user of that.
+    /// User of the process.
     #[serde(default)]
     pub uid: u32,
-    /// How it stands.
-    pub state: State,
-    /// For how long, where that is known.
+    /// State.
+    pub state: AttachmentState,
+    /// Duration of the state, if known.
     pub state_seconds: Option<f64>,
     /// Reason of the last failure, while there is no connection.
     pub error: Option<String>,
-    /// Everything that needs a person, in words; empty: all is well.
+    /// Problems that need a person; empty if all is well.
     #[serde(default)]
     pub problems: Vec<String>,
-    /// Its target.
+    /// Address of the target.
     pub address: String,
     /// The subsystem.
     pub nqn: String,
-    /// What only its process knows; none when that does not answer.
+    /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
-    pub inside: Option<Inside>,
+    pub inside: Option<AttachmentDetails>,
 }
 
 fn attachment() -> String {
     "attachment".into()
 }
 
-/// What only the process knows.
+/// Data that only the process has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Inside {
-    /// When to send.
+pub(crate) struct AttachmentDetails {
+    /// Batching policy.
     pub policy: String,
-    /// How important its requests are.
+    /// Priority class of requests.
     pub class: String,
-    /// Since it can be used.
+    /// Seconds since it was ready.
     pub uptime_seconds: f64,
-    /// What is shown.
+    /// Devices.
     pub devices: Vec<DeviceReport>,
     /// Its lanes.
-    pub lanes: Vec<LaneReport>,
-    /// The links that they go over, where they have no connections of their own.
+    pub lanes: Vec<AttachmentLaneReport>,
+    /// Links of the lanes, if these have no connections of their own.
     #[serde(default)]
-    pub links: Vec<LinkReport>,
+    pub links: Vec<AttachmentLinkReport>,
     /// The paths to its namespaces: one for each address.
     #[serde(default)]
     pub paths: Vec<PathLine>,
-    /// Requests that the target has answered.
+    /// Requests completed by the target.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
     /// Requests that did not succeed.
     pub errors: u64,
-    /// Requests that have no answer yet.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// State of its reactors' waits.
+    /// Wait statistics of its reactors.
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
-    /// What was done of late: in the last 10 s, or since the look before when that is watched.
-    pub recent: Rates,
+    /// Recent rates: of the last 10 s, or since the former sample with `--watch`.
+    pub recent: RecentRates,
 }
 
-/// How it stands with a path.
+/// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PathState {
-    /// It carries requests.
+    /// Connected: it carries requests.
     Live,
-    /// It is lost, and tried again.
+    /// The connection is lost and reconnects.
     Connecting,
-    /// The same for longer than `--ctrl-loss-tmo`.
+    /// The connection is lost for longer than `--ctrl-loss-tmo`.
     Lost,
 }
 
@@ -137,31 +137,31 @@ impl From<LinkState> for PathState {
 /// A path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PathLine {
-    /// Where it leads.
+    /// Address.
     pub address: String,
-    /// How it stands.
+    /// State.
     pub state: PathState,
-    /// Its ANA state, the best of all namespaces; none where the target tells none, or nobody has asked it because there
-    /// is one path.
+    /// ANA state, the best of all namespaces; `None` if the target does not report one, or if it was not queried as
+    /// there is only one path.
     pub ana: Option<String>,
-    /// Requests in a second that it has answered of late.
+    /// Recent requests completed in a second.
     pub iops: f64,
-    /// Requests that it has answered.
+    /// Requests completed.
     pub requests: u64,
-    /// What went wrong last, while it is not live.
+    /// Reason of the last failure, while it is not live.
     pub error: Option<String>,
 }
 
-/// A namespace that is shown.
+/// A namespace that a device shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeviceReport {
     /// The namespace.
     pub nsid: u32,
-    /// Where programs find it.
+    /// Names of the device.
     pub names: Vec<String>,
-    /// Its size now; none: the target has it no more.
+    /// Present size in bytes; `None` if the target has removed it.
     pub capacity_bytes: Option<u64>,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: Option<u32>,
     /// Refuses writes.
     pub read_only: Option<bool>,
@@ -169,78 +169,82 @@ pub(crate) struct DeviceReport {
 
 /// A lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LaneReport {
-    /// Its number.
+pub(crate) struct AttachmentLaneReport {
+    /// Index.
     pub lane: usize,
-    /// As its controller: all connections are lost and made together.
-    pub state: State,
-    /// Requests that the target has answered.
+    /// State of its controller: all connections are lost and made together.
+    pub state: AttachmentState,
+    /// Requests completed by the target.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
-    /// Requests that have no answer yet.
+    /// Requests in flight.
     pub in_flight: u32,
-    /// Connections lost and made again.
+    /// Number of reconnects.
     pub reconnects: u64,
-    /// Its express connection; its requests count above as well.
+    /// Its express connection, whose requests count above as well.
     #[serde(default)]
     pub express: ExpressReport,
 }
 
-/// A lane's express connection, for what is latency-critical beside bulk.
+/// A lane's express connection, for latency-critical requests that pass bulk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExpressReport {
-    /// There is one.
+    /// True if it is open.
     pub open: bool,
-    /// How often there was one.
+    /// Number of times it was opened.
     pub opened: u64,
-    /// Requests that the target has answered over the one that is open.
+    /// Requests completed over the open connection.
     pub requests: u64,
-    /// Requests on it that have no answer yet.
+    /// Requests in flight on it.
     pub in_flight: u32,
 }
 
-/// A link: all lanes' parts of it together.
+/// A link: the sum of all lanes' parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LinkReport {
-    /// Our interface.
+pub(crate) struct AttachmentLinkReport {
+    /// Interface of this machine.
     pub interface: String,
-    /// Its NUMA node, if that is known.
+    /// NUMA node of the interface, if known.
     #[serde(default)]
     pub node: Option<u32>,
     /// The target's address there.
     pub peer: String,
-    /// No lane suspects that it does not work.
+    /// True if no lane suspects the link.
     pub up: bool,
-    /// Frames of all lanes are sealed.
+    /// True if frames of all lanes are sealed.
     #[serde(default)]
     pub sealed: bool,
-    /// Round-trip time, microseconds: the longest of its lanes'.
+    /// Longest round-trip time of its lanes, in microseconds.
     pub rtt_us: f64,
     /// Frames sent.
     pub sent_frames: u64,
-    /// Of those, lost: what was in them was sent again.
+    /// Frames lost, whose content was sent again.
     pub lost_frames: u64,
 }
 
-/// How fast it goes.
+/// Rates in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rates {
-    /// Measured over this time.
+pub(crate) struct RecentRates {
+    /// Duration of the interval.
     pub seconds: f64,
     /// Requests a second.
     pub iops: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// Requests of this time that did not succeed.
+    /// Failed requests in the interval.
     #[serde(default)]
     pub errors: u64,
 }
 
-impl Report {
-    /// Says what is known without its process, and why that does not answer.
-    pub(crate) fn outside(entry: &Entry, state: State, error: Option<String>) -> Report {
-        Report {
+impl AttachmentReport {
+    /// Creates a report without the process's data, with the reason why it does not reply.
+    pub(crate) fn without_process(
+        entry: &AttachmentEntry,
+        state: AttachmentState,
+        error: Option<String>,
+    ) -> AttachmentReport {
+        AttachmentReport {
             kind: attachment(),
             id: entry.id.clone(),
             spec: entry.spec.clone(),
@@ -254,24 +258,28 @@ impl Report {
             nqn: entry.nqn.clone(),
             inside: None,
         }
-        .judged()
+        .with_problems()
     }
 
-    /// Lists its problems: the state, then paths, namespaces and requests, which can be bad while it is connected.
+    /// Lists the problems: the state, then paths, namespaces and requests, which may have problems while it is
+    /// connected.
     #[must_use]
-    pub(crate) fn judged(mut self) -> Report {
-        let inside = self.inside.iter().flat_map(Inside::problems);
+    pub(crate) fn with_problems(mut self) -> AttachmentReport {
+        let inside = self.inside.iter().flat_map(AttachmentDetails::problems);
         self.problems = self.state_problem().into_iter().chain(inside).collect();
         self
     }
 
-    /// Problem of the attachment as a whole: nothing of it can be used.
+    /// Returns the problem that makes the attachment unusable as a whole.
     pub(crate) fn state_problem(&self) -> Option<String> {
-        let is_bad = !matches!(self.state, State::Starting | State::Connected | State::Stopping);
+        let is_bad = !matches!(
+            self.state,
+            AttachmentState::Starting | AttachmentState::Connected | AttachmentState::Stopping
+        );
         is_bad.then(|| self.error.clone().unwrap_or_else(|| format!("it is {}", self.state)))
     }
 
-    /// As text.
+    /// Formats the report.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let seconds = self.state_seconds.map(|s| format!(" for {}", show_seconds(s)));
@@ -300,7 +308,7 @@ impl Report {
         }
         let rows: Vec<Vec<String>> = inside.devices.iter().map(DeviceReport::cells).collect();
         let devices = columns(&["  nsid", "size", "block", "access", "device"], &rows);
-        let rows: Vec<Vec<String>> = inside.links.iter().map(LinkReport::cells).collect();
+        let rows: Vec<Vec<String>> = inside.links.iter().map(AttachmentLinkReport::cells).collect();
         let links = match rows.is_empty() {
             true => String::new(),
             false => columns(&["  link", "node", "to", "state", "rtt", "frames", "lost"], &rows),
@@ -317,9 +325,9 @@ impl Report {
     }
 }
 
-impl Report {
-    /// Shows rates since the look `before` at the same process.
-    pub(crate) fn since(&mut self, before: &Report) {
+impl AttachmentReport {
+    /// Sets the rates to those since the sample `before` of the same process.
+    pub(crate) fn since(&mut self, before: &AttachmentReport) {
         let (Some(inside), Some(before)) = (&mut self.inside, &before.inside) else { return };
         let seconds = inside.uptime_seconds - before.uptime_seconds;
         if seconds > 0.0 {
@@ -328,7 +336,7 @@ impl Report {
                 let earlier = before.paths.iter().find(|other| other.address == path.address);
                 path.iops = rate(path.requests, earlier.map_or(0, |other| other.requests));
             }
-            inside.recent = Rates {
+            inside.recent = RecentRates {
                 seconds,
                 iops: rate(inside.requests, before.requests),
                 bytes_per_second: rate(inside.data_bytes, before.data_bytes),
@@ -338,24 +346,24 @@ impl Report {
     }
 }
 
-impl Inside {
+impl AttachmentDetails {
     /// Problems of paths, namespaces and requests.
     fn problems(&self) -> Vec<String> {
         let is_live = |path: &PathLine| path.state == PathState::Live;
-        // Without any path it is the attachment that has the problem.
+        // Without any live path the attachment itself has the problem.
         let paths: &[PathLine] = if self.paths.iter().any(is_live) { &self.paths } else { &[] };
         let paths = paths.iter().filter(|path| !is_live(path)).map(PathLine::problem);
         let removed = self.devices.iter().filter(|device| device.capacity_bytes.is_none());
         let removed = removed.map(|device| {
             format!("namespace {} is removed, or another one has its place", device.nsid)
         });
-        let Rates { seconds, errors, .. } = self.recent;
+        let RecentRates { seconds, errors, .. } = self.recent;
         let failed = (errors > 0)
             .then(|| format!("{errors} requests failed in the last {}", show_seconds(seconds)));
         paths.chain(removed).chain(failed).collect()
     }
 
-    /// Of express connections, if there were any.
+    /// Summarises express connections, if there were any.
     fn express(&self) -> Option<String> {
         let of_lanes = || self.lanes.iter().map(|lane| lane.express);
         let opened: u64 = of_lanes().map(|express| express.opened).sum();
@@ -370,7 +378,7 @@ impl Inside {
     }
 
     fn load(&self) -> String {
-        let Rates { seconds, iops, bytes_per_second, .. } = self.recent;
+        let RecentRates { seconds, iops, bytes_per_second, .. } = self.recent;
         format!(
             "{iops:.0} IOPS, {} in {}, {} in flight",
             show_bandwidth(bytes_per_second),
@@ -426,7 +434,7 @@ impl PathLine {
     }
 }
 
-impl LinkReport {
+impl AttachmentLinkReport {
     fn cells(&self) -> Vec<String> {
         let percent = self.lost_frames as f64 * 100.0 / (self.sent_frames.max(1) as f64);
         vec![
@@ -450,29 +458,29 @@ mod tests {
     use super::*;
     use crate::registry;
 
-    pub(crate) fn report() -> Report {
-        let lane = LaneReport {
+    pub(crate) fn report() -> AttachmentReport {
+        let lane = AttachmentLaneReport {
             lane: 0,
-            state: State::Reconnecting,
+            state: AttachmentState::Reconnecting,
             requests: 100,
             data_bytes: 4096,
             in_flight: 3,
             reconnects: 2,
             express: ExpressReport { open: true, opened: 2, requests: 60, in_flight: 1 },
         };
-        Report {
+        AttachmentReport {
             kind: attachment(),
             id: "nbd0".into(),
             spec: "nbd:unix:/a".into(),
             pid: 7,
             uid: 0,
-            state: State::Reconnecting,
+            state: AttachmentState::Reconnecting,
             problems: Vec::new(),
             state_seconds: Some(3.25),
             error: Some("cannot reach 192.0.2.7:4420".into()),
             address: "192.0.2.7:4420".into(),
             nqn: "nqn.x:y".into(),
-            inside: Some(Inside {
+            inside: Some(AttachmentDetails {
                 policy: "auto".into(),
                 class: "normal".into(),
                 uptime_seconds: 150.0,
@@ -488,7 +496,7 @@ mod tests {
                     })
                     .collect(),
                 lanes: vec![lane],
-                links: vec![LinkReport {
+                links: vec![AttachmentLinkReport {
                     interface: "eth1".into(),
                     node: Some(1),
                     peer: "02:00:00:00:00:01".into(),
@@ -516,14 +524,21 @@ mod tests {
                 errors: 1,
                 in_flight: 3,
                 waiting: vec![WaitReport { sleep_cost_us: 12.0, spin_bound_us: 24.0, caught: 0.5 }],
-                recent: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0, errors: 3 },
+                recent: RecentRates {
+                    seconds: 2.0,
+                    iops: 50.0,
+                    bytes_per_second: 2048.0,
+                    errors: 3,
+                },
             }),
         }
     }
 
     #[test]
     fn people_see_what_matters() {
-        let text = Report { uid: registry::Process::this().owner, ..report() }.judged().text();
+        let text = AttachmentReport { uid: registry::ProcessIdentity::this().owner, ..report() }
+            .with_problems()
+            .text();
         for part in [
             "nbd0  nbd:unix:/a  reconnecting for 3.25 s\n",
             "  problem  cannot reach 192.0.2.7:4420\n",
@@ -554,11 +569,11 @@ mod tests {
         assert_eq!(json["paths"][1]["iops"], 12.3);
         assert_eq!(json["lanes"][0]["express"]["open"], true);
         assert_eq!(json["devices"][0]["capacity_bytes"], 1u64 << 30);
-        let back: Report = serde_json::from_value(json).unwrap();
+        let back: AttachmentReport = serde_json::from_value(json).unwrap();
         assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);
-        let gone = Report { inside: None, ..report() };
+        let gone = AttachmentReport { inside: None, ..report() };
         let json = serde_json::to_value(gone).unwrap();
         assert!(json.get("requests").is_none());
-        assert!(serde_json::from_value::<Report>(json).unwrap().inside.is_none());
+        assert!(serde_json::from_value::<AttachmentReport>(json).unwrap().inside.is_none());
     }
 }

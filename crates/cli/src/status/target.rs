@@ -1,6 +1,6 @@
-//! The state of a target, as its process tells it and as it is shown.
+//! State of a target, as reported by its process and as shown.
 
-use super::proof::Proof;
+use super::proof::RequiredProof;
 use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
@@ -20,15 +20,15 @@ use std::path::PathBuf;
 /// Most lanes shown as text.
 const LANES_SHOWN: usize = 32;
 
-/// How it stands with a target.
+/// State of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TargetState {
     /// Hosts can use it.
     Serving,
-    /// Its process does not answer.
+    /// Its process does not reply.
     Silent,
-    /// Its process has ended without a word: it was killed, or crashed.
+    /// Its process was killed, or crashed.
     Gone,
 }
 
@@ -43,113 +43,113 @@ impl std::fmt::Display for TargetState {
 pub(crate) struct TargetReport {
     /// `target`: attachments are in the same list.
     pub kind: String,
-    /// Its name.
+    /// Name.
     pub id: String,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// The user of that.
+    /// User of the process.
     #[serde(default)]
     pub uid: u32,
-    /// How it stands.
+    /// State.
     pub state: TargetState,
     /// Reason why it does not serve.
     pub error: Option<String>,
-    /// Everything that needs a person while it serves, in words.
+    /// Problems that need a person while it serves.
     #[serde(default)]
     pub problems: Vec<String>,
-    /// Where it listens.
+    /// Listeners.
     pub listeners: Vec<String>,
     /// Its configuration file.
     pub config: Option<PathBuf>,
-    /// How good the paths are that they give, and addresses of them that have a state of their own.
+    /// ANA states of the listeners, and of further addresses with a separate state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ana_listeners: Vec<AnaReport>,
-    /// What only its process knows; none when that does not answer.
+    /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
-    pub inside: Option<Inside>,
+    pub inside: Option<TargetDetails>,
 }
 
-/// How good a way to the namespaces is.
+/// ANA state of the paths through a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AnaReport {
-    /// Where hosts come in; `ether` over Ethernet.
+    /// Listener; `ether` for Ethernet.
     pub listener: String,
-    /// The state, as `roadtrain ctl listener set` takes it.
+    /// State, as `roadtrain ctl listener set` takes it.
     pub ana: String,
 }
 
-/// What only the process knows.
+/// Data that only the process has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Inside {
-    /// What it does.
+pub(crate) struct TargetDetails {
+    /// Counters.
     #[serde(flatten)]
-    pub traffic: Traffic,
-    /// What it exports.
-    pub subsystems: Vec<SubsystemReport>,
+    pub traffic: TargetTraffic,
+    /// Exports.
+    pub subsystems: Vec<TargetSubsystemReport>,
     /// Its lanes.
     #[serde(default)]
-    pub lanes: Vec<LaneReport>,
+    pub lanes: Vec<TargetLaneReport>,
 }
 
-/// What a target does.
+/// Counters of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Traffic {
-    /// Since it can be used.
+pub(crate) struct TargetTraffic {
+    /// Seconds since it was ready.
     pub uptime_seconds: f64,
     /// Connections, and lanes over Ethernet.
     pub connections: usize,
-    /// Commands that a store has.
+    /// Commands in stores.
     pub in_stores: usize,
-    /// Memory of data in flight.
+    /// Bytes of buffers in use.
     pub buffer_bytes: usize,
-    /// Requests that were answered.
+    /// Requests completed.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
-    /// State of its reactors' waits.
+    /// Wait statistics of its reactors.
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
 }
 
 /// A lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LaneReport {
-    /// Its controller.
+pub(crate) struct TargetLaneReport {
+    /// Controller ID.
     pub cntlid: u16,
-    /// Its queue.
+    /// Queue ID.
     pub qid: u16,
-    /// The core that it is served on.
+    /// Core of its reactor.
     pub core: Option<usize>,
-    /// The core that processes its packets.
+    /// Core that processes its packets.
     pub packets_core: Option<usize>,
-    /// The network card's receive queue that they come by: the kernel's number of its NAPI instance.
+    /// NAPI ID of the network card's receive queue for its packets.
     #[serde(default)]
     pub napi_id: Option<u32>,
-    /// How often it has moved to another core.
+    /// Number of moves to another core.
     pub moves: u32,
-    /// Requests that were answered.
+    /// Requests completed.
     pub requests: u64,
 }
 
 /// A subsystem.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SubsystemReport {
+pub(crate) struct TargetSubsystemReport {
     /// Its NQN.
     pub nqn: String,
     /// Owner of its configuration: `file`, `state` or `group`.
     #[serde(default)]
     pub owner: String,
-    /// Hosts that may use it; none: any host.
+    /// Hosts that may use it; `None`: any host.
     pub allow_hosts: Option<Vec<String>>,
-    /// Each host has to authenticate.
+    /// True if each host has to authenticate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_auth: bool,
-    /// Each connection has to be secured by TLS.
+    /// True if each connection needs TLS.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_tls: bool,
     /// Its namespaces.
-    pub namespaces: Vec<NamespaceReport>,
-    /// What hosts may do in a second, by their NQNs.
+    pub namespaces: Vec<TargetNamespaceReport>,
+    /// Rate limits of hosts, by host NQN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_limits: BTreeMap<String, LimitReport>,
     /// Its controllers.
@@ -158,25 +158,25 @@ pub(crate) struct SubsystemReport {
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct NamespaceReport {
-    /// Its number.
+pub(crate) struct TargetNamespaceReport {
+    /// Namespace ID.
     pub nsid: u32,
-    /// Its size.
+    /// Size in bytes.
     pub capacity_bytes: u64,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
-    /// Refuses writes.
+    /// True if it refuses writes.
     pub read_only: bool,
     /// UUID.
     pub uuid: Option<String>,
     /// NGUID, as a UUID.
     pub nguid: Option<String>,
-    /// Where its blocks are.
+    /// Storage of its blocks.
     pub store: String,
-    /// How it is in reach of this target at best, as `roadtrain ctl listener set` takes it.
+    /// Best ANA state at this target, as `roadtrain ctl listener set` takes it.
     #[serde(default)]
     pub ana: String,
-    /// What it may do in a second.
+    /// Rate limits.
     #[serde(default, skip_serializing_if = "LimitReport::is_empty")]
     pub limits: LimitReport,
 }
@@ -184,7 +184,7 @@ pub(crate) struct NamespaceReport {
 /// A controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ControllerReport {
-    /// Its number.
+    /// Controller ID.
     pub cntlid: u16,
     /// Its host's NQN.
     pub host_nqn: String,
@@ -192,19 +192,19 @@ pub(crate) struct ControllerReport {
     pub host_id: String,
     /// I/O queues connected.
     pub io_queues: usize,
-    /// Our address as its host has reached it; none over Ethernet.
+    /// Local address that its host has connected to; `None` over Ethernet.
     #[serde(default)]
     pub address: Option<SocketAddr>,
-    /// How good its way to the namespaces is.
+    /// ANA state of its path.
     #[serde(default)]
     pub ana: String,
-    /// The host's address; none while it has no queue.
+    /// Address of the host; `None` while it has no queue.
     #[serde(default)]
     pub peer: Option<String>,
-    /// How its queues travel: `tcp`, `tls` or `ether`.
+    /// Transport of its queues: `tcp`, `tls` or `ether`.
     #[serde(default)]
     pub transport: String,
-    /// How the host has proved its identity; none where nobody has asked for that.
+    /// Authentication of the host; `None` if it was not required.
     #[serde(default)]
     pub auth: Option<AuthReport>,
 }
@@ -241,8 +241,12 @@ impl TargetReport {
         }
     }
 
-    /// Says what is known without its process, and why that does not answer.
-    pub(crate) fn outside(entry: &TargetEntry, state: TargetState, error: String) -> TargetReport {
+    /// Creates a report without the process's data, with the reason why it does not reply.
+    pub(crate) fn without_process(
+        entry: &TargetEntry,
+        state: TargetState,
+        error: String,
+    ) -> TargetReport {
         let TargetEntry { id, listeners, process, config } = entry.clone();
         TargetReport {
             kind: "target".into(),
@@ -259,35 +263,35 @@ impl TargetReport {
         }
     }
 
-    /// What its process says.
+    /// Creates the report of the running target.
     pub(crate) fn serving(
         (id, listeners, config): (String, Vec<String>, Option<PathBuf>),
-        (traffic, lanes): (Traffic, &[LanePlace]),
+        (traffic, lanes): (TargetTraffic, &[LanePlace]),
         exports: &TargetConfig<Export>,
         (seen, controllers): (&TargetConfig, &[ControllerView]),
     ) -> TargetReport {
         let has_ether = listeners.iter().any(|listener| listener.starts_with("ether:"));
         let subsystems = seen.subsystems.iter().map(|subsystem| {
-            let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
-            let proof = Proof::new(seen, subsystem, has_ether);
-            SubsystemReport::new(subsystem, asked, proof, controllers)
+            let exported = exports.subsystems.iter().find(|exported| exported.nqn == subsystem.nqn);
+            let proof = RequiredProof::new(seen, subsystem, has_ether);
+            TargetSubsystemReport::new(subsystem, exported, proof, controllers)
         });
-        let ana_listeners = ways(seen, has_ether);
+        let ana_listeners = listener_states(seen, has_ether);
         TargetReport {
             ana_listeners,
             kind: "target".into(),
             id,
             pid: std::process::id(),
-            uid: crate::registry::Process::this().owner,
+            uid: crate::registry::ProcessIdentity::this().owner,
             state: TargetState::Serving,
             error: None,
             problems: Vec::new(),
             listeners,
             config,
-            inside: Some(Inside {
+            inside: Some(TargetDetails {
                 traffic,
                 subsystems: subsystems.collect(),
-                lanes: lanes.iter().map(LaneReport::new).collect(),
+                lanes: lanes.iter().map(TargetLaneReport::new).collect(),
             }),
         }
     }
@@ -311,7 +315,7 @@ impl TargetReport {
         }
     }
 
-    /// As text.
+    /// Formats the report.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}  serve  {}\n", self.id, self.state);
@@ -323,14 +327,15 @@ impl TargetReport {
         if let Some(config) = &self.config {
             line("file", config.display().to_string());
         }
-        let worse = self.ana_listeners.iter().filter(|way| way.ana != AnaState::Optimized.name());
-        let worse: Vec<_> = worse.map(|way| format!("{} {}", way.listener, way.ana)).collect();
+        let worse = self.ana_listeners.iter().filter(|path| path.ana != AnaState::Optimized.name());
+        let worse: Vec<_> = worse.map(|path| format!("{} {}", path.listener, path.ana)).collect();
         if !worse.is_empty() {
             line("ana", worse.join("  "));
         }
         line("process", crate::status::process(self.pid, self.uid));
-        let Some(Inside { traffic, subsystems, lanes }) = &self.inside else { return text };
-        let Traffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } = traffic;
+        let Some(TargetDetails { traffic, subsystems, lanes }) = &self.inside else { return text };
+        let TargetTraffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } =
+            traffic;
         let buffers = show_bytes(*buffer_bytes as u64);
         line(
             "load",
@@ -348,8 +353,8 @@ impl TargetReport {
     }
 }
 
-/// The state at each listener, and at addresses that have one of their own.
-fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
+/// Returns the ANA state at each listener, and at further addresses with a separate state.
+fn listener_states(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     let tcp = seen.listeners.iter().map(|listener| AnaListener::Tcp(listener.address));
     let ether = has_ether.then_some(AnaListener::Ether);
     let mut all: Vec<AnaListener> = tcp.chain(ether).collect();
@@ -363,9 +368,9 @@ fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     all.into_iter().map(report).collect()
 }
 
-/// Lanes that carry I/O, as far as there is room.
-fn lane_text(lanes: &[LaneReport]) -> String {
-    let lanes: Vec<&LaneReport> = lanes.iter().filter(|lane| lane.qid > 0).collect();
+/// Formats the lanes of I/O queues, up to a maximum.
+fn lane_text(lanes: &[TargetLaneReport]) -> String {
+    let lanes: Vec<&TargetLaneReport> = lanes.iter().filter(|lane| lane.qid > 0).collect();
     if lanes.is_empty() {
         return String::new();
     }
@@ -379,10 +384,10 @@ fn lane_text(lanes: &[LaneReport]) -> String {
     text
 }
 
-impl LaneReport {
-    fn new(lane: &LanePlace) -> LaneReport {
+impl TargetLaneReport {
+    fn new(lane: &LanePlace) -> TargetLaneReport {
         let &LanePlace { cntlid, qid, core, packets_core, napi_id, moves, requests } = lane;
-        LaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests }
+        TargetLaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -398,18 +403,18 @@ impl LaneReport {
     }
 }
 
-impl SubsystemReport {
+impl TargetSubsystemReport {
     fn new(
         seen: &SubsystemConfig,
-        asked: Option<&SubsystemConfig<Export>>,
-        proof: Proof,
+        exported: Option<&SubsystemConfig<Export>>,
+        proof: RequiredProof,
         controllers: &[ControllerView],
-    ) -> SubsystemReport {
+    ) -> TargetSubsystemReport {
         let namespace = |namespace: &NamespaceConfig| {
-            let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+            let exports = exported.map_or(&[][..], |exported| &exported.namespaces);
             let export = exports.iter().find(|export| export.nsid == namespace.nsid);
             let id = namespace.id;
-            NamespaceReport {
+            TargetNamespaceReport {
                 nsid: namespace.nsid,
                 capacity_bytes: namespace.blocks << namespace.lba_shift,
                 block_bytes: 1 << namespace.lba_shift,
@@ -433,7 +438,7 @@ impl SubsystemReport {
             auth: None,
         };
         let attached = controllers.iter().filter(|controller| *controller.subnqn == *seen.nqn);
-        SubsystemReport {
+        TargetSubsystemReport {
             nqn: seen.nqn.clone(),
             owner: String::new(),
             allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
@@ -447,13 +452,16 @@ impl SubsystemReport {
 
     fn text(&self) -> String {
         let hosts = match &self.allow_hosts {
-            None => Proof { auth: self.require_auth, tls: self.require_tls }.any_host().to_owned(),
+            None => RequiredProof { auth: self.require_auth, tls: self.require_tls }
+                .any_host()
+                .to_owned(),
             Some(hosts) if hosts.is_empty() => "no host".to_owned(),
             Some(hosts) => hosts.join(", "),
         };
         let owner = if self.owner == "state" { ", of the state" } else { "" };
         let mut text = format!("  {}  for {hosts}{owner}\n", self.nqn);
-        let rows: Vec<Vec<String>> = self.namespaces.iter().map(NamespaceReport::cells).collect();
+        let rows: Vec<Vec<String>> =
+            self.namespaces.iter().map(TargetNamespaceReport::cells).collect();
         let namespaces = columns(&["    nsid", "size", "block", "access", "store"], &rows);
         let cells = |c: &ControllerReport| {
             let auth = c.auth.as_ref().map_or_else(|| "-".to_owned(), |auth| auth.hash.clone());
@@ -477,7 +485,7 @@ impl SubsystemReport {
     }
 }
 
-impl NamespaceReport {
+impl TargetNamespaceReport {
     fn cells(&self) -> Vec<String> {
         vec![
             format!("    {}", self.nsid),
@@ -492,7 +500,7 @@ impl NamespaceReport {
     }
 }
 
-/// Where blocks are, as the command line begins to say it.
+/// Names the storage, in the form of the command line.
 fn store(blocks: &Blocks) -> String {
     let Blocks::Spec(spec) = blocks else { return "a volume or device".into() };
     match &spec.kind {

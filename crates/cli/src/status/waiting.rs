@@ -1,18 +1,18 @@
-//! State of reactors' waits, as it is shown.
+//! Wait statistics of reactors, as shown.
 
 use crate::units::show_us;
 use roadtrain_reactor::waits::WaitState;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// State of a reactor's waits. All zero: nothing is known yet.
+/// Wait statistics of a reactor. All zero if nothing is known yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WaitReport {
-    /// CPU time of a sleep and its wake-up, microseconds.
+    /// CPU time of a sleep and its wake-up, in microseconds.
     pub sleep_cost_us: f64,
-    /// How long it spins at most before it sleeps, microseconds; 0: it sleeps at once.
+    /// Longest spin before a sleep, in microseconds; 0 to sleep at once.
     pub spin_bound_us: f64,
-    /// The share of spins that catch something, of late.
+    /// Share of recent spins that found an event.
     pub caught: f64,
 }
 
@@ -38,7 +38,7 @@ impl WaitReport {
     }
 }
 
-/// Reactors one after the other, as text; nothing where nothing is known.
+/// Formats the statistics of all reactors; `None` if nothing is known.
 pub(crate) fn text(reports: &[WaitReport]) -> Option<String> {
     let known = reports.iter().filter(|report| report.sleep_cost_us > 0.0);
     let known: Vec<String> = known.map(WaitReport::text).collect();

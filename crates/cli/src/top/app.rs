@@ -1,14 +1,14 @@
-//! Which part of the board is looked at, and what keys do.
+//! State of the display, and key presses.
 
-use super::board::{Board, Key, Row, View};
+use super::dashboard::{Dashboard, DashboardRow, DashboardView, RowKey};
 use super::format::{count, per_caravan, time};
-use super::rates::Rates;
+use super::rates::IoRates;
 use crate::units::show_bandwidth;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// Intervals that + and - go through.
+/// Intervals that + and - select.
 const INTERVALS: [Duration; 7] = [
     Duration::from_millis(200),
     Duration::from_millis(500),
@@ -19,15 +19,15 @@ const INTERVALS: [Duration; 7] = [
     Duration::from_secs(60),
 ];
 
-/// Characters that a name has at least, with the sign of the selected row; and where there are few.
+/// Fewest characters of a name, with the sign of the selected row; and on a narrow screen.
 const NAME_WIDTH: u16 = 25;
 const SHORT_NAME_WIDTH: u16 = 16;
-/// Below this width there are few.
+/// Width below which a screen is narrow.
 const NARROW: u16 = 60;
 
-/// A figure that rows are ordered by.
+/// A figure by which rows are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum RateColumn {
     Name,
     Iops,
     Bandwidth,
@@ -39,106 +39,106 @@ pub(super) enum Column {
     PerCaravan,
 }
 
-impl Column {
-    pub(super) const ALL: [Column; 9] = [
-        Column::Name,
-        Column::Iops,
-        Column::Bandwidth,
-        Column::P50,
-        Column::P99,
-        Column::P999,
-        Column::InFlight,
-        Column::Errors,
-        Column::PerCaravan,
+impl RateColumn {
+    pub(super) const ALL: [RateColumn; 9] = [
+        RateColumn::Name,
+        RateColumn::Iops,
+        RateColumn::Bandwidth,
+        RateColumn::P50,
+        RateColumn::P99,
+        RateColumn::P999,
+        RateColumn::InFlight,
+        RateColumn::Errors,
+        RateColumn::PerCaravan,
     ];
-    /// The most telling first: those at the end are left out where there is no room.
-    const BY_WEIGHT: [Column; 8] = [
-        Column::Iops,
-        Column::Bandwidth,
-        Column::P99,
-        Column::Errors,
-        Column::InFlight,
-        Column::P50,
-        Column::P999,
-        Column::PerCaravan,
+    /// Columns by importance: the last ones are left out on a narrow screen.
+    const BY_WEIGHT: [RateColumn; 8] = [
+        RateColumn::Iops,
+        RateColumn::Bandwidth,
+        RateColumn::P99,
+        RateColumn::Errors,
+        RateColumn::InFlight,
+        RateColumn::P50,
+        RateColumn::P999,
+        RateColumn::PerCaravan,
     ];
 
-    /// Columns with figures for which there is room beside a name, in their order.
-    pub(super) fn fitting(width: u16) -> Vec<Column> {
+    /// Returns the columns that fit next to a name, in the order of display.
+    pub(super) fn fitting(width: u16) -> Vec<RateColumn> {
         let name = if width < NARROW { SHORT_NAME_WIDTH } else { NAME_WIDTH };
         let mut left = width.saturating_sub(name);
-        let mut chosen = Column::BY_WEIGHT.to_vec();
+        let mut chosen = RateColumn::BY_WEIGHT.to_vec();
         chosen.retain(|column| {
             let needed = column.width() + 1;
             let fits = needed <= left;
             left = if fits { left - needed } else { 0 };
             fits
         });
-        Column::ALL.into_iter().filter(|column| chosen.contains(column)).collect()
+        RateColumn::ALL.into_iter().filter(|column| chosen.contains(column)).collect()
     }
 
-    /// Characters of its figures.
+    /// Returns the width in characters.
     pub(super) fn width(self) -> u16 {
         match self {
-            Column::Bandwidth => 10,
-            Column::P50 | Column::P99 | Column::P999 => 7,
-            Column::Iops => 5,
+            RateColumn::Bandwidth => 10,
+            RateColumn::P50 | RateColumn::P99 | RateColumn::P999 => 7,
+            RateColumn::Iops => 5,
             _ => 6,
         }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Column::Name => "name",
-            Column::Iops => "IOPS",
-            Column::Bandwidth => "bytes/s",
-            Column::P50 => "p50",
-            Column::P99 => "p99",
-            Column::P999 => "p99.9",
-            Column::InFlight => "depth",
-            Column::Errors => "err/s",
-            Column::PerCaravan => "req/c",
+            RateColumn::Name => "name",
+            RateColumn::Iops => "IOPS",
+            RateColumn::Bandwidth => "bytes/s",
+            RateColumn::P50 => "p50",
+            RateColumn::P99 => "p99",
+            RateColumn::P999 => "p99.9",
+            RateColumn::InFlight => "depth",
+            RateColumn::Errors => "err/s",
+            RateColumn::PerCaravan => "req/c",
         }
     }
 
-    /// Its figure, as it is shown.
-    pub(super) fn show(self, rates: &Rates) -> String {
+    /// Formats the column's figure.
+    pub(super) fn show(self, rates: &IoRates) -> String {
         match self {
-            Column::Name => String::new(),
-            Column::Iops => count(rates.iops),
-            Column::Bandwidth => show_bandwidth(rates.bytes_per_second),
-            Column::P50 => time(rates.p50_us),
-            Column::P99 => time(rates.p99_us),
-            Column::P999 => time(rates.p999_us),
-            Column::InFlight => count(rates.in_flight as f64),
-            Column::Errors => count(rates.errors_per_second),
-            Column::PerCaravan => per_caravan(rates.requests_per_caravan),
+            RateColumn::Name => String::new(),
+            RateColumn::Iops => count(rates.iops),
+            RateColumn::Bandwidth => show_bandwidth(rates.bytes_per_second),
+            RateColumn::P50 => time(rates.p50_us),
+            RateColumn::P99 => time(rates.p99_us),
+            RateColumn::P999 => time(rates.p999_us),
+            RateColumn::InFlight => count(rates.in_flight as f64),
+            RateColumn::Errors => count(rates.errors_per_second),
+            RateColumn::PerCaravan => per_caravan(rates.requests_per_caravan),
         }
     }
 
-    fn value(self, rates: &Rates) -> f64 {
+    fn value(self, rates: &IoRates) -> f64 {
         match self {
-            Column::Name => 0.0,
-            Column::Iops => rates.iops,
-            Column::Bandwidth => rates.bytes_per_second,
-            Column::P50 => rates.p50_us.unwrap_or(-1.0),
-            Column::P99 => rates.p99_us.unwrap_or(-1.0),
-            Column::P999 => rates.p999_us.unwrap_or(-1.0),
-            Column::InFlight => rates.in_flight as f64,
-            Column::Errors => rates.errors_per_second,
-            Column::PerCaravan => rates.requests_per_caravan.unwrap_or(-1.0),
+            RateColumn::Name => 0.0,
+            RateColumn::Iops => rates.iops,
+            RateColumn::Bandwidth => rates.bytes_per_second,
+            RateColumn::P50 => rates.p50_us.unwrap_or(-1.0),
+            RateColumn::P99 => rates.p99_us.unwrap_or(-1.0),
+            RateColumn::P999 => rates.p999_us.unwrap_or(-1.0),
+            RateColumn::InFlight => rates.in_flight as f64,
+            RateColumn::Errors => rates.errors_per_second,
+            RateColumn::PerCaravan => rates.requests_per_caravan.unwrap_or(-1.0),
         }
     }
 }
 
-/// What is looked at.
-pub(super) struct App {
-    pub(super) view: View,
-    pub(super) sort: Column,
+/// State of the display.
+pub(super) struct TopState {
+    pub(super) view: DashboardView,
+    pub(super) sort: RateColumn,
     pub(super) is_reversed: bool,
-    /// The selected row, as long as it is there; else the first.
-    selected: Option<Key>,
-    /// It is shown by itself.
+    /// Selected row, while it exists; else the first.
+    selected: Option<RowKey>,
+    /// True if the selected row is displayed alone.
     pub(super) is_open: bool,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
@@ -147,11 +147,11 @@ pub(super) struct App {
     pub(super) has_ended: bool,
 }
 
-impl App {
-    pub(super) fn new(interval: Duration, has_colors: bool) -> App {
-        App {
-            view: View::Processes,
-            sort: Column::Iops,
+impl TopState {
+    pub(super) fn new(interval: Duration, has_colors: bool) -> TopState {
+        TopState {
+            view: DashboardView::Processes,
+            sort: RateColumn::Iops,
             is_reversed: false,
             selected: None,
             is_open: false,
@@ -163,16 +163,16 @@ impl App {
         }
     }
 
-    /// The rows of the view, in their order. Equal ones are ordered by name, so that nothing jumps.
-    pub(super) fn rows<'a>(&self, board: &'a Board) -> Vec<Row<'a>> {
-        let mut rows = board.rows(self.view);
+    /// Returns the rows of the view, sorted. Equal ones are sorted by name, so that their order is stable.
+    pub(super) fn rows<'a>(&self, dashboard: &'a Dashboard) -> Vec<DashboardRow<'a>> {
+        let mut rows = dashboard.rows(self.view);
         rows.sort_by(|a, b| {
             let by_value = self.sort.value(b.rates).partial_cmp(&self.sort.value(a.rates));
             let order = by_value.unwrap_or(Ordering::Equal);
             let order = if self.is_reversed { order.reverse() } else { order };
             order.then_with(|| {
                 let by_name = a.key.cmp(&b.key);
-                if self.sort == Column::Name && self.is_reversed {
+                if self.sort == RateColumn::Name && self.is_reversed {
                     by_name.reverse()
                 } else {
                     by_name
@@ -182,8 +182,8 @@ impl App {
         rows
     }
 
-    /// The place of the selected row among them.
-    pub(super) fn selected_of(&self, rows: &[Row<'_>]) -> Option<usize> {
+    /// Returns the index of the selected row.
+    pub(super) fn selected_of(&self, rows: &[DashboardRow<'_>]) -> Option<usize> {
         if rows.is_empty() {
             return None;
         }
@@ -191,8 +191,8 @@ impl App {
         Some(rows.iter().position(|row| Some(&row.key) == selected).unwrap_or(0))
     }
 
-    /// A key was pressed.
-    pub(super) fn press(&mut self, key: KeyEvent, board: &Board) {
+    /// Handles a key press.
+    pub(super) fn press(&mut self, key: KeyEvent, dashboard: &Dashboard) {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c' | 'd') if is_control => self.has_ended = true,
@@ -201,19 +201,19 @@ impl App {
             _ if self.shows_help => self.shows_help = false,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
             KeyCode::Tab | KeyCode::Right => self.turn(1),
-            KeyCode::BackTab | KeyCode::Left => self.turn(View::ALL.len() - 1),
+            KeyCode::BackTab | KeyCode::Left => self.turn(DashboardView::ALL.len() - 1),
             KeyCode::Char(digit @ '1'..='4') => {
-                self.show(View::ALL[digit as usize - '1' as usize]);
+                self.show(DashboardView::ALL[digit as usize - '1' as usize]);
             }
-            KeyCode::Down | KeyCode::Char('j') => self.step(board, |at| at + 1),
-            KeyCode::Up | KeyCode::Char('k') => self.step(board, |at| at.saturating_sub(1)),
-            KeyCode::PageDown => self.step(board, |at| at + 10),
-            KeyCode::PageUp => self.step(board, |at| at.saturating_sub(10)),
-            KeyCode::Home => self.step(board, |_| 0),
-            KeyCode::End => self.step(board, |_| usize::MAX),
-            KeyCode::Enter => self.open(board),
+            KeyCode::Down | KeyCode::Char('j') => self.step(dashboard, |at| at + 1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(dashboard, |at| at.saturating_sub(1)),
+            KeyCode::PageDown => self.step(dashboard, |at| at + 10),
+            KeyCode::PageUp => self.step(dashboard, |at| at.saturating_sub(10)),
+            KeyCode::Home => self.step(dashboard, |_| 0),
+            KeyCode::End => self.step(dashboard, |_| usize::MAX),
+            KeyCode::Enter => self.open(dashboard),
             KeyCode::Esc | KeyCode::Backspace => self.is_open = false,
-            KeyCode::Char('s') => self.sort = next(&Column::ALL, self.sort),
+            KeyCode::Char('s') => self.sort = next(&RateColumn::ALL, self.sort),
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
             KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('+' | '=') => self.set_interval(|one, now| one > now, INTERVALS.iter()),
@@ -223,25 +223,25 @@ impl App {
     }
 
     fn turn(&mut self, by: usize) {
-        let at = View::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
-        self.show(View::ALL[(at + by) % View::ALL.len()]);
+        let at = DashboardView::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
+        self.show(DashboardView::ALL[(at + by) % DashboardView::ALL.len()]);
     }
 
-    fn show(&mut self, view: View) {
+    fn show(&mut self, view: DashboardView) {
         (self.view, self.is_open, self.selected) = (view, false, None);
     }
 
-    fn step(&mut self, board: &Board, to: impl Fn(usize) -> usize) {
-        let rows = self.rows(board);
+    fn step(&mut self, dashboard: &Dashboard, to: impl Fn(usize) -> usize) {
+        let rows = self.rows(dashboard);
         let Some(at) = self.selected_of(&rows) else { return };
         let at = to(at).min(rows.len() - 1);
         self.selected = Some(rows[at].key.clone());
     }
 
-    fn open(&mut self, board: &Board) {
-        let rows = self.rows(board);
+    fn open(&mut self, dashboard: &Dashboard) {
+        let rows = self.rows(dashboard);
         let Some(at) = self.selected_of(&rows) else { return };
-        // Rows change their places: what was opened stays.
+        // The order of rows changes: the opened one stays selected.
         self.selected = Some(rows[at].key.clone());
         self.is_open = true;
     }
@@ -257,7 +257,7 @@ impl App {
     }
 }
 
-/// The one that comes after `now`.
+/// Returns the element after `now`.
 fn next<T: Copy + PartialEq>(all: &[T], now: T) -> T {
     let at = all.iter().position(|one| *one == now).unwrap_or(0);
     all[(at + 1) % all.len()]

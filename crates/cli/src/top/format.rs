@@ -1,8 +1,8 @@
-//! Figures as short as they can be read.
+//! Short formats of figures.
 
 use crate::units::show_us;
 
-/// A count: `950`, `12.3k`, `1.25M`.
+/// Formats a count: `950`, `12.3k`, `1.25M`.
 pub(super) fn count(value: f64) -> String {
     match value {
         value if value < 999.5 => format!("{value:.0}"),
@@ -13,17 +13,17 @@ pub(super) fn count(value: f64) -> String {
     }
 }
 
-/// Microseconds; a dash where there were none.
+/// Formats microseconds; a dash for no value.
 pub(super) fn time(us: Option<f64>) -> String {
     us.map_or_else(|| "-".into(), show_us)
 }
 
-/// Requests of a caravan.
+/// Formats the requests of a caravan.
 pub(super) fn per_caravan(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value:.1}"))
 }
 
-/// The last `width` values as a line of bars.
+/// Formats the last `width` values as a line of bars.
 pub(super) fn bars(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mut values: Vec<f64> = values.rev().take(width).collect();

@@ -1,17 +1,17 @@
-//! `roadtrain top`: what targets and attachments do, again and again.
+//! `roadtrain top`: live rates of targets and attachments.
 //!
 //! | module | |
 //! |---|---|
-//! | `source` | where snapshots come from |
-//! | `rates` | what happened between two of them |
-//! | `board` | all that is known of late: rates and their history, as rows |
-//! | `app` | which of that is looked at, and what keys do |
-//! | `view` | how it is drawn |
-//! | `text` | the same for `--once` |
+//! | `source` | sources of snapshots |
+//! | `rates` | rates between two snapshots |
+//! | `dashboard` | recent rates and their history, as rows |
+//! | `app` | state of the display, and key presses |
+//! | `view` | drawing |
+//! | `text` | the same data for `--once` |
 //! | `picture` | a screen as an SVG |
 
 mod app;
-mod board;
+mod dashboard;
 mod format;
 mod picture;
 mod rates;
@@ -23,63 +23,68 @@ mod text;
 mod view;
 
 use crate::args::{GlobalArgs, TopArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, output};
-use app::App;
-use board::Board;
+use app::TopState;
+use dashboard::Dashboard;
 use roadtrain_reactor::metrics::Snapshot;
 use serde::Serialize;
-use source::Source;
+use source::SnapshotSource;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Those who are asked, with what they said last.
-struct Watched(Vec<(Source, Option<Snapshot>)>);
+/// Sources, each with its last snapshot.
+struct WatchedSources(Vec<(SnapshotSource, Option<Snapshot>)>);
 
-/// What is told once.
+/// Output of `--once`.
 #[derive(Serialize)]
-struct Once<'a> {
+struct OnceReport<'a> {
     unix_seconds: f64,
     /// Targets and attachments.
-    processes: &'a [rates::Process],
-    /// Who did not answer, and why.
+    processes: &'a [rates::ProcessRates],
+    /// Processes that did not reply, with the reason.
     silent: &'a [String],
 }
 
 /// `roadtrain top`
-pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
+pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("error", global.verbose);
-    let sources = Source::all(&args.names, &args.traddr)?;
-    let mut watched = Watched(sources.into_iter().map(|source| (source, None)).collect());
-    let mut board = Board::default();
-    watched.look(&mut board);
+    let sources = SnapshotSource::all(&args.names, &args.traddr)?;
+    let mut watched = WatchedSources(sources.into_iter().map(|source| (source, None)).collect());
+    let mut dashboard = Dashboard::default();
+    watched.sample(&mut dashboard);
     if watched.0.iter().all(|(_, snapshot)| snapshot.is_none()) {
-        return Err(match board.silent.first() {
-            Some(silent) => Failure::connect(silent),
-            None => Failure::failed(
+        return Err(match dashboard.silent.first() {
+            Some(silent) => CommandFailure::connect(silent),
+            None => CommandFailure::failed(
                 "nothing is attached or served here: --metrics ADDRESS:PORT shows another process",
             ),
         });
     }
     if args.once || global.json {
         thread::sleep(args.interval);
-        watched.look(&mut board);
-        return once(&board, global.json);
+        watched.sample(&mut dashboard);
+        return once(&dashboard, global.json);
     }
-    let app = App::new(args.interval, std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()));
+    let app =
+        TopState::new(args.interval, std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()));
     match &args.picture {
-        Some(file) => {
-            picture::draw(app, board, args.interval, &mut |board| watched.look(board), file)
-        }
-        None => terminal::run(app, board, &mut |board| watched.look(board)),
+        Some(file) => picture::draw(
+            app,
+            dashboard,
+            args.interval,
+            &mut |dashboard| watched.sample(dashboard),
+            file,
+        ),
+        None => terminal::run(app, dashboard, &mut |dashboard| watched.sample(dashboard)),
     }
 }
 
-impl Watched {
-    /// Asks all, and puts what has happened since on the board.
-    fn look(&mut self, board: &mut Board) {
+impl WatchedSources {
+    /// Takes a snapshot of all sources, and puts the rates since the last ones on the dashboard.
+    fn sample(&mut self, dashboard: &mut Dashboard) {
         let mut processes = Vec::new();
-        board.silent.clear();
+        dashboard.silent.clear();
         for (source, last) in &mut self.0 {
             match source.snapshot() {
                 Ok(now) => {
@@ -87,23 +92,27 @@ impl Watched {
                     processes.push(rates::between(source.name(), before, &now));
                     *last = Some(now);
                 }
-                Err(error) => board.silent.push(format!("{}: {error}", source.name())),
+                Err(error) => dashboard.silent.push(format!("{}: {error}", source.name())),
             }
         }
-        board.put(processes);
+        dashboard.put(processes);
     }
 }
 
-fn once(board: &Board, json: bool) -> Outcome {
+fn once(dashboard: &Dashboard, json: bool) -> CommandResult {
     if json {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let unix_seconds = now.as_secs_f64();
-        output::json(&Once { unix_seconds, processes: &board.processes, silent: &board.silent })?;
+        output::json(&OnceReport {
+            unix_seconds,
+            processes: &dashboard.processes,
+            silent: &dashboard.silent,
+        })?;
     } else {
-        output::line(&text::all(board))?;
+        output::line(&text::all(dashboard))?;
     }
-    match board.silent.first() {
-        Some(silent) => Err(Failure::connect(silent)),
+    match dashboard.silent.first() {
+        Some(silent) => Err(CommandFailure::connect(silent)),
         None => Ok(()),
     }
 }

@@ -1,9 +1,9 @@
-//! A screen as an SVG, for the guide.
+//! A screen as an SVG, for the documentation.
 
-use super::app::App;
-use super::board::{Board, View};
+use super::app::TopState;
+use super::dashboard::{Dashboard, DashboardView};
 use super::view;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandFailure, CommandResult};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -14,39 +14,38 @@ use std::{fs, thread};
 
 /// Columns and lines of the picture.
 const SIZE: (u16, u16) = (110, 30);
-/// Intervals before it is drawn.
-const LOOKS: u32 = 60;
-/// A cell, and the size of its letters.
+/// Intervals before the picture.
+const SAMPLES: u32 = 60;
+/// Size of a cell, and of its letters.
 const CELL: (f64, f64) = (8.0, 18.0);
 const FONT: f64 = 13.3;
 const PADDING: f64 = 14.0;
 const BACKGROUND: &str = "#11161d";
 const FOREGROUND: &str = "#d5dbe3";
 
-/// Watches for a while, and writes the screen of the lanes.
+/// Samples for a while, and writes the screen of the lanes.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(super) fn draw(
-    mut app: App,
-    mut board: Board,
+    mut app: TopState,
+    mut dashboard: Dashboard,
     interval: Duration,
-    look: &mut dyn FnMut(&mut Board),
+    sample: &mut dyn FnMut(&mut Dashboard),
     file: &Path,
-) -> Outcome {
-    for _ in 0..LOOKS {
+) -> CommandResult {
+    for _ in 0..SAMPLES {
         thread::sleep(interval);
-        look(&mut board);
+        sample(&mut dashboard);
     }
-    app.view = View::Lanes;
+    app.view = DashboardView::Lanes;
     let Ok(mut terminal) = Terminal::new(TestBackend::new(SIZE.0, SIZE.1));
-    let Ok(_) = terminal.draw(|frame| view::draw(frame, &app, &board));
+    let Ok(_) = terminal.draw(|frame| view::draw(frame, &app, &dashboard));
     let written = fs::write(file, svg(terminal.backend().buffer()));
-    written.map_err(|e| Failure::failed(format!("--picture {}: {e}", file.display())))
+    written.map_err(|e| CommandFailure::failed(format!("--picture {}: {e}", file.display())))
 }
 
-/// A screen as an SVG: text where it is text, so that it can be read and searched; bars and lines of boxes as shapes
-/// that join.
+/// Converts a screen to SVG: text stays text, so that it can be searched; bars and box lines become shapes that join.
 pub(super) fn svg(buffer: &Buffer) -> String {
     let area = buffer.area;
     let (width, height) = (
@@ -80,7 +79,7 @@ fn is_alike(one: &Cell, other: &Cell) -> bool {
         && is_shape(one.symbol()) == is_shape(other.symbol())
 }
 
-/// Cells of one style.
+/// Writes adjacent cells of one style.
 fn write_run(svg: &mut String, (x, y): (u16, u16), cells: u16, (cell, text): (&Cell, &str)) {
     let (mut ink, mut paper) = (color(cell.fg, FOREGROUND), color(cell.bg, BACKGROUND));
     if cell.modifier.contains(Modifier::REVERSED) {
@@ -124,18 +123,18 @@ fn rectangle((x, y): (f64, f64), (width, height): (f64, f64), fill: &str) -> Str
     )
 }
 
-/// Whether it is drawn as a shape, so that it joins its neighbours.
+/// True if it is drawn as a shape, so that it joins its neighbours.
 fn is_shape(symbol: &str) -> bool {
     symbol.chars().next().is_some_and(|first| bar(first).is_some() || box_line(first).is_some())
 }
 
-/// How much of its cell a bar fills.
+/// Returns the share of its cell that a bar fills.
 fn bar(symbol: char) -> Option<f64> {
     let place = "▁▂▃▄▅▆▇█".chars().position(|bar| bar == symbol)?;
     Some((place + 1) as f64 / 8.0)
 }
 
-/// The line of a box, in a cell of 8 by 18.
+/// Returns the path of a box line, in a cell of 8 by 18.
 fn box_line(symbol: char) -> Option<&'static str> {
     Some(match symbol {
         '─' => "M0 9H8",

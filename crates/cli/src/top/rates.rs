@@ -1,32 +1,32 @@
-//! What happened between two snapshots.
+//! Rates between two snapshots.
 
 use roadtrain_reactor::metrics::{
     Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
 };
 use serde::Serialize;
 
-/// What was done in a second, and how fast.
+/// Rates and latencies of an interval.
 #[derive(Clone, Debug, PartialEq, Default, Serialize)]
-pub(super) struct Rates {
+pub(super) struct IoRates {
     pub(super) iops: f64,
     pub(super) read_iops: f64,
     pub(super) write_iops: f64,
     pub(super) bytes_per_second: f64,
     pub(super) read_bytes_per_second: f64,
     pub(super) written_bytes_per_second: f64,
-    /// Latencies of reads and writes, as far as buckets tell; null without any.
+    /// Latencies of reads and writes, with the precision of buckets; null without requests.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
     pub(super) p999_us: Option<f64>,
     pub(super) in_flight: i64,
-    /// Null where that is not counted.
+    /// Null if caravans are not counted.
     pub(super) requests_per_caravan: Option<f64>,
     pub(super) errors_per_second: f64,
 }
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Namespace {
+pub(super) struct NamespaceRates {
     pub(super) nqn: String,
     pub(super) nsid: u32,
     pub(super) device: String,
@@ -34,23 +34,23 @@ pub(super) struct Namespace {
     pub(super) capacity_bytes: u64,
     pub(super) read_only: bool,
     #[serde(flatten)]
-    pub(super) rates: Rates,
+    pub(super) rates: IoRates,
 }
 
 /// A host of a subsystem.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Host {
+pub(super) struct HostRates {
     pub(super) nqn: String,
     pub(super) host_nqn: String,
     pub(super) address: Option<String>,
     pub(super) io_queues: u64,
     #[serde(flatten)]
-    pub(super) rates: Rates,
+    pub(super) rates: IoRates,
 }
 
 /// An I/O queue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Lane {
+pub(super) struct LaneRates {
     pub(super) nqn: String,
     pub(super) host_nqn: String,
     pub(super) peer: String,
@@ -64,12 +64,12 @@ pub(super) struct Lane {
     pub(super) doorbells_per_second: [f64; 4],
     pub(super) reconnects: u64,
     #[serde(flatten)]
-    pub(super) rates: Rates,
+    pub(super) rates: IoRates,
 }
 
-/// A reactor: which parts of its time went where.
+/// A reactor with the shares of its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Reactor {
+pub(super) struct ReactorShares {
     pub(super) reactor: usize,
     pub(super) core: Option<usize>,
     pub(super) busy: f64,
@@ -79,8 +79,8 @@ pub(super) struct Reactor {
 
 /// A target or an attachment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Process {
-    /// Its name, or its address.
+pub(super) struct ProcessRates {
+    /// Name, or address.
     pub(super) id: String,
     /// `target` or `attachment`.
     pub(super) kind: &'static str,
@@ -88,27 +88,27 @@ pub(super) struct Process {
     pub(super) problems: Vec<String>,
     pub(super) version: String,
     pub(super) uptime_seconds: f64,
-    /// The time between the two looks.
+    /// Seconds between the two snapshots.
     pub(super) seconds: f64,
-    pub(super) total: Rates,
-    pub(super) namespaces: Vec<Namespace>,
-    pub(super) hosts: Vec<Host>,
-    pub(super) lanes: Vec<Lane>,
-    pub(super) reactors: Vec<Reactor>,
+    pub(super) total: IoRates,
+    pub(super) namespaces: Vec<NamespaceRates>,
+    pub(super) hosts: Vec<HostRates>,
+    pub(super) lanes: Vec<LaneRates>,
+    pub(super) reactors: Vec<ReactorShares>,
 }
 
-/// What happened between two looks at a process.
-pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> Process {
+/// Computes the rates of a process between two snapshots.
+pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> ProcessRates {
     let seconds = now.unix_seconds - before.unix_seconds;
-    // Another process answers by that name now: it has counted nothing before.
+    // Another process has the name or address now: its counters started at zero.
     let nothing = Snapshot::default();
     let is_same = now.uptime_seconds >= before.uptime_seconds && seconds > 0.0;
     let (before, seconds) = match is_same {
         true => (before, seconds),
         false => (&nothing, now.uptime_seconds.max(1e-3)),
     };
-    let of = Between { before, now, seconds };
-    Process {
+    let of = SnapshotPair { before, now, seconds };
+    ProcessRates {
         id: id.to_owned(),
         kind: match now.kind {
             roadtrain_reactor::metrics::Kind::Target => "target",
@@ -127,18 +127,18 @@ pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> Process {
     }
 }
 
-struct Between<'a> {
+struct SnapshotPair<'a> {
     before: &'a Snapshot,
     now: &'a Snapshot,
     seconds: f64,
 }
 
-impl Between<'_> {
+impl SnapshotPair<'_> {
     fn per_second(&self, before: u64, now: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds
     }
 
-    fn rates(&self, before: Option<&Io>, now: &Io) -> Rates {
+    fn rates(&self, before: Option<&Io>, now: &Io) -> IoRates {
         let nothing = Io::default();
         let before = before.unwrap_or(&nothing);
         let read_bytes = self.per_second(before.read_bytes, now.read_bytes);
@@ -147,7 +147,7 @@ impl Between<'_> {
         latency += &now.read_latency.since(&before.read_latency);
         latency += &now.write_latency.since(&before.write_latency);
         let us = |share| latency.quantile(share).map(|seconds| seconds * 1e6);
-        Rates {
+        IoRates {
             iops: self.per_second(before.commands(), now.commands()),
             read_iops: self.per_second(before.reads, now.reads),
             write_iops: self.per_second(before.writes, now.writes),
@@ -163,8 +163,8 @@ impl Between<'_> {
         }
     }
 
-    /// Of the whole process: its namespaces, and how its reactors send.
-    fn total(&self) -> Rates {
+    /// Computes the rates of the whole process: its namespaces, and its reactors' sends.
+    fn total(&self) -> IoRates {
         let sum = |snapshot: &Snapshot| match &snapshot.attachment {
             Some(attachment) => attachment.io.clone(),
             None => {
@@ -179,13 +179,13 @@ impl Between<'_> {
         };
         let rates = self.rates(Some(&sum(self.before)), &sum(self.now));
         let sent = per_caravan(batching(self.now) - batching(self.before));
-        Rates { requests_per_caravan: sent, ..rates }
+        IoRates { requests_per_caravan: sent, ..rates }
     }
 
-    fn namespace(&self, now: &NamespaceSample) -> Namespace {
+    fn namespace(&self, now: &NamespaceSample) -> NamespaceRates {
         let is_it = |one: &&NamespaceSample| (&one.nqn, one.nsid) == (&now.nqn, now.nsid);
         let before = self.before.namespaces.iter().find(is_it);
-        Namespace {
+        NamespaceRates {
             nqn: now.nqn.clone(),
             nsid: now.nsid,
             device: now.device.clone(),
@@ -196,19 +196,19 @@ impl Between<'_> {
         }
     }
 
-    fn host(&self, now: &HostSample) -> Host {
+    fn host(&self, now: &HostSample) -> HostRates {
         let is_it = |one: &&HostSample| (&one.nqn, &one.host_nqn) == (&now.nqn, &now.host_nqn);
         let before = self.before.hosts.iter().find(is_it);
         let lanes = self.now.lanes.iter();
         let own = lanes.filter(|lane| (&lane.nqn, &lane.host_nqn) == (&now.nqn, &now.host_nqn));
         let sent = own.map(|lane| self.batching(lane)).reduce(|sum, one| sum + one);
         let rates = self.rates(before.map(|one| &one.io), &now.io);
-        Host {
+        HostRates {
             nqn: now.nqn.clone(),
             host_nqn: now.host_nqn.clone(),
             address: now.address.clone(),
             io_queues: now.io_queues,
-            rates: Rates { requests_per_caravan: sent.and_then(per_caravan), ..rates },
+            rates: IoRates { requests_per_caravan: sent.and_then(per_caravan), ..rates },
         }
     }
 
@@ -221,16 +221,16 @@ impl Between<'_> {
         now.batching - self.lane_before(now).map(|lane| lane.batching).unwrap_or_default()
     }
 
-    fn lane(&self, now: &LaneSample) -> Lane {
+    fn lane(&self, now: &LaneSample) -> LaneRates {
         let sent = self.batching(now);
         let mut rates = self.rates(self.lane_before(now).map(|lane| &lane.io), &now.io);
         if rates.iops == 0.0 && sent.requests > 0 {
-            // An attachment counts its lanes' requests only.
+            // An attachment counts only its lanes' requests.
             rates.iops = sent.requests as f64 / self.seconds;
             rates.bytes_per_second = sent.data_bytes as f64 / self.seconds;
         }
         let rate = |count: u64| count as f64 / self.seconds;
-        Lane {
+        LaneRates {
             nqn: now.nqn.clone(),
             host_nqn: now.host_nqn.clone(),
             peer: now.peer.clone(),
@@ -247,17 +247,17 @@ impl Between<'_> {
                 rate(sent.doorbells_drained),
             ],
             reconnects: now.reconnects,
-            rates: Rates { requests_per_caravan: per_caravan(sent), ..rates },
+            rates: IoRates { requests_per_caravan: per_caravan(sent), ..rates },
         }
     }
 
-    fn reactor(&self, now: &ReactorSample) -> Reactor {
+    fn reactor(&self, now: &ReactorSample) -> ReactorShares {
         let before = self.before.reactors.iter().find(|one| one.reactor == now.reactor);
         let share = |of: fn(&ReactorSample) -> f64| {
             let spent = of(now) - before.map_or(0.0, of);
             (spent / self.seconds).clamp(0.0, 1.0)
         };
-        Reactor {
+        ReactorShares {
             reactor: now.reactor,
             core: now.core,
             busy: share(|of| of.busy_seconds),

@@ -1,35 +1,40 @@
-//! Where snapshots come from: control sockets here, metrics addresses elsewhere.
+//! Sources of snapshots: control sockets on this machine, metrics addresses of others.
 
 use crate::connect::split_port;
 use crate::control::Call;
-use crate::failure::{Failure, Outcome};
-use crate::running::{self, Process};
+use crate::failure::{CommandFailure, CommandResult};
+use crate::running::{self, ControlledProcess};
 use roadtrain_reactor::metrics::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long an answer from elsewhere may take, and how long it may be.
+/// Time limit of an HTTP reply, and its largest size.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Somebody who is asked again and again.
-pub(super) enum Source {
-    /// A process of this machine.
-    Here(Process),
-    /// The metrics address of another one.
+/// Source of snapshots, which is queried repeatedly.
+pub(super) enum SnapshotSource {
+    /// A process on this machine.
+    Here(ControlledProcess),
+    /// The metrics address of another process.
     There(String),
 }
 
-impl Source {
-    /// What runs here, of that what is called so, and what is at these addresses.
+impl SnapshotSource {
+    /// Returns the processes here with these names, and the sources at these addresses.
     ///
     /// # Errors
-    /// Nothing here is called so, or an address that is none.
-    pub(super) fn all(names: &[String], addresses: &[String]) -> Outcome<Vec<Source>> {
+    /// A name that is unknown here, or an invalid address.
+    pub(super) fn all(
+        names: &[String],
+        addresses: &[String],
+    ) -> CommandResult<Vec<SnapshotSource>> {
         for address in addresses {
             if split_port(address, 0)?.1 == 0 {
-                return Err(Failure::usage(format!("-a {address}: which port? Write ADDR:PORT")));
+                return Err(CommandFailure::usage(format!(
+                    "-a {address}: which port? Write ADDR:PORT"
+                )));
             }
         }
         let here = if names.is_empty() && !addresses.is_empty() {
@@ -37,37 +42,37 @@ impl Source {
         } else {
             running::processes(names, &[])?
         };
-        let there = addresses.iter().cloned().map(Source::There);
-        Ok(here.into_iter().map(Source::Here).chain(there).collect())
+        let there = addresses.iter().cloned().map(SnapshotSource::There);
+        Ok(here.into_iter().map(SnapshotSource::Here).chain(there).collect())
     }
 
-    /// What it is called.
+    /// Returns the name.
     pub(super) fn name(&self) -> &str {
         match self {
-            Source::Here(process) => &process.id,
-            Source::There(address) => address,
+            SnapshotSource::Here(process) => &process.id,
+            SnapshotSource::There(address) => address,
         }
     }
 
-    /// What it has counted by now, or why it does not say.
+    /// Returns the present counters, or the reason why they are not available.
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
-            Source::Here(process) => {
-                running::ask((&process.socket, process.owner), &Call::Snapshot)
+            SnapshotSource::Here(process) => {
+                running::query((&process.socket, process.owner), &Call::Snapshot)
             }
-            Source::There(address) => {
+            SnapshotSource::There(address) => {
                 let text = get(address, "/snapshot.json").map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not answer".to_owned(),
                     _ => error.to_string(),
                 })?;
                 let snapshot = serde_json::from_slice(&text);
-                snapshot.map_err(|e| format!("an answer that makes no sense: {e}"))
+                snapshot.map_err(|e| format!("an invalid reply: {e}"))
             }
         }
     }
 }
 
-/// What is at a path of a metrics address.
+/// Reads a path of a metrics address.
 fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     let until = Instant::now() + TIMEOUT;
     let mut last = io::Error::from(ErrorKind::NotFound);
@@ -107,7 +112,7 @@ fn get_over(
     }
 }
 
-/// The body of an answer that is whole, and says that all is well.
+/// Returns the body of a complete and successful HTTP reply.
 fn body(answer: Vec<u8>) -> io::Result<Vec<u8>> {
     let no_http = || {
         io::Error::new(
@@ -139,8 +144,8 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Asks somebody who answers with this.
-    fn ask(answer: &'static [u8]) -> Result<Snapshot, String> {
+    /// Queries a server that sends this reply.
+    fn snapshot_from(answer: &'static [u8]) -> Result<Snapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let serving = thread::spawn(move || {
@@ -150,28 +155,33 @@ mod tests {
             assert!(request[..count].starts_with(b"GET /snapshot.json HTTP/1.1\r\n"));
             stream.write_all(answer).unwrap();
         });
-        let snapshot = Source::There(address).snapshot();
+        let snapshot = SnapshotSource::There(address).snapshot();
         serving.join().unwrap();
         snapshot
     }
 
     #[test]
-    fn what_is_elsewhere_is_asked_over_http() {
+    fn other_machines_are_queried_over_http() {
         assert!(
-            ask(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            snapshot_from(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 .unwrap_err()
                 .contains("404")
         );
-        assert!(ask(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}").is_err(), "cut off");
-        assert!(ask(b"SSH-2.0-x\r\n").unwrap_err().contains("metrics"));
         assert!(
-            ask(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n[1]").unwrap_err().contains("sense")
+            snapshot_from(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}").is_err(),
+            "cut off"
+        );
+        assert!(snapshot_from(b"SSH-2.0-x\r\n").unwrap_err().contains("metrics"));
+        assert!(
+            snapshot_from(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n[1]")
+                .unwrap_err()
+                .contains("invalid reply")
         );
     }
 
     #[test]
     fn addresses_have_a_port() {
-        let wrong = Source::all(&[], &["192.0.2.1".into()]).err().unwrap();
+        let wrong = SnapshotSource::all(&[], &["192.0.2.1".into()]).err().unwrap();
         assert!(wrong.message.contains("which port"));
     }
 }

@@ -1,5 +1,5 @@
-use super::app::{App, Column};
-use super::board::{Board, View};
+use super::app::{RateColumn, TopState};
+use super::dashboard::{Dashboard, DashboardView};
 use super::rates::between;
 use super::{picture, text, view};
 use ratatui::Terminal;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 const NQN: &str = "nqn.2025-01.io.example:disk";
 
-/// `n` seconds of `iops` reads of 4 KiB, half of them in 4 us, half in up to 64 us.
+/// Returns the counters of `n` seconds of `iops` reads of 4 KiB, half of them in 4 us, half in up to 64 us.
 fn io(n: u64, iops: u64) -> Io {
     let reads = n * iops;
     Io {
@@ -39,7 +39,7 @@ fn batching(n: u64, iops: u64) -> Batching {
     }
 }
 
-/// A target after `n` seconds: two namespaces, two hosts, three lanes.
+/// Returns the snapshot of a target after `n` seconds: two namespaces, two hosts, three lanes.
 fn snapshot(n: u64) -> Snapshot {
     let lane = |(cntlid, qid, iops): (u16, u16, u64)| LaneSample {
         nqn: NQN.into(),
@@ -90,17 +90,17 @@ fn snapshot(n: u64) -> Snapshot {
     }
 }
 
-fn board(seconds: u64) -> Board {
-    let mut board = Board::default();
+fn dashboard(seconds: u64) -> Dashboard {
+    let mut dashboard = Dashboard::default();
     for n in 0..=seconds {
-        board.put(vec![between("target0", &snapshot(n.saturating_sub(1)), &snapshot(n))]);
+        dashboard.put(vec![between("target0", &snapshot(n.saturating_sub(1)), &snapshot(n))]);
     }
-    board
+    dashboard
 }
 
-fn screen(app: &App, board: &Board, (width, height): (u16, u16)) -> Buffer {
+fn screen(app: &TopState, dashboard: &Dashboard, (width, height): (u16, u16)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| view::draw(frame, app, board)).unwrap();
+    terminal.draw(|frame| view::draw(frame, app, dashboard)).unwrap();
     terminal.backend().buffer().clone()
 }
 
@@ -113,16 +113,16 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     (0..area.height).map(line).collect()
 }
 
-fn shown(app: &App, board: &Board) -> String {
-    lines(&screen(app, board, (80, 24))).join("\n")
+fn shown(app: &TopState, dashboard: &Dashboard) -> String {
+    lines(&screen(app, dashboard, (80, 24))).join("\n")
 }
 
-fn press(app: &mut App, board: &Board, keys: &[KeyCode]) {
-    keys.iter().for_each(|key| app.press(KeyEvent::new(*key, KeyModifiers::NONE), board));
+fn press(app: &mut TopState, dashboard: &Dashboard, keys: &[KeyCode]) {
+    keys.iter().for_each(|key| app.press(KeyEvent::new(*key, KeyModifiers::NONE), dashboard));
 }
 
 #[test]
-fn rates_are_what_happened_between_two_looks() {
+fn rates_are_those_between_two_snapshots() {
     let process = between("t", &snapshot(10), &snapshot(12));
     assert_eq!((process.seconds, process.total.iops), (2.0, 64_000.0));
     assert_eq!(process.total.bytes_per_second, 64_000.0 * 4096.0);
@@ -133,7 +133,7 @@ fn rates_are_what_happened_between_two_looks() {
     assert_eq!(process.hosts[0].rates.requests_per_caravan, Some(16.0));
     assert_eq!(process.lanes[0].sends_per_second, 4000.0);
     assert_eq!((process.reactors[0].busy, process.reactors[0].idle), (0.5, 0.25));
-    // It was started anew: nothing of before counts.
+    // The process was restarted: earlier counters do not apply.
     let new = Snapshot { uptime_seconds: 4.0, ..snapshot(2) };
     let process = between("t", &snapshot(50), &new);
     assert_eq!((process.seconds, process.total.iops), (4.0, 32_000.0));
@@ -141,8 +141,8 @@ fn rates_are_what_happened_between_two_looks() {
 
 #[test]
 fn a_small_terminal_shows_the_most_important() {
-    let (app, board) = (App::new(SECOND, false), board(5));
-    let text = shown(&app, &board);
+    let (app, dashboard) = (TopState::new(SECOND, false), dashboard(5));
+    let text = shown(&app, &dashboard);
     for part in [
         "roadtrain top",
         "target0 serving up 105 s",
@@ -162,28 +162,28 @@ fn a_small_terminal_shows_the_most_important() {
     ] {
         assert!(text.contains(part), "{part:?} is not on\n{text}");
     }
-    // Whole figures, though fewer.
-    let narrow = lines(&screen(&app, &board, (40, 24))).join("\n");
+    // Complete figures, though fewer.
+    let narrow = lines(&screen(&app, &dashboard, (40, 24))).join("\n");
     for part in ["IOPS▼", "bytes/s", "64.0k", "250 MiB/s"] {
         assert!(narrow.contains(part), "{part:?} is not on\n{narrow}");
     }
     assert!(!narrow.contains("req/c"), "{narrow}");
-    let least = screen(&app, &board, (40, 8)); // it does not fail in one that is smaller
+    let least = screen(&app, &dashboard, (40, 8)); // it does not fail in a smaller one
     assert!(lines(&least)[0].contains("roadtrain top"));
-    screen(&app, &board, (1, 1));
+    screen(&app, &dashboard, (1, 1));
 }
 
 #[test]
 fn keys_choose_what_is_shown() {
-    let (mut app, board) = (App::new(SECOND, true), board(3));
-    press(&mut app, &board, &[KeyCode::Char('2')]);
-    assert!(shown(&app, &board).contains("> ns 1 disk mem1"));
-    press(&mut app, &board, &[KeyCode::Tab, KeyCode::Down]);
-    assert!(shown(&app, &board).contains("> host2 192.0.2.2"));
-    press(&mut app, &board, &[KeyCode::Char('4'), KeyCode::End]);
-    assert_eq!((app.view, app.selected_of(&app.rows(&board))), (View::Lanes, Some(2)));
-    press(&mut app, &board, &[KeyCode::Enter]);
-    let open = shown(&app, &board);
+    let (mut app, dashboard) = (TopState::new(SECOND, true), dashboard(3));
+    press(&mut app, &dashboard, &[KeyCode::Char('2')]);
+    assert!(shown(&app, &dashboard).contains("> ns 1 disk mem1"));
+    press(&mut app, &dashboard, &[KeyCode::Tab, KeyCode::Down]);
+    assert!(shown(&app, &dashboard).contains("> host2 192.0.2.2"));
+    press(&mut app, &dashboard, &[KeyCode::Char('4'), KeyCode::End]);
+    assert_eq!((app.view, app.selected_of(&app.rows(&dashboard))), (DashboardView::Lanes, Some(2)));
+    press(&mut app, &dashboard, &[KeyCode::Enter]);
+    let open = shown(&app, &dashboard);
     for part in [
         "2.1 host2 192.0.2.2:5000",
         "queue      1 of controller 2",
@@ -192,51 +192,52 @@ fn keys_choose_what_is_shown() {
     ] {
         assert!(open.contains(part), "{part:?} is not on\n{open}");
     }
-    press(&mut app, &board, &[KeyCode::Esc]);
-    assert!(shown(&app, &board).contains("[4 Lanes 3]"));
-    press(&mut app, &board, &[KeyCode::Char('1'), KeyCode::Enter]);
-    let open = shown(&app, &board);
+    press(&mut app, &dashboard, &[KeyCode::Esc]);
+    assert!(shown(&app, &dashboard).contains("[4 Lanes 3]"));
+    press(&mut app, &dashboard, &[KeyCode::Char('1'), KeyCode::Enter]);
+    let open = shown(&app, &dashboard);
     assert!(open.contains("reactor 0  ████████████▒▒▒▒▒▒······  busy  50 %"), "{open}");
-    press(&mut app, &board, &[KeyCode::Char('?')]);
-    assert!(shown(&app, &board).contains("Ctrl-C"));
-    press(&mut app, &board, &[KeyCode::Char('x'), KeyCode::Char('p')]);
-    assert!(shown(&app, &board).contains("PAUSED"));
-    press(&mut app, &board, &[KeyCode::Char('+'), KeyCode::Char('+'), KeyCode::Char('-')]);
+    press(&mut app, &dashboard, &[KeyCode::Char('?')]);
+    assert!(shown(&app, &dashboard).contains("Ctrl-C"));
+    press(&mut app, &dashboard, &[KeyCode::Char('x'), KeyCode::Char('p')]);
+    assert!(shown(&app, &dashboard).contains("PAUSED"));
+    press(&mut app, &dashboard, &[KeyCode::Char('+'), KeyCode::Char('+'), KeyCode::Char('-')]);
     assert_eq!(app.interval, Duration::from_secs(2));
     assert!(!app.has_ended);
-    press(&mut app, &board, &[KeyCode::Char('q')]);
+    press(&mut app, &dashboard, &[KeyCode::Char('q')]);
     assert!(app.has_ended);
-    let mut app = App::new(SECOND, true);
-    app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &board);
+    let mut app = TopState::new(SECOND, true);
+    app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &dashboard);
     assert!(app.has_ended);
 }
 
 #[test]
 fn rows_are_sorted_and_the_selected_one_stays_selected() {
-    let (mut app, board) = (App::new(SECOND, true), board(3));
-    app.view = View::Lanes;
-    let order =
-        |app: &App| -> Vec<f64> { app.rows(&board).iter().map(|row| row.rates.iops).collect() };
+    let (mut app, dashboard) = (TopState::new(SECOND, true), dashboard(3));
+    app.view = DashboardView::Lanes;
+    let order = |app: &TopState| -> Vec<f64> {
+        app.rows(&dashboard).iter().map(|row| row.rates.iops).collect()
+    };
     assert_eq!(order(&app), [32_000.0, 16_000.0, 16_000.0]);
-    press(&mut app, &board, &[KeyCode::Home]);
-    let selected = |app: &App| {
-        let rows = app.rows(&board);
+    press(&mut app, &dashboard, &[KeyCode::Home]);
+    let selected = |app: &TopState| {
+        let rows = app.rows(&dashboard);
         rows[app.selected_of(&rows).unwrap()].key.name.clone()
     };
     let first = selected(&app);
-    press(&mut app, &board, &[KeyCode::Char('r')]);
+    press(&mut app, &dashboard, &[KeyCode::Char('r')]);
     assert_eq!(order(&app), [16_000.0, 16_000.0, 32_000.0]);
     assert_eq!(selected(&app), first, "though it is the last one now");
-    press(&mut app, &board, &[KeyCode::Char('s')]);
-    assert_eq!(app.sort, Column::Bandwidth);
-    assert!(shown(&app, &board).contains("bytes/s▲"));
+    press(&mut app, &dashboard, &[KeyCode::Char('s')]);
+    assert_eq!(app.sort, RateColumn::Bandwidth);
+    assert!(shown(&app, &dashboard).contains("bytes/s▲"));
 }
 
 #[test]
 fn without_colours_nothing_is_lost() {
-    let board = board(3);
-    let plain = screen(&App::new(SECOND, false), &board, (100, 24));
-    let coloured = screen(&App::new(SECOND, true), &board, (100, 24));
+    let dashboard = dashboard(3);
+    let plain = screen(&TopState::new(SECOND, false), &dashboard, (100, 24));
+    let coloured = screen(&TopState::new(SECOND, true), &dashboard, (100, 24));
     assert_eq!(lines(&plain), lines(&coloured));
     let has_color = |buffer: &Buffer| buffer.content.iter().any(|cell| cell.fg != Color::Reset);
     assert!(!has_color(&plain) && has_color(&coloured));
@@ -249,18 +250,18 @@ fn without_colours_nothing_is_lost() {
 }
 
 #[test]
-fn what_does_not_answer_is_told() {
-    let (app, mut board) = (App::new(SECOND, true), board(1));
-    board.put(Vec::new());
-    board.silent.push("target0: its process does not answer".into());
-    let text = shown(&app, &board);
+fn an_unresponsive_process_is_shown() {
+    let (app, mut dashboard) = (TopState::new(SECOND, true), dashboard(1));
+    dashboard.put(Vec::new());
+    dashboard.silent.push("target0: its process does not answer".into());
+    let text = shown(&app, &dashboard);
     assert!(text.contains("! target0: its process does not answer"), "{text}");
     assert!(text.contains("nothing here yet"));
 }
 
 #[test]
 fn once_is_the_same_as_text() {
-    let text = text::all(&board(2));
+    let text = text::all(&dashboard(2));
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
     assert!(line("target0: target").contains("serving"), "{text}");
     assert!(line("ns 2 disk").contains("4.0k"), "{text}");
@@ -269,7 +270,7 @@ fn once_is_the_same_as_text() {
 
 #[test]
 fn a_picture_has_the_text_of_its_screen() {
-    let svg = picture::svg(&screen(&App::new(SECOND, true), &board(9), (100, 24)));
+    let svg = picture::svg(&screen(&TopState::new(SECOND, true), &dashboard(9), (100, 24)));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     for part in ["roadtrain top", "target0", "&gt; "] {
         assert!(svg.contains(part), "{part}");

@@ -1,11 +1,11 @@
-//! How a screen is drawn: a title, charts of the selected row, the rows, the keys.
+//! Drawing of a screen: a title, charts of the selected row, the rows, the keys.
 //!
-//! Colour only repeats what words, signs and places say.
+//! Colour only repeats information of words, signs and positions.
 
-use super::app::{App, Column};
-use super::board::{Board, Key, Past, Row, View};
+use super::app::{RateColumn, TopState};
+use super::dashboard::{Dashboard, DashboardRow, DashboardView, PastRates, RowKey};
 use super::format::{bars, count, time};
-use super::rates::{Lane, Process, Rates, Reactor};
+use super::rates::{IoRates, LaneRates, ProcessRates, ReactorShares};
 use crate::units::{show_bandwidth, show_bytes, show_seconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,13 +15,13 @@ use ratatui::widgets::{
     Block, BorderType, Clear, Padding, Paragraph, Row as TableRow, Sparkline, Table, TableState,
 };
 
-/// From this width on rows have a line of bars.
+/// Width from which rows have a line of bars.
 const WIDE: u16 = 100;
-/// Its columns.
+/// Width of the bars.
 const BARS: u16 = 16;
-/// Rows of a chart, with its border.
+/// Lines of a chart, with its border.
 const CHART: u16 = 5;
-/// Below this height there is no room for charts.
+/// Height below which there are no charts.
 const HIGH: u16 = 16;
 
 const HELP: &[(&str, &str)] = &[
@@ -31,15 +31,15 @@ const HELP: &[(&str, &str)] = &[
     ("Enter, Esc", "open the row, back"),
     ("s, r", "sort by the next column, the other way round"),
     ("p", "pause, go on"),
-    ("+, -", "look less often, more often"),
+    ("+, -", "update less often, more often"),
     ("q, Ctrl-C", "end"),
 ];
 
-/// A curve: its name, its values, and how they are written and drawn.
-type Chart = (&'static str, fn(&Past) -> f64, fn(f64) -> String, Style);
+/// A chart: name, value, format and style.
+type ChartSpec = (&'static str, fn(&PastRates) -> f64, fn(f64) -> String, Style);
 
-/// How things look.
-struct Theme {
+/// Styles.
+struct TopTheme {
     accent: Style,
     second: Style,
     dim: Style,
@@ -48,11 +48,11 @@ struct Theme {
     selected: Style,
 }
 
-impl Theme {
-    fn of(app: &App) -> Theme {
+impl TopTheme {
+    fn of(app: &TopState) -> TopTheme {
         let plain = Style::new();
         if !app.has_colors {
-            return Theme {
+            return TopTheme {
                 accent: plain,
                 second: plain,
                 dim: plain,
@@ -61,13 +61,13 @@ impl Theme {
                 selected: plain.reversed(),
             };
         }
-        Theme {
+        TopTheme {
             accent: plain.fg(Color::Cyan),
             second: plain.fg(Color::Yellow),
             dim: plain.fg(Color::DarkGray),
             bold: plain.bold(),
             warn: plain.fg(Color::Yellow).bold(),
-            // As it is read on light and on dark terminals.
+            // Readable on light and on dark terminals.
             selected: plain.reversed(),
         }
     }
@@ -78,9 +78,9 @@ impl Theme {
 }
 
 /// Draws a screen.
-pub(super) fn draw(frame: &mut Frame<'_>, app: &App, board: &Board) {
-    let theme = Theme::of(app);
-    let rows = app.rows(board);
+pub(super) fn draw(frame: &mut Frame<'_>, app: &TopState, dashboard: &Dashboard) {
+    let theme = TopTheme::of(app);
+    let rows = app.rows(dashboard);
     let selected = app.selected_of(&rows);
     let charts = if frame.area().height >= HIGH { CHART } else { 0 };
     let [title, top, middle, keys] = Layout::vertical([
@@ -90,14 +90,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, board: &Board) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    draw_title(frame, title, (app, board), &theme);
+    draw_title(frame, title, (app, dashboard), &theme);
     let row = selected.and_then(|at| rows.get(at));
     if charts > 0 {
-        draw_charts(frame, top, row.map(|row| &row.key), board, &theme);
+        draw_charts(frame, top, row.map(|row| &row.key), dashboard, &theme);
     }
     match row {
-        Some(row) if app.is_open => draw_open(frame, middle, row, board, &theme),
-        _ => draw_rows(frame, middle, (app, &rows, selected), board, &theme),
+        Some(row) if app.is_open => draw_open(frame, middle, row, dashboard, &theme),
+        _ => draw_rows(frame, middle, (app, &rows, selected), dashboard, &theme),
     }
     draw_keys(frame, keys, app, &theme);
     if app.shows_help {
@@ -105,17 +105,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, board: &Board) {
     }
 }
 
-fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), theme: &Theme) {
+fn draw_title(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (app, dashboard): (&TopState, &Dashboard),
+    theme: &TopTheme,
+) {
     let mut spans = vec![Span::styled(" roadtrain top ", theme.accent.bold())];
-    let of = |process: &Process| {
+    let of = |process: &ProcessRates| {
         format!(" {} {} up {} ", process.id, process.state, show_seconds(process.uptime_seconds))
     };
-    match &board.processes[..] {
+    match &dashboard.processes[..] {
         [one] => spans.push(Span::raw(of(one))),
         many => spans.push(Span::raw(format!(" {} processes ", many.len()))),
     }
-    let problems = board.processes.iter().flat_map(|process| &process.problems);
-    if let Some(problem) = board.silent.iter().chain(problems).next() {
+    let problems = dashboard.processes.iter().flat_map(|process| &process.problems);
+    if let Some(problem) = dashboard.silent.iter().chain(problems).next() {
         spans.push(Span::styled(format!(" ! {problem} "), theme.warn));
     }
     let every = format!("every {} ", show_seconds(app.interval.as_secs_f64()));
@@ -125,12 +130,18 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), t
     frame.render_widget(Line::from(Span::styled(right, style)).right_aligned(), area);
 }
 
-/// IOPS, bandwidth and the 99th percentile of the selected row, as they were of late.
-fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Board, theme: &Theme) {
+/// Draws the recent IOPS, bandwidth and 99th percentile of the selected row.
+fn draw_charts(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    key: Option<&RowKey>,
+    dashboard: &Dashboard,
+    theme: &TopTheme,
+) {
     let areas: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
-    let past: Vec<Past> = key.map_or_else(Vec::new, |key| board.history(key).collect());
+    let past: Vec<PastRates> = key.map_or_else(Vec::new, |key| dashboard.history(key).collect());
     let last = past.last().copied().unwrap_or_default();
-    let charts: [Chart; 3] = [
+    let charts: [ChartSpec; 3] = [
         ("IOPS", |past| past.iops, count, theme.accent),
         ("bandwidth", |past| past.bytes_per_second, show_bandwidth, theme.accent),
         ("p99", |past| past.p99_us, |us| time(Some(us).filter(|us| *us > 0.0)), theme.second),
@@ -146,7 +157,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
         let inner = block.inner(area);
         frame.render_widget(block, area);
         let shown = past.len().saturating_sub(inner.width.into());
-        // The newest is at the right edge, also at first.
+        // The newest value is at the right edge, also at first.
         let missing = usize::from(inner.width).saturating_sub(past.len());
         let values = past[shown..].iter().map(|past| of(past).round() as u64);
         let values: Vec<u64> = std::iter::repeat_n(0, missing).chain(values).collect();
@@ -157,13 +168,13 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
 fn draw_rows(
     frame: &mut Frame<'_>,
     area: Rect,
-    (app, rows, selected): (&App, &[Row<'_>], Option<usize>),
-    board: &Board,
-    theme: &Theme,
+    (app, rows, selected): (&TopState, &[DashboardRow<'_>], Option<usize>),
+    dashboard: &Dashboard,
+    theme: &TopTheme,
 ) {
     let mut tabs = Vec::new();
-    for (number, view) in (1..).zip(View::ALL) {
-        let count = board.rows(view).len();
+    for (number, view) in (1..).zip(DashboardView::ALL) {
+        let count = dashboard.rows(view).len();
         let text = format!(" {number} {} {count} ", view.name());
         let is_it = view == app.view;
         tabs.push(if is_it {
@@ -179,21 +190,21 @@ fn draw_rows(
     }
     let is_wide = area.width >= WIDE;
     let inside = area.width.saturating_sub(2); // a border
-    let columns = Column::fitting(if is_wide { inside - BARS - 1 } else { inside });
+    let columns = RateColumn::fitting(if is_wide { inside - BARS - 1 } else { inside });
     let mut widths = vec![Constraint::Fill(1)];
     widths.extend(columns.iter().map(|column| Constraint::Length(column.width())));
-    let shown = std::iter::once(&Column::Name).chain(&columns);
+    let shown = std::iter::once(&RateColumn::Name).chain(&columns);
     let mut head: Vec<Line<'_>> = shown.map(|column| heading(*column, app)).collect();
     if is_wide {
         widths.push(Constraint::Length(BARS));
-        head.push(Line::from("IOPS of late").right_aligned());
+        head.push(Line::from("recent IOPS").right_aligned());
     }
     let lines = rows.iter().map(|row| {
         let mut cells = vec![Line::from(name(row))];
         let figures = columns.iter().map(|column| column.show(row.rates));
         cells.extend(figures.map(|text| Line::from(text).right_aligned()));
         if is_wide {
-            let past = board.history(&row.key).map(|past| past.iops);
+            let past = dashboard.history(&row.key).map(|past| past.iops);
             cells.push(Line::styled(bars(past, BARS.into()), theme.accent).right_aligned());
         }
         TableRow::new(cells)
@@ -206,53 +217,59 @@ fn draw_rows(
     let mut state = TableState::default().with_selected(selected);
     frame.render_stateful_widget(table, area, &mut state);
     if let Some(at) = selected.filter(|_| is_wide) {
-        // Reversed bars would show what is missing from them.
+        // Reversed bars would show their complement.
         let line = area.y + 2 + at.saturating_sub(state.offset()) as u16; // border and names of columns
         let bars = Rect::new(area.right() - 1 - BARS, line, BARS, 1).intersection(area);
         frame.buffer_mut().set_style(bars, Style::new().not_reversed());
     }
 }
 
-/// A column's name, with a sign where rows are ordered by it.
-fn heading(column: Column, app: &App) -> Line<'static> {
+/// Returns a column's heading, with a sign in the sorted one.
+fn heading(column: RateColumn, app: &TopState) -> Line<'static> {
     let sign = match (column == app.sort, app.is_reversed) {
         (false, _) => "",
         (true, false) => "▼",
         (true, true) => "▲",
     };
     let line = Line::from(format!("{}{sign}", column.name()));
-    if column == Column::Name { line } else { line.right_aligned() }
+    if column == RateColumn::Name { line } else { line.right_aligned() }
 }
 
-/// What a row is about, the most telling first: the end may be cut off.
-pub(super) fn name(row: &Row<'_>) -> String {
+/// Returns the name of a row, the most important part first: the end may be cut off.
+pub(super) fn name(row: &DashboardRow<'_>) -> String {
     let process = row.process;
     let of = if row.is_alone { String::new() } else { format!("{} ", process.id) };
     match row.key.view {
-        View::Processes => format!("{} {} {}", process.id, process.kind, process.state),
-        View::Namespaces => {
+        DashboardView::Processes => format!("{} {} {}", process.id, process.kind, process.state),
+        DashboardView::Namespaces => {
             let one = &process.namespaces[row.index];
             format!("{of}ns {} {} {}", one.nsid, short(&one.nqn), one.device)
         }
-        View::Hosts => {
+        DashboardView::Hosts => {
             let one = &process.hosts[row.index];
             let address = one.address.as_deref().unwrap_or("not connected");
             format!("{of}{} {address}", short(&one.host_nqn))
         }
-        View::Lanes => {
+        DashboardView::Lanes => {
             let one = &process.lanes[row.index];
             format!("{of}{}.{} {} {}", one.cntlid, one.qid, short(&one.host_nqn), one.peer)
         }
     }
 }
 
-/// The end of an NQN, which tells it from others.
+/// Returns the end of an NQN, which distinguishes it from others.
 fn short(nqn: &str) -> String {
     nqn.rsplit_once(':').map_or(nqn, |(_, end)| end).to_owned()
 }
 
-/// A row by itself: all that is known of it.
-fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, theme: &Theme) {
+/// Draws a row alone, with all its data.
+fn draw_open(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    row: &DashboardRow<'_>,
+    dashboard: &Dashboard,
+    theme: &TopTheme,
+) {
     let title = Line::from(Span::styled(format!(" {} ", name(row).trim()), theme.accent.bold()));
     let block = theme.block(title).padding(Padding::horizontal(1));
     let inner = block.inner(area);
@@ -260,21 +277,21 @@ fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, th
     let mut lines = io_lines(row.rates, theme);
     lines.push(Line::default());
     lines.extend(match row.key.view {
-        View::Processes => reactor_lines(&row.process.reactors, theme),
-        View::Namespaces => namespace_lines(row),
-        View::Hosts => host_lines(row),
-        View::Lanes => lane_lines(&row.process.lanes[row.index], row.process),
+        DashboardView::Processes => reactor_lines(&row.process.reactors, theme),
+        DashboardView::Namespaces => namespace_lines(row),
+        DashboardView::Hosts => host_lines(row),
+        DashboardView::Lanes => lane_lines(&row.process.lanes[row.index], row.process),
     });
-    let past = board.history(&row.key).map(|past| past.p99_us);
+    let past = dashboard.history(&row.key).map(|past| past.p99_us);
     let worst = past.fold(0.0, f64::max);
     if worst > 0.0 {
         lines.push(Line::default());
-        lines.push(Line::from(format!("highest p99 of late  {}", time(Some(worst)))));
+        lines.push(Line::from(format!("highest recent p99   {}", time(Some(worst)))));
     }
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
+fn io_lines(rates: &IoRates, theme: &TopTheme) -> Vec<Line<'static>> {
     let line = |what: &str, iops: f64, bytes: f64| {
         Line::from(vec![
             Span::raw(format!("{what:<8}")),
@@ -284,7 +301,13 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
             ),
         ])
     };
-    let columns = [Column::P50, Column::P99, Column::P999, Column::InFlight, Column::PerCaravan];
+    let columns = [
+        RateColumn::P50,
+        RateColumn::P99,
+        RateColumn::P999,
+        RateColumn::InFlight,
+        RateColumn::PerCaravan,
+    ];
     let [p50, p99, p999, in_flight, per_caravan] = columns.map(|column| column.show(rates));
     vec![
         line("reads", rates.read_iops, rates.read_bytes_per_second),
@@ -298,10 +321,10 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
     ]
 }
 
-/// What reactors do with their time, as bars: busy is full, spinning is grey.
-fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
+/// Returns reactors' time as bars: busy is full, spinning is grey.
+fn reactor_lines(reactors: &[ReactorShares], theme: &TopTheme) -> Vec<Line<'static>> {
     const WIDTH: f64 = 24.0;
-    let line = |reactor: &Reactor| {
+    let line = |reactor: &ReactorShares| {
         let busy = (reactor.busy * WIDTH).round() as usize;
         let spin = ((reactor.spin * WIDTH).round() as usize).min(WIDTH as usize - busy);
         let rest = WIDTH as usize - busy - spin;
@@ -313,7 +336,7 @@ fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
             Span::styled("▒".repeat(spin), theme.second),
             Span::styled("·".repeat(rest), theme.dim),
             Span::raw(format!(
-                "  busy {}  spinning {}  asleep {}{core}",
+                "  busy {}  spinning {}  idle {}{core}",
                 percent(reactor.busy),
                 percent(reactor.spin),
                 percent(reactor.idle)
@@ -323,7 +346,7 @@ fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
     reactors.iter().map(line).collect()
 }
 
-fn namespace_lines(row: &Row<'_>) -> Vec<Line<'static>> {
+fn namespace_lines(row: &DashboardRow<'_>) -> Vec<Line<'static>> {
     let one = &row.process.namespaces[row.index];
     let size = show_bytes(one.capacity_bytes);
     let read_only = if one.read_only { ", read-only" } else { "" };
@@ -334,7 +357,7 @@ fn namespace_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     ]
 }
 
-fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
+fn host_lines(row: &DashboardRow<'_>) -> Vec<Line<'static>> {
     let one = &row.process.hosts[row.index];
     let mut lines = vec![
         Line::from(format!("host       {}", one.host_nqn)),
@@ -344,7 +367,7 @@ fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     let lanes = row.process.lanes.iter();
     let own = lanes.filter(|lane| (&lane.nqn, &lane.host_nqn) == (&one.nqn, &one.host_nqn));
     lines.extend(own.map(|lane| {
-        let columns = [Column::Iops, Column::Bandwidth, Column::P99];
+        let columns = [RateColumn::Iops, RateColumn::Bandwidth, RateColumn::P99];
         let [iops, bytes, p99] = columns.map(|column| column.show(&lane.rates));
         Line::from(format!(
             "  lane {}.{}  {:>8} IOPS  {bytes:>10}  p99 {p99:>7}  {}",
@@ -354,7 +377,7 @@ fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     lines
 }
 
-fn lane_lines(lane: &Lane, process: &Process) -> Vec<Line<'static>> {
+fn lane_lines(lane: &LaneRates, process: &ProcessRates) -> Vec<Line<'static>> {
     let [size, timer, urgent, drained] = lane.doorbells_per_second.map(count);
     let sends_per_io = |sends: f64| match lane.rates.iops {
         iops if iops > 0.0 => format!(", {:.2} for each request", sends / iops),
@@ -376,13 +399,13 @@ fn lane_lines(lane: &Lane, process: &Process) -> Vec<Line<'static>> {
             count(lane.receives_per_second)
         )),
         Line::from(format!(
-            "doorbells  {drained}/s nothing more came, {size}/s enough, {urgent}/s urgent, {timer}/s time"
+            "doorbells  {drained}/s drained, {size}/s size, {urgent}/s urgent, {timer}/s timer"
         )),
-        Line::from(format!("lost       {} times, and made again", lane.reconnects)),
+        Line::from(format!("reconnects {}", lane.reconnects)),
     ]
 }
 
-fn draw_keys(frame: &mut Frame<'_>, area: Rect, app: &App, theme: &Theme) {
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, app: &TopState, theme: &TopTheme) {
     let pause = if app.is_paused { "go on" } else { "pause" };
     let keys: &[(&str, &str)] = match app.is_open {
         true => &[("Esc", "back"), ("↑↓", "other row"), ("p", pause), ("q", "quit"), ("?", "help")],
@@ -405,7 +428,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, app: &App, theme: &Theme) {
     frame.render_widget(Line::from(spans), area);
 }
 
-fn draw_help(frame: &mut Frame<'_>, theme: &Theme) {
+fn draw_help(frame: &mut Frame<'_>, theme: &TopTheme) {
     let lines = HELP.iter().map(|(keys, what)| {
         Line::from(vec![Span::styled(format!("{keys:<23}"), theme.bold), Span::raw(*what)])
     });

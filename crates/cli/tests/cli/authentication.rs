@@ -1,13 +1,13 @@
-//! In-band authentication by the program: keys in files, exit status 3, and who has refused whom.
+//! In-band authentication by the program: keys in files, exit status 3, and which end refuses the other.
 
-use crate::harness::{NQN, Target, roadtrain, stderr};
+use crate::harness::{NQN, TargetProcess, roadtrain, stderr};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const HOST: &str = "nqn.2025-01.io.example:host";
 
-/// A new key in a file of its own.
+/// Generates a key in a separate file.
 fn key(dir: &Path, name: &str) -> PathBuf {
     let made = roadtrain("keys dhchap");
     assert!(made.status.success(), "{}", stderr(&made));
@@ -25,34 +25,34 @@ fn keys_let_hosts_in_and_their_absence_does_not() {
     let (host_key, target_key) = (named(&host), named(&target));
     let serve = ["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"];
     let keys = ["--require-auth", "--dhchap-key", &host_key, "--dhchap-ctrl-key", &target_key];
-    let running = Target::start(&[&serve[..], &keys].concat());
+    let running = TargetProcess::start(&[&serve[..], &keys].concat());
     let (host, target, other) = (host.display(), target.display(), other.display());
-    let ask = |command: &str, keys: String| running.ask(command, &format!("-q {HOST} {keys}"));
+    let run = |command: &str, keys: String| running.run(command, &format!("-q {HOST} {keys}"));
     let right = || format!("--dhchap-secret {host} --dhchap-ctrl-secret {target}");
     for command in ["discover".to_owned(), format!("list -n {NQN}")] {
         let (command, more) = command.split_once(' ').unwrap_or((&command, ""));
-        let done = ask(command, format!("{more} {}", right()));
+        let done = run(command, format!("{more} {}", right()));
         assert!(done.status.success(), "{command}: {}", stderr(&done));
         assert_eq!(stderr(&done), "");
     }
-    let done = ask("identify", format!("-n {NQN} -S {host}"));
+    let done = run("identify", format!("-n {NQN} -S {host}"));
     assert!(done.status.success(), "{}", stderr(&done));
     for (keys, said) in [
         (String::new(), "the target refuses this host: it wants authentication"),
         (format!("-S {other}"), "the target refuses this host: authentication failed"),
         (format!("-S {host} -C {other}"), "this host refuses the target: authentication failed"),
     ] {
-        let refused = ask("identify", format!("-n {NQN} {keys}"));
+        let refused = run("identify", format!("-n {NQN} {keys}"));
         let message = stderr(&refused);
         assert_eq!(refused.status.code(), Some(3), "{message}");
         assert!(message.contains(said), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
     let line = fs::read_to_string(dir.path().join("host")).unwrap();
-    let warned = ask("identify", format!("-n {NQN} -S {}", line.trim()));
+    let warned = run("identify", format!("-n {NQN} -S {}", line.trim()));
     assert!(warned.status.success() && stderr(&warned).contains("others can see"));
-    let open = Target::memory();
-    let refused = open.ask("identify", &format!("-n {NQN} -q {HOST} {}", right()));
+    let open = TargetProcess::memory();
+    let refused = open.run("identify", &format!("-n {NQN} -q {HOST} {}", right()));
     assert_eq!(refused.status.code(), Some(3));
     assert!(stderr(&refused).contains("the target does not authenticate"), "{}", stderr(&refused));
 }
@@ -66,7 +66,7 @@ fn what_makes_no_sense_is_refused_and_no_key_is_printed() {
     fs::write(&bad, "DHHC-1:00:AAEC:\n").unwrap();
     fs::set_permissions(&bad, PermissionsExt::from_mode(0o600)).unwrap();
     for (options, said) in [
-        ("--require-auth".to_owned(), "lets nobody in"),
+        ("--require-auth".to_owned(), "admits no host"),
         (format!("--dhchap-key {host}"), "HOSTNQN=FILE"),
         (format!("--dhchap-key x={host}"), "is not an NQN"),
         (format!("--dhchap-ctrl-key {HOST}={host}"), "add its --dhchap-key"),

@@ -1,4 +1,4 @@
-//! docs/reference/configuration.md against the program: the same keys, ranges and defaults.
+//! Compares docs/reference/configuration.md with the program: keys, ranges and defaults.
 
 use clap::CommandFactory;
 use roadtrain_cli::args::Cli;
@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 const PAGE: &str = include_str!("../../../../docs/reference/configuration.md");
 const HEAD: &str = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
 
-/// A key's row: its cells behind one another.
+/// A key's row: its cells in order.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct KeyRow<'a> {
     section: &'a str,
     key: &'a str,
     default: &'a str,
@@ -19,7 +19,7 @@ struct Row<'a> {
     last: &'a str,
 }
 
-fn rows() -> Vec<Row<'static>> {
+fn rows() -> Vec<KeyRow<'static>> {
     let mut section = "";
     let mut rows = Vec::new();
     for line in PAGE.lines() {
@@ -30,7 +30,7 @@ fn rows() -> Vec<Row<'static>> {
         if let [_, key, _, default, range, last, _] = cells[..]
             && let Some(key) = key.strip_prefix('`')
         {
-            rows.push(Row { section, key: key.trim_end_matches('`'), default, range, last });
+            rows.push(KeyRow { section, key: key.trim_end_matches('`'), default, range, last });
         }
     }
     assert!(rows.len() > 50, "the page has tables");
@@ -42,14 +42,14 @@ fn on_page(section: &str) -> BTreeSet<String> {
     of_section.map(|row| row.key.to_owned()).collect()
 }
 
-/// The keys that a wrong one could have been.
+/// Returns the valid keys that the error for a wrong one lists.
 fn expected_keys(text: &str) -> BTreeSet<String> {
     let error = ServeConfig::parse(text).expect_err(text);
     let (_, expected) = error.split_once("expected ").expect("a list of keys");
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The options of `serve` under that heading of its help, as keys.
+/// Returns the options of `serve` under that heading of its help, as keys.
 fn option_keys(heading: &str) -> BTreeSet<String> {
     let cli = Cli::command();
     let serve = cli.find_subcommand("serve").unwrap();
@@ -87,14 +87,14 @@ fn the_page_has_every_key_and_no_other() {
     }
 }
 
-/// A file with that value, and what else it needs to be good.
-fn file(row: &Row<'_>, value: u64) -> String {
+/// Returns a file with that value, and the other keys that make it valid.
+fn file(row: &KeyRow<'_>, value: u64) -> String {
     file_with(row, &format!("{} = {value}\n", row.key))
 }
 
-/// The same with that line, or without any.
-fn file_with(row: &Row<'_>, line: &str) -> String {
-    let Row { section, key, last, .. } = row;
+/// Returns the file with that line, or without any.
+fn file_with(row: &KeyRow<'_>, line: &str) -> String {
+    let KeyRow { section, key, last, .. } = row;
     let name = |policy: &str| policy.trim().trim_end_matches(';').to_owned();
     let policy = last.split([',', ';']).next().map(name).filter(|p| !p.is_empty());
     match *section {
@@ -147,7 +147,7 @@ fn values_within_a_range_are_taken_and_others_are_not() {
     assert!(checked >= 30, "only {checked} ranges were found");
 }
 
-/// A value of a cell as a file has it; `None`: the cell describes one.
+/// Returns the value of a cell as a file has it; `None` if the cell describes one.
 fn literal(cell: &str) -> Option<String> {
     let cell = cell.trim().trim_matches('`');
     let is_number = cell.parse::<u64>().is_ok() || cell.starts_with("0x");
@@ -160,19 +160,19 @@ fn literal(cell: &str) -> Option<String> {
     }
 }
 
-/// What the engine is started with.
-fn server(row: &Row<'_>, line: &str) -> Option<String> {
+/// Returns the engine's configuration.
+fn server(row: &KeyRow<'_>, line: &str) -> Option<String> {
     let config = ServeConfig::parse(&file_with(row, line)).ok()?;
     config.server().ok().map(|server| format!("{server:?}"))
 }
 
-/// Saying a default changes nothing, saying something else does.
+/// An explicit default changes nothing, any other value does.
 #[test]
 fn defaults_are_what_the_page_says() {
     let mut checked = 0;
     for row in rows().into_iter().filter(|row| cfg!(feature = "ether") || row.section != "ether") {
-        // The engine does not have the first ones, the next one is what all others of its section go with, and the others
-        // need files of keys: `authentication.rs` and the tests of the configuration have those. Stores are the manager's.
+        // The engine does not have the first ones, all others of its section depend on the next one, and the rest need
+        // key files: `authentication.rs` and the tests of the configuration cover those. The manager has the stores.
         let elsewhere = [
             "log_level",
             "mdns",
@@ -188,7 +188,7 @@ fn defaults_are_what_the_page_says() {
         for default in row.default.split(';') {
             let (row, default) = match default.split_once(':') {
                 Some((policy, default)) => {
-                    (Row { last: policy.trim().trim_matches('`'), ..row }, default)
+                    (KeyRow { last: policy.trim().trim_matches('`'), ..row }, default)
                 }
                 None => (row, default),
             };

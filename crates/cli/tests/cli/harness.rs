@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_roadtrain");
 pub const NQN: &str = "nqn.2025-01.io.example:test";
 
-/// Not where this user's attachments and targets are.
+/// Separate from this user's attachments and targets.
 const RUNTIME_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
-/// Longer than anything should take.
+/// Longer than any step should take.
 pub const LONG: Duration = Duration::from_secs(120);
 
 /// Waits until `done` is true.
@@ -40,20 +40,20 @@ pub fn json(output: &Output) -> Value {
 }
 
 /// A running `serve`.
-pub struct Target {
+pub struct TargetProcess {
     pub child: Child,
     pub port: u16,
-    /// What it said when it was.
+    /// Line that reported readiness.
     pub ready: String,
 }
 
-impl Target {
-    pub fn start(arguments: &[&str]) -> Target {
-        Target::start_in(RUNTIME_DIR.as_ref(), arguments)
+impl TargetProcess {
+    pub fn start(arguments: &[&str]) -> TargetProcess {
+        TargetProcess::start_in(RUNTIME_DIR.as_ref(), arguments)
     }
 
-    /// With a folder of its own for what runs.
-    pub fn start_in(runtime: &Path, arguments: &[&str]) -> Target {
+    /// Starts a target with a separate directory for runtime files.
+    pub fn start_in(runtime: &Path, arguments: &[&str]) -> TargetProcess {
         let mut child = Command::new(PROGRAM)
             .arg("serve")
             .args(arguments)
@@ -67,11 +67,11 @@ impl Target {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words.first(), Some(&"ready"), "{line}");
         let port = words[1].rsplit(':').next().unwrap().parse().unwrap();
-        Target { child, port, ready: line.trim().to_owned() }
+        TargetProcess { child, port, ready: line.trim().to_owned() }
     }
 
-    pub fn memory() -> Target {
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
+    pub fn memory() -> TargetProcess {
+        TargetProcess::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
     }
 
     pub fn signal(&self, signal: libc::c_int) {
@@ -79,14 +79,14 @@ impl Target {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    /// Runs a command against it.
-    pub fn ask(&self, command: &str, rest: &str) -> Output {
+    /// Runs a command against the target.
+    pub fn run(&self, command: &str, rest: &str) -> Output {
         roadtrain(&format!("{command} -t tcp -a 127.0.0.1 -s {} {rest}", self.port))
     }
 
-    /// Its namespaces' sizes.
+    /// Returns the sizes of its namespaces.
     pub fn sizes(&self) -> Vec<u64> {
-        let found = json(&self.ask("list", "--json"));
+        let found = json(&self.run("list", "--json"));
         found
             .as_array()
             .unwrap()
@@ -102,7 +102,7 @@ impl Target {
         });
     }
 
-    /// Waits for its end; its exit status and its log.
+    /// Waits for its end; returns its exit status and its log.
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -111,7 +111,7 @@ impl Target {
 }
 
 /// Ends the target. If the test has failed its port and its log are shown.
-impl Drop for Target {
+impl Drop for TargetProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

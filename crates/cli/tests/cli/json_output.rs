@@ -1,6 +1,6 @@
-//! Each command with --json, checked against docs/reference/json-output.schema.json.
+//! Checks the output of each command with --json against docs/reference/json-output.schema.json.
 
-use crate::harness::{NQN, PROGRAM, Target, eventually, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, stderr};
 use crate::json_schema::Schema;
 use clap::{Command as ClapCommand, CommandFactory};
 use roadtrain_cli::args::Cli;
@@ -28,7 +28,7 @@ const WITHOUT: [(&str, &str); 9] = [
     ("ctl gateway remove", "an output of ctl --group"),
 ];
 
-/// Keys that this test does not see, by what they need.
+/// Keys that this test does not see, with their prerequisite.
 const UNSEEN: [(&str, &[&str]); 7] = [
     ("Ethernet", &["interface", "node", "up", "sealed", "rtt_us", "sent_frames", "lost_frames"]),
     (
@@ -58,26 +58,26 @@ const UNSEEN: [(&str, &[&str]); 7] = [
     ("a copy that takes long", &["copied_bytes", "total_bytes"]),
     ("multicast DNS", &["addresses"]),
     ("saved calls", &["calls"]),
-    // Now and then it is there.
+    // Present only sometimes.
     ("a request that both ends have recorded", &["other_end"]),
 ];
 
-/// A target with all that can be shown, and a folder for everything.
-struct Machine {
+/// A target with all objects that can be shown, and a directory for all files.
+struct SchemaTestMachine {
     directory: tempfile::TempDir,
-    target: Target,
+    target: TargetProcess,
     schema: Schema,
-    /// Port of a listener that the subsystem of the state has for itself.
+    /// Port of a listener that only the subsystem of the state has.
     other_port: u16,
 }
 
-/// A port at which nothing listens.
+/// Returns a port at which no process listens.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.4:0").unwrap().local_addr().unwrap().port()
 }
 
-impl Machine {
-    fn new() -> Machine {
+impl SchemaTestMachine {
+    fn new() -> SchemaTestMachine {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         for (name, key) in [("host.key", "dhchap"), ("ctrl.key", "dhchap"), ("host.tls", "tls")] {
@@ -104,9 +104,9 @@ impl Machine {
             "--rpc",
             &path("rpc"),
         ];
-        let target = Target::start_in(run.as_ref(), &arguments);
+        let target = TargetProcess::start_in(run.as_ref(), &arguments);
         let other_port = free_port();
-        Machine { directory, target, schema: Schema::read(), other_port }
+        SchemaTestMachine { directory, target, schema: Schema::read(), other_port }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -120,7 +120,7 @@ impl Machine {
         command.output().unwrap()
     }
 
-    /// Runs a command, whatever its exit status, and checks its output against that of the schema.
+    /// Runs a command with any exit status, and checks its output against the schema.
     fn check(&mut self, output: &str, line: &str) -> Value {
         let printed = self.run(line);
         let value = serde_json::from_slice(&printed.stdout);
@@ -130,14 +130,14 @@ impl Machine {
         value
     }
 
-    /// The same of several commands with one output.
+    /// Checks several commands with one output.
     fn check_all(&mut self, output: &str, lines: &[&str]) {
         for line in lines {
             self.check(output, line);
         }
     }
 
-    /// Options of a host that connects.
+    /// Returns the options of a host that connects.
     fn at(&self) -> String {
         format!("-a 127.0.0.1 -s {} -n {NQN}", self.target.port)
     }
@@ -145,7 +145,7 @@ impl Machine {
 
 #[test]
 fn outputs_are_as_the_schema_says() {
-    let mut machine = Machine::new();
+    let mut machine = SchemaTestMachine::new();
     hosts(&mut machine);
     changes(&mut machine);
     lists(&mut machine);
@@ -153,8 +153,8 @@ fn outputs_are_as_the_schema_says() {
     ends(machine);
 }
 
-/// Commands of a host.
-fn hosts(machine: &mut Machine) {
+/// Runs commands of a host.
+fn hosts(machine: &mut SchemaTestMachine) {
     let at = machine.at();
     let socket = machine.path("a.sock").display().to_string();
     machine.check(
@@ -176,8 +176,8 @@ fn hosts(machine: &mut Machine) {
     machine.check("keys show", &format!("keys show host.key {names}"));
 }
 
-/// Changes of a target.
-fn changes(machine: &mut Machine) {
+/// Changes a target.
+fn changes(machine: &mut SchemaTestMachine) {
     let namespace = format!("-n {OTHER} --nsid 2");
     machine.check_all(
         "ctl subsystem",
@@ -227,8 +227,8 @@ fn changes(machine: &mut Machine) {
     machine.check("ctl config load", "ctl config load more.toml");
 }
 
-/// Lists of what a target has.
-fn lists(machine: &mut Machine) {
+/// Lists a target's objects.
+fn lists(machine: &mut SchemaTestMachine) {
     for noun in [
         "subsystem",
         "namespace",
@@ -250,8 +250,8 @@ fn lists(machine: &mut Machine) {
     machine.check("ctl config diff", "ctl config diff");
 }
 
-/// Figures of requests.
-fn loads(machine: &mut Machine) {
+/// Measures requests.
+fn loads(machine: &mut SchemaTestMachine) {
     let at = machine.at();
     machine.check("bench", &format!("bench {at} --rw randrw --ios 500 --depth 4"));
     let stream = "--stream rw=randread,bs=8k,depth=2 --step depth=1:8,period-ms=200";
@@ -274,8 +274,8 @@ fn loads(machine: &mut Machine) {
     assert_eq!(kinds, ["attachment", "attachment", "target"]);
 }
 
-/// The end of an attachment, and of its target without a word.
-fn ends(mut machine: Machine) {
+/// Ends an attachment, and kills its target.
+fn ends(mut machine: SchemaTestMachine) {
     let detached = machine.check("detach", "detach disk secret");
     assert_eq!(detached[0]["how"], "clean", "{detached}");
     machine.target.signal(libc::SIGKILL);
@@ -295,7 +295,7 @@ fn ends(mut machine: Machine) {
     assert_eq!(stale.next(), None, "it was printed");
 }
 
-/// Commands at the ends of the tree, by their words.
+/// Returns the commands at the ends of the tree, as words.
 fn commands() -> Vec<String> {
     fn collect(command: &ClapCommand, words: &str, all: &mut Vec<String>) {
         let mut subcommands =
@@ -320,7 +320,7 @@ fn every_command_has_an_output_in_the_schema() {
     let without = |words: &str| WITHOUT.iter().any(|(command, _)| *command == words);
     let all = commands();
     for words in &all {
-        // An object's changes have one output.
+        // Changes of an object share one output.
         let noun = words.rsplit_once(' ').map_or("", |(noun, _)| noun);
         let is_list = words.ends_with(" list") && !words.contains("snapshot");
         let has = |output: &str| {

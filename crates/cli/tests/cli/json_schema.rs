@@ -1,4 +1,4 @@
-//! docs/reference/json-output.schema.json: what it defines, and values checked against it.
+//! docs/reference/json-output.schema.json: its definitions, and checks of values against it.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -7,14 +7,14 @@ use std::fmt;
 
 const TEXT: &str = include_str!("../../../../docs/reference/json-output.schema.json");
 const PAGE: &str = include_str!("../../../../docs/reference/json.md");
-/// Beginning of references to definitions.
+/// Prefix of references to definitions.
 const DEFINITIONS: &str = "#/$defs/";
-/// Beginning of the names of outputs.
+/// Prefix of the names of outputs.
 pub const OUTPUT: &str = "output:";
-/// Keywords that say nothing about a value.
+/// Keywords that do not restrict a value.
 const ANNOTATIONS: [&str; 5] = ["$schema", "$defs", "title", "description", "unit"];
 
-/// The schema, and the keys that values have had.
+/// The schema, and the keys that checked values had.
 pub struct Schema {
     root: Value,
     pub seen: BTreeSet<String>,
@@ -29,7 +29,7 @@ impl Schema {
         self.root["$defs"].as_object().unwrap()
     }
 
-    /// Definitions of keys: they begin with a small letter, objects with a capital.
+    /// Returns the definitions of keys: they begin with a small letter, objects with a capital.
     pub fn keys(&self) -> BTreeMap<&str, &Value> {
         let is_key = |name: &str| {
             name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.starts_with(OUTPUT)
@@ -43,12 +43,12 @@ impl Schema {
         all.map(|(name, definition)| (name.as_str(), definition))
     }
 
-    /// Words of the commands that have an output.
+    /// Returns the words of the commands that have an output.
     pub fn outputs(&self) -> impl Iterator<Item = &str> {
         self.definitions().keys().filter_map(|name| name.strip_prefix(OUTPUT))
     }
 
-    /// Checks the output of a command, and notes its keys.
+    /// Checks the output of a command, and records its keys.
     ///
     /// # Errors
     /// Place and reason of the first difference.
@@ -217,7 +217,7 @@ fn every_key_is_defined_once() {
     assert_eq!(keys, used, "keys that are defined, and keys of objects");
 }
 
-/// Units are part of a name, so a number is not read in another one.
+/// Units are part of a name, so that a number is not read in another unit.
 #[test]
 fn names_of_keys_have_their_units() {
     let units = [
@@ -263,7 +263,7 @@ fn every_object_belongs_to_an_output() {
     assert_eq!(all.collect::<BTreeSet<_>>(), reached);
 }
 
-/// The table of the page, as the schema has it.
+/// Returns the table of the page, generated from the schema.
 fn table(schema: &Schema) -> String {
     let mut table = "| key | type | unit | meaning |\n|---|---|---|---|\n".to_owned();
     for (name, definition) in schema.keys() {

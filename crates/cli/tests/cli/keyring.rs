@@ -1,6 +1,6 @@
-//! Keys for TLS that are in a keyring: of the kernel, or in a file as nvme-cli exports one.
+//! Keys for TLS from a keyring: of the kernel, or in a file that nvme-cli has exported.
 
-use crate::harness::{NQN, PROGRAM, Target, roadtrain, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, roadtrain, stderr};
 use roadtrain_proto::security::{Derivation, Hash, IdentityVersion, TlsKey};
 use std::ffi::CString;
 use std::fs;
@@ -14,13 +14,13 @@ const OTHER: &str = "nqn.2025-01.io.example:other";
 const SERVE: [&str; 9] =
     ["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB", "--tls=required"];
 
-/// A PSK as the owner of a configured one derives it: its identity and its octets.
+/// Returns a PSK derived from a configured one: its identity and its bytes.
 fn psk(fill: u8, host: &str) -> (String, Vec<u8>) {
     let psk = TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap().tls_psk(host, NQN);
     (psk.identity, psk.psk.reveal().to_vec())
 }
 
-/// A file as `nvme tls-key --export` writes it.
+/// Writes a file in the format of `nvme tls-key --export`.
 fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
     let line = |(identity, octets): &(String, Vec<u8>)| {
         let key = TlsKey::new(Some(Hash::Sha256), octets).unwrap();
@@ -30,13 +30,13 @@ fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-fn identify(target: &Target, options: &str) -> Result<(), (Option<i32>, String)> {
-    let done = target.ask("identify", &format!("-n {NQN} -q {HOST} --tls {options}"));
+fn identify(target: &TargetProcess, options: &str) -> Result<(), (Option<i32>, String)> {
+    let done = target.run("identify", &format!("-n {NQN} -q {HOST} --tls {options}"));
     done.status.success().then_some(()).ok_or_else(|| (done.status.code(), stderr(&done)))
 }
 
 #[track_caller]
-fn refused(target: &Target, options: &str, status: i32, said: &str) {
+fn refused(target: &TargetProcess, options: &str, status: i32, said: &str) {
     let (code, message) = identify(target, options).unwrap_err();
     assert_eq!((code, message.lines().count()), (Some(status), 1), "{message}");
     assert!(message.contains(said), "{message}");
@@ -54,7 +54,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
     write(host.as_ref(), std::slice::from_ref(&first));
     write(two.as_ref(), &[first.clone(), second.clone()]);
     write(none.as_ref(), &[psk(1, OTHER)]);
-    let running = Target::start(&[&SERVE[..], &["--keyring", target]].concat());
+    let running = TargetProcess::start(&[&SERVE[..], &["--keyring", target]].concat());
     identify(&running, &format!("--keyring {host}")).unwrap();
     for (identity, status) in [(&first.0, 0), (&second.0, 3)] {
         let (port, line) = (running.port.to_string(), ["--tls-key-identity", identity]);
@@ -75,11 +75,11 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
         let done = Command::new(PROGRAM).args(words).args(line).output().unwrap();
         assert_eq!(done.status.code(), Some(status), "{}", stderr(&done));
     }
-    refused(&running, &format!("--keyring {two}"), 3, "say which by --tls-key-identity");
+    refused(&running, &format!("--keyring {two}"), 3, "choose one by --tls-key-identity");
     refused(&running, &format!("--keyring {none}"), 3, "it has no PSK for host");
     refused(&running, "--keyring ./is-not-there", 2, "No such file");
     refused(&running, "--keyring roadtrain-none", 1, "a file has a / in its name");
-    // A configured PSK of which the target's was derived is the same key; another one is not.
+    // The configured PSK from which the target's was derived is the same key; another one is not.
     for (fill, is_right) in [(1, true), (2, false)] {
         let key = TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap();
         let file = path("configured");
@@ -94,7 +94,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
     }
 }
 
-/// SPDK's targets know version 0, Linux's what is in the keyring. Files of keys end with a newline or not.
+/// SPDK's targets support version 0, Linux's the version in the keyring. Key files may end with a newline or not.
 #[test]
 fn a_configured_key_is_offered_by_both_versions_of_its_identity() {
     let directory = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn a_configured_key_is_offered_by_both_versions_of_its_identity() {
     {
         let psk = key.tls_psk_by(HOST, NQN, Derivation { version, compat: false });
         write(keyring.as_ref(), &[(psk.identity, psk.psk.reveal().to_vec())]);
-        let running = Target::start(&[&SERVE[..], &["--keyring", &keyring]].concat());
+        let running = TargetProcess::start(&[&SERVE[..], &["--keyring", &keyring]].concat());
         for end in ["", "\n"] {
             fs::write(&file, format!("{}{end}", *key.print())).unwrap();
             fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
@@ -135,7 +135,7 @@ fn a_target_says_which_hosts_its_keyring_lacks() {
     assert_eq!(check(format!("--keyring {path} --allow-host {HOST}")).0, Some(0));
     for (options, said) in [
         (format!("--keyring {path} --allow-host {OTHER}"), "has no key for TLS"),
-        (format!("--keyring {empty}"), "nobody could connect"),
+        (format!("--keyring {empty}"), "no host could connect"),
     ] {
         let (status, message) = check(options);
         assert_eq!(status, Some(2), "{message}");
@@ -147,7 +147,7 @@ fn a_target_says_which_hosts_its_keyring_lacks() {
     assert!(stderr(&off).contains("--keyring needs --tls required"), "{}", stderr(&off));
 }
 
-/// A call that returns a key's number; its arguments are of the kind that it takes.
+/// Returns the key's serial number that a system call has returned, or its error.
 fn serial(done: libc::c_long) -> io::Result<libc::c_long> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
@@ -169,7 +169,7 @@ fn add(
 fn hosts_and_targets_take_keys_of_the_kernel() {
     const JOIN_SESSION: libc::c_int = 1;
     const OF_SESSION: libc::c_long = -3;
-    // SAFETY: no name: a new keyring for this thread, and for programs that it starts.
+    // SAFETY: no name: a new session keyring for this thread, and for programs that it starts.
     let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION, std::ptr::null::<u8>()) };
     let name = format!("roadtrain-{}", std::process::id());
     let made = serial(joined).and_then(|_| add("keyring", &name, b"", OF_SESSION));
@@ -180,7 +180,7 @@ fn hosts_and_targets_take_keys_of_the_kernel() {
     let [(identity, octets), (other_identity, other)] = [1, 2].map(|fill| psk(fill, HOST));
     add("user", &identity, &octets, keyring).unwrap();
     add("user", "another program's", b"secret", keyring).unwrap();
-    let running = Target::start(&[&SERVE[..], &["--keyring", &name]].concat());
+    let running = TargetProcess::start(&[&SERVE[..], &["--keyring", &name]].concat());
     identify(&running, &format!("--keyring {name}")).unwrap();
     identify(&running, &format!("--keyring {keyring}")).unwrap();
     let second = add("keyring", &format!("{name}-second"), b"", OF_SESSION).unwrap();

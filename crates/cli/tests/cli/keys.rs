@@ -1,4 +1,4 @@
-//! `roadtrain keys`: what it prints, and what it refuses.
+//! `roadtrain keys`: its output, and its errors.
 
 use crate::harness::{json, roadtrain, stderr};
 use std::fs;
@@ -26,7 +26,7 @@ fn keys_of_known_secrets_are_those_that_others_print() {
     let line = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
     assert_eq!(text(&roadtrain(&plain)), format!("{line}\n"));
     assert_eq!(json(&roadtrain(&format!("{plain} --json")))["key"], line);
-    // Printed as it is transformed, with the hash that it has.
+    // The transformed key, with its hash.
     let bound = roadtrain(&format!("keys dhchap -m 1 -n {HOST} -s {COUNTING}"));
     let transformed = "DHHC-1:01:i+GYDzMlMo2yzTHGwuAdFAhUzq9d3aZ1KnjP0yG+XyKKmUBZ:\n";
     assert_eq!(text(&bound), transformed);
@@ -54,7 +54,7 @@ fn new_keys_differ_and_are_valid() {
 }
 
 #[test]
-fn what_is_derived_is_shown_and_secrets_only_when_asked_for() {
+fn derived_values_are_shown_and_secrets_only_on_request() {
     let show = format!("keys show {TLS} --hostnqn {HOST} --nqn {SUBSYSTEM}");
     let shown = roadtrain(&show);
     assert_eq!(text(&shown), format!("{IDENTITY}\n"));

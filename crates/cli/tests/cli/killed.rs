@@ -1,6 +1,6 @@
-//! What is left in the network of a host that was killed.
+//! Data in flight of a host that was killed.
 
-use crate::harness::{LONG, NQN, PROGRAM, Target, eventually};
+use crate::harness::{LONG, NQN, PROGRAM, TargetProcess, eventually};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -10,48 +10,52 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Of the relay's sockets: much less than the host has to send.
+/// Receive buffer of the relay's sockets: much less than the host has to send.
 const RECEIVE_BYTES: usize = 32 << 10;
 
-/// Between host and target. Told so, it does not read any more what hosts send.
-struct Relay {
+/// A relay between host and target, which can stop reading from hosts.
+struct HostRelay {
     port: u16,
-    deaf: Arc<AtomicBool>,
-    /// The connections' ends here.
-    near: Arc<Mutex<Vec<TcpStream>>>,
-    /// Octets that hosts have sent.
+    has_stopped: Arc<AtomicBool>,
+    /// Relay's sockets of the hosts' connections.
+    host_sockets: Arc<Mutex<Vec<TcpStream>>>,
+    /// Bytes relayed from hosts.
     passed: Arc<AtomicUsize>,
-    /// Who reads from them and has stopped.
+    /// Receives a message from each thread that has stopped reading.
     stopped: Receiver<()>,
 }
 
-impl Relay {
-    fn new(target: u16) -> Relay {
+impl HostRelay {
+    fn new(target: u16) -> HostRelay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         set_receive_buffer(&listener);
         let port = listener.local_addr().unwrap().port();
-        let (deaf, near) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+        let (has_stopped, host_sockets) =
+            (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
         let (stops, stopped) = channel();
         let passed = Arc::new(AtomicUsize::new(0));
-        let (is_deaf, all, count) = (deaf.clone(), near.clone(), passed.clone());
+        let (flag, all, count) = (has_stopped.clone(), host_sockets.clone(), passed.clone());
         thread::spawn(move || {
             for host in listener.incoming().flatten() {
                 let far = TcpStream::connect(("127.0.0.1", target)).unwrap();
                 all.lock().unwrap().push(host.try_clone().unwrap());
                 let (from, to) = (host.try_clone().unwrap(), far.try_clone().unwrap());
-                let ear =
-                    Ear { deaf: is_deaf.clone(), passed: count.clone(), stops: stops.clone() };
-                thread::spawn(move || pump(&from, &to, Some(&ear)));
+                let reader = HostReader {
+                    has_stopped: flag.clone(),
+                    passed: count.clone(),
+                    stops: stops.clone(),
+                };
+                thread::spawn(move || pump(&from, &to, Some(&reader)));
                 thread::spawn(move || pump(&far, &host, None));
             }
         });
-        Relay { port, deaf, near, passed, stopped }
+        HostRelay { port, has_stopped, host_sockets, passed, stopped }
     }
 
-    /// Stops reading what hosts send; what has come already lies in its sockets.
-    fn go_deaf(&self) {
-        self.deaf.store(true, SeqCst);
-        for _ in 0..self.near.lock().unwrap().len() {
+    /// Stops reading from hosts; received data stays in the sockets.
+    fn stop_reading(&self) {
+        self.has_stopped.store(true, SeqCst);
+        for _ in 0..self.host_sockets.lock().unwrap().len() {
             self.stopped.recv_timeout(LONG).expect("a connection stops");
         }
     }
@@ -73,27 +77,27 @@ fn set_receive_buffer(listener: &TcpListener) {
     assert_eq!(done, 0);
 }
 
-/// What listens to a host.
-struct Ear {
-    deaf: Arc<AtomicBool>,
+/// State of a thread that reads from a host.
+struct HostReader {
+    has_stopped: Arc<AtomicBool>,
     passed: Arc<AtomicUsize>,
     stops: Sender<()>,
 }
 
-fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&Ear>) {
+fn pump(mut from: &TcpStream, mut to: &TcpStream, reader: Option<&HostReader>) {
     let mut buffer = [0; 4096];
     from.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     loop {
-        if let Some(ear) = ear
-            && ear.deaf.load(SeqCst)
+        if let Some(reader) = reader
+            && reader.has_stopped.load(SeqCst)
         {
-            let _ = ear.stops.send(());
+            let _ = reader.stops.send(());
             return;
         }
         match from.read(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Ok(got) if got > 0 && to.write_all(&buffer[..got]).is_ok() => {
-                let _ = ear.map(|ear| ear.passed.fetch_add(got, SeqCst));
+                let _ = reader.map(|reader| reader.passed.fetch_add(got, SeqCst));
             }
             _ => break,
         }
@@ -101,7 +105,7 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&Ear>) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Octets that lie in a socket, unread.
+/// Returns the unread bytes in a socket.
 fn unread(socket: &TcpStream) -> usize {
     use std::os::fd::AsRawFd;
     let mut octets: libc::c_int = 0;
@@ -111,7 +115,7 @@ fn unread(socket: &TcpStream) -> usize {
     octets as usize
 }
 
-/// Octets that the host's end of a connection still has to send.
+/// Returns the bytes that the host's socket of a connection has not sent yet.
 fn unsent(socket: &TcpStream) -> usize {
     let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
     let (here, there) = (port(socket.local_addr().unwrap()), port(socket.peer_addr().unwrap()));
@@ -122,8 +126,8 @@ fn unsent(socket: &TcpStream) -> usize {
     usize::from_str_radix(queues.split(':').next().unwrap(), 16).unwrap()
 }
 
-/// Waits until nothing moves while the host has something to send. How much lies unread says little: a window
-/// closes by the memory that is taken, which may be one large segment of which little is left.
+/// Waits until no data moves although the host has data to send. The number of unread bytes is no criterion: a window
+/// closes by the memory in use, which may be one large segment with few unread bytes.
 fn await_standstill(sockets: &[TcpStream]) {
     let count = || -> Vec<_> { sockets.iter().map(|end| (unread(end), unsent(end))).collect() };
     let begin = Instant::now();
@@ -139,8 +143,8 @@ fn await_standstill(sockets: &[TcpStream]) {
     }
 }
 
-/// Waits until a connection has ended, without reading. One that is closed in order has not while octets are on
-/// their way before its end.
+/// Waits until a connection has ended, without reading. A connection that is closed in order ends only after its data
+/// in flight.
 fn await_end(socket: &TcpStream) {
     use std::os::fd::AsRawFd;
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
@@ -162,16 +166,16 @@ fn bench(port: u16) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What a killed host has in its sockets is dropped: none of its writes arrives after its end, when a successor
-/// has repeated them and written something newer.
+/// Unsent data of a killed host is dropped: none of its writes arrives after its end, when a successor has repeated
+/// them and written newer data.
 #[test]
 fn a_killed_host_sends_nothing_any_more() {
-    let target = Target::memory();
-    let relay = Relay::new(target.port);
+    let target = TargetProcess::memory();
+    let relay = HostRelay::new(target.port);
     let mut host = bench(relay.port);
     eventually("the host writes", || relay.passed.load(SeqCst) >= 4 << 20);
-    relay.go_deaf();
-    let sockets = std::mem::take(&mut *relay.near.lock().unwrap());
+    relay.stop_reading();
+    let sockets = std::mem::take(&mut *relay.host_sockets.lock().unwrap());
     await_standstill(&sockets);
     host.kill().unwrap();
     host.wait().unwrap();

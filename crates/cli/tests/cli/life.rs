@@ -1,6 +1,6 @@
-//! Attachments of the program: who is told, what is listed, how they end.
+//! Attachments of the program: notifications, lists, and their end.
 
-use crate::harness::{NQN, PROGRAM, Target, json, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, json, stderr};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A user with a folder of its own.
-struct User {
+/// A user with a separate directory.
+struct AttachUser {
     directory: tempfile::TempDir,
-    target: Target,
+    target: TargetProcess,
 }
 
-impl User {
-    fn new() -> User {
-        User { directory: tempfile::tempdir().unwrap(), target: Target::memory() }
+impl AttachUser {
+    fn new() -> AttachUser {
+        AttachUser { directory: tempfile::tempdir().unwrap(), target: TargetProcess::memory() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -46,19 +46,19 @@ impl User {
     }
 }
 
-/// A running `attach`, and the line that it said when it was ready.
-struct Attached {
+/// A running `attach`, and the line that reported readiness.
+struct AttachProcess {
     child: Child,
     line: String,
 }
 
-impl Attached {
-    fn start(mut command: Command) -> Attached {
+impl AttachProcess {
+    fn start(mut command: Command) -> AttachProcess {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        Attached { child, line }
+        AttachProcess { child, line }
     }
 
     fn is_ended(&mut self) -> bool {
@@ -66,7 +66,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -74,32 +74,32 @@ impl Drop for Attached {
 }
 
 #[test]
-fn the_service_manager_is_told() {
-    let user = User::new();
+fn the_service_manager_is_notified() {
+    let user = AttachUser::new();
     let manager = UnixDatagram::bind(user.path("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let told = || {
+    let notification = || {
         let mut text = [0; 64];
         let length = manager.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..length]).trim_end().to_owned()
     };
     let mut command = user.attach(&user.path("s"), "");
     command.env("NOTIFY_SOCKET", user.path("notify"));
-    let mut attached = Attached::start(command);
-    assert_eq!(told(), "READY=1");
+    let mut attached = AttachProcess::start(command);
+    assert_eq!(notification(), "READY=1");
     assert!(user.run("detach --all").status.success());
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notification(), "STOPPING=1");
     assert!(attached.is_ended());
 }
 
 #[test]
-fn ready_is_said_as_text_and_as_json() {
-    let user = User::new();
+fn ready_is_reported_as_text_and_as_json() {
+    let user = AttachUser::new();
     let socket = user.path("s");
     let uri = format!("nbd+unix:///?socket={}", socket.display());
-    let text = Attached::start(user.attach(&socket, "--id disk"));
+    let text = AttachProcess::start(user.attach(&socket, "--id disk"));
     assert_eq!(text.line, format!("ready {uri} {NQN} nsid 1 id disk\n"));
-    let json = Attached::start(user.attach(&user.path("t"), "--json"));
+    let json = AttachProcess::start(user.attach(&user.path("t"), "--json"));
     let line: Value = serde_json::from_str(&json.line).unwrap();
     assert_eq!((&line["ready"], &line["id"]), (&Value::Bool(true), &"nbd0".into()));
     assert_eq!(line["devices"][0]["nsid"], 1);
@@ -111,10 +111,10 @@ fn ready_is_said_as_text_and_as_json() {
 
 /// A second attachment of the same user does not take the place of the first one.
 #[test]
-fn the_place_of_the_living_is_theirs() {
-    let user = User::new();
+fn a_running_attachment_keeps_its_name() {
+    let user = AttachUser::new();
     let socket = user.path("s");
-    let first = Attached::start(user.attach(&socket, ""));
+    let first = AttachProcess::start(user.attach(&socket, ""));
     let second = user.attach(&socket, "").output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(stderr(&second).contains("roadtrain detach nbd0"), "{}", stderr(&second));
@@ -122,10 +122,10 @@ fn the_place_of_the_living_is_theirs() {
     assert_eq!(user.listed().as_array().unwrap().len(), 1);
 }
 
-/// Nobody reads the line: the attachment ends, and leaves nothing.
+/// A closed pipe for the ready line ends the attachment, without leftovers.
 #[test]
-fn who_cannot_say_ready_ends() {
-    let user = User::new();
+fn an_attachment_that_cannot_report_ready_ends() {
+    let user = AttachUser::new();
     let socket = user.path("s");
     let mut child =
         user.attach(&socket, "").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -135,10 +135,10 @@ fn who_cannot_say_ready_ends() {
     assert_eq!(user.listed().as_array().unwrap().len(), 0);
 }
 
-/// `roadtrain list | head -n 1`: what was not read is no failure, and nobody watches for nobody.
+/// A closed pipe, as in `roadtrain list | head -n 1`, is no failure, and ends `--watch`.
 #[test]
-fn who_stops_reading_has_read_enough() {
-    let user = User::new();
+fn a_closed_pipe_is_no_failure() {
+    let user = AttachUser::new();
     for line in ["list", "list --json", "status", "status --watch", "status --watch --json"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -150,7 +150,7 @@ fn who_stops_reading_has_read_enough() {
 
 #[test]
 fn nothing_attached_is_no_failure() {
-    let user = User::new();
+    let user = AttachUser::new();
     for line in ["list", "list --json", "status", "status --json", "detach --all"] {
         let output = user.run(line);
         assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));

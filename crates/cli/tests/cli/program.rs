@@ -1,14 +1,14 @@
-//! The program itself, on loopback: what it prints, how it ends.
+//! The program itself, on loopback: its output and exit status.
 
-use crate::harness::{NQN, PROGRAM, Target, json, roadtrain, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, json, roadtrain, stderr};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// `end` takes the target out of its guard.
-fn ends_well(target: Target, signal: libc::c_int) -> String {
+/// Takes the target out of its guard and ends it.
+fn ends_well(target: TargetProcess, signal: libc::c_int) -> String {
     target.signal(signal);
     let (code, log) = target.end();
     assert_eq!(code, Some(0), "{log}");
@@ -18,24 +18,24 @@ fn ends_well(target: Target, signal: libc::c_int) -> String {
 #[test]
 fn serve_stops_cleanly() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        ends_well(Target::memory(), signal);
+        ends_well(TargetProcess::memory(), signal);
     }
 }
 
 #[test]
 fn commands_see_what_is_exported() {
-    let target = Target::memory();
-    let discovered = json(&target.ask("discover", "--json"));
+    let target = TargetProcess::memory();
+    let discovered = json(&target.run("discover", "--json"));
     let names = discovered["records"].as_array().unwrap().iter().map(|r| r["nqn"].as_str());
     assert!(names.flatten().any(|name| name == NQN), "{discovered}");
-    let identified = json(&target.ask("identify", &format!("-n {NQN} --json")));
+    let identified = json(&target.run("identify", &format!("-n {NQN} --json")));
     assert_eq!(identified["controller"]["nqn"], NQN);
     assert_eq!(identified["namespaces"][0]["capacity_bytes"], 8 << 20);
     assert_eq!(target.sizes(), [8 << 20]);
     let text =
-        String::from_utf8(target.ask("identify", &format!("-n {NQN} --nsid 1")).stdout).unwrap();
+        String::from_utf8(target.run("identify", &format!("-n {NQN} --nsid 1")).stdout).unwrap();
     assert!(text.contains("8 MiB"), "{text}");
-    let absent = target.ask("identify", &format!("-n {NQN} --nsid 2"));
+    let absent = target.run("identify", &format!("-n {NQN} --nsid 2"));
     assert_eq!(absent.status.code(), Some(1), "{}", stderr(&absent));
 }
 
@@ -47,10 +47,10 @@ fn several_addresses_are_served_and_discovered() {
     }
     let count = options.len() / 2;
     options.extend(["-s", "0", "-n", NQN, "--namespace", "mem:8MiB"]);
-    let target = Target::start(&options);
+    let target = TargetProcess::start(&options);
     assert!(target.ready.starts_with(&format!("ready 127.0.0.1:{} 127.0.0.2:", target.port)));
     assert!(target.ready.ends_with(NQN));
-    let discovered = json(&target.ask("discover", "--json"));
+    let discovered = json(&target.run("discover", "--json"));
     let records = discovered["records"].as_array().unwrap().iter();
     let places: Vec<_> = records
         .filter(|record| record["nqn"] == NQN)
@@ -65,22 +65,22 @@ fn several_addresses_are_served_and_discovered() {
 
 #[test]
 fn exit_status_says_what_kind_of_failure() {
-    let target = Target::memory();
+    let target = TargetProcess::memory();
     for (output, code) in [
         (roadtrain("identify -a 127.0.0.1 -s 1 -n nqn.x:y"), 3),
-        (target.ask("identify", "-n nqn.x:other"), 3),
-        (target.ask("bench", &format!("-n {NQN} --nsid 9 --seconds 1")), 1),
-        (target.ask("bench", &format!("-n {NQN} --bs 1000 --seconds 1")), 2),
-        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/nonexistent/dir/x")), 1),
-        (target.ask("attach", &format!("-n {NQN} --as ftp:x")), 2),
-        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --buffers 35MiB")), 2),
+        (target.run("identify", "-n nqn.x:other"), 3),
+        (target.run("bench", &format!("-n {NQN} --nsid 9 --seconds 1")), 1),
+        (target.run("bench", &format!("-n {NQN} --bs 1000 --seconds 1")), 2),
+        (target.run("attach", &format!("-n {NQN} --as nbd:unix:/nonexistent/dir/x")), 1),
+        (target.run("attach", &format!("-n {NQN} --as ftp:x")), 2),
+        (target.run("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --buffers 35MiB")), 2),
         (roadtrain("serve -a 127.0.0.1 -n not-an-nqn --namespace mem:1MiB"), 2),
         (roadtrain("serve -a 127.0.0.1 -s 0 -n nqn.x:y --namespace file:/nonexistent/x"), 1),
         (roadtrain("nonsense"), 2),
         // Options of other policies, at either end.
-        (target.ask("bench", &format!("-n {NQN} --policy tyche --doorbell-delay-us 9")), 2),
+        (target.run("bench", &format!("-n {NQN} --policy tyche --doorbell-delay-us 9")), 2),
         (roadtrain("bench --target-policy i10 --batch-level 9"), 2),
-        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --caravan-requests 9")), 2),
+        (target.run("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --caravan-requests 9")), 2),
         (roadtrain("serve -a ::1 -n nqn.x:y --namespace mem:1MiB --policy none --cmd-degree 9"), 2),
     ] {
         let said = stderr(&output);
@@ -118,9 +118,9 @@ fn a_machine_without_ublk_says_what_to_do() {
     if Path::new("/dev/ublk-control").exists() {
         return crate::skipped::skipped("this machine has ublk; tests/vm uses it");
     }
-    let target = Target::memory();
+    let target = TargetProcess::memory();
     for options in ["", "--recover"] {
-        let output = target.ask("attach", &format!("-n {NQN} --as ublk:0 {options}"));
+        let output = target.run("attach", &format!("-n {NQN} --as ublk:0 {options}"));
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("modprobe ublk_drv"), "{said}");
@@ -129,8 +129,8 @@ fn a_machine_without_ublk_says_what_to_do() {
 }
 
 #[test]
-fn hosts_that_are_not_allowed_are_told() {
-    let target = Target::start(&[
+fn hosts_that_are_not_allowed_are_refused() {
+    let target = TargetProcess::start(&[
         "-a",
         "127.0.0.1",
         "-s",
@@ -142,9 +142,9 @@ fn hosts_that_are_not_allowed_are_told() {
         "--allow-host",
         "nqn.x:friend",
     ]);
-    let friend = target.ask("identify", &format!("-n {NQN} --hostnqn nqn.x:friend"));
+    let friend = target.run("identify", &format!("-n {NQN} --hostnqn nqn.x:friend"));
     assert!(friend.status.success(), "{}", stderr(&friend));
-    let stranger = target.ask("identify", &format!("-n {NQN} --hostnqn nqn.x:stranger"));
+    let stranger = target.run("identify", &format!("-n {NQN} --hostnqn nqn.x:stranger"));
     assert_eq!(stranger.status.code(), Some(3));
 }
 
@@ -166,7 +166,7 @@ fn reload_changes_namespaces_and_survives_nonsense() {
         std::fs::write(&file, text).unwrap();
     };
     write(&["8MiB"]);
-    let target = Target::start(&["--config", path(&file)]);
+    let target = TargetProcess::start(&["--config", path(&file)]);
     assert_eq!(target.sizes(), [8 << 20]);
     write(&["8MiB", "4MiB"]);
     target.signal(libc::SIGHUP);
@@ -224,8 +224,8 @@ fn bench_measures_both_ends() {
     ] {
         assert!(report[name].as_f64().is_some_and(|x| x > 0.0), "{name}: {}", report[name]);
     }
-    // Sixteen in flight, sixteen a caravan: all the doorbells are of size. The delay is so long that a busy machine
-    // never lets a timer ring.
+    // Sixteen in flight, sixteen a caravan: all the doorbells are by size. The delay is so long that the timer does not
+    // ring even on a busy machine.
     assert_eq!(report["requests_per_caravan"], 16.0);
     assert_eq!(report["doorbells"]["timer"], 0);
 }
@@ -248,14 +248,14 @@ fn bench_verifies() {
 }
 
 #[test]
-fn bench_finds_data_that_somebody_changed() {
+fn bench_finds_data_that_was_changed() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.img");
     let namespace = format!("file:{},size=1MiB", path(&image));
     let target =
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace]);
+        TargetProcess::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace]);
     let bench = |rw: &str| {
-        target.ask("bench", &format!("-n {NQN} --rw {rw} --ios 256 --depth 4 --verify --json"))
+        target.run("bench", &format!("-n {NQN} --rw {rw} --ios 256 --depth 4 --verify --json"))
     };
     let written = bench("write");
     assert!(written.status.success(), "{}", stderr(&written));
@@ -281,14 +281,22 @@ fn bench_keeps_a_schedule() {
 
 #[test]
 fn read_only_namespaces_are_not_written() {
-    let target =
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB,ro"]);
-    let output = target.ask("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
+    let target = TargetProcess::start(&[
+        "-a",
+        "127.0.0.1",
+        "-s",
+        "0",
+        "-n",
+        NQN,
+        "--namespace",
+        "mem:8MiB,ro",
+    ]);
+    let output = target.run("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
     assert_eq!(output.status.code(), Some(2), "read-only: {}", stderr(&output));
 }
 
 #[test]
-fn the_service_manager_hears_that_reactors_live() {
+fn the_service_manager_is_notified_of_live_reactors() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -302,7 +310,7 @@ fn the_service_manager_hears_that_reactors_live() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let heard: Vec<_> = (0..3)
+    let received: Vec<_> = (0..3)
         .map(|_| {
             let mut text = [0; 64];
             let length = socket.recv(&mut text).unwrap_or(0);
@@ -311,10 +319,10 @@ fn the_service_manager_hears_that_reactors_live() {
         .collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(heard, ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+    assert_eq!(received, ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
 }
 
-/// With descriptors for one more thing at a time, until there are enough.
+/// Grants one more descriptor at a time, until there are enough.
 #[test]
 fn serve_is_ready_with_all_its_reactors_or_not_at_all() {
     let mut whys = Vec::new();

@@ -1,6 +1,6 @@
-//! A running target is asked, and changed, at its control socket.
+//! Queries and changes a running target at its control socket.
 
-use crate::harness::{NQN, PROGRAM, Target, eventually, json, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, json, stderr};
 use serde_json::{Value, json as value};
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,20 +13,20 @@ use std::process::{Command, Output, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// A target with a configuration file, and a folder of its own for what runs.
-struct Served {
+/// A target with a configuration file, and a separate directory for runtime files.
+struct ConfiguredTarget {
     directory: tempfile::TempDir,
-    target: Target,
+    target: TargetProcess,
 }
 
-impl Served {
-    fn new() -> Served {
+impl ConfiguredTarget {
+    fn new() -> ConfiguredTarget {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("serve.toml");
         fs::write(&file, config("")).unwrap();
         let arguments = ["--config", file.to_str().unwrap()];
-        let target = Target::start_in(&directory.path().join("run"), &arguments);
-        Served { directory, target }
+        let target = TargetProcess::start_in(&directory.path().join("run"), &arguments);
+        ConfiguredTarget { directory, target }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -51,8 +51,8 @@ impl Served {
         (output.status.code(), stderr(&output))
     }
 
-    /// One line to the socket, one line back.
-    fn ask(&self, line: &str) -> Value {
+    /// Sends one line to the socket, and returns the reply.
+    fn request_line(&self, line: &str) -> Value {
         let mut stream =
             UnixStream::connect(self.path("run/targets/target0/control.sock")).unwrap();
         writeln!(stream, "{line}").unwrap();
@@ -75,7 +75,7 @@ fn config(rest: &str) -> String {
 
 #[test]
 fn namespaces_are_changed_one_by_one() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let image = served.path("b.img");
     let added = served.change(&format!("namespace add file:{},size=1MiB", image.display()));
     let what = format!("namespace 2 of {NQN}: added");
@@ -119,8 +119,8 @@ fn namespaces_are_changed_one_by_one() {
 
 #[test]
 fn hosts_are_allowed_and_refused() {
-    let served = Served::new();
-    let list = || served.target.ask("list", &format!("-n {NQN} --host-nqn nqn.x:me --json"));
+    let served = ConfiguredTarget::new();
+    let list = || served.target.run("list", &format!("-n {NQN} --host-nqn nqn.x:me --json"));
     assert!(list().status.success());
     let (code, text) = served.refusal("host allow -q nqn.x:me");
     assert_eq!(code, Some(2), "{text}");
@@ -138,7 +138,7 @@ fn hosts_are_allowed_and_refused() {
 
 #[test]
 fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let file = served.path("serve.toml");
     assert_eq!(served.change("config reload")["changes"], value!([]));
     let text = config("allow_hosts = [\"nqn.x:h\"]\n");
@@ -152,11 +152,11 @@ fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
     assert!(text.contains("serve.toml") && text.contains("address"), "{text}");
 }
 
-/// A listener that the file names is opened, one that it names no more is closed, by a request and by SIGHUP; `list`
-/// and the discovery log follow.
+/// A reload, by a request and by SIGHUP, opens new listeners of the file and closes removed ones; `list` and the
+/// discovery log follow.
 #[test]
 fn listeners_follow_the_file() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let first = format!("127.0.0.1:{}", served.target.port);
     let listeners = || json(&served.run("list --json"))[0]["listeners"].clone();
     let with = |address: &str| {
@@ -181,15 +181,15 @@ fn listeners_follow_the_file() {
     served.target.signal(libc::SIGHUP);
     eventually("the first listener is closed", || listeners() == value!([opened.to_string()]));
     assert_eq!(log(), BTreeSet::from([opened.to_string()]));
-    // Its reactor hears of it a little later.
+    // Its reactor closes it a little later.
     eventually("nothing listens", || TcpStream::connect(&first).is_err());
 }
 
-/// Every operation has a word, and what it has done is seen; each refusal says why and where.
+/// Each operation has a command, and its effect is visible; each refusal has a reason and a place.
 #[test]
-fn every_operation_has_a_word() {
+fn every_operation_has_a_command() {
     const OTHER: &str = "nqn.2025-01.io.example:other";
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let free = TcpListener::bind("127.0.0.4:0").unwrap();
     let port = free.local_addr().unwrap().port();
     let listen = format!("listener add -a 127.0.0.4 -s {port}");
@@ -260,10 +260,10 @@ fn every_operation_has_a_word() {
     );
 }
 
-/// What a target has done is in its status.
+/// The status counts a target's requests and their data.
 #[test]
 fn status_counts_requests_and_their_data() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let port = served.target.port;
     let before = served.status();
     assert_eq!((&before["requests"], &before["data_bytes"]), (&value!(0), &value!(0)));
@@ -280,7 +280,7 @@ fn status_counts_requests_and_their_data() {
 
 #[test]
 fn status_and_list_show_what_is_served() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let listed = json(&served.run("list --json"));
     let listener = format!("127.0.0.1:{}", served.target.port);
     assert_eq!(listed[0]["listeners"], value!([listener]));
@@ -308,15 +308,15 @@ fn status_and_list_show_what_is_served() {
 
 #[test]
 fn the_socket_is_private_and_takes_nothing_for_granted() {
-    let served = Served::new();
+    let served = ConfiguredTarget::new();
     let mode = |path: &str| fs::metadata(served.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("run"), mode("run/targets/target0")), (0o700, 0o700));
     assert_eq!(mode("run/targets/target0/control.sock"), 0o600);
     let request = |method: &str, params: &str| {
-        served.ask(&format!("{{\"id\":7,\"method\":\"{method}\",\"params\":{params}}}"))
+        served.request_line(&format!("{{\"id\":7,\"method\":\"{method}\",\"params\":{params}}}"))
     };
     for line in ["stats", "{}", "{\"id\":1,\"method\":\"roadtrain_eat\"}"] {
-        let reply = served.ask(line);
+        let reply = served.request_line(line);
         assert!(reply["error"]["code"].as_i64() < Some(-32599), "{line}: {reply}");
     }
     let format = "{\"operations\":[{\"operation\":\"format\"}]}";
@@ -325,7 +325,7 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
         assert!(reply["error"]["code"].as_i64() < Some(-32599), "{method}: {reply}");
         assert_eq!((&reply["jsonrpc"], &reply["id"]), (&value!("2.0"), &value!(7)), "{method}");
     }
-    // The first could be done: nothing is.
+    // The first operation could be done: none is.
     let operations = "{\"operation\":\"resize_namespace\",\"nsid\":1,\"size\":\"4MiB\"},\
         {\"operation\":\"remove_namespace\",\"nsid\":5}";
     let reply = request("roadtrain_apply", &format!("{{\"operations\":[{operations}]}}"));
@@ -342,12 +342,12 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
 }
 
 #[test]
-fn a_place_is_left_when_a_target_ends() {
-    let served = Served::new();
+fn a_target_removes_its_entry_when_it_ends() {
+    let served = ConfiguredTarget::new();
     let folder = served.path("run/targets/target0");
     assert!(folder.exists());
     served.target.signal(libc::SIGTERM);
-    let (Served { directory, target }, folder) = (served, folder);
+    let (ConfiguredTarget { directory, target }, folder) = (served, folder);
     assert_eq!(target.end().0, Some(0));
     assert!(!folder.exists());
     drop(directory);

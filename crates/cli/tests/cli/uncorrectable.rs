@@ -1,7 +1,7 @@
-//! Marks of Write Uncorrectable when the target is killed, again and again, or another process goes on in its place: what
-//! was answered holds.
+//! Marks of Write Uncorrectable survive repeated kills of the target, and a takeover by another process: acknowledged
+//! changes hold.
 
-use crate::harness::{NQN, Target, eventually};
+use crate::harness::{NQN, TargetProcess, eventually};
 use roadtrain_host_engine::{Client, HostConfig, RequestError};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -15,34 +15,34 @@ const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
 const ROUNDS: u64 = 12;
 
-/// What a block is known to be.
+/// Known content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+enum KnownBlock {
     Marked,
     Written(u8),
-    /// A command was not answered, of which this may be left, or what was before.
+    /// Old or new content, after a command that was not completed.
     Either(Option<u8>, Option<u8>),
 }
 
-fn start(folder: &Path) -> Target {
+fn start(folder: &Path) -> TargetProcess {
     start_at(folder, 0, &[])
 }
 
-fn start_at(folder: &Path, port: u16, options: &[&str]) -> Target {
+fn start_at(folder: &Path, port: u16, options: &[&str]) -> TargetProcess {
     let namespace = format!("file:{},size=1MiB", folder.join("disk.img").display());
     let port = port.to_string();
     let arguments = ["-a", "127.0.0.1", "-s", &port, "-n", NQN, "--namespace", &namespace];
-    Target::start_in(folder, &[&arguments, options].concat())
+    TargetProcess::start_in(folder, &[&arguments, options].concat())
 }
 
-fn connect(target: &Target, controller_loss_timeout: Duration) -> Client {
+fn connect(target: &TargetProcess, controller_loss_timeout: Duration) -> Client {
     let address: std::net::SocketAddr = ([127, 0, 0, 1], target.port).into();
     let mut config = HostConfig::new(address, NQN, "nqn.2025-01.io.example:host", [7; 16]);
     config.controller_loss_timeout = Some(controller_loss_timeout);
     Client::connect(config).unwrap()
 }
 
-/// What a block has; `None`: it cannot be read.
+/// Returns the content of a block; `None` if it cannot be read.
 fn read(client: &Client, slba: u64) -> Option<u8> {
     match client.read(1, slba, Buffer::alloc(BLOCK)) {
         Ok(block) => {
@@ -56,12 +56,12 @@ fn read(client: &Client, slba: u64) -> Option<u8> {
     }
 }
 
-/// Marks and writes blocks in turn, until the target is gone; counts the answers.
-fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64, answers: &AtomicU64) {
+/// Marks and writes blocks in turn until the target has ended; counts the completions.
+fn work(client: &Client, known: &mut BTreeMap<u64, KnownBlock>, round: u64, answers: &AtomicU64) {
     for step in 0.. {
         let slba = (step * 7 + round) % BLOCKS;
         let before = match known.get(&slba) {
-            Some(Block::Written(octet)) => Some(*octet),
+            Some(KnownBlock::Written(octet)) => Some(*octet),
             Some(_) => None,
             None => Some(0),
         };
@@ -74,10 +74,10 @@ fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64, answers: 
             (client.write_uncorrectable(1, slba, 1), None)
         };
         if result.is_err() {
-            known.insert(slba, Block::Either(before, after));
+            known.insert(slba, KnownBlock::Either(before, after));
             return;
         }
-        known.insert(slba, after.map_or(Block::Marked, Block::Written));
+        known.insert(slba, after.map_or(KnownBlock::Marked, KnownBlock::Written));
         answers.fetch_add(1, Relaxed);
     }
 }
@@ -92,13 +92,13 @@ fn what_was_answered_holds_when_the_target_is_killed() {
         for (slba, block) in &mut known {
             let found = read(&client, *slba);
             match *block {
-                Block::Marked => assert_eq!(found, None, "block {slba}, round {round}"),
-                Block::Written(octet) => assert_eq!(found, Some(octet), "block {slba}"),
-                Block::Either(one, other) => {
+                KnownBlock::Marked => assert_eq!(found, None, "block {slba}, round {round}"),
+                KnownBlock::Written(octet) => assert_eq!(found, Some(octet), "block {slba}"),
+                KnownBlock::Either(one, other) => {
                     assert!([one, other].contains(&found), "block {slba}: {found:?}");
                 }
             }
-            *block = found.map_or(Block::Marked, Block::Written);
+            *block = found.map_or(KnownBlock::Marked, KnownBlock::Written);
         }
         let answers = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -110,8 +110,7 @@ fn what_was_answered_holds_when_the_target_is_killed() {
     assert!(known.len() > 8, "{} blocks were used", known.len());
 }
 
-/// Marks and writes go on while the target is another process three times; each has those of the one before, and keeps
-/// its own.
+/// Marks and writes continue over three takeovers; each process has the earlier ones' marks, and its own.
 #[test]
 fn marks_are_taken_over_by_the_next_process() {
     const FILLED: u8 = 7;
@@ -123,7 +122,7 @@ fn marks_are_taken_over_by_the_next_process() {
         block.fill(FILLED);
         client.write(1, slba, block, false).unwrap();
     };
-    // Each round marks two blocks and takes one of the mark of the round before.
+    // Each round marks two blocks and removes one mark of the round before.
     for round in 0..4 {
         if round > 0 {
             let next = start_at(folder.path(), target.port, &["--takeover"]);

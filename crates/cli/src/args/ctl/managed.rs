@@ -1,4 +1,4 @@
-//! Objects beside subsystems: devices, keys, Ceph clusters, referrals, gateways, the configuration as a whole.
+//! Objects other than subsystems: devices, keys, Ceph clusters, referrals, gateways, the whole configuration.
 
 use super::super::completion;
 use crate::namespace::NamespaceSpec;
@@ -110,7 +110,7 @@ pub enum ReferralCommand {
 pub enum GatewayCommand {
     /// Show the gateways of a group, what they serve, and its configuration.
     List,
-    /// Forget a gateway that is away, and does not come back.
+    /// Forget a gateway that is down and does not come back.
     Remove {
         /// Its name.
         name: String,
@@ -133,7 +133,8 @@ pub enum ConfigCommand {
         #[arg(long)]
         spdk: bool,
     },
-    /// Make the subsystems of a configuration file, or what SPDK's save_config has saved, beside what is there.
+    /// Make the subsystems of a configuration file, or those of an SPDK save_config file, in addition to the present
+    /// ones.
     Load {
         /// File; - is stdin.
         file: PathBuf,

@@ -1,4 +1,4 @@
-//! `roadtrain ctl`: one tree of nouns and verbs for everything that runs.
+//! `roadtrain ctl`: one tree of nouns and verbs for all objects of a running target.
 
 mod managed;
 mod objects;
@@ -57,12 +57,12 @@ pub struct CtlArgs {
     /// Noun.
     #[command(subcommand)]
     pub command: CtlCommand,
-    /// Target that is meant.
+    /// The target to change.
     #[command(flatten)]
     pub target: CtlTarget,
 }
 
-/// Target that is meant: one that runs here, or a group of gateways.
+/// The target to change: a process on this machine, or a group of gateways.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which target")]
 pub struct CtlTarget {
@@ -126,7 +126,8 @@ pub enum CtlCommand {
     /// The configuration as a whole: show, compare, save, load, reload.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Start the program anew, as it was started, with --takeover: a new version goes on in the same service of systemd.
+    /// Start the program anew, as it was started, with --takeover: a new version continues in the same service of
+    /// systemd.
     Upgrade,
     /// Write slow requests as a trace, for ui.perfetto.dev or chrome://tracing.
     Trace {

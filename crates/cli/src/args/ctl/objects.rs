@@ -1,4 +1,4 @@
-//! Objects that hosts see: subsystems, namespaces, listeners, hosts, connections. They are named as nvme-cli names them.
+//! Objects that hosts see: subsystems, namespaces, listeners, hosts, connections. The options have nvme-cli's names.
 
 use super::super::connect::parse_required;
 use super::super::{AnaName, completion};
@@ -8,7 +8,7 @@ use crate::units::parse_size;
 use clap::{ArgAction, Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 
-/// The subsystem that is meant.
+/// The subsystem to work on.
 #[derive(Args, Clone, Debug)]
 pub struct SubsystemRef {
     /// NQN of the subsystem [default: the only one].
@@ -16,7 +16,7 @@ pub struct SubsystemRef {
     pub nqn: Option<String>,
 }
 
-/// The namespace that is meant.
+/// The namespace to work on.
 #[derive(Args, Clone, Debug)]
 pub struct NamespaceRef {
     /// The subsystem.
@@ -27,7 +27,7 @@ pub struct NamespaceRef {
     pub nsid: u32,
 }
 
-/// The listener that is meant.
+/// The listener to work on.
 #[derive(Args, Clone, Debug)]
 pub struct ListenerAddress {
     /// Transport address. With :PORT or without; before :PORT an IPv6 address is in brackets.
@@ -38,7 +38,7 @@ pub struct ListenerAddress {
     pub trsvcid: Option<u16>,
 }
 
-/// The host that is meant.
+/// The host to work on.
 #[derive(Args, Clone, Debug)]
 pub struct HostRef {
     /// NQN of the host.

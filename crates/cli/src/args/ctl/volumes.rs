@@ -5,7 +5,7 @@ use crate::units::parse_size;
 use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
 
-/// What can be done with volumes. STORE/NAME may also be a UUID.
+/// Operations on volumes. STORE/NAME may also be a UUID.
 #[derive(Clone, Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Make a volume.
@@ -19,7 +19,7 @@ pub enum VolumeCommand {
         #[arg(long)]
         thin: bool,
     },
-    /// Make a read-only volume of what a volume has by now.
+    /// Make a read-only volume with the present data of a volume.
     Snapshot {
         /// STORE/NAME.
         #[arg(add = ArgValueCandidates::new(completion::volumes))]
@@ -41,7 +41,7 @@ pub enum VolumeCommand {
         #[arg(add = ArgValueCandidates::new(completion::volumes))]
         volume: String,
     },
-    /// Make a volume larger; hosts are told.
+    /// Make a volume larger; hosts are notified.
     Resize {
         /// STORE/NAME.
         #[arg(add = ArgValueCandidates::new(completion::volumes))]

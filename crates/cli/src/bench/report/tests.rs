@@ -1,8 +1,8 @@
-//! What the report says of known results.
+//! Reports of known results.
 
 use super::*;
 use crate::bench::plan::tests::plans;
-use crate::bench::usage::Usage;
+use crate::bench::usage::ProcessUsage;
 use std::time::Duration;
 
 fn lane(reads: u64, writes: u64) -> LaneResult {
@@ -34,19 +34,19 @@ fn lane(reads: u64, writes: u64) -> LaneResult {
     result
 }
 
-fn report(results: Vec<LaneResult>, own_target: bool) -> Report {
+fn report(results: Vec<LaneResult>, own_target: bool) -> BenchReport {
     report_of("--rw randrw --bs 4k", results, own_target)
 }
 
-fn report_of(line: &str, results: Vec<LaneResult>, own_target: bool) -> Report {
+fn report_of(line: &str, results: Vec<LaneResult>, own_target: bool) -> BenchReport {
     let cpu = Duration::from_millis(800);
-    let usage = Usage { cpu, switches_voluntary: 12, switches_involuntary: 4 };
-    let work = Work { usage, batching: results[0].batching, sleeps: 2 };
+    let usage = ProcessUsage { cpu, switches_voluntary: 12, switches_involuntary: 4 };
+    let work = ProcessWork { usage, batching: results[0].batching, sleeps: 2 };
     let target = own_target.then_some(work);
-    let measured = Measured { seconds: 2.0, results, host: work, target, reconnects: 0 };
+    let measured = BenchMeasurement { seconds: 2.0, results, host: work, target, reconnects: 0 };
     let plans: Vec<_> = plans(line, 1).unwrap().into_iter().map(Arc::new).collect();
-    let manner = Manner { policy: "i10".into(), threads: Some(2), ..Manner::default() };
-    Report::new(&plans, manner, &measured)
+    let manner = RunManner { policy: "i10".into(), threads: Some(2), ..RunManner::default() };
+    BenchReport::new(&plans, manner, &measured)
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn streams_have_their_own_figures_and_share_the_cost() {
 }
 
 #[test]
-fn steps_are_told() {
+fn steps_are_reported() {
     let mut windows = vec![5u32; 200];
     windows[100..].fill(100);
     let halves = [windows.clone(), windows];

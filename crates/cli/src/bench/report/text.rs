@@ -1,14 +1,14 @@
-//! The report for people.
+//! The report as text.
 
-use super::{Instruments, Report};
+use super::{BenchReport, Instruments};
 use crate::args::ClassName;
 use crate::bench::latency::LatencySummary;
 use crate::bench::step::StepReport;
 use crate::output::columns;
 use crate::units::{show_bandwidth, show_bytes, show_count, show_seconds, show_us};
 
-impl Report {
-    /// For people.
+impl BenchReport {
+    /// Formats the report for people.
     #[must_use]
     pub(in crate::bench) fn text(&self) -> String {
         let mut text = self.directions();

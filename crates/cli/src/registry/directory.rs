@@ -1,18 +1,18 @@
-//! Where a user's attachments are written down.
+//! Directories of users' attachments.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Names another folder, for tests and for whoever wants attachments kept apart.
+/// Environment variable with another directory, for tests and to keep attachments apart.
 pub(super) const OVERRIDE: &str = "ROADTRAIN_RUNTIME_DIR";
 
-/// Longest entry: some thousand devices.
+/// Most bytes of an entry: some thousand devices.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// `/run/roadtrain` for root, `$XDG_RUNTIME_DIR/roadtrain` for others, and `/tmp/roadtrain-UID` for those who
-/// have no such folder.
+/// Returns `/run/roadtrain` for root, `$XDG_RUNTIME_DIR/roadtrain` for others, and `/tmp/roadtrain-UID` for users
+/// without such a directory.
 pub(super) fn of_user() -> PathBuf {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(directory) = named(OVERRIDE) {
@@ -27,7 +27,7 @@ pub(super) fn of_user() -> PathBuf {
     }
 }
 
-/// Folders that this user may look at, each with its owner: its own first. Root looks at those of others as well: of the
+/// Returns the directories that this user may read, each with its owner, its own first. Root also reads those of the
 /// packaged service, and of users with a session and without one.
 pub(super) fn visible() -> Vec<(PathBuf, u32)> {
     let own = of_user();
@@ -57,17 +57,17 @@ fn of_others() -> Vec<(PathBuf, u32)> {
     owned.collect()
 }
 
-/// Makes the folder; one that is there must be this user's, and nobody else may write to it.
+/// Creates the directory; an existing one must belong to this user and not be writable by others.
 pub(super) fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     check(directory, user_id())
 }
 
-/// Checks that the folder belongs to `user` and nobody else may write to it: its content decides which processes are
-/// ended and what is removed. Root acts on its own only.
+/// Checks that the directory belongs to `user` and is not writable by others: its content decides which processes are
+/// ended and which resources are removed. Root makes changes only in its own.
 ///
 /// # Errors
-/// It is not there, or somebody else could have written what is in it.
+/// The directory does not exist, or another user could have written its content.
 pub(super) fn check(directory: &Path, user: u32) -> io::Result<()> {
     let found = fs::symlink_metadata(directory)?;
     let refused = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
@@ -86,7 +86,7 @@ pub(super) fn check(directory: &Path, user: u32) -> io::Result<()> {
     }
 }
 
-/// Reads a file of `user`; a link is none, and neither is a pipe, for which the reader would wait.
+/// Reads a file of `user`; refuses links, and pipes, which would block the reader.
 ///
 /// # Errors
 /// It cannot be read, is too long, or belongs to another user.
@@ -107,7 +107,7 @@ pub(super) fn read(path: &Path, user: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The user of this process.
+/// Returns the user of this process.
 pub(super) fn user_id() -> u32 {
     // SAFETY: has no preconditions and cannot fail.
     unsafe { libc::geteuid() }

@@ -1,4 +1,4 @@
-//! What becomes of attachments: detach, status.
+//! Options of `detach` and `status`.
 
 use super::completion;
 use crate::units::parse_seconds;
@@ -9,8 +9,8 @@ use std::time::Duration;
 const DETACH_USAGE: &str = "roadtrain detach [OPTIONS] <ID|PATH|DEVICE|NQN>... | --all";
 
 const DETACH_EXAMPLES: &str = "\
-Asks the attachment's process to end: requests in flight are answered first. If the target hangs,
-they fail after 3 s, and `lost:` says so. When the end takes too long, or at SIGINT, the process is
+Stops the attachment's process: requests in flight are completed first. If the target hangs, they
+fail after 3 s, and `lost:` says so. When the end takes too long, or at SIGINT, the process is
 killed, and what it has left is removed. What processes have left that were killed before is
 removed, too, also of targets.
 
@@ -27,24 +27,24 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = DETACH_EXAMPLES, override_usage = DETACH_USAGE)]
 pub struct DetachArgs {
-    /// What to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
+    /// Attachment to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
     #[arg(
         value_name = "ID|PATH|DEVICE|NQN",
         required_unless_present = "all",
         add = ArgValueCandidates::new(completion::detachable_ids)
     )]
     pub names: Vec<String>,
-    /// All that this user has attached here, and what killed targets have left.
+    /// All attachments of this user here, and what killed targets have left.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
-    /// How long a clean end may take; 0 kills at once.
+    /// Time limit of a clean end; 0 kills at once.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     pub timeout: Duration,
 }
 
 const STATUS_EXAMPLES: &str = "\
 Shows attachments, then targets with their subsystems, namespaces and controllers. IOPS and
-bandwidth are those of the last ten seconds; with --watch, those since it looked last. A line
+bandwidth are those of the last ten seconds; with --watch, those since the last update. A line
 `problem` says what needs a person: a path that is not live, a namespace that the target has no
 more, requests that failed in that time. Root sees what every user has; killed processes are shown
 as gone until `roadtrain detach` or the next start removes what they have left.
@@ -73,7 +73,7 @@ pub struct StatusArgs {
     /// As metrics for Prometheus, for node_exporter's textfile collector: all counters of all that run here.
     #[arg(long, conflicts_with = "watch")]
     pub prometheus: bool,
-    /// Look again and again, until interrupted; with --json one line each time.
+    /// Repeat until interrupted; with --json one line each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = parse_seconds)]
     pub watch: Option<Duration>,

@@ -1,12 +1,13 @@
-//! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
+//! A running attachment: replies to requests, records changes, ends on request.
 
 use crate::control::socket::PendingReply;
-use crate::control::{ATTACHMENT_METHODS, Call, Refusal, Why};
-use crate::failure::{Failure, Outcome};
+use crate::control::{ATTACHMENT_METHODS, Call, ControlRefusal, RefusalReason};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{self, DeviceEntry, Registration};
-use crate::signals::{self, Signal, Signals};
+use crate::signals::{self, BlockedSignals, Signal};
 use crate::status::report::{
-    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, Rates, Report, State,
+    AttachmentDetails, AttachmentLaneReport, AttachmentLinkReport, AttachmentReport,
+    AttachmentState, DeviceReport, ExpressReport, PathLine, RecentRates,
 };
 use crate::status::waiting::WaitReport;
 use roadtrain_front::attachment::{Attachment, Device};
@@ -26,13 +27,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
-/// How often is looked for changes.
+/// Interval between checks for changes.
 const POLL: Duration = Duration::from_secs(1);
-/// Rates are those of so long, or of the time since the beginning.
+/// Rates cover this window, or the time since the start.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// What does not change.
-pub(super) struct Facts {
+/// Constant properties of an attachment.
+pub(super) struct AttachmentFacts {
     pub id: String,
     pub spec: String,
     pub address: String,
@@ -41,41 +42,41 @@ pub(super) struct Facts {
     pub class: String,
 }
 
-/// A running attachment, shared by the main thread and the one that answers.
-pub(super) struct Kept {
-    facts: Facts,
+/// A running attachment, shared by the main thread and the control server.
+pub(super) struct RunningAttachment {
+    facts: AttachmentFacts,
     begun: Instant,
     view: ControllerView,
-    /// The namespaces at the beginning.
+    /// The namespaces at the start.
     shown: Vec<NamespaceInfo>,
-    /// `None`: it ends.
+    /// The front-end with its connection; `None` once the attachment stops.
     attachment: Mutex<Option<Box<dyn Attachment>>>,
-    /// Of late, oldest first; never empty.
-    history: Mutex<VecDeque<Sample>>,
-    /// Answers HTTP while it runs.
+    /// Recent samples, oldest first; never empty.
+    history: Mutex<VecDeque<RateSample>>,
+    /// The HTTP server, while it runs.
     http: Mutex<Option<roadtrain_manage::http::Server>>,
     /// Callers that have requested the end; each receives a list of what was lost.
-    stoppers: Mutex<Vec<PendingReply>>,
+    stop_requests: Mutex<Vec<PendingReply>>,
     bursts: Bursts,
 }
 
-/// What had been done by then. Samples are taken whether anybody asks or not, so that those who do see the same.
+/// Counters at one time. The main thread takes samples independent of requests, so that all callers see the same rates.
 #[derive(Clone)]
-struct Sample {
+struct RateSample {
     at: Instant,
     sum: LaneReading,
-    /// Requests of each path, by its address: paths come and go.
+    /// Request counts by path address; paths may be added and removed.
     paths: Vec<(String, u64)>,
 }
 
-impl Table for Kept {
+impl Table for RunningAttachment {
     fn names(&self) -> Vec<&'static str> {
         ATTACHMENT_METHODS.iter().map(|method| method.name).chain(["rpc_get_methods"]).collect()
     }
 
     fn run(&self, name: &str, params: Params<'_>, _: Access) -> Option<Called> {
         let method = ATTACHMENT_METHODS.iter().find(|method| method.name == name)?;
-        let refuse = |why: String| Refusal::new(Why::Request, why);
+        let refuse = |why: String| ControlRefusal::new(RefusalReason::Request, why);
         let params = params.read().map_err(|error| refuse(error.to_string()));
         let result =
             params.and_then(|params| Call::read(name, params)).and_then(|call| match call {
@@ -96,119 +97,136 @@ impl Table for Kept {
         ATTACHMENT_METHODS.iter().any(|method| method.name == name && method.keeps_stream)
     }
 
-    /// Ends the attachment: the only method whose reply comes later.
+    /// Queues a request to end the attachment: the only method whose reply comes later.
     fn keep(&self, request: KeptRequest, stream: UnixStream) {
-        let mut stoppers = self.stoppers.lock().unwrap_or_else(PoisonError::into_inner);
-        stoppers.push(PendingReply::new(request, stream));
+        let mut stop_requests = self.stop_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        stop_requests.push(PendingReply::new(request, stream));
         signals::stop_self();
     }
 }
 
-impl Kept {
-    pub(super) fn new(facts: Facts, attachment: Box<dyn Attachment>) -> Kept {
+impl RunningAttachment {
+    pub(super) fn new(
+        facts: AttachmentFacts,
+        attachment: Box<dyn Attachment>,
+    ) -> RunningAttachment {
         let view = attachment.controller().view().clone();
         let shown = view.info().namespaces;
         let begun = Instant::now();
-        let first = Sample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
+        let first = RateSample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
         let history = Mutex::new(VecDeque::from([first]));
         let attachment = Mutex::new(Some(attachment));
-        let (http, stoppers, bursts) = Default::default();
-        Kept { facts, begun, view, shown, attachment, history, http, stoppers, bursts }
+        let (http, stop_requests, bursts) = Default::default();
+        RunningAttachment {
+            facts,
+            begun,
+            view,
+            shown,
+            attachment,
+            history,
+            http,
+            stop_requests,
+            bursts,
+        }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
         self.attachment.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is shown now.
+    /// Returns the devices that are present now.
     pub(super) fn devices(&self) -> Vec<DeviceEntry> {
         let devices = self.attachment().as_ref().map_or_else(Vec::new, |a| a.devices());
         devices.into_iter().map(DeviceEntry::from).collect()
     }
 
-    /// Writes down what is shown and what would be left, if that has changed.
+    /// Records the devices and the resources to clean up, if they have changed.
     ///
     /// # Errors
     /// The folder is gone, or full.
-    pub(super) fn write_down(&self, place: &mut Registration) -> Outcome {
+    pub(super) fn update_entry(&self, registration: &mut Registration) -> CommandResult {
         let devices = self.devices();
         let resources = self.attachment().as_ref().map(|attachment| attachment.resources());
-        resources.map_or(Ok(()), |resources| place.update(devices, &resources))
+        resources.map_or(Ok(()), |resources| registration.update(devices, &resources))
     }
 
-    /// Answers at `socket` until the result is dropped.
+    /// Serves the control socket until the result is dropped.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome<UnixServer> {
+    pub(super) fn serve_control(self: &Arc<Self>, socket: &Path) -> CommandResult<UnixServer> {
         let server = UnixServer::start_control(socket, self.clone());
-        server.map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
+        server.map_err(|e| CommandFailure::failed(format!("{}: {e}", socket.display())))
     }
 
-    /// Keeps what answers HTTP until the attachment ends.
+    /// Keeps the HTTP server until the attachment ends.
     pub(super) fn keep_http(&self, server: roadtrain_manage::http::Server) {
         *self.http.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
 
-    /// For asking whether all reactors make turns.
+    /// Returns the pulse, with which a caller checks that all reactors make progress.
     pub(super) fn pulse(&self) -> Option<Pulse> {
         self.attachment().as_ref().map(|attachment| attachment.controller().pulse())
     }
 
-    /// Waits for a signal.
+    /// Waits for a signal to stop.
     ///
     /// # Errors
     /// The attachment has ended by itself.
-    pub(super) fn until_stopped(&self, signals: &Signals, place: &mut Registration) -> Outcome {
-        let mut said = false;
+    pub(super) fn until_stopped(
+        &self,
+        signals: &BlockedSignals,
+        registration: &mut Registration,
+    ) -> CommandResult {
+        let mut has_warned = false;
         loop {
             if signals.wait_for(POLL) == Some(Signal::Stop) {
                 return Ok(());
             }
             let paths =
                 self.view.routes().into_iter().map(|path| (path.address, path.requests)).collect();
-            self.remember(Instant::now(), self.view.lanes().into_iter().sum(), paths);
+            self.add_sample(Instant::now(), self.view.lanes().into_iter().sum(), paths);
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
                 let text = self.view.failure().unwrap_or_else(by_itself);
                 error!("{text}");
-                return Err(Failure::failed(text));
+                return Err(CommandFailure::failed(text));
             }
-            if let Err(failure) = self.write_down(place)
-                && !std::mem::replace(&mut said, true)
+            if let Err(failure) = self.update_entry(registration)
+                && !std::mem::replace(&mut has_warned, true)
             {
                 warn!("{}", failure.message);
             }
         }
     }
 
-    /// Ends it.
+    /// Stops the attachment.
     ///
     /// # Errors
     /// Something may be lost.
-    pub(super) fn stop(&self) -> Outcome {
+    pub(super) fn stop(&self) -> CommandResult {
         drop(self.http.lock().unwrap_or_else(PoisonError::into_inner).take());
         let attachment = self.attachment().take();
         if let Some(attachment) = attachment {
             attachment.stop();
         }
         let lost = self.view.lost();
-        for caller in self.take_stoppers() {
+        for caller in self.take_stop_requests() {
             let _ = caller.send(Ok(json!({ "lost": lost }))); // may be gone
         }
-        if lost.is_empty() { Ok(()) } else { Err(Failure::failed(lost.join("; "))) }
+        if lost.is_empty() { Ok(()) } else { Err(CommandFailure::failed(lost.join("; "))) }
     }
 
-    fn take_stoppers(&self) -> Vec<PendingReply> {
-        std::mem::take(&mut *self.stoppers.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_stop_requests(&self) -> Vec<PendingReply> {
+        std::mem::take(&mut *self.stop_requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is known of the controller.
+    /// Returns the view of the controller.
     pub(super) fn view(&self) -> &ControllerView {
         &self.view
     }
 
-    /// Requests that were slow of late, and some others.
+    /// Returns recent slow requests, and a sample of others.
     fn recorded(&self) -> Recorded {
         let attachment = self.attachment();
         let recorded = attachment.as_ref().map(|attachment| attachment.controller().recorded());
@@ -219,22 +237,22 @@ impl Kept {
         recorded
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> AttachmentReport {
         let link = self.view.link();
         let devices = self.attachment().as_ref().map(|attachment| attachment.devices());
         let state = match link.state {
-            _ if devices.is_none() => State::Stopping,
-            LinkState::Connected => State::Connected,
-            LinkState::Reconnecting => State::Reconnecting,
-            LinkState::Failing => State::Failing,
+            _ if devices.is_none() => AttachmentState::Stopping,
+            LinkState::Connected => AttachmentState::Connected,
+            LinkState::Reconnecting => AttachmentState::Reconnecting,
+            LinkState::Failing => AttachmentState::Failing,
         };
         let facts = &self.facts;
-        Report {
+        AttachmentReport {
             kind: "attachment".into(),
             id: facts.id.clone(),
             spec: facts.spec.clone(),
             pid: std::process::id(),
-            uid: registry::Process::this().owner,
+            uid: registry::ProcessIdentity::this().owner,
             state,
             state_seconds: Some(link.since.elapsed().as_secs_f64()),
             error: link.error,
@@ -243,13 +261,13 @@ impl Kept {
             nqn: facts.nqn.clone(),
             inside: Some(self.inside(state, devices.unwrap_or_default())),
         }
-        .judged()
+        .with_problems()
     }
 
-    fn inside(&self, state: State, devices: Vec<Device>) -> Inside {
+    fn inside(&self, state: AttachmentState, devices: Vec<Device>) -> AttachmentDetails {
         let lanes = self.view.lanes();
         let sum: LaneReading = lanes.iter().copied().sum();
-        Inside {
+        AttachmentDetails {
             policy: self.facts.policy.to_owned(),
             class: self.facts.class.clone(),
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
@@ -269,7 +287,7 @@ impl Kept {
     fn device(&self, device: Device) -> DeviceReport {
         let Device { nsid, names } = device;
         let shown = self.shown.iter().find(|shown| shown.nsid == nsid);
-        // Another namespace under the NSID is not what is shown.
+        // Another namespace with the same NSID is not the one that the device shows.
         let is_shown = |now: &NamespaceInfo| shown.is_none_or(|shown| shown.is_same(now));
         let found = self.view.namespace(nsid).filter(is_shown);
         let found = found.as_ref();
@@ -282,19 +300,19 @@ impl Kept {
         }
     }
 
-    fn history(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+    fn history(&self) -> MutexGuard<'_, VecDeque<RateSample>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, now: Instant, sum: LaneReading, paths: Vec<(String, u64)>) {
-        remember(&mut self.history(), Sample { at: now, sum, paths });
+    fn add_sample(&self, now: Instant, sum: LaneReading, paths: Vec<(String, u64)>) {
+        add_sample(&mut self.history(), RateSample { at: now, sum, paths });
     }
 
-    /// The paths with their rates.
+    /// Returns the paths with their rates.
     fn paths(&self, now: Instant) -> Vec<PathLine> {
         let first = self.history().front().cloned();
         let line = |path: PathReport| {
-            let of_path = |first: &Sample| {
+            let of_path = |first: &RateSample| {
                 first.paths.iter().find(|(address, _)| *address == path.address).map(|of| of.1)
             };
             let before = first.as_ref().and_then(of_path);
@@ -304,15 +322,15 @@ impl Kept {
         self.view.routes().into_iter().map(line).collect()
     }
 
-    /// Asking changes nothing.
-    fn rates(&self, now: Instant, sum: LaneReading) -> Rates {
+    /// Returns the rates of the window; a query does not change it.
+    fn rates(&self, now: Instant, sum: LaneReading) -> RecentRates {
         let first = self.history().front().cloned();
-        first.map_or_else(Rates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
+        first.map_or_else(RecentRates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
     }
 }
 
-/// Adds a sample, and forgets those that are older than the window, but for the last of them.
-fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
+/// Adds a sample, and drops those older than the window, except the newest of them.
+fn add_sample(history: &mut VecDeque<RateSample>, sample: RateSample) {
     let at = sample.at;
     history.push_back(sample);
     while history.get(1).is_some_and(|next| at.duration_since(next.at) >= WINDOW) {
@@ -320,11 +338,11 @@ fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
     }
 }
 
-fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> Rates {
+fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> RecentRates {
     let seconds = time.as_secs_f64();
     let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let done = now.batching - before.batching;
-    Rates {
+    RecentRates {
         seconds,
         iops: per_second(done.requests),
         bytes_per_second: per_second(done.data_bytes),
@@ -345,14 +363,15 @@ fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
     }
 }
 
-/// Links, each with all lanes' parts of it.
-fn links(paths: &[PathReading]) -> Vec<LinkReport> {
-    let mut links: Vec<LinkReport> = Vec::new();
+/// Sums the readings of all lanes by link.
+fn links(paths: &[PathReading]) -> Vec<AttachmentLinkReport> {
+    let mut links: Vec<AttachmentLinkReport> = Vec::new();
     for path in paths {
         let PathReading { interface, node, peer, smoothed_rtt, sent, lost, .. } = path;
         let (is_suspect, sealed) = (path.is_suspect, path.is_sealed);
         let rtt_us = smoothed_rtt.as_secs_f64() * 1e6;
-        let is_same = |link: &&mut LinkReport| (&link.interface, &link.peer) == (interface, peer);
+        let is_same =
+            |link: &&mut AttachmentLinkReport| (&link.interface, &link.peer) == (interface, peer);
         match links.iter_mut().find(is_same) {
             Some(link) => {
                 link.up &= !is_suspect;
@@ -361,7 +380,7 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
                 link.sent_frames += sent;
                 link.lost_frames += lost;
             }
-            None => links.push(LinkReport {
+            None => links.push(AttachmentLinkReport {
                 interface: interface.clone(),
                 node: *node,
                 peer: peer.clone(),
@@ -376,8 +395,8 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
     links
 }
 
-fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
-    LaneReport {
+fn lane_report(lane: usize, reading: &LaneReading, state: AttachmentState) -> AttachmentLaneReport {
+    AttachmentLaneReport {
         lane,
         state,
         requests: reading.batching.requests,
@@ -426,14 +445,14 @@ mod tests {
     #[test]
     fn the_window_moves_by_itself() {
         let begun = Instant::now();
-        let sample = |seconds: u64| Sample {
+        let sample = |seconds: u64| RateSample {
             at: begun + Duration::from_secs(seconds),
             sum: reading(100 * seconds, 0),
             paths: vec![("a".into(), 100 * seconds)],
         };
         let mut history = VecDeque::from([sample(0)]);
         for seconds in 1..60 {
-            remember(&mut history, sample(seconds));
+            add_sample(&mut history, sample(seconds));
             let first = history[0].clone();
             let now = sample(seconds);
             let window = now.at.duration_since(first.at);
@@ -447,7 +466,10 @@ mod tests {
     fn rates_are_differences_over_time() {
         let (before, now) = (reading(100, 1000), reading(300, 9000));
         let got = rates(Duration::from_secs(2), &before, &now);
-        assert_eq!(got, Rates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0, errors: 0 });
+        assert_eq!(
+            got,
+            RecentRates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0, errors: 0 }
+        );
         assert_eq!(rates(Duration::ZERO, &before, &now).iops, 0.0);
     }
 }
