@@ -1,8 +1,8 @@
 //! Ends a host's earlier lanes, so that no old command is executed after its retry in a new lane.
 //!
-//! A lane is added when commands may come in it. Before the host makes others, [`Fence::begin`] says which targets
-//! are there. [`Fence::put`] asks each of them to give its lanes up, until [`Fence::state`] says that all have ended:
-//! a target that answers takes no more frames of the lane.
+//! The host adds a lane as soon as commands may arrive in it. Before the host creates others, [`Fence::begin`] lists
+//! the targets that exist. [`Fence::put`] requests each of them to end its lanes, until [`Fence::state`] reports that
+//! all have ended. A target that replies takes no more frames of the lane.
 
 use super::asking::{Asking, Pace};
 use super::links::{LINKS_MAX, Links};
@@ -16,38 +16,38 @@ use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::sync::Arc;
 
-/// How often the target is told.
+/// Retransmission intervals of Leave and Query.
 const PACE: Pace = Pace {
     first: Duration::from_millis(10),
     longest: Duration::from_secs(1),
     total: Duration::from_secs(5),
 };
 
-/// Ways of a lane that are remembered: the newest.
+/// Most routes kept for a lane: the newest ones.
 const ROUTES_MAX: usize = 2 * LINKS_MAX;
 
-/// A link: which of the host's ports, and whose at the other end.
+/// A link: the host's port, and the peer's MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub port: usize,
     pub peer: MacAddress,
 }
 
-/// A lane that is to end before others are made.
+/// A lane that must end before the host creates others.
 #[derive(Clone, Debug)]
 pub struct EarlierLane {
-    /// Of which target it is.
+    /// Endpoint of the lane's target.
     endpoint: [u8; 16],
     token: u64,
     peer_token: u64,
     nqn: Arc<str>,
-    /// What this end ends it with, if it is sealed.
+    /// This end's proof in Leave, if the lane is sealed.
     proof: Option<[u8; PROOF_BYTES]>,
-    /// LINK, its way, and the target's socket number to it.
+    /// LINK, its route, and the target's socket number on it.
     links: Vec<(u8, Route, u16)>,
 }
 
-/// Lanes that the target may not have given up yet, and the last target.
+/// Lanes that the target may still have, and the last target.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
     lanes: Vec<EarlierLane>,
@@ -55,37 +55,37 @@ pub struct Fence {
     asking: Option<Asking>,
 }
 
-/// Whether lanes may be made.
+/// State of the fence: lanes may be created when it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceState {
     /// All earlier lanes have ended.
     Open,
-    /// Their target is being asked.
+    /// Queries to the lanes' targets are in progress.
     Asking,
-    /// It has not said in time that it has given them up.
+    /// A target has not confirmed in time that its lanes have ended.
     Closed,
 }
 
 impl Fence {
-    /// One more lane.
+    /// Adds a lane.
     pub fn add(&mut self, lane: EarlierLane) {
         self.lanes.push(lane);
     }
 
-    /// One more way to a target was found.
+    /// Adds a route to a target.
     pub fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
         let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint);
         lanes.for_each(|lane| lane.add_route(route));
     }
 
-    /// The targets that have them, and the last one: a try to connect to it may have come to nothing.
+    /// Endpoints of the targets with earlier lanes, and of the last target: an earlier connect to it may have failed.
     #[must_use]
     pub fn endpoints(&self) -> Vec<[u8; 16]> {
         self.lanes.iter().map(|lane| lane.endpoint).chain(self.target).collect()
     }
 
-    /// Lanes are to be made to the target `endpoint`, over `routes`. Lanes of targets that are not `there` have ended
-    /// with them; the others are ended now.
+    /// Begins to end the earlier lanes, before lanes to the target `endpoint` are created over `routes`. A lane has
+    /// ended if its target is not in `there`; the other lanes are ended now.
     pub fn begin(
         &mut self,
         now: Instant,
@@ -99,7 +99,7 @@ impl Fence {
         self.asking = Some(Asking::new(now, PACE));
     }
 
-    /// All ways to that target now. They say nothing to lanes of which one is among them: an offer alone proves nothing.
+    /// Sets the routes to a target. A lane that has one of them keeps its own: an offer alone proves nothing.
     fn set_routes(&mut self, endpoint: &[u8; 16], routes: &[Route]) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
             if !routes.iter().any(|route| lane.has_route(*route)) {
@@ -108,7 +108,7 @@ impl Fence {
         }
     }
 
-    /// Shows the frames that are to be sent now: way, header without REPLY and BODY, body.
+    /// Passes the frames that are due now to `put`: route, header without REPLY and BODY, body.
     pub fn put(&mut self, now: Instant, mut put: impl FnMut(Route, FrameHeader, &[u8])) {
         if self.lanes.is_empty() || !self.asking.as_mut().is_some_and(|asking| asking.is_due(now)) {
             return;
@@ -118,7 +118,7 @@ impl Fence {
         }
     }
 
-    /// A frame has come.
+    /// Processes a received frame.
     pub fn hear(&mut self, header: &FrameHeader, kind: FrameType, body: &[u8]) {
         let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
         if kind == FrameType::Leave {
@@ -126,7 +126,7 @@ impl Fence {
         }
     }
 
-    /// Whether lanes may be made.
+    /// Returns whether lanes may be created.
     #[must_use]
     pub fn state(&self, now: Instant) -> FenceState {
         match &self.asking {
@@ -136,7 +136,7 @@ impl Fence {
         }
     }
 
-    /// While it is asked: when [`Fence::put`] has something to do, or [`Fence::state`] changes.
+    /// Time at which [`Fence::put`] has work, or [`Fence::state`] changes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let asking = self.asking.as_ref().filter(|_| !self.lanes.is_empty());
@@ -145,7 +145,7 @@ impl Fence {
 }
 
 impl EarlierLane {
-    /// The lane of these links to the target `endpoint`, for the subsystem `nqn`; `routes` by LINK.
+    /// Creates the record of a lane to the target `endpoint`, for the subsystem `nqn`; `routes` are by LINK.
     #[must_use]
     pub fn new<R: Copy>(
         endpoint: [u8; 16],
@@ -167,7 +167,7 @@ impl EarlierLane {
         }
     }
 
-    /// It is sealed, if there are proofs.
+    /// Adds this end's proof, if the lane is sealed.
     #[must_use]
     pub fn sealed(self, proofs: Option<Proofs>) -> Self {
         EarlierLane { proof: proofs.map(|proofs| proofs.own), ..self }
@@ -177,7 +177,7 @@ impl EarlierLane {
         self.links.iter().any(|&(_, known, _)| known == route)
     }
 
-    /// One more way, to socket number 0.
+    /// Adds a route with socket number 0.
     fn add_route(&mut self, route: Route) {
         if self.has_route(route) {
             return;
@@ -188,7 +188,8 @@ impl EarlierLane {
         self.links.push((0, route, 0));
     }
 
-    /// Leave goes where the lane's frames went; Query to socket number 0, because that socket may be closed by now.
+    /// Sends Leave to the lane's sockets, and Query to socket number 0, because the lane's socket may be closed by
+    /// now.
     fn put(&self, put: &mut impl FnMut(Route, FrameHeader, &[u8])) {
         let leave = Leave {
             token: self.token.into(),
@@ -211,8 +212,8 @@ impl EarlierLane {
         }
     }
 
-    /// Whether that says that its target takes no more frames of it. Another one that listens at the same port, for the
-    /// same subsystem, does not know it either.
+    /// True if `leave` confirms that its target takes no more frames of the lane. Another target at the same port,
+    /// for the same subsystem, does not know the lane either and proves nothing.
     fn is_ended_by(&self, header: &FrameHeader, leave: &Leave) -> bool {
         (self.token, self.peer_token) == (header.token.get(), leave.token.get())
             && [[0; 6], endpoint_tag(&self.endpoint)].contains(&leave.endpoint)
@@ -245,7 +246,7 @@ mod tests {
         }
     }
 
-    /// A fence that asks for these lanes since [`START`].
+    /// Returns a fence that has been ending these lanes since [`START`].
     fn fence(lanes: Vec<EarlierLane>) -> Fence {
         let mut fence = Fence::default();
         lanes.into_iter().for_each(|lane| fence.add(lane));
@@ -257,7 +258,7 @@ mod tests {
         fence.state(START) == FenceState::Open
     }
 
-    /// Frames that are put, as way, type, socket number and token.
+    /// Returns the frames that are due, as route, type, socket number and token.
     fn put(fence: &mut Fence, now: Instant) -> Vec<(Route, u8, u16, u64)> {
         let mut frames = Vec::new();
         fence.put(now, |route, header, _| {

@@ -1,4 +1,5 @@
-//! Packs records into frames: what was lost first, then what the doorbell has released, as much as a frame takes.
+//! Packs records into frames, each as full as possible: lost records first, then those that the doorbell has
+//! released.
 
 use super::channel::ACK_BODY_MAX;
 use super::cut::Cut;
@@ -14,17 +15,17 @@ use roadtrain_wire::ether::{
 };
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Octets of data that leave before others of a lane get their turn.
+/// Bytes of data that leave before other requests of a lane get their turn.
 const CHUNK_BYTES: u32 = 32 << 10;
-/// [`Item::index`] of the record that is no data.
+/// [`Item::index`] of the command or completion record.
 const TAIL: u16 = u16::MAX;
 
-/// What a frame carries, beyond the limits of its size.
+/// Limits of a frame's contents, in addition to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// Several requests.
+    /// True if a frame may carry several requests.
     pub requests: bool,
-    /// Several pieces of data.
+    /// True if a frame may carry several pieces of data.
     pub pieces: bool,
 }
 
@@ -34,24 +35,24 @@ impl Default for Packing {
     }
 }
 
-/// A record, as it is remembered until its frame is acknowledged: a piece of a request's data, or the command or
-/// completion behind them.
+/// The key of a record until its frame is acknowledged: a piece of a request's data, or the command or completion
+/// after them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Item {
     pub(super) slot: u16,
-    /// Number of the piece; [`TAIL`].
+    /// Number of the piece, or [`TAIL`].
     index: u16,
     pub(super) generation: u32,
 }
 
 impl Item {
-    /// The piece's number; `None` for a command or completion.
+    /// Returns the piece's number; `None` for a command or completion.
     pub(super) fn piece(self) -> Option<u16> {
         (self.index != TAIL).then_some(self.index)
     }
 }
 
-/// A part of a request that waits for a frame: pieces, then perhaps the tail.
+/// A part of a request that waits for a frame: pieces, and the tail in the last part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tx {
     slot: u16,
@@ -62,7 +63,7 @@ pub(super) struct Tx {
 }
 
 impl Tx {
-    /// The parts of a request, and each one's octets of data.
+    /// Returns the parts of a request, each with its bytes of data.
     pub(super) fn parts(
         cut: Cut,
         slot: u16,
@@ -78,7 +79,7 @@ impl Tx {
         })
     }
 
-    /// Octets of data, but for the last piece's shortness.
+    /// Bytes of data, without regard to a shorter last piece.
     pub(super) fn data_bytes(&self, cut: Cut) -> u32 {
         cut.offset(self.end - self.next)
     }
@@ -103,15 +104,15 @@ impl Tx {
 
 /// The requests whose records are packed.
 pub(super) trait Requests {
-    /// Octets of the record behind the data.
+    /// Bytes of the record after the data.
     const TAIL_BYTES: usize;
-    /// Whether it is still to be sent.
+    /// True if the record is still to be sent.
     fn wants(&self, item: Item) -> bool;
-    /// Octets of the request's data in this direction, and POSITION.
+    /// Returns the bytes of the request's data in this direction, and POSITION.
     fn data(&self, slot: u16) -> (u32, u32);
     /// Writes the command or completion.
     fn put_tail(&self, slot: u16, out: &mut [u8]);
-    /// It is in a frame for the first time.
+    /// Records that the item is in a frame for the first time.
     fn left(&mut self, item: Item);
 }
 
@@ -121,18 +122,18 @@ enum Origin {
     Fresh,
 }
 
-/// What was begun and is not in a frame yet.
+/// Records and parts that are not in a frame yet.
 pub(super) struct Packer {
     pub(super) cut: Cut,
     packing: Packing,
     /// Frames have BCRC.
     body_crc: bool,
-    /// Octets behind a body, and what goes behind Leave: of a sealed lane.
+    /// Bytes after a body, and the proof in Leave: for a sealed lane.
     tag_bytes: usize,
     proof: Option<[u8; PROOF_BYTES]>,
-    /// The next of what was lost.
+    /// Next lost record.
     lost: Option<Item>,
-    /// Parts taken from the send queue: the last is being sent; it may have passed the one before.
+    /// Parts taken from the send queue; the last one is being sent, and may have passed the one before it.
     begun: Vec<Tx>,
     records: [Item; RECORDS_MAX],
     leave: Option<Reason>,
@@ -147,29 +148,29 @@ impl Packer {
         Packer { cut, packing, body_crc, tag_bytes, proof, lost, begun, records, leave, is_closed }
     }
 
-    /// What goes behind Leave.
+    /// Sets the proof in Leave.
     pub(super) fn prove_leave(&mut self, proof: [u8; PROOF_BYTES]) {
         self.proof = Some(proof);
     }
 
-    /// Frames are sealed from now on.
+    /// Seals frames from now on.
     pub(super) fn set_sealed(&mut self, proof: [u8; PROOF_BYTES]) {
         (self.tag_bytes, self.proof) = (TAG_BYTES, Some(proof));
     }
 
-    /// Says goodbye with the next frames.
+    /// Sends Leave next.
     pub(super) fn leave(&mut self, reason: Reason) {
         self.leave = Some(reason);
     }
 
-    /// The lane has ended: nothing but goodbyes is sent.
+    /// Closes the lane: only Leave is sent from now on.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         self.lost = None;
         self.begun.clear();
     }
 
-    /// Whether a frame may leave now.
+    /// True if a frame may leave now.
     pub(super) fn has_tx(&self, now: Instant, links: &Links<Item>, out: &SendQueue<Tx>) -> bool {
         if self.is_closed {
             return self.leave.is_some();
@@ -182,7 +183,7 @@ impl Packer {
     }
 }
 
-/// One call's view of everything that it takes to fill frames.
+/// Borrowed state of one call that fills frames.
 pub(super) struct Loading<'a, R, T> {
     pub(super) now: Instant,
     pub(super) packer: &'a mut Packer,
@@ -194,7 +195,7 @@ pub(super) struct Loading<'a, R, T> {
 }
 
 impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
-    /// Fills frames up to the limits of a caravan; `false` when there was nothing to send, or no room.
+    /// Fills frames up to the limits of a caravan. Returns false if there was nothing to send, or no room.
     pub(super) fn run(&mut self) -> bool {
         if let Some(reason) = self.packer.leave.take() {
             return self.put_leave(reason) > 0;
@@ -214,7 +215,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         frames + self.put_acks() > 0
     }
 
-    /// What goes next.
+    /// Returns the next record to send.
     fn peek(&mut self) -> Option<(Item, Origin)> {
         loop {
             self.packer.lost = self.packer.lost.or_else(|| self.links.next_lost());
@@ -243,7 +244,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         }
     }
 
-    /// Octets of a frame beside those of its body.
+    /// Bytes of a frame outside of its body.
     fn heads_bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.packer.tag_bytes
     }
@@ -258,7 +259,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         }
     }
 
-    /// A frame over `link` with `first` and what fits behind it.
+    /// Writes a frame over `link` with `first` and the records that fit behind it.
     fn put_cargo(&mut self, link: u8, first: (Item, Origin)) {
         let room = self.links.frame_bytes(link).saturating_sub(self.heads_bytes());
         self.writer.begin(link);
@@ -285,7 +286,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         self.end(header);
     }
 
-    /// Whether a frame with `count` records, `pieces` of them data, takes one more.
+    /// True if a frame with `count` records, `pieces` of them data, may take one more.
     fn may_join(&self, item: Item, count: usize, pieces: usize) -> bool {
         let Packing { requests, pieces: several } = self.packer.packing;
         let last = self.packer.records[count - 1];
@@ -315,7 +316,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         self.writer.payload(item.slot, offset, length);
     }
 
-    /// It is in a frame.
+    /// Records that the item is in a frame.
     fn settle(&mut self, item: Item, origin: Origin) {
         match (origin, self.packer.begun.last_mut()) {
             (Origin::Lost, _) => self.packer.lost = None,
@@ -327,7 +328,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         }
     }
 
-    /// Acknowledgements that cannot wait for cargo, and questions.
+    /// Writes the acknowledgements that cannot wait for cargo, and the requests for acknowledgements.
     fn put_acks(&mut self) -> usize {
         let mut frames = 0;
         while let Some((link, asks)) = self.links.ack_due(self.now)
@@ -343,7 +344,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         frames
     }
 
-    /// Leave over every link: nobody knows which of them still works.
+    /// Writes Leave over every link, because any of them may have failed.
     fn put_leave(&mut self, reason: Reason) -> usize {
         let mut frames = 0;
         let token = self.links.token().into();

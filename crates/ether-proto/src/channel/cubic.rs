@@ -1,4 +1,4 @@
-//! How many frames may be under way: slow start, then CUBIC (RFC 9438), in frames.
+//! The congestion window, in frames: slow start, then CUBIC (RFC 9438).
 
 use super::cause::{BETA, Cause};
 use super::numbers::{WINDOW, is_before};
@@ -7,30 +7,30 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
 const INITIAL: f64 = 16.0;
-/// Least that a loss leaves where frames queue; where they do not it is the less likely that they were too many.
+/// Least window after a loss, with and without a queue. Without a queue, congestion is less likely the cause.
 const MINIMUM: f64 = 2.0;
 const MINIMUM_UNQUEUED: f64 = 8.0;
 const MAXIMUM: f64 = WINDOW as f64;
 /// Growth, frames per second cubed.
 const C: f64 = 0.4;
-/// As fast as Reno with that decrease.
+/// Growth of Reno with the same decrease.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// A round trip longer than its minimum by a quarter and this means that frames queue: slow start ends.
+/// Queueing delay that ends slow start, beyond a quarter of the minimum round trip.
 const DELAY_MAX: Duration = Duration::from_micros(200);
-/// Frames are paced after cuts that leave less than this: where losses are by chance no queue is short of room.
+/// Remaining share below which a cut causes pacing. Losses by chance do not mean that a queue is full.
 const PACED_MAX: f64 = 0.85;
-/// So many lost in one window, and more than an eighth of it, are no accidents.
+/// Losses in one window that exclude chance, if they are more than an eighth of it.
 const BUNCH_MIN: u32 = 4;
 
-/// What a cut changes.
+/// The state that a cut changes.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     frames: f64,
-    /// Slow start up to here.
+    /// End of slow start, in frames.
     threshold: f64,
     /// The window at the last loss.
     plateau: f64,
-    /// What Reno would allow.
+    /// Window that Reno would have.
     reno: f64,
     /// The window before the last cut.
     before: f64,
@@ -41,19 +41,19 @@ struct Window {
 
 pub(super) struct Cubic {
     window: Window,
-    /// Before the last cut: it comes back when nothing was lost.
+    /// Window before the last cut; it is restored when nothing was lost.
     saved: Option<Window>,
-    /// Losses of numbers before this one belong to the last cut; how many there were.
+    /// Losses of numbers before `cut_end` belong to the last cut; `cut_losses` counts them.
     cut_end: u32,
     cut_losses: u32,
-    /// The present round trip ends when this number is acknowledged; its most frames and its shortest time.
+    /// Number whose acknowledgement ends the present round trip, its peak of frames in flight, and its shortest time.
     round_end: u32,
     most_in_flight: u32,
     round_rtt: Duration,
-    /// The shortest of the last one.
+    /// Shortest time of the last round trip.
     shortest: Duration,
     cause: Cause,
-    /// Whether frames queued in the last one.
+    /// True if frames queued in the last round trip.
     is_queue: bool,
     grown_at: Instant,
     cut_at: Option<Instant>,
@@ -86,29 +86,29 @@ impl Cubic {
         }
     }
 
-    /// Frames that may be under way.
+    /// Returns the number of frames that may be in flight.
     pub(super) fn frames(&self) -> u32 {
         self.window.frames as u32
     }
 
-    /// When the window was cut last.
+    /// Time of the last cut.
     pub(super) fn cut_at(&self) -> Option<Instant> {
         self.cut_at
     }
 
-    /// A frame has left; so many are under way.
+    /// Records a sent frame and the number of frames in flight.
     pub(super) fn sent(&mut self, in_flight: u32) {
         self.most_in_flight = self.most_in_flight.max(in_flight);
     }
 
-    /// A round trip was measured.
+    /// Records a measured round trip.
     pub(super) fn sampled(&mut self, rtt: Duration) {
         self.round_rtt = self.round_rtt.min(rtt);
         self.cause.sampled(rtt);
     }
 
-    /// So many frames were acknowledged, the highest of all now `highest - 1`; `next` is sent next. The shortest
-    /// time of the round trip that has ended with that.
+    /// Records `frames` acknowledged frames; `highest - 1` is the highest number acknowledged, and `next` is sent
+    /// next. Returns the shortest time of the round trip, if this ends one.
     pub(super) fn acknowledged(
         &mut self,
         now: Instant,
@@ -126,7 +126,7 @@ impl Cubic {
                 self.window.frames = grown.min(self.window.threshold).min(MAXIMUM);
             }
         } else if most + 1.0 > self.window.frames.floor() {
-            // Time in which the window did not limit does not count.
+            // Time in which the window was no limit does not count.
             let seconds = idle.min(smoothed).as_secs_f64();
             self.window.grow(f64::from(frames), seconds, smoothed.as_secs_f64());
         }
@@ -147,7 +147,8 @@ impl Cubic {
         Some(shortest)
     }
 
-    /// That number was lost, and `beside` is the longer one of the round trips of its neighbours; `next` is sent next.
+    /// Records the loss of `seq`. `beside` is the longer one of the round trips of its neighbours; `next` is sent
+    /// next.
     pub(super) fn lost(&mut self, now: Instant, (seq, next): (u32, u32), beside: Option<Duration>) {
         if !is_before(seq, self.cut_end) {
             self.begin_cut(now, next, beside);
@@ -177,12 +178,12 @@ impl Cubic {
         if self.is_queue { MINIMUM } else { MINIMUM_UNQUEUED }
     }
 
-    /// Whether the window of the last cut has lost so much that something must have run over.
+    /// True if the window of the last cut lost so many frames that a queue must have overflowed.
     fn is_bunch(&self) -> bool {
         self.cut_losses >= BUNCH_MIN && f64::from(self.cut_losses) * 8.0 > self.window.before
     }
 
-    /// Time-outs repeat: start anew.
+    /// Resets the window after repeated timeouts.
     pub(super) fn collapse(&mut self, now: Instant, next: u32) {
         self.saved.get_or_insert(self.window);
         self.window.cut(BETA, MINIMUM);
@@ -191,14 +192,14 @@ impl Cubic {
         self.cut_at = Some(now);
     }
 
-    /// That number was lost indeed.
+    /// Records that the loss of `seq` is confirmed.
     pub(super) fn confirmed(&mut self, seq: u32) {
         if is_before(seq, self.cut_end) {
             self.saved = None;
         }
     }
 
-    /// That number was not lost: neither was the window to be cut for it.
+    /// Restores the window: `seq` was not lost, so the cut had no cause.
     pub(super) fn revived(&mut self, seq: u32) {
         if is_before(seq, self.cut_end)
             && let Some(saved) = self.saved.take()
@@ -213,7 +214,7 @@ impl Cubic {
 impl Window {
     fn cut(&mut self, share: f64, least: f64) {
         let frames = self.frames;
-        // Fast convergence: who is cut below the last plateau leaves room for others.
+        // Fast convergence: a sender that is cut below its last plateau leaves bandwidth to others.
         self.plateau = if frames < self.plateau { frames * (1.0 + share) / 2.0 } else { frames };
         self.before = frames;
         self.frames = (frames * share).max(least);
@@ -221,7 +222,7 @@ impl Window {
         self.begin();
     }
 
-    /// The last cut was not deep enough.
+    /// Cuts deeper: the last cut was not enough.
     fn cut_further(&mut self, least: f64) {
         let frames = (self.before * BETA).max(least);
         if frames < self.frames {
@@ -237,7 +238,7 @@ impl Window {
         self.begin();
     }
 
-    /// Growth begins at the present window.
+    /// Restarts growth at the present window.
     fn begin(&mut self) {
         self.reno = self.frames;
         self.elapsed_s = 0.0;
@@ -268,7 +269,7 @@ mod tests {
 
     const RTT: Duration = Duration::from_micros(100);
 
-    /// A window's worth of round trips, each full; the number that is sent next.
+    /// Runs round trips with a full window each; returns the number that is sent next.
     fn run(cubic: &mut Cubic, from: u32, rounds: u64, rtt: Duration) -> u32 {
         let mut next = from;
         for _ in 0..rounds {

@@ -1,29 +1,29 @@
-//! Whether a link is to be trusted.
+//! Detection of links that have failed.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Time-outs in a row that make a link suspect ...
+/// Consecutive timeouts that make a link suspect ...
 const TIMEOUTS_MAX: u32 = 3;
-/// ... if nothing was acknowledged for this long: a peer may be slow to run.
+/// ... if the peer acknowledged nothing for this long: its process may only run late.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// A suspect link is asked this often, ...
+/// Interval of probes on a suspect link, ...
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// ... and this long after an answer.
+/// ... and the delay after a reply.
 const ASK_AFTER_ANSWER: Duration = Duration::from_millis(10);
-/// Answers in a row after which it is back.
+/// Consecutive replies after which the link is in use again.
 const ANSWERS: u32 = 3;
 
 pub(super) struct Health {
     has_carrier: bool,
     trial: Option<Trial>,
-    /// Time-outs in a row.
+    /// Number of consecutive timeouts.
     timeouts: u32,
-    /// When the first of those frames was sent.
+    /// Send time of the first frame that timed out.
     stalled_at: Instant,
 }
 
-/// Of a suspect link.
+/// State of a suspect link.
 struct Trial {
     answers: u32,
     ask_at: Instant,
@@ -46,7 +46,7 @@ impl Health {
         self.timeouts
     }
 
-    /// The oldest frame, sent then, has timed out; whether the link is suspect from now on.
+    /// Records a timeout of the oldest frame, sent at `sent`. Returns true if the link becomes suspect.
     pub(super) fn timed_out(&mut self, now: Instant, sent: Instant) -> bool {
         if self.timeouts == 0 {
             self.stalled_at = sent;
@@ -59,7 +59,7 @@ impl Health {
         is_dead
     }
 
-    /// Something new was acknowledged; whether that brings the link back.
+    /// Records a new acknowledgement. Returns true if the link is in use again.
     pub(super) fn answered(&mut self, now: Instant) -> bool {
         self.timeouts = 0;
         let Some(trial) = self.trial.as_mut().filter(|_| self.has_carrier) else { return false };
@@ -72,17 +72,17 @@ impl Health {
         is_back
     }
 
-    /// Whether a suspect link has answered.
+    /// True if a suspect link has replied.
     pub(super) fn has_answered(&self) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.answers > 0)
     }
 
-    /// Back at once: there is no better link.
+    /// Restores the link at once: there is no better one.
     pub(super) fn trust(&mut self) {
         self.trial = None;
     }
 
-    /// Whether the carrier has changed.
+    /// Records the state of the carrier. Returns true if it changed.
     pub(super) fn set_carrier(&mut self, now: Instant, has_carrier: bool) -> bool {
         let is_change = has_carrier != self.has_carrier;
         self.has_carrier = has_carrier;
@@ -97,13 +97,13 @@ impl Health {
         self.timeouts = 0;
     }
 
-    /// When a suspect link is to be asked.
+    /// Time of the next probe on a suspect link.
     pub(super) fn ask_at(&self) -> Option<Instant> {
         let trial = self.trial.as_ref().filter(|_| self.has_carrier)?;
         Some(trial.ask_at)
     }
 
-    /// It is asked now; what was asked before had an answer, or not.
+    /// Records a probe; `is_unanswered` means that the previous one got no reply.
     pub(super) fn ask(&mut self, now: Instant, is_unanswered: bool) {
         if let Some(trial) = &mut self.trial {
             trial.ask_at = now + ASK_EVERY;

@@ -1,15 +1,15 @@
-//! A lane's part of one link: frames get numbers, arrive or are found lost, and leave no faster than link and
-//! peer can take them.
+//! A lane's state on one link: frames get sequence numbers, arrive or are detected as lost, and leave no faster than
+//! link and peer can take them.
 //!
-//! | part | what it knows |
+//! | part | state |
 //! |---|---|
 //! | [`Channel`] | all of it together |
-//! | `sender` | frames under way, the records in them, what is lost |
-//! | `receiver` | what has arrived, and what the peer is to be told |
-//! | `rtt`, `rate` | how long a frame takes |
-//! | `cause` | whether frames are lost because they are too many |
-//! | `cubic`, `pacer` | how many may be under way, and when they leave |
-//! | `health` | whether the link is suspect |
+//! | `sender` | frames in flight, the records in them, losses |
+//! | `receiver` | numbers that arrived, and the acknowledgement that is due |
+//! | `rtt`, `rate` | transit time of a frame |
+//! | `cause` | congestion or chance as the cause of losses |
+//! | `cubic`, `pacer` | frames that may be in flight, and their departure times |
+//! | `health` | suspicion that the link has failed |
 
 mod cause;
 mod cubic;
@@ -39,36 +39,36 @@ pub use numbers::{WINDOW, is_before};
 pub use receiver::Arrival;
 pub use stats::ChannelStats;
 
-/// Most octets of an Ack's body.
+/// Most bytes of an Ack's body.
 pub const ACK_BODY_MAX: usize = 8 * SACK_WORDS_MAX;
-/// Most SACK words behind the header's.
+/// Most SACK words after the header's.
 const SACK_WORDS_MAX: usize = 15;
-/// A frame that so many later ones have overtaken is lost, ...
+/// Number of later frames whose arrival marks a frame as lost, ...
 const THRESHOLD_MIN: u32 = 3;
-/// ... or more where frames do overtake each other.
+/// ... and its limit where frames overtake each other.
 const THRESHOLD_MAX: u32 = 64;
-/// What set-up has found out about a channel.
+/// Parameters of a channel that the connect phase has agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelConfig {
     pub link: u8,
-    /// First SEQ of ours.
+    /// First SEQ of this end.
     pub first_tx: u32,
-    /// First SEQ of the peer's.
+    /// First SEQ of the peer.
     pub first_rx: u32,
-    /// Numbers that the peer has room for at first.
+    /// Initial credits: numbers that the peer has room for.
     pub window: u16,
-    /// Largest frame both ways: header and body.
+    /// Largest frame in both directions: header and body, in bytes.
     pub frame_bytes: u16,
 }
 
-/// One lane's part of one link. `R` is a record that a frame carries; it is given back exactly once, as
+/// One lane's state on one link. `R` is a record that a frame carries; the channel returns it exactly once, as
 /// acknowledged or as lost.
 pub struct Channel<R> {
     link: u8,
     frame_bytes: u16,
     receiver: Receiver,
     sender: Sender<R>,
-    /// The newest ACK, and CREDITS with it.
+    /// Newest ACK, and the CREDITS that came with it.
     peer_ack: u32,
     credits: u16,
     rtt: Rtt,
@@ -77,25 +77,25 @@ pub struct Channel<R> {
     pacer: Pacer,
     health: Health,
     threshold: u32,
-    /// What a frame takes to arrive when nothing is before it.
+    /// Transit time of a frame on an idle link, in nanoseconds.
     latency_ns: u64,
-    /// Time-outs count from here at the earliest: something was acknowledged, or has timed out.
+    /// Earliest start of the retransmission timer: the last acknowledgement or timeout.
     timer_from: Instant,
-    /// The next numbered frame has ASK.
+    /// True if the next numbered frame carries ASK.
     must_ask: bool,
-    /// The last that had.
+    /// SEQ of the last frame with ASK.
     asked: u32,
-    /// Frames may wait for the pace.
+    /// True if frames may be waiting for the pacer.
     is_held: bool,
-    /// When a sender without credits asks.
+    /// Time of the next request for credits.
     credits_at: Instant,
-    /// When a frame has arrived last.
+    /// Time of the last received frame.
     heard_at: Instant,
     stats: ChannelStats,
 }
 
 impl<R: Copy> Channel<R> {
-    /// Nothing is under way.
+    /// Creates a channel with no frame in flight.
     #[must_use]
     pub fn new(now: Instant, config: &ChannelConfig) -> Self {
         Channel {
@@ -122,22 +122,22 @@ impl<R: Copy> Channel<R> {
         }
     }
 
-    /// LINK.
+    /// LINK of the channel.
     #[must_use]
     pub fn link(&self) -> u8 {
         self.link
     }
 
-    /// Largest frame: header and body.
+    /// Largest frame: header and body, in bytes.
     #[must_use]
     pub fn frame_bytes(&self) -> u16 {
         self.frame_bytes
     }
 
-    // ---- What arrives ----
+    // ---- Receiving ----
 
-    /// A frame has arrived; `ack_body` is the body of an Ack, else empty. `acked` gets the records of frames that
-    /// it acknowledges.
+    /// Processes a received frame; `ack_body` is the body of an Ack, else empty. `acked` receives the records of the
+    /// frames that it acknowledges.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -230,7 +230,7 @@ impl<R: Copy> Channel<R> {
         self.update_latency();
     }
 
-    /// What was given up has arrived after all.
+    /// Handles the arrival of frames that were counted as lost.
     fn revived(&mut self, progress: &Progress, seq: u32) {
         self.stats.revived += u64::from(progress.revived);
         self.cubic.revived(seq);
@@ -265,28 +265,29 @@ impl<R: Copy> Channel<R> {
         });
     }
 
-    /// A link that was suspect is as a new one.
+    /// Resets the congestion window of a link that was suspect.
     fn restart(&mut self, now: Instant) {
         self.cubic = Cubic::new(now, self.sender.next());
     }
 
-    /// Whether a frame of that number has arrived, or is no longer waited for.
+    /// True if the frame with number `seq` has arrived, or is no longer expected.
     #[must_use]
     pub fn has_arrived(&self, seq: u32) -> bool {
         self.receiver.has_arrived(seq)
     }
 
-    /// The first frame that surely is the peer's has come: other ones may have had numbers that it uses yet.
+    /// Restarts reception at `base`: the first authenticated frame of the peer has arrived. Forged ones before it may
+    /// have taken numbers that the peer still uses.
     pub fn trust_peer(&mut self, now: Instant, base: u32) {
         self.receiver.restart(now, base);
     }
 
-    /// Numbers from ACK on that there is room for here.
+    /// Sets the credits of the peer: the numbers from ACK on that this end has room for.
     pub fn set_credits(&mut self, now: Instant, credits: u16) {
         self.receiver.set_credits(now, credits);
     }
 
-    // ---- What leaves ----
+    // ---- Sending ----
 
     fn has_credits(&self) -> bool {
         let base = self.sender.base();
@@ -294,7 +295,7 @@ impl<R: Copy> Channel<R> {
         self.sender.next().wrapping_sub(from) < u32::from(self.credits)
     }
 
-    /// Whether one more frame may leave now.
+    /// True if one more frame may leave now.
     #[must_use]
     pub fn room(&self, now: Instant) -> bool {
         !self.health.is_suspect()
@@ -308,8 +309,7 @@ impl<R: Copy> Channel<R> {
         !self.has_credits() && self.sender.in_flight() == 0
     }
 
-    /// A frame of so many octets, with that header, leaves with these records. Sets everything in the header that
-    /// is the channel's.
+    /// Sends a frame of `octets` bytes with these records. Sets every field of `header` that belongs to the channel.
     pub fn send(&mut self, now: Instant, octets: u32, records: &[R], header: &mut FrameHeader) {
         let seq = self.sender.send(now, octets, records);
         self.cubic.sent(self.sender.in_flight());
@@ -330,14 +330,14 @@ impl<R: Copy> Channel<R> {
         self.fill(now, header);
     }
 
-    /// Whether nothing more may leave until this is acknowledged: then that had better be soon. A few times in a
+    /// True if this frame fills the window, so that its acknowledgement is urgent. A few requests for one in each
     /// window are enough.
     fn fills_window(&self, seq: u32) -> bool {
         let window = self.cubic.frames();
         self.sender.in_flight() >= window && seq.wrapping_sub(self.asked) > window / 4
     }
 
-    /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK. What is said so is no longer owed.
+    /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK, and marks the acknowledgement as sent.
     pub fn fill(&mut self, now: Instant, header: &mut FrameHeader) {
         let has_words = header.kind == FrameType::Ack as u8;
         header.link = self.link;
@@ -349,7 +349,7 @@ impl<R: Copy> Channel<R> {
         self.receiver.told(has_words);
     }
 
-    /// The further SACK words of an Ack's body; its octets, at most [`ACK_BODY_MAX`].
+    /// Writes the further SACK words of an Ack's body. Returns their bytes, at most [`ACK_BODY_MAX`].
     pub fn ack_body(&self, body: &mut [u8]) -> usize {
         let words = (self.receiver.further_words() as usize).min(SACK_WORDS_MAX);
         let (chunks, _) = body.as_chunks_mut::<8>();
@@ -357,63 +357,63 @@ impl<R: Copy> Channel<R> {
         written.map(|(chunk, i)| *chunk = self.receiver.sack(i).to_le_bytes()).count() * 8
     }
 
-    /// Whether the peer is to be told now what has arrived.
+    /// True if an acknowledgement is due now.
     #[must_use]
     pub fn ack_is_due(&self, now: Instant) -> bool {
         self.receiver.due_at().is_some_and(|at| at <= now)
     }
 
-    /// Whether the peer is to be asked now: with the next frame, or with an Ack if there is none.
+    /// True if an acknowledgement must be requested now: with the next frame, or with an Ack if there is none.
     #[must_use]
     pub fn wants_ask(&self) -> bool {
         self.must_ask && self.health.has_carrier() && self.sender.has_number()
     }
 
-    /// An answer is owed at once, whatever has arrived.
+    /// Makes an acknowledgement due at once, even if nothing has arrived.
     pub fn acknowledge(&mut self, now: Instant) {
         self.receiver.asked(now);
     }
 
-    /// The peer is to be asked.
+    /// Requests an acknowledgement with the next frame.
     pub fn ask(&mut self) {
         self.must_ask = true;
     }
 
-    /// Number of the next frame.
+    /// SEQ of the next frame.
     pub(super) fn next(&self) -> u32 {
         self.sender.next()
     }
 
-    /// Whether that number or a later one is acknowledged.
+    /// True if the peer has acknowledged `seq` or a later number.
     pub(super) fn has_reached(&self, seq: u32) -> bool {
         is_before(seq, self.sender.highest())
     }
 
-    /// A record of a lost frame, to be sent in another.
+    /// Takes a record of a lost frame, to be sent in another one.
     pub fn next_lost(&mut self) -> Option<R> {
         self.sender.next_again()
     }
 
-    /// Whether there is one.
+    /// True if a lost record waits to be sent again.
     #[must_use]
     pub fn has_lost(&self) -> bool {
         self.sender.has_again()
     }
 
-    // ---- The link ----
+    // ---- Link state ----
 
-    /// Whether new frames are to avoid the link.
+    /// True if new frames must avoid the link.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.health.is_suspect()
     }
 
-    /// Whether a suspect link has answered.
+    /// True if a suspect link has replied.
     pub(super) fn has_answered(&self) -> bool {
         self.health.has_answered()
     }
 
-    /// The link is good again, without further answers.
+    /// Uses the link again without further replies.
     pub(super) fn trust(&mut self, now: Instant) {
         if self.is_suspect() {
             self.health.trust();
@@ -421,7 +421,7 @@ impl<R: Copy> Channel<R> {
         }
     }
 
-    /// The interface has a carrier, or not.
+    /// Records the carrier state of the interface.
     pub fn set_carrier(&mut self, now: Instant, has_carrier: bool) {
         let was_suspect = self.is_suspect();
         if self.health.set_carrier(now, has_carrier) && !was_suspect {
@@ -429,7 +429,7 @@ impl<R: Copy> Channel<R> {
         }
     }
 
-    /// Nanoseconds that a frame of so many octets would take to arrive, as far as is known.
+    /// Returns the estimated nanoseconds until a frame of `octets` bytes arrives.
     #[must_use]
     pub fn load(&self, octets: u32) -> u64 {
         self.latency_ns + self.rate.time_ns(self.sender.octets() + u64::from(octets))

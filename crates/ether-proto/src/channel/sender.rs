@@ -1,65 +1,65 @@
-//! The sending side: frames under way, what they carry, and which of them are lost.
+//! The sending side: frames in flight, their records, and the detection of losses.
 
 use super::numbers::{Numbers, WINDOW, is_before};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
-/// Numbers behind the newest that lost frames may keep from being settled.
+/// Numbers below the newest that a lost frame may keep from being settled.
 const LOST_SPAN_MAX: u32 = WINDOW / 2;
-/// Frames so far away know what another one met.
+/// Distance up to which a measured round trip counts as a neighbour's.
 const NEAR_MAX: u32 = 32;
 
-/// A frame under way.
+/// A frame in flight.
 #[derive(Clone, Copy, Default)]
 struct Place {
     sent: Instant,
     octets: u32,
-    /// Its records: from this one on, counted from the channel's first.
+    /// Index of its first record, counted from the channel's first.
     first_record: u32,
     records: u32,
-    /// The next number when it was given up.
+    /// Next number at the time when the frame was counted as lost.
     lost_at: u32,
-    /// Its round trip, if that was measured: nanoseconds.
+    /// Measured round trip in nanoseconds; 0 if there is none.
     rtt_ns: u32,
     is_timed_out: bool,
 }
 
-/// What an acknowledgement said that is new.
+/// The news in an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     pub(super) frames: u32,
-    /// Their octets.
+    /// Bytes of these frames.
     pub(super) octets: u64,
-    /// When the highest of them was sent, if that is the highest ever acknowledged.
+    /// Send time of the highest of them, if it is the highest ever acknowledged.
     pub(super) newest_sent: Option<Instant>,
-    /// Frames that had been given up and have arrived after all.
+    /// Number of frames that were counted as lost and have arrived.
     pub(super) revived: u32,
-    /// One of those.
+    /// Number of the last of those.
     pub(super) revived_one: Option<u32>,
-    /// One of those had timed out, and nothing sent later is acknowledged: the time-out was too short.
+    /// True if that one had timed out, and no later frame is acknowledged: the timeout was too short.
     pub(super) is_hasty: bool,
-    /// How many had overtaken the last of those when it arrived, if that was why it had been given up.
+    /// Number of frames that overtook the last of those, if that was why it counted as lost.
     pub(super) distance: u32,
 }
 
 pub(super) struct Sender<R> {
-    /// Every number before this one is settled.
+    /// First number that is not settled.
     base: u32,
     next: u32,
-    /// After the highest that is acknowledged.
+    /// Number after the highest acknowledged.
     highest: u32,
-    /// Before this one the highest has been compared with all.
+    /// First number that has not been compared with the highest.
     examined: u32,
     flying: Numbers,
-    /// Given up, but the peer has not been told: they may still be acknowledged.
+    /// Frames counted as lost before the peer learns of it: it may still acknowledge them.
     lost: Numbers,
     octets: u64,
     places: Box<[Place]>,
-    /// Of all frames from `base` on.
+    /// Records of all frames from `base` on.
     records: VecDeque<R>,
     first_record: u32,
-    /// Of those that were given up.
+    /// Records of lost frames, to be sent again.
     again: VecDeque<R>,
 }
 
@@ -104,19 +104,19 @@ impl<R: Copy> Sender<R> {
         self.octets
     }
 
-    /// When the oldest frame under way was sent.
+    /// Send time of the oldest frame in flight.
     pub(super) fn oldest_sent(&self) -> Option<Instant> {
         let oldest = self.flying.first(self.base, self.next)?;
         Some(self.place(oldest).sent)
     }
 
-    /// The highest number acknowledged had this round trip.
+    /// Records the round trip of the highest acknowledged number.
     pub(super) fn measured(&mut self, rtt: Duration) {
         let place = self.place_mut(self.highest.wrapping_sub(1));
         place.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
     }
 
-    /// The longer one of the round trips that were measured next before and after that number.
+    /// Returns the longer one of the nearest round trips measured before and after `seq`.
     fn measured_beside(&self, seq: u32) -> Option<Duration> {
         let measured = |number| Some(self.place(number).rtt_ns).filter(|&ns| ns > 0);
         let near = 1..=NEAR_MAX.min(self.highest.wrapping_sub(seq) - 1);
@@ -141,7 +141,7 @@ impl<R: Copy> Sender<R> {
         &mut self.places[(seq % WINDOW) as usize]
     }
 
-    /// A frame leaves, of so many octets.
+    /// Records the departure of a frame of `octets` bytes. Returns its number.
     pub(super) fn send(&mut self, now: Instant, octets: u32, records: &[R]) -> u32 {
         debug_assert!(self.has_number());
         let seq = self.next;
@@ -157,7 +157,8 @@ impl<R: Copy> Sender<R> {
         seq
     }
 
-    /// ACK and SACK words of a peer's header. Numbers that were never sent, or are settled, change nothing.
+    /// Processes ACK and the SACK words of a peer's header. Numbers that were never sent, or are settled, change
+    /// nothing.
     pub(super) fn acknowledge(
         &mut self,
         ack: u32,
@@ -186,7 +187,7 @@ impl<R: Copy> Sender<R> {
         progress
     }
 
-    /// The numbers `start + i` for each bit `i` have arrived.
+    /// Records that the numbers `start + i` have arrived, for each bit `i`.
     fn take(&mut self, start: u32, bits: u64, progress: &mut Progress, acked: &mut impl FnMut(R)) {
         let bits = self.within(start, bits);
         let mut fresh = bits & self.flying.word(start);
@@ -203,7 +204,7 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    /// Those bits whose numbers are neither settled nor still to be sent.
+    /// Masks the bits whose numbers are settled or not yet sent.
     fn within(&self, start: u32, bits: u64) -> u64 {
         let settled = self.base.wrapping_sub(start).cast_signed();
         let sent = self.next.wrapping_sub(start).cast_signed();
@@ -240,8 +241,8 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    /// Gives up what `threshold` and more above it have overtaken, if it was sent `age` ago; says each, and the round
-    /// trip of its neighbours.
+    /// Counts frames as lost that at least `threshold` later ones have overtaken, if they were sent `age` ago. Passes
+    /// each number and the round trip of its neighbours to `lost`.
     pub(super) fn overtaken(
         &mut self,
         now: Instant,
@@ -266,14 +267,14 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    /// When the oldest frame under way was sent, if later ones are acknowledged.
+    /// Send time of the oldest frame in flight that a later one has overtaken.
     pub(super) fn oldest_overtaken_sent(&self) -> Option<Instant> {
         let oldest = self.flying.first(self.base, self.highest)?;
         Some(self.place(oldest).sent)
     }
 
-    /// Gives up whatever a later one has overtaken, if it was sent `age` ago; says each, and the
-    /// round trip of its neighbours.
+    /// Counts frames as lost that any later one has overtaken, if they were sent `age` ago. Passes each number and
+    /// the round trip of its neighbours to `lost`.
     pub(super) fn overdue(
         &mut self,
         now: Instant,
@@ -288,7 +289,7 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    /// Gives up the oldest: it has timed out.
+    /// Counts the oldest frame as lost, after its timeout.
     pub(super) fn time_out(&mut self) -> Option<u32> {
         let oldest = self.flying.first(self.base, self.next)?;
         self.give_up(oldest, true);
@@ -308,7 +309,8 @@ impl<R: Copy> Sender<R> {
         self.forget_lost();
     }
 
-    /// Settles what is known to be lost, because a frame sent after it was given up has arrived; says each.
+    /// Settles confirmed losses: a frame that was sent after the loss was detected has arrived. Passes each to
+    /// `confirmed`.
     pub(super) fn settle(&mut self, mut confirmed: impl FnMut(u32, bool)) {
         let mut at = self.base;
         while let Some(seq) = self.lost.first(at, self.next) {
@@ -322,7 +324,7 @@ impl<R: Copy> Sender<R> {
         self.advance();
     }
 
-    /// Lost frames do not hold the window up.
+    /// Settles the oldest losses, so that they do not block the window.
     fn forget_lost(&mut self) {
         while self.next.wrapping_sub(self.base) > LOST_SPAN_MAX && self.lost.remove(self.base) {
             self.advance();

@@ -1,14 +1,14 @@
-//! A channel's time-outs: frames that are lost, questions, and links that become suspect.
+//! A channel's timers: lost frames, requests for acknowledgements, and suspect links.
 
 use super::{Channel, THRESHOLD_MIN};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// How long a frame may be late that was overtaken, at least.
+/// Shortest delay after which an overtaken frame is lost.
 const OVERDUE_MIN: Duration = Duration::from_micros(100);
-/// A sender without credits asks this often.
+/// Interval of a sender's requests for credits.
 const CREDITS_EVERY: Duration = Duration::from_millis(10);
-/// The peer of a channel in which nothing has come for this long is asked.
+/// Silence after which the peer of an idle channel is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 impl<R: Copy> Channel<R> {
@@ -17,8 +17,8 @@ impl<R: Copy> Channel<R> {
         Some(from + self.rtt.timeout(self.health.timeouts()))
     }
 
-    /// A frame that even one later has overtaken is lost after this time: it takes the longer the more frames are
-    /// known to overtake each other.
+    /// Returns the age at which a frame is lost that at least one later frame has overtaken. It grows with the
+    /// threshold: frames that often overtake each other get more time.
     pub(super) fn overdue_age(&self) -> Duration {
         let smoothed = self.rtt.smoothed();
         smoothed + OVERDUE_MIN.max(smoothed / 4) * self.threshold / THRESHOLD_MIN
@@ -28,7 +28,7 @@ impl<R: Copy> Channel<R> {
         Some(self.sender.oldest_overtaken_sent()? + self.overdue_age())
     }
 
-    /// When [`Channel::expire`] has something to do, or an acknowledgement is due.
+    /// Time at which [`Channel::expire`] has work, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let patience = match self.health.is_suspect() {
@@ -39,19 +39,19 @@ impl<R: Copy> Channel<R> {
         [self.receiver.due_at(), patience, pace].into_iter().flatten().min()
     }
 
-    /// When something under way will be lost.
+    /// Time at which the next frame in flight counts as lost.
     fn loss_at(&self) -> Option<Instant> {
         let timeout_at = self.timeout_at()?;
         Some(self.overdue_at().map_or(timeout_at, |at| at.min(timeout_at)))
     }
 
-    /// When the peer of an idle channel is to be asked.
+    /// Time of the next probe of an idle channel's peer.
     fn question_at(&self) -> Option<Instant> {
         let at = if self.is_starved() { self.credits_at } else { self.heard_at + SILENCE_MAX };
         (!self.must_ask).then_some(at)
     }
 
-    /// Time-outs.
+    /// Handles expired timers.
     pub fn expire(&mut self, now: Instant) {
         let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         self.is_held &= self.pacer.ready_at() > now;
@@ -92,7 +92,7 @@ impl<R: Copy> Channel<R> {
         self.give_up_all();
     }
 
-    /// Everything under way goes over other links.
+    /// Counts all frames in flight as lost; their records leave over other links.
     fn give_up_all(&mut self) {
         while self.sender.time_out().is_some() {
             self.stats.lost += 1;

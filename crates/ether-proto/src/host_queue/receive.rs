@@ -1,4 +1,4 @@
-//! What a host receives.
+//! Reception at the host.
 
 use super::slots::State;
 use super::{Qpair, RxEvent, pages};
@@ -9,7 +9,7 @@ use roadtrain_wire::ether::{
 };
 
 impl Qpair {
-    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
+    /// Processes a frame of the lane: its header, type and body as `wire::ether::parse` found them.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Qpair {
         }
     }
 
-    /// The slot of a record whose request has been sent and is not complete.
+    /// Returns the slot of a record whose request was sent and is not complete.
     fn active(&mut self, head: &RecordHead) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.0.get(usize::from(number)) else {
@@ -131,7 +131,7 @@ impl Qpair {
         }
     }
 
-    /// The command is complete when its completion is here, and all data that belongs to it.
+    /// Completes the command when its completion and all data that belongs to it have arrived.
     fn finish_if_all(&mut self, now: Instant, number: u16, event: &mut impl FnMut(RxEvent)) {
         let slot = self.slots.get_mut(number);
         let Some((cqe, _)) = slot.completion.filter(|&(_, pieces)| pieces == slot.arrived) else {

@@ -12,9 +12,9 @@ use roadtrain_wire::zerocopy::IntoBytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Free,
-    /// Waits for pages of the damq, or for its frame: the target cannot know it yet.
+    /// Waiting for pages of the damq or for its frame: the target cannot know it yet.
     Queued,
-    /// Sent; its completion is awaited.
+    /// Sent, and waiting for its completion.
     Active,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Slot {
     pub(super) urgency: Urgency,
     /// First page in the damq.
     pub(super) position: u32,
-    /// Octets that the target sends, as its data says.
+    /// Bytes that the target sends, as stated in its data records.
     pub(super) octets: Option<u32>,
     pub(super) arrived: u16,
     pub(super) completion: Option<(Cqe, u16)>,

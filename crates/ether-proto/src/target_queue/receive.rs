@@ -1,4 +1,4 @@
-//! What a target receives.
+//! Reception at the target.
 
 use super::slots::{Slot, State};
 use super::{Qpair, RxEvent};
@@ -11,7 +11,7 @@ use roadtrain_wire::ether::{
 };
 
 impl Qpair {
-    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
+    /// Processes a frame of the lane: its header, type and body as `wire::ether::parse` found them.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl Qpair {
         }
     }
 
-    /// The slot of a record whose request is arriving; its first record begins it.
+    /// Returns the slot of a record whose request is arriving; its first record begins the request.
     fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
@@ -99,7 +99,7 @@ impl Qpair {
         let (octets, position) = (data.octets.get(), data.position.get());
         let at = Some(data.head.slot.get());
         if octets > self.data_bytes_max && !self.has_begun(&data.head) {
-            // Its command is answered with Invalid Field, and tells the host that the data was not taken.
+            // Its command fails with Invalid Field, which informs the host that the data was not taken.
             self.end.rejected.shapes += 1;
             return;
         }
@@ -135,7 +135,7 @@ impl Qpair {
         self.execute_if_all(number, event);
     }
 
-    /// Whether something of the record's request has come, and not all of it.
+    /// True if the record's request has arrived in part.
     fn has_begun(&self, head: &RecordHead) -> bool {
         let slot = self.slots.slots.get(usize::from(head.slot.get()));
         slot.is_some_and(|slot| {
@@ -174,14 +174,14 @@ impl Qpair {
         } else {
             slot.has_command = true;
             (slot.sqe, slot.position, slot.sgl_bytes) = (command.sqe, position, room);
-            // More than MDTS: executed without its data, which ends it with Invalid Field.
+            // Larger than MDTS: executed without its data, which fails it with Invalid Field.
             (slot.octets, slot.room) = if is_too_large { (0, 0) } else { (octets, room) };
             (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
             self.execute_if_all(number, event);
         }
     }
 
-    /// A request is executed when its command is here, and all its data.
+    /// Executes a request when its command and all its data have arrived.
     fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(RxEvent)) {
         let pieces = |octets| self.slots.cut.pieces(octets);
         let slot = self.slots.get(number);

@@ -13,13 +13,13 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The host has all of the last request.
+    /// The host has acknowledged the last response.
     Idle,
-    /// Something of the request is still missing.
+    /// A part of the request has not arrived.
     Receiving,
-    /// The caller has it.
+    /// The caller executes the request.
     Executing,
-    /// Answered; the host may not have all of it yet.
+    /// Responded; the host may not have acknowledged all of it.
     Responding,
 }
 
@@ -29,21 +29,21 @@ pub(super) struct Slot {
     pub(super) state: State,
     pub(super) sqe: Sqe,
     pub(super) has_command: bool,
-    /// Some data has arrived: `octets` and `position` are known.
+    /// True if data has arrived: `octets` and `position` are known.
     pub(super) has_data: bool,
     pub(super) octets: u32,
     pub(super) position: u32,
     pub(super) arrived: u16,
-    /// Octets of data that the host takes, then those that it gets.
+    /// Bytes of data that the host accepts, later those of the response.
     pub(super) room: u32,
-    /// Octets of data for the host that the command's SGL is to say: more than `room` where they are more than MDTS.
+    /// Bytes of data in the command's SGL: more than `room` if they exceed MDTS.
     pub(super) sgl_bytes: u32,
     pub(super) urgency: Urgency,
-    /// The command does not say how urgent it is.
+    /// True if the command specifies no urgency.
     pub(super) is_unclassed: bool,
     pub(super) status: Status,
     pub(super) result: u64,
-    /// Records of the response that are in no frame yet.
+    /// Records of the response that are not in a frame yet.
     pub(super) unsent: u16,
     /// Records of the response that the host has not acknowledged.
     pub(super) unacked: u16,
@@ -90,7 +90,7 @@ impl Slots {
         &mut self.slots[usize::from(number)]
     }
 
-    /// Whether data that has arrived is still to be used.
+    /// True if received data is still in use.
     pub(super) fn keep_data(&self) -> bool {
         let keeps = |slot: &Slot| {
             slot.has_data && matches!(slot.state, State::Receiving | State::Executing)
@@ -98,7 +98,7 @@ impl Slots {
         self.slots.iter().any(keeps)
     }
 
-    /// Requests of which only a part has come have not begun.
+    /// Drops requests that have arrived in part.
     pub(super) fn forget_begun(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Receiving) {
             let generation = slot.generation.wrapping_sub(1) & GENERATION_MASK;
@@ -106,7 +106,7 @@ impl Slots {
         }
     }
 
-    /// The host has this record; whether that was the last of its response.
+    /// Records an acknowledgement. Returns true if it was the last one of the slot's response.
     pub(super) fn acked(&mut self, item: Item) -> bool {
         let slot = self.get_mut(item.slot);
         if slot.generation != item.generation || slot.state != State::Responding {
