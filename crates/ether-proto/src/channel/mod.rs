@@ -435,7 +435,7 @@ impl<R: Copy> Channel<R> {
         self.latency_ns + self.rate.time_ns(self.sender.octets() + u64::from(octets))
     }
 
-    /// What `load` says changes only when the link says something, or says nothing for too long.
+    /// Updates the latency that `load` uses: after each acknowledgement and each timeout.
     pub(super) fn update_latency(&mut self) {
         let silence = match self.health.timeouts() {
             0 => Duration::ZERO,
@@ -444,7 +444,7 @@ impl<R: Copy> Channel<R> {
         self.latency_ns = (self.rtt.minimum() / 2 + silence).as_nanos() as u64;
     }
 
-    /// What has happened so far.
+    /// Returns the counters and the present state.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
         ChannelStats {

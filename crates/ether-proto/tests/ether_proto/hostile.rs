@@ -1,5 +1,5 @@
-//! Peers that break the protocol: the right fatal error status goes back, nothing panics, and nothing
-//! that follows has an effect.
+//! Peers that break the protocol: the end replies with the right fatal error status, does not panic, and ignores all
+//! that follows.
 
 use crate::common::host_end::HostEnd;
 use crate::common::raw::{self, BOTH, PLAIN, patch};
@@ -24,7 +24,7 @@ const DGST: usize = 11;
 
 type Cases = Vec<(&'static str, Vec<u8>)>;
 
-/// The fatal error that `result` is, as text; what follows must have no effect.
+/// Returns the fatal error as text, with the PDUs sent in reply.
 fn verdict(result: Result<(), QpairError>, answer: &[String]) -> String {
     match result {
         Ok(()) => "no error".into(),
@@ -254,8 +254,7 @@ fn answers_to_a_write() {
     insta::assert_snapshot!(table(verdicts));
 }
 
-/// A controller that ends a write whose H2CData still waits: nothing of it is sent, nor of the slot's
-/// next command.
+/// A controller ends a write whose H2CData is still waiting: no data of it is sent, nor in the slot's next command.
 #[test]
 fn a_write_that_ends_early_sends_no_data() {
     let mut host = ready_host();
@@ -271,7 +270,7 @@ fn a_write_that_ends_early_sends_no_data() {
     assert!(!host.qpair.has_tx());
 }
 
-/// A controller that answers a command it cannot know yet must not free its slot.
+/// A controller that responds to a command before it was sent must not free its slot.
 #[test]
 fn a_command_is_not_completed_before_it_was_sent() {
     let mut host = ready_host();
@@ -281,7 +280,7 @@ fn a_command_is_not_completed_before_it_was_sent() {
     assert!(host.take_completions().is_empty());
 }
 
-/// Cut anywhere, the stream so far is valid, and its rest goes on from there.
+/// A stream may be cut anywhere: its first part is valid, and the rest continues from there.
 #[test]
 fn a_stream_may_pause_at_every_octet() {
     let setup = Setup { digests: BOTH, sq_flow_control: false, ..Setup::default() };
@@ -307,7 +306,7 @@ fn a_stream_may_pause_at_every_octet() {
     }
 }
 
-/// What is seen of commands that are still to be handled, by their identifiers.
+/// Returns the identifiers of the commands that `ahead` finds in `input`.
 fn ahead(target: &TargetEnd, input: &[u8]) -> Vec<u16> {
     target.qpair.ahead(input).map(|sqe| sqe.cid.get()).collect()
 }
@@ -324,7 +323,7 @@ fn commands_are_seen_ahead_as_far_as_they_go() {
     }
     let data = raw::h2c_data(1, 0, 0, &[7; 64], true);
     assert_eq!(ahead(&target, &[raw::flush(1), data, raw::flush(2)].concat()), [1]);
-    // A length that leads nowhere, or beyond what is here, ends it.
+    // A length that leads nowhere, or beyond the input, ends the search.
     let none = patch(raw::flush(4), raw::PLEN, &[0; 4]);
     assert_eq!(ahead(&target, &[none, raw::flush(5)].concat()), [4, 5]);
     let all = patch(raw::flush(6), raw::PLEN, &[0xff; 4]);

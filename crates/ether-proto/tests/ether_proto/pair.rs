@@ -1,5 +1,5 @@
-//! A host and a target queue pair against each other: every way data moves, every agreement of ICReq and
-//! ICResp, every cut of the stream.
+//! A host and a target queue pair against each other: all transfers of data, all parameters of ICReq and ICResp, all
+//! cuts of the stream.
 
 use crate::common::show;
 use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
@@ -35,7 +35,7 @@ fn setups() -> impl Iterator<Item = Setup> {
     })
 }
 
-/// Writes in the capsule and by R2T, reads both back, and checks every octet.
+/// Writes in the capsule and by R2T, reads both back, and checks every byte.
 fn write_and_read(setup: Setup) {
     let mut pair = Pair::connected(setup);
     let (small, large) = (pattern(setup.in_capsule_bytes.max(BLOCK), 3), pattern(25 * BLOCK, 99));
@@ -96,7 +96,7 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
     }
 }
 
-/// PDO of every PDU of those kinds that carries data.
+/// Returns the PDO of every PDU of those kinds that carries data.
 fn data_offsets(mut octets: &[u8], kinds: &[PduType]) -> Vec<u8> {
     let mut offsets = Vec::new();
     while !octets.is_empty() {
@@ -123,7 +123,7 @@ fn a_write_by_r2t_is_cut_at_maxh2cdata() {
     ");
 }
 
-/// The size of a capsule is known when the controller was identified: from then on a write that fits carries its data.
+/// The size of a capsule is known after Identify Controller: from then on, a write that fits carries its data.
 #[test]
 fn writes_carry_their_data_once_the_size_of_a_capsule_is_known() {
     let mut pair = Pair::connected(Setup { in_capsule_bytes: 0, ..Setup::default() });
@@ -136,7 +136,7 @@ fn writes_carry_their_data_once_the_size_of_a_capsule_is_known() {
     }
 }
 
-/// Linux's target never asks for the data of an Authentication Send, and waits for it for ever.
+/// Linux's target never requests the data of an Authentication Send, and waits for it for ever.
 #[test]
 fn data_of_fabrics_commands_is_in_their_capsules() {
     let setup = Setup { in_capsule_bytes: 0, ..Setup::default() };
@@ -166,7 +166,7 @@ fn without_flow_control_the_data_says_success() {
     }
 }
 
-/// NVMe over Fabrics: SQHD FFFFh in the response to Connect says that SQ flow control is off.
+/// NVMe over Fabrics: SQHD FFFFh in the response to Connect means that SQ flow control is off.
 #[test]
 fn the_connect_response_says_whether_flow_control_is_off() {
     for (sq_flow_control, sqhd) in [(true, 1), (false, 0xffff)] {

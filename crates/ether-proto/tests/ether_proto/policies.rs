@@ -1,5 +1,5 @@
-//! Batching under virtual time: load x policy -> doorbells an I/O by cause, requests a caravan, latency;
-//! and the invariant that held work always has a wake-up.
+//! Batching under virtual time: load x policy -> doorbells an I/O by cause, requests a caravan, latency. Held work
+//! always has a deadline.
 
 #[path = "../../../proto/examples/toy_policy.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
@@ -18,19 +18,19 @@ use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// One way through the network.
+/// One-way delay of the network.
 const TRIP: Duration = Duration::from_micros(10);
 const REQUESTS: u32 = 2000;
 const BLOCKS: u32 = 8;
 
-/// When requests come.
+/// Arrival pattern of requests.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// So many always outstanding.
+    /// Requests that are always outstanding.
     Closed { depth: u32 },
-    /// So many at once, the next when all are complete.
+    /// Requests submitted at once; the next ones follow when all are complete.
     Burst { size: u32 },
-    /// One every so many microseconds.
+    /// Interval between requests, in microseconds.
     Open { every_us: u64 },
 }
 
@@ -42,13 +42,13 @@ enum Event {
     Timer,
 }
 
-/// A lane under load: the pair, the octets on their way, and the counts.
+/// A lane under load: the pair, the bytes in flight, and the counts.
 struct Lane {
     pair: Pair,
     load: Load,
     events: BTreeMap<(u64, u64), Event>,
     event_number: u64,
-    /// When a timer event is scheduled.
+    /// Times of the scheduled timer events.
     timers: BTreeSet<u64>,
     submitted: u32,
     submitted_at: VecDeque<Instant>,
@@ -127,7 +127,7 @@ impl Lane {
         }
     }
 
-    /// What a reactor's turn ends with, at both ends.
+    /// Ends a reactor's turn at both ends.
     fn end_turn(&mut self) {
         let now = self.pair.now;
         self.pair.host.qpair.batcher().expire(now);
@@ -185,14 +185,14 @@ impl Lane {
     }
 }
 
-/// Doorbells a hundred I/Os: size, timer, urgent, drained.
+/// Formats the doorbells of a hundred I/Os: size, timer, urgent, drained.
 fn show_doorbells(d: Doorbells) -> String {
     let rate = |count: u64| count as f64 * 100.0 / f64::from(REQUESTS);
     let [size, timer, urgent, drained] = [d.size, d.timer, d.urgent, d.drained].map(rate);
     format!("{size:5.1} {timer:5.1} {urgent:5.1} {drained:5.1}")
 }
 
-/// Held work is released already, or a timer that lies ahead will release it.
+/// Asserts that held work has been released or has a timer in the future.
 fn assert_wake_up(batcher: &Batcher, now: Instant) {
     if batcher.backlog().requests > 0 {
         let deadline = batcher.deadline().expect("held work without a wake-up");
@@ -265,7 +265,7 @@ fn an_urgent_request_takes_everything_ahead_along() {
     assert!(sent[3].starts_with("CapsuleCmd opcode 0x00"), "FIFO order");
 }
 
-/// The R2T goes out when the target's turn ends and its data as soon as it is there, whatever waits.
+/// The R2T leaves when the target's turn ends, and its data as soon as it arrives, whatever is held.
 #[test]
 fn h2c_data_never_waits_for_a_second_doorbell() {
     let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
@@ -391,8 +391,8 @@ fn delay_max(policy: &PolicyConfig, role: Role) -> Duration {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(5000)))]
 
-    /// Whatever happens: PDUs are conserved, each is released within the policy's delay, what is held has a
-    /// timer, an urgent one is never held, and who does not delay holds nothing once its turn has ended.
+    /// In every sequence of events, PDUs are conserved and each is released within the policy's delay. Held PDUs have
+    /// a timer, an urgent PDU is never held, and a policy without delay holds nothing after its turn.
     #[test]
     fn held_work_has_a_wake_up(
         policy in policy(),
@@ -404,7 +404,7 @@ proptest! {
         let mut batcher = Batcher::new(&policy, role);
         let mut now = Instant(0);
         let mut in_flight = 0;
-        // Since when something waits in any freight, at the earliest.
+        // Earliest time from which something is held in any freight.
         let mut held_since = None;
         let (mut enqueued, mut taken) = (0, 0);
         for step in steps {
@@ -443,15 +443,15 @@ proptest! {
             prop_assert_eq!(batcher.deadline().is_some(), held > 0);
             held_since = if held == 0 { None } else { held_since.or(Some(now)) };
             if let (Some(deadline), Some(since)) = (batcher.deadline(), held_since) {
-                // Until its turn ends a target may have a timer, too.
+                // Until its turn ends, a target may have a timer, too.
                 prop_assert!(deadline <= now + delay_max(&policy, Role::Host) && since <= now);
             }
         }
     }
 }
 
-/// PINoF: a freight of commands departs at its degree, R2Ts count three and responses two, and neither
-/// waits for the freight of data.
+/// PINoF: a freight of commands departs at its degree, an R2T counts three and a response two, and neither waits for
+/// the freight of data.
 #[test]
 fn pinof_s_freights_depart_by_themselves() {
     let departs_after = |kind, data_bytes| {
@@ -487,7 +487,7 @@ fn pinof_s_freights_depart_by_themselves() {
     assert!(batcher.due().eq([Freight::Cmd, Freight::Data]) && batcher.released() == 2);
 }
 
-/// Drives Tyche's climb over a made-up machine: `throughput(level)` octets complete in each interval.
+/// Drives Tyche's climb on a simulated machine: `throughput(level)` bytes complete in each interval.
 fn climb(throughput: impl Fn(u32) -> u64, outstanding: u32, intervals: u64) -> Vec<u32> {
     let mut config = PolicyConfig::of(PolicyKind::Tyche);
     config.tyche.interval = Duration::from_millis(1);

@@ -1,11 +1,11 @@
-//! Timed scripts: what is asked of a host at which microsecond, and every PDU that leaves either end.
+//! Timed scripts: the commands of a host by microsecond, and every PDU that leaves either end.
 
 use crate::common::{BLOCK, Delivery, Pair, Setup, show};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// One way through the network.
+/// One-way delay of the network.
 const TRIP_US: u64 = 10;
 
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ enum Do {
 }
 use Do::{Flush, Read, Write};
 
-/// Runs `script` for `end_us`, a turn a microsecond; one line a caravan and PDU.
+/// Runs `script` for `end_us`, one turn a microsecond. Returns one line for each caravan and PDU.
 fn run(setup: Setup, script: &[(u64, Do)], end_us: u64) -> String {
     let mut pair = Pair::connected(setup);
     let (mut to_target, mut to_host) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Every state of either end x every PDU: what happens. The snapshots are the specification of it.
+//! The outcome of every PDU in every state of either end. The snapshots are the specification.
 
 use crate::common::host_end::HostEnd;
 use crate::common::raw::{self, PLAIN};
@@ -10,7 +10,7 @@ use roadtrain_wire::pdu::flag;
 use roadtrain_wire::status::Status;
 
 const NOW: Instant = Instant(0);
-/// Command identifiers that a host's first and second slot get on first use.
+/// Command identifiers of a host's first and second slot on first use.
 const CONNECT_CID: u16 = 0x400;
 const CID: u16 = 0x800;
 /// The target's slot, thus TTAG, of the only command.
@@ -70,7 +70,7 @@ fn for_host() -> Pdus {
     pdus
 }
 
-/// A line for each outcome, with the PDUs that have it.
+/// Returns a line for each outcome, with the PDUs that lead to it.
 fn fold(state: &str, outcomes: &[(&'static str, String)]) -> String {
     let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
     for (pdu, outcome) in outcomes {
@@ -152,7 +152,7 @@ fn target() {
     });
 }
 
-/// A connected host; `submit` queues one command, `after` is received then.
+/// Returns a connected host after `submit` has queued one command and `after` was received.
 fn host_in(submit: impl Fn(&mut HostEnd) -> u16, send: bool, after: &[u8]) -> HostEnd {
     let mut host = HostEnd::new(NOW, Setup::default().host());
     host.send(NOW);

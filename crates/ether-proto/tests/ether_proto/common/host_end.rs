@@ -1,4 +1,4 @@
-//! A host queue pair with a buffer a slot.
+//! A host queue pair with a buffer for each slot.
 
 use super::{BLOCK, Delivery, Setup};
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
@@ -77,13 +77,13 @@ impl HostEnd {
         self.submit_as(now, &sqe, Data::None, Vec::new(), Urgency::Urgent)
     }
 
-    /// Ends the turn; everything a doorbell has released, as octets.
+    /// Ends the turn. Returns all bytes that a doorbell has released.
     pub fn send(&mut self, now: Instant) -> Vec<u8> {
         self.qpair.batcher().drained(now);
         self.released().concat()
     }
 
-    /// What is released by now, one element a caravan.
+    /// Returns the caravans released so far.
     pub fn released(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         loop {

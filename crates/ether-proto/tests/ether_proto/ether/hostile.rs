@@ -1,4 +1,4 @@
-//! Headers that no peer sends, and headers that it sent before.
+//! Headers that no peer sends, and replayed headers.
 
 use super::network::{Cable, Frame, Random, World};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn lane() -> Links<u32> {
     links
 }
 
-/// A number near what makes sense, or any.
+/// A plausible number, or any.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => (0..80u32).prop_map(|n| n.wrapping_add(FIRST).wrapping_sub(20)),
@@ -48,7 +48,7 @@ fn header() -> impl Strategy<Value = FrameHeader> {
     })
 }
 
-/// What one end does.
+/// One action of an end.
 #[derive(Clone, Debug)]
 enum Step {
     Send,
@@ -72,7 +72,7 @@ proptest! {
     ) {
         let mut links = lane();
         let mut now = Instant(0);
-        // Records under way; each is one of a kind.
+        // Records in flight, each of them unique.
         let mut flying = std::collections::BTreeSet::new();
         let mut next = 0u32;
         for step in steps {
@@ -106,7 +106,7 @@ proptest! {
             prop_assert!(stats.in_flight <= WINDOW && stats.window <= WINDOW);
             prop_assert!(flying.len() <= 2 * stats.in_flight as usize);
         }
-        // Whatever it heard, time gives back the rest.
+        // Timers return the remaining records, whatever the end has received.
         for _ in 0..5000 {
             let Some(at) = links.deadline().filter(|_| !flying.is_empty()) else { break };
             now = now.max(at);

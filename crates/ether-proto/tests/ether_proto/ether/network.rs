@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// Octets of a frame that carries records.
+/// Bytes of a frame that carries records.
 pub(crate) const FRAME_BYTES: u16 = 4352;
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 #[derive(Clone)]
 pub(crate) struct Random(pub u64);
 
@@ -32,19 +32,19 @@ impl Random {
     }
 }
 
-/// What a link does to frames.
+/// Behaviour of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Cable {
     pub(crate) loss_percent: u64,
     pub(crate) repeat_percent: u64,
     pub(crate) delay_us: u64,
-    /// Frames are delayed by up to so much more: they overtake each other.
+    /// Additional random delay up to this, so that frames overtake each other.
     pub(crate) jitter_us: u64,
-    /// Nanoseconds that an octet takes; 0: none.
+    /// Transmission time of a byte in nanoseconds; 0 for none.
     pub(crate) octet_ns: u64,
-    /// Octets that may queue.
+    /// Most bytes in the queue.
     pub(crate) queue_bytes: u64,
-    /// Nothing arrives from and until then, milliseconds.
+    /// Period without any delivery, in milliseconds.
     pub(crate) cut_ms: (u64, u64),
 }
 
@@ -69,7 +69,7 @@ enum State {
     Acknowledged,
 }
 
-/// A frame as it travels.
+/// A frame in flight.
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) header: FrameHeader,
@@ -80,10 +80,10 @@ pub(crate) struct Frame {
 
 pub(crate) struct End {
     pub(crate) links: Links<u32>,
-    /// Of each record of ours.
+    /// States of this end's records.
     states: Vec<State>,
     waiting: VecDeque<u32>,
-    /// How often each record of the peer's has arrived in a frame that counted.
+    /// Number of accepted arrivals of each of the peer's records.
     arrived: Vec<u32>,
     records_per_frame: usize,
     in_flight_max: usize,
@@ -94,7 +94,7 @@ impl End {
     fn new(id: u64, records: usize, cables: &[Cable]) -> Self {
         let mut links = Links::new(id, 3 - id, 0);
         for link in 0..cables.len() as u8 {
-            // So that numbers wrap.
+            // Starts low enough that numbers wrap.
             let first = |id: u64| (id as u32).wrapping_mul(7).wrapping_sub(40);
             let config = ChannelConfig {
                 link,
@@ -120,7 +120,7 @@ impl End {
         self.states.iter().all(|&state| state == State::Acknowledged)
     }
 
-    /// Takes a frame.
+    /// Receives a frame.
     pub(crate) fn receive(&mut self, now: Instant, frame: &Frame) -> Arrival {
         let End { links, states, flying, .. } = self;
         let acked = &mut |record: u32| {
@@ -138,7 +138,7 @@ impl End {
         arrival
     }
 
-    /// The next frame that is to leave.
+    /// Returns the next frame to send.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Frame> {
         while let Some(record) = self.links.next_lost() {
             assert_eq!(self.states[record as usize], State::Flies, "record {record} is lost");
@@ -168,12 +168,12 @@ impl End {
 
 type Event = Reverse<(u64, u64)>;
 
-/// Both ends and what is between them.
+/// Both ends and the network between them.
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) ends: [End; 2],
     cables: Vec<Cable>,
-    /// When each direction of each link is free again.
+    /// Time from which on each direction of each link is idle.
     free_at: Vec<[u64; 2]>,
     random: Random,
     events: BinaryHeap<Event>,
@@ -202,14 +202,14 @@ impl World {
         }
     }
 
-    /// Records that may be unanswered at each end.
+    /// Sets the records in a frame, and the limit of records in flight at each end.
     pub(crate) fn set_depth(&mut self, records_per_frame: usize, in_flight_max: usize) {
         for end in &mut self.ends {
             (end.records_per_frame, end.in_flight_max) = (records_per_frame, in_flight_max);
         }
     }
 
-    /// A frame enters its link.
+    /// Sends a frame over its link.
     fn carry(&mut self, from: usize, frame: &Frame) {
         let number = usize::from(frame.header.link);
         let cable = &self.cables[number];
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// One more thing happens; false when nothing ever will.
+    /// Advances to the next event. Returns false if there is none.
     pub(crate) fn step(&mut self) -> bool {
         for from in 0..2 {
             while let Some(frame) = self.ends[from].poll(self.now) {
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// What is acknowledged has arrived.
+    /// Asserts that every acknowledged record has arrived.
     fn check_records(&self) {
         for (end, peer) in [(0, 1), (1, 0)] {
             let (end, peer) = (&self.ends[end], &self.ends[peer]);
@@ -285,18 +285,18 @@ impl World {
         }
     }
 
-    /// Frames that have arrived since this was called last, and where.
+    /// Returns the frames that have arrived since the last call, and the receiving end of each.
     pub(crate) fn delivered(&mut self) -> Vec<(usize, Frame)> {
         self.is_recorded = true;
         std::mem::take(&mut self.delivered)
     }
 
-    /// Whether all records are acknowledged.
+    /// True if all records are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.ends.iter().all(End::is_done)
     }
 
-    /// Until all records are acknowledged; how long that took.
+    /// Runs until all records are acknowledged. Returns the duration.
     pub(crate) fn run(&mut self, longest: Duration) -> Duration {
         let mut steps = 0u64;
         let mut last = self.now;

@@ -55,19 +55,19 @@ fn without_loss_each_frame_is_sent_once() {
 
 const RECORDS: usize = 20_000;
 
-/// Time for records one way, two in each frame, `depth` at once.
+/// Returns the time for records in one direction, two in each frame, `depth` at once.
 fn time(cables: &[Cable], depth: usize) -> (Duration, World) {
     let mut world = World::new(7, [RECORDS, 0], cables);
     world.set_depth(2, depth);
     (world.run(LONG), world)
 }
 
-/// 1 Gbit/s, with room for some 90 frames.
+/// Returns a link of 1 Gbit/s with room for about 90 frames.
 fn gigabit() -> Cable {
     Cable { octet_ns: 8, delay_us: 30, queue_bytes: 400_000, ..Cable::perfect() }
 }
 
-/// What the records take at 1 Gbit/s.
+/// Transmission time of all records at 1 Gbit/s.
 fn gigabit_time() -> Duration {
     Duration::from_nanos(RECORDS as u64 / 2 * u64::from(FRAME_BYTES) * 8)
 }
@@ -102,7 +102,7 @@ fn a_link_is_used_fully() {
     }
 }
 
-/// 8 Gbit/s: more than the window fills that losses at 1 % leave if each is taken for a queue that has run over.
+/// A link of 8 Gbit/s needs a larger window than losses of 1 % would leave if each counted as a queue overflow.
 #[test]
 fn losses_by_chance_leave_a_fast_link_fast() {
     for delay_us in [10, 20, 50, 100] {

@@ -1,5 +1,5 @@
-//! Records that make no sense: those that came late are dropped and counted, others end the lane, because their frame
-//! was acknowledged and is not sent again.
+//! Invalid records: late ones are dropped and counted. Others end the lane, because their frame was acknowledged and
+//! is not sent again.
 
 use super::world::{Setup, World};
 use roadtrain_ether_proto::channel::ChannelConfig;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const NOW: Instant = Instant(5_000_000);
 const PIECE: u32 = 4096;
 
-/// A peer that says what it likes.
+/// A peer that sends arbitrary records.
 struct Forger {
     links: Links<u8>,
 }
@@ -41,7 +41,7 @@ impl Forger {
     }
 }
 
-/// A data record of a request of `octets`, piece `index`.
+/// A data record: piece `index` of a request of `octets` bytes.
 #[derive(Clone, Copy)]
 struct Piece {
     slot: u16,
@@ -72,7 +72,7 @@ impl Piece {
     }
 }
 
-/// The record with as much data as its head says.
+/// Returns the record with as much data as its head specifies.
 fn with_data(record: &ether::Data) -> Vec<u8> {
     let mut bytes = record.as_bytes().to_vec();
     bytes.resize(usize::from(record.head.length.get()).max(24), 0xd5);
@@ -94,7 +94,7 @@ fn completion(slot: u16, generation: u32, pieces: u16) -> Vec<u8> {
     completion.as_bytes().to_vec()
 }
 
-/// The one reason that was counted, once, since `before`.
+/// Returns the one reason whose counter has grown, by one, since `before`.
 fn reason(before: Rejected, after: Rejected) -> &'static str {
     let pairs = after.by_reason().zip(before.by_reason());
     let changed: Vec<_> = pairs.filter(|(after, before)| after.1 != before.1).collect();
@@ -122,7 +122,7 @@ impl TargetUnderTest {
         events
     }
 
-    /// `body` is dropped for one reason, and the lane goes on: its name.
+    /// Asserts that `body` is dropped for one reason and the lane continues. Returns the reason.
     fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
         assert_eq!(self.hear(body), []);
@@ -130,7 +130,7 @@ impl TargetUnderTest {
         reason(before, self.qpair.end.rejected)
     }
 
-    /// A lane that has received `before` ends with `body`: the reason.
+    /// Asserts that `body` ends a lane that has received `before`. Returns the reason.
     fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
         let mut target = TargetUnderTest::new();
         before.iter().for_each(|body| _ = target.hear(body));
@@ -144,7 +144,7 @@ impl TargetUnderTest {
     }
 }
 
-/// All commands that a target has received, with the octets of data in both directions.
+/// Returns the commands received, with the bytes of data in both directions.
 fn commands(events: &[target::RxEvent]) -> Vec<(u16, u32)> {
     let command = |event: &target::RxEvent| match *event {
         target::RxEvent::Command { slot, data_bytes, room_bytes, .. } => {
@@ -162,7 +162,7 @@ fn a_command_of_more_than_mdts_is_executed_without_data() {
     for (slot, octets) in [(0, TOO_MUCH), (1, TOO_MUCH | DATA_IN), (2, 4 << 20), (3, u32::MAX)] {
         assert_eq!(commands(&target.hear(&command(slot, 1, 0, octets))), [(slot, 0)]);
     }
-    // Its pieces, before the command and after it.
+    // Pieces of such a command, before and after it.
     let piece = Piece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
     assert_eq!(target.drops(&piece.bytes()), "shapes");
     assert_eq!(commands(&target.hear(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
@@ -249,7 +249,7 @@ fn a_target_ends_with_pieces_that_are_not_cut_as_agreed() {
 fn a_target_ends_with_records_that_contradict_their_request() {
     let piece = PIECE_0.bytes();
     let breaks = |body: &[u8]| TargetUnderTest::breaks(&[&piece], body);
-    // The first record wins, even where it is the wrong one: the lane ends with the second.
+    // The first record wins, even where it is the wrong one: the second ends the lane.
     assert_eq!(breaks(&command(0, 1, 1, 2 * PIECE)), "places");
     assert_eq!(breaks(&command(0, 1, 0, PIECE)), "shapes");
     assert_eq!(breaks(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
@@ -277,8 +277,8 @@ fn a_target_drops_records_that_came_before() {
     assert_eq!(target.drops(&Piece { slot: 1, ..PIECE_0 }.bytes()), "late");
 }
 
-/// A host does not send again what was acknowledged, however long the rest is under way: the memory must not be given
-/// back meanwhile.
+/// A host does not send acknowledged data again, however long the rest is in flight: the memory must stay allocated
+/// until then.
 #[test]
 fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
     let mut target = TargetUnderTest::new();
@@ -314,7 +314,8 @@ struct HostUnderTest {
 }
 
 impl HostUnderTest {
-    /// With a read of two pieces in slot 0, a write in slot 1, and in slot 2 a flush that has not left.
+    /// Creates a host with a read of two pieces in slot 0, a write in slot 1, and in slot 2 a flush that has not
+    /// left.
     fn new() -> Self {
         let mut qpair = World::new(Setup { entries: 9, pages: 16, ..Setup::default() }).host;
         let mut submit = |code, data| {
@@ -343,7 +344,7 @@ impl HostUnderTest {
         reason(before, self.qpair.end.rejected)
     }
 
-    /// A lane that has received `before` ends with `body`: the reason.
+    /// Asserts that `body` ends a lane that has received `before`. Returns the reason.
     fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
         let mut host = HostUnderTest::new();
         before.iter().for_each(|body| _ = host.hear(body));
@@ -439,7 +440,7 @@ fn frames_that_no_lane_carries_are_refused() {
     assert_ne!(header.flags.get() & flags::SEQ, 0);
 }
 
-/// Leave stays in the clear in a sealed lane, so anybody may have made its header.
+/// Leave is in clear text also in a sealed lane, so anyone may have forged its header.
 #[test]
 fn a_leave_that_ends_nothing_changes_nothing() {
     let mut host = HostUnderTest::new();
@@ -479,7 +480,7 @@ fn an_end_that_leaves_says_so_and_nothing_else() {
     assert!(!world.submit(2, &read));
     assert!(!world.host.end.has_tx(world.now) && !world.target.end.has_tx(world.now));
     assert_eq!((world.host.end.deadline(), world.target.end.deadline()), (None, None));
-    // What was under way is lost by now: it is not sent again.
+    // Frames in flight are lost by now: their records are not sent again.
     let sent = world.log.len();
     world.now += Duration::from_secs(1);
     world.host.end.expire(world.now);

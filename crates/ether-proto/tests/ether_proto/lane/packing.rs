@@ -1,4 +1,4 @@
-//! What frames carry.
+//! Contents of frames.
 
 use super::request;
 use super::world::{Request, Setup, Side, World};
@@ -9,7 +9,7 @@ use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameType, Record, Records};
 use std::time::Duration;
 
-/// The kinds of a frame's records: c(ommand), d(ata), (completion) e(nd).
+/// Returns the kinds of a frame's records: c(ommand), d(ata), (completion) e(nd).
 fn kinds(frame: &MemoryFrame) -> String {
     let kind = |record| match record {
         Ok(Record::Command(_)) => 'c',
@@ -20,7 +20,7 @@ fn kinds(frame: &MemoryFrame) -> String {
     Records::new(&frame.body).map(kind).collect()
 }
 
-/// The Cargo frames that `count` requests of `data` at once make: to the target, to the host.
+/// Returns the Cargo frames for `count` concurrent requests of `data`: to the target, and to the host.
 fn cargo(setup: Setup, count: u64, data: Data) -> [Vec<String>; 2] {
     let mut world = World::new(setup);
     world.run(&vec![request(data); count as usize], count as u32);
@@ -90,7 +90,7 @@ fn frames_are_no_longer_than_agreed() {
     }
 }
 
-/// The place of request `number` in the order of completions.
+/// Returns the position of request `number` in the order of completions.
 fn place(world: &World, number: u64) -> usize {
     world.order.iter().position(|&n| n == number).expect("it is complete")
 }

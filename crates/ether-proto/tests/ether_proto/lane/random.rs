@@ -1,4 +1,4 @@
-//! Random loads over random links: each request is executed once and completes once, its data intact.
+//! Random loads over random links: each request is executed once and completes once, with intact data.
 
 use super::world::{Request, Setup, Wire, World};
 use crate::cases::cases;
@@ -74,7 +74,7 @@ proptest! {
         world.run(&requests, depth);
         let (host, target) = (world.host.end.rejected, world.target.end.rejected);
         for rejected in [host, target] {
-            // Late and repeated records are what lost acknowledgements leave behind.
+            // Lost acknowledgements lead to late and repeated records.
             let lost = rejected.duplicates + rejected.beyond;
             let normal = rejected.late + rejected.repeated + lost;
             let all: u64 = rejected.by_reason().map(|(_, count)| count).sum();

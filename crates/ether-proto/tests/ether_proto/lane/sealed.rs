@@ -1,4 +1,4 @@
-//! Sealed lanes: what whoever sees the frames can repeat, or send in the clear, is no sign of life and has no answer.
+//! Sealed lanes: frames that an observer can replay, or send in clear text, are no sign of life and get no reply.
 
 use super::world::{Setup, World};
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
@@ -18,11 +18,11 @@ use std::time::Duration;
 const NOW: Instant = Instant(5_000_000);
 
 thread_local! {
-    /// Frames that the cipher has begun.
+    /// Number of frames that the cipher has begun.
     static PASSES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// It hides nothing, but notices what was altered.
+/// A cipher that hides nothing but detects alterations.
 struct Sum(u64);
 
 impl Sum {
@@ -67,7 +67,7 @@ impl Cipher for Sum {
 
 type Frame = (FrameHeader, Vec<u8>);
 
-/// A frame of an end: SEQ so far ahead, none if it has no number.
+/// Returns a frame of an end with a SEQ `ahead` of the next one, or without a number.
 fn frame(
     (links, seal): (&mut Links<u8>, &mut Seal<Sum>),
     token: u64,
@@ -91,7 +91,7 @@ fn keys() -> FrameKeys {
     FrameSecret::new(Hash::Sha256, &Secret::new(&[1]), None, b"").keys(1, 2)
 }
 
-/// What an end sends to the other one.
+/// Returns the links of an end.
 fn links(token: u64, peer_token: u64) -> Links<u8> {
     let mut links = Links::new(token, peer_token, 9);
     let config =
@@ -100,7 +100,7 @@ fn links(token: u64, peer_token: u64) -> Links<u8> {
     links
 }
 
-/// A host's end of a sealed lane, and what its target sends.
+/// A host's end of a sealed lane, and the sending side of its target.
 struct Lane {
     qpair: Qpair,
     seal: Seal<Sum>,
@@ -121,12 +121,12 @@ impl Lane {
         Lane { qpair, seal, liveness, target, target_seal }
     }
 
-    /// A frame of the target's.
+    /// Returns a frame of the target.
     fn frame(&mut self, kind: FrameType, ahead: Option<u32>) -> Frame {
         frame((&mut self.target, &mut self.target_seal), 1, kind, ahead)
     }
 
-    /// Whether the frame was opened, and is a sign of life.
+    /// Returns true if the frame was opened and is a sign of life; `None` if it was dropped.
     fn hear(&mut self, now: Instant, (header, body): &Frame) -> Option<bool> {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
@@ -158,7 +158,7 @@ fn a_frame_that_is_repeated_costs_no_pass_and_has_no_answer() {
     assert!(lane.qpair.end.links.ack_due(NOW).is_none());
 }
 
-/// Before the first sealed frame of a link others may have taken its numbers.
+/// Before the first sealed frame of a link, forged frames may have taken its numbers.
 #[test]
 fn numbers_that_somebody_has_taken_are_the_peers_again() {
     let mut lane = Lane::new();
@@ -212,7 +212,7 @@ fn nobody_hides_the_silence_of_the_other_end() {
     assert_eq!((rejected.clear, rejected.replayed, rejected.forged), (8, 8, 4));
 }
 
-/// A target's lane is over after a time in which nothing new has come, whatever is repeated meanwhile.
+/// A target's lane times out when no new frame arrives, whatever frames are replayed meanwhile.
 #[test]
 fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
     const PATIENCE: Duration = Duration::from_secs(30);

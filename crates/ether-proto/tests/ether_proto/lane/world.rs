@@ -1,4 +1,4 @@
-//! Both ends of a lane in memory, and links between them that lose, repeat and reorder frames.
+//! Both ends of a lane in memory, and links that lose, repeat and reorder frames.
 
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::{MemoryFrame, MemoryWriter};
@@ -14,7 +14,7 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// What a lane is set up with.
+/// Parameters of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub links: u8,
@@ -28,7 +28,7 @@ pub struct Setup {
     pub wire: Wire,
 }
 
-/// What happens to frames, in thousandths; delays in microseconds.
+/// Behaviour of the links: frequencies in thousandths, delays in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire {
     pub lost: u32,
@@ -73,9 +73,9 @@ pub struct World {
     pub host: host::Qpair,
     pub target: target::Qpair,
     random: u64,
-    /// Frames under way, by arrival.
+    /// Frames in flight, by arrival.
     pub wire: BTreeMap<(u64, u64), (Side, MemoryFrame)>,
-    /// Every frame that was sent.
+    /// All frames sent.
     pub log: Vec<(Side, MemoryFrame)>,
     sent: u64,
     /// The host's requests in flight: number and buffer, by slot.
@@ -83,19 +83,19 @@ pub struct World {
     damq: Vec<u8>,
     /// Data of responses, by slot.
     responses: HashMap<u16, Vec<u8>>,
-    /// What the target executes, and when it will be done.
+    /// Commands in execution at the target, by completion time.
     executing: BTreeMap<(u64, u16), (u64, u32)>,
-    /// How often each request was executed and completed.
+    /// Number of executions and completions of each request.
     pub executed: HashMap<u64, u32>,
     pub completed: HashMap<u64, u32>,
     /// Requests in the order in which they completed.
     pub order: Vec<u64>,
     pub released: u64,
-    /// Longest execution, microseconds.
+    /// Longest execution, in microseconds.
     pub service: u64,
 }
 
-/// Octet `at` of a request's data.
+/// Returns byte `at` of a request's data.
 fn pattern(request: u64, at: usize) -> u8 {
     (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
 }
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn random(&mut self, end: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -161,7 +161,7 @@ impl World {
         (self.random >> 11) % end.max(1)
     }
 
-    /// Submits request `number`; `false` when the queue is full.
+    /// Submits request `number`. Returns false if the queue is full.
     pub fn submit(&mut self, number: u64, request: &Request) -> bool {
         let (code, length) = match request.data {
             Data::None => (opcode::FLUSH, 0),
@@ -182,7 +182,7 @@ impl World {
         true
     }
 
-    /// Both ends send what they may.
+    /// Sends at both ends as much as possible.
     pub fn send(&mut self) {
         loop {
             let buffers = &self.buffers;
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// Hands a frame to its end.
+    /// Delivers a frame to its end.
     pub fn deliver(&mut self, to: Side, frame: &MemoryFrame) {
         let mut octets = frame.header.as_bytes().to_vec();
         octets.extend_from_slice(&frame.body);
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// One turn of both ends, then the time of the next event; `false` when there is none.
+    /// Runs one turn of both ends and advances to the next event. Returns false if there is none.
     pub fn turn(&mut self) -> bool {
         self.answer();
         self.host.batcher().drained(self.now);

@@ -1,4 +1,4 @@
-//! Waiting as the product does by default, beside sleeping.
+//! The product's default waiting mode, compared with blocking.
 
 use super::fit::FITTED;
 use super::load::{Load, Operations, ms};
@@ -11,18 +11,19 @@ use roadtrain_proto::wait::Waiting;
 
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 const MEASURED: std::ops::Range<roadtrain_proto::time::Instant> = ms(10)..ms(60);
-/// By default ends do no less than sleeping ones, ...
+/// Least throughput of ends in the default mode, relative to blocking ones, ...
 const IOPS_MIN: f64 = 0.97;
-/// ... for about the same CPU time; ...
+/// ... and most CPU time; ...
 const CPU_MAX: f64 = 1.05;
-/// ... but where much is in flight, waits are short here, and polling through them costs more than what it saves. On the
-/// real machine it costs 1.0 to 1.1 there.
+/// ... but with much in flight, waits are short, and polling through them costs more than it saves. On the real
+/// machine the ratio is 1.0 to 1.1 there.
 const MUCH: u32 = 64;
 const CPU_MAX_OF_MUCH: f64 = 1.20;
-/// An SSD completes one command after the other. Ends that sleep take several at once, ends that poll one or two each turn.
+/// An SSD completes one command after the other. Blocking ends process several at once, polling ends one or two each
+/// turn.
 const CPU_MAX_OF_MUCH_SSD: f64 = 1.40;
 
-/// kIOPS, and CPU-us of both ends for each request.
+/// Returns kIOPS, and CPU-us of both ends for each request.
 fn run(
     policy: &str,
     operations: Operations,
@@ -41,7 +42,7 @@ fn run(
     [kiops, cores * 1000.0 / kiops]
 }
 
-/// A line of the table, within the bounds.
+/// Returns a line of the table after a check of its bounds.
 fn line(policy: &str, operations: Operations, depth: u32, store: Store) -> String {
     let [asleep, default] = [Waiting::Sleep, Waiting::Adaptive]
         .map(|waiting| run(policy, operations, depth, store, waiting));

@@ -1,4 +1,4 @@
-//! One core: its clock, what it has done, and how it sends.
+//! One core: its clock, its work, and its sends.
 
 use super::costs::{Costs, SEGMENT_BYTES};
 use super::waits::Waits;
@@ -11,7 +11,7 @@ use roadtrain_target_proto as target;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What an end did in the measured time.
+/// Work of an end in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub busy: Duration,
@@ -19,12 +19,12 @@ pub struct Work {
     pub pdus: u32,
 }
 
-/// A queue pair as far as sending goes.
+/// The sending side of a queue pair.
 pub trait Sender {
     fn batcher(&mut self) -> &mut Batcher;
     fn has_tx(&self) -> bool;
     fn poll_tx(&mut self, cargo: &mut Cargo) -> bool;
-    /// The caravan has left.
+    /// Records that the caravan has left.
     fn sent(&mut self) {}
 }
 
@@ -60,7 +60,7 @@ impl Sender for target::qpair::Qpair {
     }
 }
 
-/// What follows from a seed (splitmix64).
+/// Numbers that follow from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -78,19 +78,19 @@ impl Random {
     }
 }
 
-/// A core: busy with a turn, spinning, or asleep.
+/// A core: busy with a turn, polling, or asleep.
 pub struct Core {
-    /// In a turn: now. Else: since when it waits.
+    /// Current time during a turn; otherwise the start of the wait.
     pub clock: Instant,
-    /// Until then the other end has the core that both share.
+    /// Time until which the other end uses the shared core.
     pub taken_until: Instant,
     pub costs: Costs,
     pub waits: Waits,
     measured: Range<Instant>,
     busy_since: Instant,
-    /// How long it will take to wake up the next time.
+    /// Duration of the next wake-up.
     wake_up: Duration,
-    /// When it is needed for something else.
+    /// Time of the next disturbance.
     away_at: Instant,
     random: Random,
     pub work: Work,
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    /// When a turn begins that `event` asks for.
+    /// Returns the start of the turn that `event` triggers.
     pub fn start(&self, event: Instant) -> Instant {
         let free = self.clock.max(self.taken_until);
         if self.taken_until > self.clock && event <= free {
@@ -136,7 +136,7 @@ impl Core {
         free.max(event) + Duration::from_nanos(wake_up_ns as u64)
     }
 
-    /// Begins that turn; its time as the engine passes it on.
+    /// Begins that turn. Returns its time as the engine passes it on.
     pub fn begin(&mut self, event: Instant) -> Instant {
         let start = self.start(event);
         let free = self.clock.max(self.taken_until);
@@ -162,7 +162,7 @@ impl Core {
         self.clock += time;
     }
 
-    /// A receive call, if it brings something: what has arrived by its end.
+    /// Makes a receive call if something has arrived. Returns the PDUs that have arrived by its end.
     pub fn receive(&mut self, wire: &mut Wire) -> Vec<Pdu> {
         if wire.next().is_none_or(|arrival| arrival > self.clock) {
             return Vec::new();
@@ -171,7 +171,7 @@ impl Core {
         wire.take(self.clock)
     }
 
-    /// Sends what doorbells have released; `per_pdu` is what each PDU costs.
+    /// Sends what doorbells have released; `per_pdu` is the cost of each PDU.
     pub fn flush(&mut self, from: &mut impl Sender, wire: &mut Wire, per_pdu: Duration) {
         while from.has_tx() {
             let mut cargo = Cargo::default();
@@ -201,7 +201,7 @@ impl Core {
         }
     }
 
-    /// Ends a queue pair's turn: rings what the policy lets go, sends it.
+    /// Ends a queue pair's turn: rings the doorbells that the policy allows, and sends.
     pub fn drain(
         &mut self,
         now: Instant,
@@ -214,12 +214,12 @@ impl Core {
         self.flush(from, wire, per_pdu);
     }
 
-    /// It was busy.
+    /// Counts busy time.
     fn count(&mut self, from: Instant, to: Instant) {
         self.work.busy += to.min(self.measured.end).since(from.max(self.measured.start));
     }
 
-    /// Ends the turn: waits. `expects`: something may come; `due`: something is to be done then.
+    /// Ends the turn and waits. `expects` is true if something may arrive; `due` is the next deadline.
     pub fn end(&mut self, expects: bool, due: Option<Instant>) {
         self.count(self.busy_since, self.clock);
         self.busy_since = self.clock;

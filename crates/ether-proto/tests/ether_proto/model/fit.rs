@@ -1,4 +1,4 @@
-//! The model beside measured runs: costs fitted to some of them, and what the model then says of the others.
+//! The model compared with measured runs: costs fitted to some of them, and predictions for the others.
 
 use super::costs::{Costs, REFERENCE, ns};
 use super::load::{Load, Operations, ms};
@@ -16,7 +16,7 @@ struct Run {
     depth: u32,
     store: Store,
     kiops: f64,
-    /// Of both ends, for each request.
+    /// CPU time of both ends for each request.
     cpu_us: f64,
 }
 
@@ -37,7 +37,8 @@ const fn run(
     Run { operations, policy, depth, store, kiops, cpu_us }
 }
 
-/// What was measured: `roadtrain bench --bs 4k --lanes 1 --cores 0 --target-cores 1 --no-spin` with each policy and depth.
+/// Measurements of `roadtrain bench --bs 4k --lanes 1 --cores 0 --target-cores 1 --no-spin` with each policy and
+/// depth.
 const MEASURED: &[Run] = &[
     run(READS, NONE, 1, MEMORY, 15.2, 54.93),
     run(READS, NONE, 2, MEMORY, 29.2, 28.58),
@@ -79,7 +80,7 @@ const MEASURED: &[Run] = &[
     run(WRITES, "i10", 128, SSD, 573.5, 2.87),
 ];
 
-/// Costs that came of [`fit`].
+/// Costs that [`fit`] found.
 pub const FITTED: Costs = Costs {
     wake_up_min: ns(13_500),
     wake_up_max: ns(30_000),
@@ -98,7 +99,7 @@ pub const FITTED: Costs = Costs {
 };
 
 impl Run {
-    /// Costs are fitted to runs with memory. Those with an SSD are predicted.
+    /// True if costs are fitted to this run: runs with memory are, those with an SSD are predicted.
     fn is_fitted(&self) -> bool {
         self.store == MEMORY
     }
@@ -120,7 +121,7 @@ impl Run {
         .run()
     }
 
-    /// kIOPS and CPU-us for each request, as parts of what was measured.
+    /// Returns kIOPS and CPU-us for each request, relative to the measured ones.
     fn ratios(&self, costs: Costs) -> [f64; 2] {
         let outcome = self.model(costs);
         let kiops = outcome.iops(&outcome.measured) / 1000.0;
@@ -131,8 +132,8 @@ impl Run {
     }
 }
 
-/// Deviations squared, of what is fitted. Throughput counts four times as much as CPU: at low load a sleep costs the
-/// kernel more than the model knows of.
+/// Returns the squared deviations of the fitted runs. Throughput counts four times as much as CPU: at low load a
+/// sleep costs the kernel more than the model covers.
 fn deviation(costs: Costs) -> f64 {
     let of = |run: &Run| {
         let [kiops, cpu] = run.ratios(costs).map(|ratio| ratio.ln().powi(2));
@@ -160,7 +161,7 @@ fn fields(costs: &mut Costs) -> [&mut Duration; 12] {
     ]
 }
 
-/// Finds costs: each in turn a little larger or smaller, as long as that helps.
+/// Finds costs: changes each in turn by a factor as long as that helps.
 #[test]
 #[ignore = "takes minutes"]
 fn fit() {
@@ -190,7 +191,7 @@ fn fit() {
     }
 }
 
-/// Prediction beside measurement.
+/// Compares predictions with measurements.
 #[test]
 fn prediction() {
     let mut table = String::from(

@@ -1,4 +1,4 @@
-//! Policies over a grid of machines and loads: how near `auto` comes to the best fixed policy of each point.
+//! Policies over a grid of machines and loads: how close `auto` comes to the best fixed policy of each point.
 
 use super::check_parts;
 use super::costs::Costs;
@@ -28,9 +28,9 @@ const PERCENTS: [u32; 7] = [5, 10, 25, 50, 70, 80, 95];
 const STEPS: [(u32, u32); 5] = [(1, 8), (1, 32), (1, 128), (4, 64), (16, 256)];
 const BURSTS: [usize; 4] = [4, 8, 32, 64];
 
-/// The beginning of every run is not measured.
+/// Start of every run, which is not measured.
 const BEGINNING: Duration = Duration::from_millis(10);
-/// Requests that a run measures, about, and the time that it takes.
+/// Approximate number of requests that a run measures, and limits of its time.
 const REQUESTS: f64 = 2500.0;
 const MEASURED_MIN: Duration = Duration::from_millis(5);
 const MEASURED_MAX: Duration = Duration::from_millis(60);
@@ -38,13 +38,13 @@ const MEASURED_MAX: Duration = Duration::from_millis(60);
 /// The form of a load.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// So many always in flight.
+    /// Requests always in flight.
     Depth(u32),
-    /// Percent of the most that any fixed policy does with 256 in flight.
+    /// Percent of the highest throughput of any fixed policy with 256 in flight.
     Open(u32),
-    /// So few in flight and so many, in turn.
+    /// Two depths, in turn.
     Steps(u32, u32),
-    /// So many together each millisecond.
+    /// Requests submitted together each millisecond.
     Bursts(usize),
 }
 
@@ -59,7 +59,7 @@ impl Form {
     }
 }
 
-/// A machine and what it is to do.
+/// A machine and its load.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     wake_up_us: f64,
@@ -72,7 +72,7 @@ struct Point {
     form: Form,
 }
 
-/// How `auto` did at a point.
+/// Result of `auto` at a point.
 #[derive(Clone, Copy)]
 struct Verdict {
     point: Point,
@@ -125,7 +125,7 @@ impl Point {
         }
     }
 
-    /// How long a run takes that measures enough requests of that many in flight.
+    /// Returns the time of a run that measures enough requests at that depth.
     fn measured(&self, depth: f64) -> Range<Instant> {
         let (service, parallel) = (self.store.0 as f64, self.store.1 as f64);
         let round_trip = 2.0 * (self.trip_us + self.wake_up_us + self.send_us) + service;
@@ -227,7 +227,7 @@ fn show(form: Form) -> String {
     }
 }
 
-/// So many points in the order of the seed.
+/// Returns the first `count` points in the order of the seed.
 fn points(count: usize) -> Vec<Point> {
     let mut random = Random(15);
     (0..count).map(|_| Point::random(&mut random)).collect()
@@ -244,7 +244,8 @@ fn verdicts(points: &[Point]) -> Vec<Verdict> {
     })
 }
 
-/// What part of the points lies within the bars, and where the others lie: ratios of throughput and p99.
+/// Summarises which share of the points lies within the limits, and where the others lie: ratios of throughput and
+/// p99.
 fn summary(verdicts: &[Verdict], ratios: fn(&Verdict) -> [f64; 2]) -> String {
     let [mut throughput, mut p99] = [0, 1].map(|which| {
         let ratios = verdicts.iter().map(|verdict| ratios(verdict)[which]);
@@ -278,7 +279,7 @@ fn summary(verdicts: &[Verdict], ratios: fn(&Verdict) -> [f64; 2]) -> String {
     )
 }
 
-/// By the form of their loads.
+/// Summarises all points, and those of each form of load.
 fn summaries(verdicts: &[Verdict]) -> String {
     let of_auto = |verdict: &Verdict| verdict.ratios(verdict.of_auto);
     let mut text = summary(verdicts, of_auto);

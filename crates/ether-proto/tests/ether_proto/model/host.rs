@@ -1,4 +1,4 @@
-//! The host: receives, completes, submits as the load says, sends. Turn by turn as the engine does.
+//! The host: receives, completes, submits as the load requires, and sends. It takes turns as the engine does.
 
 use super::costs::Costs;
 use super::cpu::Core;
@@ -17,10 +17,10 @@ use std::time::Duration;
 /// Completions parsed before the load may submit again.
 const PARSE_BATCH: usize = 32;
 
-/// Of its wake-up times.
+/// Seed of its wake-up times.
 const SEED: u64 = 1;
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub since: Instant,
@@ -50,7 +50,7 @@ pub struct Lane {
 }
 
 impl Host {
-    /// Each lane has that load.
+    /// Creates a host whose lanes each have that load.
     pub fn new(
         policy: PolicyConfig,
         (costs, waiting): (Costs, Waiting),
@@ -68,7 +68,7 @@ impl Host {
         self.lanes.iter().map(|lane| lane.outstanding).sum()
     }
 
-    /// What it next has to do something for.
+    /// Time of the next event that needs a turn.
     pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
         let lanes = self.lanes.iter_mut().zip(wires);
         lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
@@ -87,7 +87,7 @@ impl Host {
         self.core.end(expects, due);
     }
 
-    /// Takes what has come over a lane, and lets the load go on.
+    /// Receives what has arrived over a lane, and runs the load.
     fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) {
         let (lane, done) = (&mut self.lanes[index], &mut self.done);
         let (in_flight, core) = (&mut self.in_flight, &mut self.core);
@@ -128,7 +128,7 @@ impl Lane {
         [inbox.next(), self.due()].into_iter().flatten().min()
     }
 
-    /// When it has something to do, whatever comes.
+    /// Time of the next action that needs no arrival.
     fn due(&mut self) -> Option<Instant> {
         let load = if self.qpair.room() > 0 { self.source.next() } else { None };
         let deadline = self.qpair.batcher().deadline();
@@ -160,7 +160,7 @@ impl Lane {
         assert_eq!(at, input.len());
     }
 
-    /// The load hears of completions and submits.
+    /// Passes completions to the load, which then submits.
     fn run_load(
         &mut self,
         now: Instant,

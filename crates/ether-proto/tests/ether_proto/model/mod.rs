@@ -1,8 +1,8 @@
-//! Policies on a modelled machine under virtual time: what they make of constant and of changing loads.
+//! Policies on a modelled machine under virtual time, with constant and with changing loads.
 //!
-//! Two queue pairs with all that they do between sockets; two cores that are busy or asleep, whose every action takes
-//! its time (`costs`); octets that take theirs. It is there to compare policies and to see how `auto` follows a load
-//! that changes: what is true of a machine in the end, only the machine says.
+//! The model has two queue pairs with everything between their sockets, two cores that are busy or asleep, and
+//! actions and bytes that take time (`costs`). It serves to compare policies and to show how `auto` follows a
+//! changing load. Only a measurement shows what is true of a real machine.
 #![allow(unreachable_pub, reason = "modules of one test")]
 
 mod awake;
@@ -38,11 +38,11 @@ const ZEROES: [u8; READ_BYTES as usize] = [0; READ_BYTES as usize];
 const QUEUE_ENTRIES: u16 = 512;
 
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// What comes before is the beginning.
+/// Measured time; the start of the run is excluded.
 const MEASURED: Range<Instant> = ms(5)..ms(105);
 const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
-/// Measured with ends that sleep, on the machine that `costs` stands for: policy, depth, kIOPS.
+/// Measurements with blocking ends, on the machine that `costs` models: policy, depth, kIOPS.
 const REAL: [(&str, u32, f64); 14] = [
     ("unbatched", 8, 161.0),
     ("unbatched", 32, 165.0),
@@ -60,18 +60,18 @@ const REAL: [(&str, u32, f64); 14] = [
     ("i10", 128, 705.0),
 ];
 
-/// Depths at which `auto` is behind the best other policy in this model, and what part of it it reaches. Two requests
-/// it sends together, though the first alone would wake the target sooner. At depth 32 two parts would still pay here; on
-/// the real machine they lose 8 to 11 %.
+/// Depths at which `auto` is behind the best other policy in this model, and the share of it that `auto` reaches. It
+/// sends two requests together, though the first alone would wake the target sooner. At depth 32 two parts would
+/// still pay here; on the real machine they lose 8 to 11 %.
 const BEHIND: [(u32, f64); 3] = [(2, 0.89), (4, 0.95), (32, 0.83)];
-/// With an SSD what becomes due in one turn leaves together, however small the share; and at depth 64 fewer commands
-/// than are in flight keep the ends busy.
+/// With an SSD, requests that become due in one turn leave together, however small their share. At depth 64, fewer
+/// commands than are in flight keep the ends busy.
 const BEHIND_WITH_SSD: [(u32, f64); 5] = [(4, 0.89), (8, 0.84), (16, 0.70), (32, 0.85), (64, 0.74)];
 
-/// Lanes, and what each has in flight.
+/// Numbers of lanes, and depths of each.
 const LANES: [usize; 6] = [2, 4, 16, 64, 128, 512];
 const LANES_DEPTHS: [u32; 5] = [1, 2, 8, 32, 128];
-/// More than these, over all lanes, take longer than is modelled.
+/// Limit over all lanes: more would take longer than is modelled.
 const IN_FLIGHT_MAX: u32 = 4096;
 macro_rules! assert_table {
     ($table:expr) => {
@@ -79,14 +79,14 @@ macro_rules! assert_table {
     };
 }
 
-/// Checks that a snapshot holds every `step`th part: a run without `THOROUGH=1` has no time for all.
+/// Checks that a snapshot contains every `step`th part: a run without `THOROUGH=1` has no time for all.
 fn check_parts<T>(snapshot: &str, all: &[T], step: usize, text: impl Fn(&T) -> String) {
     for part in all.iter().step_by(step).map(text) {
         assert!(snapshot.contains(part.trim()), "the snapshot has no such part:\n{part}");
     }
 }
 
-/// Closed loops: a lone request is treated exactly as by `none`, and `auto` comes up to the best policy.
+/// Compares closed loops: a lone request is treated exactly as by `none`, and `auto` reaches the best policy.
 fn compare_depths(store: Store, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
     let compare = |depth| (depth, Comparison::run(&Load::depth(depth), store, &MEASURED));
     let step = if is_thorough() { 1 } else { 3 };
@@ -146,7 +146,7 @@ fn depths_with_ssd() {
     assert_table!(table_of_depths(&comparisons));
 }
 
-/// Both ends on one core: only one of them works at a time, so parts would only cost sends.
+/// Both ends on one core: only one of them works at a time, so splitting would only cost sends.
 #[test]
 fn depths_on_one_core() {
     let mut table = String::from(HEAD);
@@ -162,7 +162,7 @@ fn depths_on_one_core() {
     assert_table!(table);
 }
 
-/// Many lanes share the two cores: `auto` comes up to the best policy however they share the load.
+/// Many lanes share the two cores: `auto` reaches the best policy for every distribution of the load.
 #[test]
 fn lanes() {
     let measured = ms(10)..ms(50);
@@ -185,7 +185,7 @@ fn lanes() {
     assert_table!(format!("{HEAD}{parts}"));
 }
 
-/// An open loop; the last rates are 10, 30, 50, 70 and 90 % of the most that goes.
+/// An open loop; the last rates are 10, 30, 50, 70 and 90 % of the highest throughput.
 #[test]
 fn rates() {
     let mut table = String::from(HEAD);

@@ -1,5 +1,5 @@
-//! Published claims on a modelled machine like that of the publications: its costs are fitted to what they print for one
-//! core. Which of their gains it shows, and from which load and costs on they go.
+//! Published claims on a modelled machine like that of the publications; its costs are fitted to their figures for
+//! one core. The tables show which gains the model reproduces, and the loads and costs at which they vanish.
 
 use super::check_parts;
 use super::costs::{Costs, ns};
@@ -15,18 +15,19 @@ use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Reads from memory at depth 128 over one core: one request a send, and i10 (i10, fig. 1 and its I/O scheduler).
+/// kIOPS of reads from memory at depth 128 over one core: with one request a send, and with i10 (i10, fig. 1 and its
+/// I/O scheduler).
 const UNBATCHED_KIOPS: f64 = 96.0;
 const I10_KIOPS: f64 = 250.0;
 
-/// A send call and a PDU of a machine that does just that. A context switch takes 1 to 4 us there, the way through
-/// its network about 5 us.
+/// Costs of a send call and of a PDU on a machine with these figures. A context switch takes 1 to 4 us there, and
+/// transit through its network about 5 us.
 const SEND: Duration = ns(6837);
 const PDU: Duration = ns(1348);
 const SWITCH: Duration = ns(2500);
 const TRIP: Duration = ns(5000);
 
-/// The publications' SSD does 700 kIOPS.
+/// The publications' SSD, which reaches 700 kIOPS.
 const SSD: Store = Store::Ssd { service: Duration::from_micros(90), parallel: 64 };
 const MEMORY: Store = Store::Memory;
 
@@ -34,7 +35,7 @@ const READS: u64 = 100;
 const DEPTHS: [u32; 11] = [1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 /// Percent of reads.
 const SHARES: [u64; 3] = [READS, 50, 0];
-/// A send costs so many times less than on the publications' machine.
+/// Divisors of the cost of a send on the publications' machine.
 const CHEAPER: [u32; 4] = [1, 2, 4, 8];
 
 fn machine(switch: Duration, send: Duration) -> Costs {
@@ -51,7 +52,7 @@ fn policy(name: &str) -> PolicyConfig {
     all.into_iter().find(|of| of.0 == name).expect("one of them").1
 }
 
-/// A load on one core at each end, which sleeps whenever it has nothing to do.
+/// A load on one core at each end, which blocks whenever it is idle.
 #[derive(Clone, Copy)]
 struct On {
     costs: Costs,
@@ -74,13 +75,13 @@ impl On {
         outcome.iops(&outcome.measured) / 1000.0
     }
 
-    /// Mean and 99th percentile of latencies.
+    /// Returns mean and 99th percentile of latencies.
     fn latency_us(self, name: &str) -> (f64, f64) {
         let outcome = self.run(name);
         outcome.latency_us(&outcome.measured)
     }
 
-    /// Throughput of a policy as a part of another's.
+    /// Returns the throughput of a policy relative to another's.
     fn gain(self, name: &str, over: &str) -> f64 {
         self.kiops(name) / self.kiops(over)
     }
@@ -165,7 +166,8 @@ fn claims() -> Vec<Claim> {
     ]
 }
 
-/// Claims on the publications' machine, with cheap and with dear context switches, and on the one that was measured.
+/// Tabulates the claims on the publications' machine, with cheap and with expensive context switches, and on the
+/// measured machine.
 fn table_of_claims() -> String {
     let costs = [ns(1000), ns(4000)].map(|switch| machine(switch, SEND));
     let mut table = String::from(
@@ -179,7 +181,7 @@ fn table_of_claims() -> String {
     table
 }
 
-/// IOPS of PINoF over i10's by depth, for a share of reads and a cost of sends.
+/// Returns the IOPS of PINoF relative to i10's by depth, for a share of reads and a cost of sends.
 fn row_of_gains((share, cheaper): &(u64, u32)) -> String {
     let send = SEND / *cheaper;
     let costs = machine(SWITCH, send);

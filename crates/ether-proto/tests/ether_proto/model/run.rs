@@ -1,4 +1,4 @@
-//! Runs a load over lanes and says what came of it.
+//! Runs a load over lanes and returns the results.
 
 use super::QUEUE_ENTRIES;
 use super::costs::Costs;
@@ -13,40 +13,40 @@ use roadtrain_proto::wait::Waiting;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Turns of both ends that a run has at most: a millisecond has at most some hundred.
+/// Most turns of both ends in a millisecond; some hundred are normal.
 const TURNS_PER_MS_MAX: u64 = 2000;
-/// Time after the load's end in which everything has to complete.
+/// Time after the load's end in which all requests must complete.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// What a policy is run with.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub costs: Costs,
     pub waiting: Waiting,
     pub policy: PolicyConfig,
     pub lanes: usize,
-    /// Of each lane.
+    /// Load of each lane.
     pub load: Load,
     pub operations: Operations,
     pub store: Store,
-    /// From the load's beginning to its end, when the last requests are submitted.
+    /// Time from the load's start to its end, when the last requests are submitted.
     pub measured: Range<Instant>,
 }
 
-/// What came of it.
+/// Results of a run.
 pub struct Outcome {
     pub done: Vec<Done>,
     pub measured: Range<Instant>,
     pub host: Work,
     pub target: Work,
-    /// How long requests waited while both ends were idle.
+    /// Time in which requests waited while both ends were idle.
     pub stalled: Duration,
 }
 
 struct Machine {
     host: Host,
     target: Target,
-    /// By lane.
+    /// Connections, by lane.
     wires: Vec<Wires>,
     measured: Range<Instant>,
     stalled: Duration,
@@ -86,13 +86,13 @@ impl Machine {
         target.set_connected(1, QUEUE_ENTRIES, false, Class::Normal);
     }
 
-    /// One turn of the end that is next to have one; `false` when nothing is left to do.
+    /// Runs one turn of the end whose turn is next. Returns false when nothing is left to do.
     fn step(&mut self, until: Instant) -> bool {
         let (host, target) = (self.host.next(&self.wires), self.target.next(&self.wires));
         let next = [host, target].into_iter().flatten().min();
         let Some(next) = next.filter(|&next| next < until) else { return false };
         self.note_stall(next);
-        // A turn sends nothing that the other end could have received in one that began before it.
+        // A turn sends nothing that the other end could have received in a turn that began before it.
         let host_start = host.map(|event| self.host.core.start(event));
         let target_start = target.map(|event| self.target.core.start(event));
         match (host, target) {
@@ -113,7 +113,7 @@ impl Machine {
         true
     }
 
-    /// Both ends may sleep until `next` while a policy holds what they could work on.
+    /// Counts the time until `next` as stalled if both ends are asleep while a policy holds requests.
     fn note_stall(&mut self, next: Instant) {
         let is_empty = |w: &Wires| w.to_host.next().is_none() && w.to_target.next().is_none();
         let is_quiet = self.wires.iter().all(is_empty);
@@ -126,7 +126,7 @@ impl Machine {
 }
 
 impl Scenario {
-    /// Runs it. No request is left behind.
+    /// Runs the scenario. All requests complete.
     pub fn run(self) -> Outcome {
         let measured = self.measured.clone();
         let until = measured.end + DRAIN;
@@ -149,13 +149,13 @@ impl Scenario {
 }
 
 impl Outcome {
-    /// Requests a second that were done in `span`.
+    /// Returns the requests a second that completed in `span`.
     pub fn iops(&self, span: &Range<Instant>) -> f64 {
         let count = self.done.iter().filter(|done| span.contains(&done.at)).count();
         count as f64 / span.end.since(span.start).as_secs_f64()
     }
 
-    /// Mean and 99th percentile of the latencies of what was done in `span`, in microseconds.
+    /// Returns mean and 99th percentile of the latencies of requests completed in `span`, in microseconds.
     pub fn latency_us(&self, span: &Range<Instant>) -> (f64, f64) {
         let done = self.done.iter().filter(|done| span.contains(&done.at));
         let mut ns: Vec<u64> = done.map(|done| done.at.0 - done.since.0).collect();
@@ -167,7 +167,7 @@ impl Outcome {
         (mean / 1000.0, ns[(ns.len() * 99).div_ceil(100) - 1] as f64 / 1000.0)
     }
 
-    /// What part of the measured time that is.
+    /// Returns `time` as a share of the measured time.
     pub fn share(&self, time: Duration) -> f64 {
         time.as_secs_f64() / self.measured.end.since(self.measured.start).as_secs_f64()
     }

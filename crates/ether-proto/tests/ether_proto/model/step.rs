@@ -1,4 +1,4 @@
-//! A load that steps up and down: how soon each policy's throughput follows.
+//! A load that steps up and down, and the delay with which each policy's throughput follows.
 
 use super::load::{Load, ms};
 use super::run::Outcome;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const HALF_MS: u64 = 20;
 /// Steps, counting the beginning.
 const HALVES: u64 = 10;
-/// Share of the steady state that counts as having reached it.
+/// Share of the steady throughput that counts as settled.
 const REACHED: f64 = 0.95;
 
 /// Depths in turn.
@@ -20,11 +20,11 @@ pub struct Wave {
     pub high: u32,
 }
 
-/// What steps led to.
+/// Result of the steps.
 pub struct Settled {
-    /// Mean IOPS once all is steady.
+    /// Mean IOPS in the steady state.
     pub iops: f64,
-    /// Of the slowest step: time until [`REACHED`].
+    /// Time until [`REACHED`] of the slowest step.
     pub ms_max: u64,
 }
 
@@ -37,12 +37,12 @@ impl Wave {
         ms(0)..ms(HALVES * HALF_MS)
     }
 
-    /// The steps up.
+    /// Returns the result of the steps up.
     pub fn up(outcome: &Outcome) -> Settled {
         Self::settled(outcome, 1)
     }
 
-    /// The steps down: not the beginning.
+    /// Returns the result of the steps down, without the start.
     pub fn down(outcome: &Outcome) -> Settled {
         Self::settled(outcome, 2)
     }
@@ -55,8 +55,8 @@ impl Wave {
     }
 }
 
-/// The IOPS in the later half of the time after a step, and how many milliseconds it takes until one of them sees
-/// [`REACHED`] of that. Requests from before the step do not count.
+/// Returns the IOPS in the later half of the time after a step, and the milliseconds until [`REACHED`] of them.
+/// Requests from before the step do not count.
 fn settle(outcome: &Outcome, step: Instant) -> (f64, u64) {
     let at = |after_ms: u64| step + Duration::from_millis(after_ms);
     let steady = outcome.iops(&(at(HALF_MS / 2)..at(HALF_MS)));

@@ -1,4 +1,4 @@
-//! The policies side by side under one load, as a table. Ends wait as they do by default.
+//! The policies side by side under one load, as a table. Ends wait in the default mode.
 
 use super::costs::{Costs, REFERENCE};
 use super::cpu::Work;
@@ -15,13 +15,13 @@ use std::time::Duration;
 pub const AUTO: &str = "auto";
 pub const NONE: &str = "none";
 
-/// What the columns of [`Comparison::rows`] are.
+/// Heading of the columns of [`Comparison::rows`].
 pub const HEAD: &str = "\
 4 KiB reads: kIOPS, mean and 99th percentile of the latency (us) | host and target: percent of the time busy |
 host and target: requests a caravan | percent of the time in which requests wait though both ends are idle
 ";
 
-/// All policies. Tyche's level is fixed: it changes once a second, and these loads are shorter.
+/// Returns all policies. Tyche's level is fixed, because it changes once a second and these loads are shorter.
 pub fn policies() -> Vec<(&'static str, PolicyConfig)> {
     let one = Limits { count_max: 1, bytes_max: u32::MAX };
     let of = PolicyConfig::of;
@@ -36,29 +36,29 @@ pub fn policies() -> Vec<(&'static str, PolicyConfig)> {
     ]
 }
 
-/// What came of each policy under one load.
+/// Outcome of each policy under one load.
 pub struct Comparison {
     pub outcomes: Vec<(&'static str, Outcome)>,
 }
 
 impl Comparison {
-    /// `auto` never lets a request wait while both ends are idle.
+    /// Runs all policies. `auto` never lets a request wait while both ends are idle.
     pub fn run(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
         Self::run_lanes(1, load, store, measured)
     }
 
-    /// The same with ends that sleep whenever they have nothing to do.
+    /// Runs with ends that block whenever they are idle.
     pub fn run_asleep(load: &Load, measured: &Range<Instant>) -> Self {
         Self::run_with((REFERENCE, Waiting::Sleep), 1, load, Store::Memory, measured)
     }
 
-    /// The same with both ends on one core.
+    /// Runs with both ends on one core.
     pub fn run_on_one_core(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
         let costs = Costs { one_core: true, ..REFERENCE };
         Self::run_with((costs, Waiting::Adaptive), 1, load, store, measured)
     }
 
-    /// The same over so many lanes, each with that load.
+    /// Runs with several lanes, each with that load.
     pub fn run_lanes(lanes: usize, load: &Load, store: Store, measured: &Range<Instant>) -> Self {
         Self::run_with((REFERENCE, Waiting::Adaptive), lanes, load, store, measured)
     }
@@ -88,7 +88,7 @@ impl Comparison {
         &found.expect("one of the policies").1
     }
 
-    /// The IOPS of `auto` in `span`, as a part of the best other policy's, and which that is.
+    /// Returns the IOPS of `auto` in `span` relative to the best other policy, and that policy's name.
     pub fn of_best(&self, span: &Range<Instant>) -> (f64, &'static str) {
         let others = self.outcomes.iter().filter(|(name, _)| *name != AUTO);
         let iops = others.map(|(name, outcome)| (outcome.iops(span), *name));
@@ -96,7 +96,7 @@ impl Comparison {
         (self.of(AUTO).iops(span) / best, name)
     }
 
-    /// A line for each policy.
+    /// Returns a line for each policy.
     pub fn rows(&self, load: &str) -> String {
         let line =
             |(name, outcome): &(&str, Outcome)| format!("{load:12} {name:10} | {}\n", row(outcome));

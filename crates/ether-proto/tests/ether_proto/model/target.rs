@@ -1,4 +1,4 @@
-//! The target: receives, executes, answers. Turn by turn as the engine does.
+//! The target: receives, executes and responds. It takes turns as the engine does.
 
 use super::costs::Costs;
 use super::cpu::Core;
@@ -15,26 +15,26 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Of its wake-up times.
+/// Seed of its wake-up times.
 const SEED: u64 = 2;
 
-/// What executes commands.
+/// Backing store that executes commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// At once.
+    /// Memory: executes at once.
     Memory,
-    /// An SSD: each command takes so long, so many at once.
+    /// An SSD: service time of a command, and commands in parallel.
     Ssd { service: Duration, parallel: usize },
 }
 
 pub struct Target {
     pub core: Core,
     pub lanes: Vec<Qpair>,
-    /// By lane and slot: whether the command in it is a write.
+    /// True for a write, by lane and slot.
     writes: Vec<Vec<bool>>,
     load: ReactorLoad,
     store: Store,
-    /// In the SSD: until when, whose, and which slot; the first to end is first.
+    /// Commands in the SSD: end, lane and slot; the first to end is first.
     executing: VecDeque<(Instant, usize, u16)>,
 }
 
@@ -62,18 +62,18 @@ impl Target {
         }
     }
 
-    /// Whether the SSD has nothing to do.
+    /// True if the SSD executes no command.
     pub fn is_idle(&self) -> bool {
         self.executing.is_empty()
     }
 
-    /// What it next has to do something for.
+    /// Time of the next event that needs a turn.
     pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
         let come = wires.iter().filter_map(|wires| wires.to_target.next()).min();
         [come, self.due()].into_iter().flatten().min()
     }
 
-    /// When it has something to do, whatever comes.
+    /// Time of the next action that needs no arrival.
     fn due(&mut self) -> Option<Instant> {
         let executed = self.executing.front().map(|&(until, ..)| until);
         let doorbells = self.lanes.iter_mut().filter_map(|lane| lane.batcher().deadline());
@@ -132,7 +132,7 @@ impl Target {
         }
     }
 
-    /// As the engine tells its lanes.
+    /// Passes the number of commands in the store to the lane, as the engine does.
     fn tell_in_store(&mut self) {
         if let [lane] = &mut self.lanes[..] {
             lane.set_in_store(self.executing.len() as u32);
@@ -151,7 +151,7 @@ impl Target {
         let Store::Ssd { service, parallel } = self.store else {
             return self.answer(now, index, slot);
         };
-        // It begins when it has arrived and the one `parallel` before it has ended.
+        // A command begins when it has arrived and the one `parallel` before it has ended.
         let before = self.executing.len().checked_sub(parallel);
         let begin = before.map_or(now, |index| self.executing[index].0.max(now));
         self.executing.push_back((begin + service, index, slot));
