@@ -1,5 +1,5 @@
-//! Any frames from a target into a host's end of a lane with commands in flight: no panic, every command
-//! completes at most once, data lies within its buffer, every frame sent is right.
+//! Any frames from a target into a host's end of a lane with commands in flight: no panic, every command completes at
+//! most once, data lies within its buffer, every frame sent is valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, opcode};
 
-/// Commands kept in flight: of every kind of data.
+/// Commands kept in flight, of every kind of data.
 const COMMANDS: [(u8, Data); 5] = [
     (opcode::READ, Data::In(4096)),
     (opcode::WRITE, Data::Out(512)),

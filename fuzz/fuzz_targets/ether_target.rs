@@ -1,5 +1,5 @@
-//! Any frames from a host into a target's end of a lane that executes what it gets: no panic, data lies
-//! within the damq, no more commands than slots, every frame sent is right.
+//! Any frames from a host into a target's end of a lane that executes all commands: no panic, data lies within the
+//! damq, no more commands than slots, every frame sent is valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
     let mut qpair = Qpair::new(config, links());
     qpair.set_connected(1, SLOTS + 1, shape & 8 == 0, Class::from_cattr(shape));
     let (mut now, mut newest) = (Instant(0), [0; 2]);
-    // Slots with a command, and with data that was not released.
+    // Slots with a command, and slots with data that was not released.
     let (mut executing, mut kept) = ([false; SLOTS as usize], [false; SLOTS as usize]);
     while !cursor.is_empty() {
         let (header, kind, body) = frame(&mut cursor, &mut newest);
@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
         });
         let answers = cursor.octet();
         for (slot, room_bytes) in commands {
-            // Some commands stay under way for ever.
+            // Some commands stay in flight for ever.
             if answers & 1 << slot == 0 {
                 executing[usize::from(slot)] = false;
                 kept[usize::from(slot)] = true;

@@ -1,5 +1,5 @@
-//! Any octets from a target, in pieces of any size, into a host's queue pair with commands in flight:
-//! no panic, every command completes at most once, every PDU sent is well-formed.
+//! Any bytes from a target, in pieces of any size, into a host's queue pair with commands in flight: no panic, every
+//! command completes at most once, every PDU sent is well-formed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 
-/// Commands kept in flight: of every kind of data.
+/// Commands kept in flight, of every kind of data.
 const COMMANDS: [(u8, Data); 5] = [
     (opcode::READ, Data::In(4096)),
     (opcode::WRITE, Data::Out(512)),
@@ -44,7 +44,7 @@ struct End {
     qpair: Qpair,
     now: Instant,
     is_set_up: bool,
-    /// By slot: a command in flight.
+    /// True for a slot with a command in flight.
     in_flight: Vec<bool>,
     submitted: usize,
 }

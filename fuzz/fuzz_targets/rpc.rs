@@ -1,6 +1,6 @@
-//! A stream of JSON-RPC requests: however it is cut into pieces the same requests come of it, and each is answered in
-//! one line of JSON, by a target that has nothing, makes nothing and may open nothing. So every method reads its own
-//! parameters, and checks what it checks before it changes something.
+//! A stream of JSON-RPC requests to a target without objects that refuses every change. The requests do not depend on
+//! the pieces in which they arrive, and each gets a reply of one line of JSON. So every method parses its own
+//! parameters, and checks them before it changes something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,7 @@ use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConf
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// A target of which nothing changes: it would take memory, addresses and folders.
+/// A target that refuses every change: changes would take memory, addresses and folders.
 struct Still(Arc<Server>);
 
 impl Plane for Still {
@@ -35,7 +35,7 @@ impl Plane for Still {
     }
 }
 
-/// All methods, of a target that another process has taken over from: nothing is made, and nothing can be opened.
+/// All methods of a target that another process has taken over: nothing can be created or opened.
 struct Idle<'a>(Caller<'a>);
 
 impl Methods for Idle<'_> {

@@ -1,5 +1,5 @@
-//! Authentications (DH-HMAC-CHAP) between two honest ends, with somebody between them: nobody is taken for
-//! who he is not, and nothing that was proved was altered.
+//! Authentications (DH-HMAC-CHAP) between two honest ends, with an attacker between them. No end accepts an impostor,
+//! and nothing that was proved was altered.
 
 mod messages;
 
@@ -14,22 +14,22 @@ use roadtrain_proto::security::dhchap::{
 use roadtrain_proto::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{RECEIVE_BYTES, message};
 
-/// Octets of a Negotiate.
+/// Bytes of a Negotiate.
 const NEGOTIATE_BYTES: usize = 72;
-/// What was said before the lane's authentication.
+/// Context of a lane's authentication: the messages before it.
 const CONTEXT: [u8; 32] = [8; 32];
 
-/// Whose keys agree.
+/// Agreement of the two ends' keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Agree,
-    /// The host has the one that is being replaced.
+    /// The host has the key that is being replaced.
     Former,
     HostHasAnother,
     ControllerHasAnother,
 }
 
-/// What the authentication is for.
+/// Purpose of the authentication.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Nothing,
@@ -37,11 +37,11 @@ enum Purpose {
     Psk,
 }
 
-/// How a session begins.
+/// Parameters of a session.
 struct Plan {
     hash: Hash,
     group: Group,
-    /// The controller is to prove itself, too.
+    /// True if the controller must prove itself, too.
     both: bool,
     keys: Keys,
     purpose: Purpose,
@@ -68,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// Whether they authenticate when nobody interferes.
+    /// True if the authentication succeeds without interference.
     fn succeeds(&self) -> bool {
         let makes_psk = self.group != Group::Null && self.hash != Hash::Sha512;
         let has_keys = match self.keys {
@@ -117,18 +117,18 @@ impl Plan {
     }
 }
 
-/// What a host waits for.
+/// State of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Challenge,
     Success1,
-    /// Nothing: it goes on.
+    /// Authenticated.
     Believes,
-    /// Nothing: it has given up.
+    /// Failed.
     Over,
 }
 
-/// What an end seals frames with, and what it has heard and said until then.
+/// Sealing secret of an end, and its transcript at that time.
 struct Sealing {
     secret: FrameSecret,
     transcript: Vec<u8>,
@@ -142,19 +142,19 @@ struct Session {
     stage: Stage,
     t_id: u16,
     random: u64,
-    /// The controller's public value.
+    /// Public value of the controller.
     public: Vec<u8>,
-    /// The last challenge of the controller.
+    /// Last challenge of the controller.
     challenge: Vec<u8>,
-    /// The Reply that the controller has believed.
+    /// Last Reply that the controller has accepted.
     believed: Option<Vec<u8>>,
-    /// The last Reply of the host.
+    /// Last Reply of the host.
     reply: Vec<u8>,
-    /// What the host has answered, and how.
+    /// Challenges that the host has received, with its replies.
     answers: Vec<(Asked, Answer)>,
-    /// What the controller has answered: a Reply that it believed, and Success1.
+    /// Replies that the controller has accepted, with its Success1.
     proofs: Vec<(Answer, Vec<u8>)>,
-    /// By end: what it has heard and said in this transaction.
+    /// Transcripts of this transaction, by end.
     transcripts: [Vec<u8>; 2],
     sealings: [Option<Sealing>; 2],
     psks: [Option<GeneratedPsk>; 2],
@@ -164,7 +164,7 @@ struct Session {
 /// Runs the session of an input.
 ///
 /// # Panics
-/// When somebody is taken for who he is not, or an authentication with which nobody has interfered fails.
+/// If an end accepts an impostor, or an authentication without interference fails.
 pub fn run(input: &[u8]) -> Reached {
     let mut cursor = Cursor(input);
     let plan = Plan::read(&mut cursor);
@@ -212,7 +212,7 @@ impl Session {
         }
     }
 
-    /// The host begins a transaction.
+    /// Begins a transaction at the host.
     fn begin(&mut self) {
         self.host = self.plan.host(self.t_id);
         self.t_id = self.t_id.wrapping_add(1);
@@ -274,7 +274,7 @@ impl Session {
         self.between.say(Side::Target, reply);
     }
 
-    /// What hosts without a key for the controller believe is that it has said so.
+    /// Handles Success1. A host without a key for the controller accepts any.
     fn answered(&mut self, octets: &[u8]) {
         let success2 = match self.host.success1(octets) {
             Ok(success2) => success2,
@@ -295,7 +295,7 @@ impl Session {
         self.compare_sealings();
     }
 
-    /// Whether the controller has answered the host's challenge so.
+    /// True if the controller has replied to the host's challenge with `success1`.
     fn is_proved(&self, success1: &[u8]) -> bool {
         let Some(reply) = Answer::of(&self.reply) else { return false };
         let has_key = self.plan.keys != Keys::ControllerHasAnother;
@@ -357,7 +357,7 @@ impl Session {
         work.supply(Powers { public, session_key });
     }
 
-    /// The host is who it says: it has answered this very challenge with this very response.
+    /// Handles the controller's acceptance of the host, which must have replied to this challenge with this response.
     fn believe(&mut self, octets: &[u8]) {
         let (asked, heard) = (Asked::of(&self.challenge), Answer::of(octets));
         let (Some(asked), Some(heard)) = (asked, heard) else {
@@ -376,7 +376,7 @@ impl Session {
         self.compare_sealings();
     }
 
-    /// Nobody gets further without a proof.
+    /// Asserts that no transaction advances without a proof.
     fn check_controller(&mut self) {
         match self.controller.state() {
             State::Success1 | State::Success2 => assert!(self.believed.is_some()),
@@ -392,7 +392,7 @@ impl Session {
         }
     }
 
-    /// The host, or somebody in its place, asks for the controller's message.
+    /// Fetches the controller's message, for the host or the attacker.
     fn fetch(&mut self) {
         let octets = self.controller.receive();
         assert!(octets.len() <= RECEIVE_BYTES as usize);
@@ -414,7 +414,8 @@ impl Session {
 
     // ---- Both ----
 
-    /// Powers take too long to be computed here. These are as good against somebody who does not compute.
+    /// Returns a pseudo-random public value. Real exponentiation takes too long here, and the attacker does not
+    /// compute either.
     fn make_public(&mut self, bytes: usize) -> Vec<u8> {
         let mut public = vec![0; bytes];
         fill(&mut self.random, &mut public);
@@ -426,7 +427,7 @@ impl Session {
         self.plan.hash.digest(&[controller, host])
     }
 
-    /// Both seal with the same only if they have heard what the other one has said, to the last octet.
+    /// Asserts that both ends have the same sealing secret only if their transcripts are equal, to the last byte.
     fn compare_sealings(&mut self) {
         let [Some(host), Some(controller)] = &self.sealings else { return };
         let is_same = host.transcript == controller.transcript;
@@ -434,7 +435,7 @@ impl Session {
         self.reached.note(if is_same { "frames: the same keys" } else { "frames: other keys" });
     }
 
-    /// What is under way arrives. Where nobody has interfered, both are content.
+    /// Delivers the messages in flight. Without interference, both ends must have succeeded.
     fn finish(&mut self) {
         while let Some(message) = self.between.pass() {
             self.deliver(&message);
@@ -457,7 +458,7 @@ impl Session {
 /// Runs the fixed inputs.
 ///
 /// # Panics
-/// When one of them does not get as far as it is made for.
+/// If an input does not reach the states that it was made for.
 pub fn assert_reached() {
     crate::reached::assert_reached(&crate::inputs::auth(), run);
 }

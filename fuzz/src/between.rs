@@ -1,16 +1,16 @@
-//! Somebody between two honest ends, who does with their messages what an input says.
+//! An attacker between two honest ends, who treats their messages as an input specifies.
 
 use crate::cursor::Cursor;
 use std::collections::VecDeque;
 
-/// Steps of an input at most.
+/// Most steps of an input.
 pub const STEPS_MAX: usize = 200;
-/// Messages that are kept, to be sent again.
+/// Most messages kept for replay.
 const SEEN_MAX: usize = 64;
-/// Messages under way at most.
+/// Most messages in flight.
 const FLYING_MAX: usize = 4096;
 
-/// One of the two.
+/// An end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Host,
@@ -18,10 +18,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both of them.
+    /// Both ends.
     pub const BOTH: [Side; 2] = [Side::Host, Side::Target];
 
-    /// The other one.
+    /// Returns the other end.
     #[must_use]
     pub fn peer(self) -> Self {
         match self {
@@ -36,17 +36,17 @@ impl Side {
 pub struct Message {
     pub to: Side,
     pub octets: Vec<u8>,
-    /// The first octet that is not what was sent, if one was altered.
+    /// Offset of the first altered byte, if any.
     pub altered: Option<usize>,
-    /// Sums that need no key are to be made right.
+    /// True if checksums without a key are to be corrected.
     pub is_mended: bool,
 }
 
-/// What a step comes to.
+/// Result of a step.
 pub enum Next {
     Deliver(Message),
     Nothing,
-    /// The end does something by itself.
+    /// An action of an end.
     Act {
         side: Side,
         kind: u8,
@@ -54,7 +54,7 @@ pub enum Next {
     },
 }
 
-/// Messages under way.
+/// Messages in flight, and the state of the attacker.
 #[derive(Default)]
 pub struct Between {
     flying: VecDeque<(Side, Vec<u8>)>,
@@ -63,7 +63,7 @@ pub struct Between {
 }
 
 impl Between {
-    /// The other end has sent `octets` to `to`.
+    /// Puts a message for `to` in flight.
     pub fn say(&mut self, to: Side, octets: Vec<u8>) {
         if self.seen.len() < SEEN_MAX {
             self.seen.push(octets.clone());
@@ -72,24 +72,24 @@ impl Between {
         assert!(self.flying.len() <= FLYING_MAX, "two ends talk without end");
     }
 
-    /// Whether the ends could notice that somebody is there.
+    /// True if the attacker has done something that the ends could notice.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         self.is_touched
     }
 
-    /// Somebody has said something of his own.
+    /// Records an intervention.
     pub fn touch(&mut self) {
         self.is_touched = true;
     }
 
-    /// The next message arrives as it is.
+    /// Takes the next message unchanged.
     pub fn pass(&mut self) -> Option<Message> {
         let (to, octets) = self.flying.pop_front()?;
         Some(Message { to, octets, altered: None, is_mended: false })
     }
 
-    /// A step as the input says: see `inputs.rs`.
+    /// Performs a step of the input; see `inputs.rs`.
     pub fn step(&mut self, cursor: &mut Cursor<'_>) -> Next {
         let octet = cursor.octet();
         let side = if octet & 0x80 != 0 { Side::Target } else { Side::Host };

@@ -1,21 +1,20 @@
-//! Fixed inputs of the targets in which somebody sits between two honest ends: what fuzzing begins with, and
-//! what has to reach the states that it is made for.
+//! Fixed inputs of the targets with an attacker between two honest ends: seeds for fuzzing, and tests of the states
+//! that they must reach.
 //!
-//! Such an input begins with the octets of a plan, and goes on with steps. The low four bits of a step's
-//! first octet say what becomes of the next message under way: 0 to 3 it passes, 4 it is altered, 5 cut, 6
-//! repeated, 7 put behind the others, 8 lost; 9 octets are made up, 10 an earlier message comes again, and
-//! from 11 on an end does something.
+//! Such an input begins with the bytes of a plan, followed by steps. The low four bits of a step's first byte specify
+//! the treatment of the next message in flight: 0 to 3 it passes, 4 it is altered, 5 cut, 6 repeated, 7 moved to the
+//! end, 8 lost; 9 forged bytes arrive, 10 an earlier message is replayed, and from 11 on an end acts.
 
-/// Name, octets, and the states that it reaches.
+/// Name, bytes, and the states that the input reaches.
 pub(crate) type Input = (&'static str, Vec<u8>, &'static [&'static str]);
 
 const PASS: u8 = 0;
 const REPEAT: u8 = 6;
 const LATER: u8 = 7;
 const LOSE: u8 = 8;
-/// Of what is made up or comes again, and of what an end does: it is about the target.
+/// Flag of a forgery, a replay or an action: it concerns the target.
 pub(crate) const TARGET: u8 = 0x80;
-/// Sums that need no key are made right.
+/// Flag: checksums without a key are corrected.
 const MENDED: u8 = 0x40;
 
 fn alter(at: u16, xor: u8) -> Vec<u8> {
@@ -28,7 +27,7 @@ fn cut(length: u16) -> Vec<u8> {
     vec![5, low, high]
 }
 
-/// `octets` arrive at the host, or at the target.
+/// Forges a message for the host or for the target.
 pub(crate) fn make_up(side: u8, octets: &[u8]) -> Vec<u8> {
     let [low, high] = (octets.len() as u16).to_le_bytes();
     [&[9 | side, low, high], octets].concat()
@@ -50,19 +49,19 @@ fn passes(count: usize) -> Vec<u8> {
     vec![PASS; count]
 }
 
-/// The plan of an authentication in which the controller agrees to `group`, if any.
+/// Returns the plan of an authentication in which the controller agrees to `group`, if any.
 pub(crate) fn auth_plan(bits: u8, purpose: u8, t_id: u16) -> [u8; 4] {
     let [low, high] = t_id.to_le_bytes();
     [bits, purpose, low, high]
 }
 
-/// In the plan's first octet, above the hash.
+/// Bits of the plan's first byte, above the hash.
 pub(crate) const GROUP: u8 = 4;
 pub(crate) const BOTH: u8 = 8;
 const FORMER: u8 = 0x10;
 const OTHER_HOST_KEY: u8 = 0x20;
 const OTHER_CONTROLLER_KEY: u8 = 0x30;
-/// What it is for.
+/// Purposes.
 const FRAMES: u8 = 1;
 const PSK: u8 = 2;
 
@@ -76,7 +75,7 @@ const PROVED: &[&str] = &[
 const OTHER_RESPONSE: &[&str] = &["response: the host has another key", "host: refused"];
 const OTHER_PROOF: &[&str] = &["do --dhchap-ctrl-secret and the target's own key agree?"];
 
-/// Authentications that nobody hinders, or in which keys do not agree.
+/// Authentications without interference, or with keys that differ.
 fn auth_untouched() -> Vec<Input> {
     let plan = |bits, purpose| auth_plan(bits, purpose, 7).to_vec();
     let begin = act(0, 0, 0);
@@ -100,7 +99,7 @@ fn auth_untouched() -> Vec<Input> {
     ]
 }
 
-/// Authentications in which somebody changes what is said.
+/// Authentications in which the attacker changes messages.
 fn auth_touched() -> Vec<Input> {
     let input = |bits, purpose, passed, step: Vec<u8>| {
         steps(&auth_plan(bits, purpose, 7), &[passes(passed), step])
@@ -139,7 +138,7 @@ pub(crate) fn auth() -> Vec<Input> {
     [auth_untouched(), auth_touched()].concat()
 }
 
-/// In the first octet of a connection's plan; the second is how much arrives at once.
+/// Bits of the first byte of a connection's plan; the second is the size of a delivery.
 const SHAKES: u8 = 1;
 const SUITE_256: u8 = 2;
 const OTHER_KEY: u8 = 8;
@@ -161,7 +160,7 @@ fn tls_handshakes() -> Vec<Input> {
     ]
 }
 
-/// Connections whose handshake is done.
+/// Connections after their handshake.
 fn tls_records() -> Vec<Input> {
     let input = |bits, list: &[Vec<u8>]| steps(&[bits, 255], list);
     let (hosts, targets) = (act(0, 0, 10), act(TARGET, 0, 255));
@@ -189,12 +188,12 @@ pub(crate) fn tls() -> Vec<Input> {
     [tls_handshakes(), tls_records()].concat()
 }
 
-/// In the first octet of a lane's plan; the second is the policy.
+/// Bits of the first byte of a lane's plan; the second is the policy.
 const BEGUN: u8 = 2;
 const PACKED: u8 = 12;
 const OTHER_KEYS: u8 = 32;
 
-/// Lanes whose frames are changed.
+/// Lanes with altered frames.
 fn sealed_touched() -> Vec<Input> {
     const COMPLETE: &[&str] = &["all is complete"];
     let input = |list: &[Vec<u8>]| steps(&[BEGUN, 0], list);
@@ -229,7 +228,7 @@ pub(crate) fn sealed() -> Vec<Input> {
     const ALL: &[&str] =
         &["the lane is sealed", "executed", "read", "completed", "all is complete"];
     let requests = (0..5).map(|kind| act(0, 0, kind)).collect::<Vec<_>>().concat();
-    // A command of slot 0 in its first generation, as `ether::frame` makes it.
+    // A command of slot 0 in its first generation, as `ether::frame` builds it.
     let clear = [act(TARGET, 3, 0), vec![0, 1, 0, 1, 0, 0, 0]].concat();
     let mut inputs = vec![
         ("requests", steps(&[0, 0], std::slice::from_ref(&requests)), ALL),

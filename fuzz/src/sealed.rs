@@ -1,5 +1,5 @@
-//! Sealed lanes between two honest ends, with somebody between them who has no key: what is delivered is what
-//! was sent, at most once, and only what is new is a sign of life.
+//! Sealed lanes between two honest ends, with an attacker between them who has no key. Each frame is delivered as it
+//! was sent, at most once, and only new frames are signs of life.
 
 mod ends;
 
@@ -16,31 +16,31 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags, p
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Turns in which everything has to be complete when nobody interferes any more.
+/// Most turns until all requests complete without interference.
 const TURNS_MAX: usize = 2000;
-/// How long a step takes, and a unit of waiting.
+/// Duration of a step, and unit of waiting.
 const STEP_NS: u64 = 5_000;
 const WAIT_NS: u64 = 50_000;
 
-/// A sealed frame as its sender knows it.
+/// A sealed frame as its sender built it.
 struct Sent {
     header: FrameHeader,
     sealed: Vec<u8>,
     clear: Vec<u8>,
 }
 
-/// What is known of one direction, by the end that it leads to.
+/// State of one direction, kept by its receiving end.
 #[derive(Default)]
 struct Way {
-    /// By NUMBER.
+    /// Frames by NUMBER.
     sent: BTreeMap<u64, Sent>,
     /// Numbers that were signs of life.
     lively: BTreeSet<u64>,
-    /// By LINK: the last of them.
+    /// Newest sign of life, by LINK.
     newest: BTreeMap<u8, u64>,
-    /// Numbered frames whose body has counted.
+    /// Numbers of the frames that were opened.
     opened: BTreeSet<u64>,
-    /// The last SEQ of what was made up, by link.
+    /// Last SEQ of forged frames, by link.
     made_up: [u32; crate::ether::LINKS as usize],
 }
 
@@ -50,9 +50,9 @@ struct Session {
     ways: [Way; 2],
     between: Between,
     has_keys: bool,
-    /// Nobody can have said anything before the lane was sealed.
+    /// True if the lane was sealed before the first step.
     was_begun: bool,
-    /// Somebody who may has ended it.
+    /// True if an authorized end has ended the lane.
     is_left: bool,
     reached: Reached,
 }
@@ -60,8 +60,7 @@ struct Session {
 /// Runs the session of an input.
 ///
 /// # Panics
-/// When an end takes a frame that was not sent so, or a sealed lane does not survive what is done to its
-/// frames.
+/// If an end accepts a frame that was not sent so, or a sealed lane does not survive the interference.
 pub fn run(input: &[u8]) -> Reached {
     let mut cursor = Cursor(input);
     let shape = cursor.octet();
@@ -125,7 +124,7 @@ impl Session {
         }
     }
 
-    // ---- What the ends do ----
+    // ---- Actions of the ends ----
 
     fn submit(&mut self, kind: u8) {
         if self.ends.submit(kind) {
@@ -146,7 +145,7 @@ impl Session {
         self.send();
     }
 
-    /// What may leave is under way.
+    /// Puts the frames that may leave in flight.
     fn send(&mut self) {
         for side in Side::BOTH {
             for (mut header, clear) in self.ends.poll(side) {
@@ -163,14 +162,14 @@ impl Session {
         }
     }
 
-    // ---- What arrives ----
+    // ---- Receiving ----
 
-    /// A frame in the clear, or one that only looks sealed.
+    /// Forges a clear frame, or one that only has the flag of a sealed one.
     fn make_up(&mut self, to: Side, bits: u8, cursor: &mut Cursor<'_>) {
         let newest = &mut self.ways[to as usize].made_up;
         let (mut header, kind, mut body) = frame(cursor, newest);
         if kind == FrameType::Leave && !self.seals[to as usize].is_on() {
-            return; // nobody hinders that before the lane is sealed
+            return; // no protection against Leave before the lane is sealed
         }
         header.token = if to == Side::Host { TOKEN } else { PEER_TOKEN }.into();
         body.truncate(1400);
@@ -188,7 +187,7 @@ impl Session {
         if !message.is_mended {
             return self.receive(message.to, &message.octets);
         }
-        // HCRC can be made right by anybody.
+        // Anyone can correct HCRC.
         let Ok((mut header, body)) = FrameHeader::read_from_prefix(&message.octets) else { return };
         set_hcrc(&mut header);
         self.receive(message.to, &[header.as_bytes(), body].concat());
@@ -236,7 +235,7 @@ impl Session {
         }
     }
 
-    /// The frame is one that the other end has sealed, says what was said, and lives once.
+    /// Asserts that the frame is one that the other end has sealed, unchanged, and a sign of life at most once.
     fn check_sealed(
         &mut self,
         to: Side,
@@ -264,9 +263,9 @@ impl Session {
         assert!(newest.is_none_or(|newest| newest < number), "an old frame is a sign of life");
     }
 
-    // ---- In the end ----
+    // ---- End of the session ----
 
-    /// All that is under way arrives, until there is nothing left to do.
+    /// Delivers all frames in flight, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
             while let Some(message) = self.between.pass() {
@@ -282,7 +281,7 @@ impl Session {
         }
     }
 
-    /// Whoever has no key can do no more to a sealed lane than lose its frames.
+    /// Asserts the result: without a key, the attacker can only lose frames of a sealed lane.
     fn finish(&mut self) {
         self.settle();
         let is_survived = self.was_begun || !self.between.is_touched();
@@ -297,7 +296,7 @@ impl Session {
 /// Runs the fixed inputs.
 ///
 /// # Panics
-/// When one of them does not get as far as it is made for.
+/// If an input does not reach the states that it was made for.
 pub fn assert_reached() {
     crate::reached::assert_reached(&crate::inputs::sealed(), run);
 }

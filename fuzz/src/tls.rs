@@ -1,5 +1,5 @@
-//! Connections secured by TLS between two honest ends, with somebody between them: what an end hears is what
-//! its peer has said, as far as it gets.
+//! Connections secured by TLS between two honest ends, with an attacker between them. Each end receives a prefix of
+//! the data that its peer has sent.
 
 mod end;
 
@@ -14,11 +14,11 @@ use roadtrain_tls::{
 };
 use std::sync::LazyLock;
 
-/// A ticket for a next session: hosts get some of OpenSSL and do not want them.
+/// A ticket for another session: hosts receive some from OpenSSL and ignore them.
 const TICKET: [u8; 9] = [4, 0, 0, 5, 1, 2, 3, 4, 5];
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
 
-/// Whose keys agree.
+/// Agreement of the two ends' keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Agree,
@@ -26,11 +26,11 @@ enum Keys {
     HostIsUnknown,
 }
 
-/// How a session begins.
+/// Parameters of a session.
 struct Plan {
     suite: Suite,
     keys: Keys,
-    /// Octets that an end receives at once.
+    /// Bytes that an end receives at once.
     part: usize,
 }
 
@@ -65,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// Both ends before their handshake.
+    /// Returns both ends before their handshake.
     fn shaking(&self) -> [Phase; 2] {
         let psk = match self.keys {
             Keys::Agree => psk(identity(self.suite), 7, self.suite),
@@ -77,7 +77,7 @@ impl Plan {
         [host, target].map(|handshake| Phase::Shaking(Box::new(handshake)))
     }
 
-    /// Both ends as a handshake would have left them.
+    /// Returns both ends in the state after a handshake.
     fn talking(&self) -> [Phase; 2] {
         let secret = |fill| {
             let octets = vec![fill; self.suite.hash().bytes()];
@@ -107,7 +107,7 @@ struct Session {
 /// Runs the session of an input.
 ///
 /// # Panics
-/// When an end hears what its peer has not said, or a connection with which nobody has interfered fails.
+/// If an end receives data that its peer has not sent, or a connection without interference fails.
 pub fn run(input: &[u8]) -> Reached {
     let mut cursor = Cursor(input);
     let shape = cursor.octet();
@@ -135,7 +135,7 @@ impl Session {
         &mut self.ends[side as usize]
     }
 
-    /// What the end has to send is under way, record by record.
+    /// Puts an end's outgoing bytes in flight, record by record.
     fn flush(&mut self, side: Side) {
         let is_heard = matches!(self.end(side.peer()).phase, Phase::Talking { .. });
         let octets = self.end(side).take_outgoing(is_heard);
@@ -184,7 +184,7 @@ impl Session {
         }
     }
 
-    /// What an end has heard is what its peer has said, and nothing without the key.
+    /// Asserts that an end has received a prefix of its peer's data, and nothing without the key.
     fn check(&mut self, side: Side) {
         let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
         assert!(peer.said.starts_with(&end.heard), "what nobody has said is heard");
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// An end says something by itself.
+    /// Performs an action of an end.
     fn act(&mut self, side: Side, kind: u8, argument: u8) {
         let end = self.end(side);
         if !end.can_talk() {
@@ -202,7 +202,7 @@ impl Session {
         }
         let count = usize::from(argument);
         let padding = vec![0; count];
-        let idle = IDLE_MAX - 2; // with a key's update
+        let idle = IDLE_MAX - 2; // minus the update of a key
         match (kind, argument & 3) {
             (0 | 1, _) => end.say_data(if argument == 0xff { 40_000 } else { count * 41 + 1 }),
             (2, _) => end.update(argument & 1 != 0),
@@ -220,7 +220,7 @@ impl Session {
         self.flush(side);
     }
 
-    /// What is under way arrives. Where nobody has interfered, all that was said is heard, and more can be.
+    /// Delivers the records in flight. Without interference, all data must have arrived, and more can be sent.
     fn finish(&mut self) {
         self.pass_all();
         if self.between.is_touched() {
@@ -249,7 +249,7 @@ impl Session {
 /// Runs the fixed inputs.
 ///
 /// # Panics
-/// When one of them does not get as far as it is made for.
+/// If an input does not reach the states that it was made for.
 pub fn assert_reached() {
     crate::reached::assert_reached(&crate::inputs::tls(), run);
 }

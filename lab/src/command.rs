@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often an end is looked for.
+/// Interval of checks for the end of a process.
 const POLL: Duration = Duration::from_millis(10);
 /// A process that was killed and is not gone by then is stuck in the kernel, and left.
 const STUCK: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(crate) fn undo(command: &mut Command, limit: Duration) -> anyhow::Result<()>
     watched(command, limit, POLL, |_| Ok(())).map(drop)
 }
 
-/// Runs it with `look` called with its number every `period`; an error of that ends it.
+/// Runs a command and calls `look` with its number every `period`; an error of `look` ends the command.
 pub(crate) fn watched(
     command: &mut Command,
     limit: Duration,

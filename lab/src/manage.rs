@@ -2,9 +2,9 @@
 //! metrics scraped each second, requests recorded, a management call each millisecond) against one that is not, rate
 //! limits against what they say, and a host without a limit beside one with. Host on core 0, target on core 1.
 //!
-//! Where the data path has both cores whoever calls and whoever answers takes time from it, whatever the answer. So the
-//! same calls to a server that answers with a fixed text are measured, too, and both ends on core 0, where the other core
-//! is there for who calls.
+//! Where the data path has both cores, caller and server take time from it, whatever the reply. So the same calls to
+//! a server that replies with a fixed text are measured, too, and both ends on core 0, where the other core is free
+//! for the caller.
 
 use crate::checks::{self, Args, Bench, Set};
 use crate::judge::Judged;

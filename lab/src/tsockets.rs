@@ -63,7 +63,7 @@ struct Wires {
     epoll: Epoll,
     listener: Socket,
     local: Ipv4Addr,
-    /// Where who looks for a target asks.
+    /// Address that receives the frames to the discovery group.
     target: Ipv4Addr,
     tcp_port: u16,
     pipes: Vec<Option<Pipe>>,
@@ -235,7 +235,7 @@ impl Wires {
                 return Err(Dropped);
             };
             sent.calls += 1;
-            // SAFETY: pieces are the port's own octets, or payload by `payload`'s contract.
+            // SAFETY: pieces are the port's own bytes, or payload by `payload`'s contract.
             let outcome = unsafe { pipe.send(iov) };
             if follow(&self.epoll, pipe, index).is_err() {
                 pipe.close();

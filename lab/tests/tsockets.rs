@@ -13,7 +13,7 @@ const NQN: &str = "nqn.2025-01.io.example:tsockets";
 
 /// `roadtrain COMMAND`, with a driver of TSockets in it.
 fn program(command: &str) -> Command {
-    // When it runs: a compiler behind a shell script does not hear of names with a hyphen.
+    // At run time: a compiler behind a shell script does not get variables with a hyphen in their name.
     let lab = std::env::var_os("CARGO_BIN_EXE_roadtrain-lab").expect("cargo runs this");
     let mut program = Command::new(lab);
     program.args(["tsockets", command]);

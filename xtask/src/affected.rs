@@ -17,7 +17,7 @@ pub(crate) fn print(root: &Path, base: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a file of the repository has no row, a row matches no file, or a row names a part that there is not.
+/// Fails if a file of the repository has no row, a row matches no file, or a row names an unknown part.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let rows = read(root)?;
     let files = git(root, &["ls-files"])?;
@@ -67,14 +67,14 @@ fn parse(text: &str) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// The row with the longest beginning of a path.
+/// Returns the row with the longest prefix of a path.
 fn row_of<'a>(rows: &'a [Row], path: &str) -> Option<&'a Row> {
     let matching = rows.iter().filter(|row| path.starts_with(&row.prefix));
     matching.max_by_key(|row| row.prefix.len())
 }
 
-/// Parts that changed paths touch, in the order of the table. A part that runs as a whole includes its pieces, and the
-/// pieces of a suite run together.
+/// Returns the parts that changed paths touch, in the order of the table. A part that runs as a whole includes its
+/// pieces, and the pieces of a suite run together.
 fn parts<'a>(rows: &[Row], changed: impl Iterator<Item = &'a str>) -> Vec<String> {
     let touched: Vec<&Row> = changed.filter_map(|path| row_of(rows, path)).collect();
     let in_order = rows.iter().filter(|row| touched.contains(row));
@@ -100,7 +100,7 @@ fn parts<'a>(rows: &[Row], changed: impl Iterator<Item = &'a str>) -> Vec<String
     lines.collect()
 }
 
-/// Parts are named at the beginning of scripts/test.sh.
+/// True if scripts/test.sh names the part at its beginning.
 fn is_part(script: &str, part: &str) -> bool {
     let suite = part.split('=').next().unwrap_or(part);
     let comments = script.lines().skip(1).take_while(|line| line.starts_with('#'));

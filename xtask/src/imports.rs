@@ -1,4 +1,4 @@
-//! Imports between the modules of a crate, as its sources have them.
+//! Imports between the modules of a crate, read from its sources.
 
 use crate::source::Source;
 use std::collections::{HashMap, HashSet};
@@ -6,15 +6,15 @@ use std::collections::{HashMap, HashSet};
 /// A module's path from the crate's root.
 pub(crate) type Name = Vec<String>;
 
-/// A module's code, without that of its tests.
+/// A module's code, without its tests.
 pub(crate) struct Module<'a> {
     pub(crate) file: &'a str,
     pub(crate) name: Name,
-    /// Modules that define what it uses.
+    /// Modules that define the imported items.
     pub(crate) uses: Vec<Name>,
 }
 
-/// The modules of the crate whose sources lie in `folder`, without those that exist for tests.
+/// Returns the modules of the crate whose sources lie in `folder`, without test modules.
 pub(crate) fn modules<'a>(folder: &str, sources: &'a [Source]) -> Vec<Module<'a>> {
     let mut names = HashSet::new();
     let mut tests = Vec::new();
@@ -58,7 +58,7 @@ fn code(source: &Source) -> &str {
 
 const TEST_MODULE: &str = "#[cfg(test)]\nmod ";
 
-/// Modules in other files that exist for tests.
+/// Returns the test modules in other files.
 fn test_modules(code: &str) -> impl Iterator<Item = &str> {
     let from = |(at, _)| &code[at + TEST_MODULE.len()..];
     code.match_indices(TEST_MODULE).map(from).filter_map(|rest| {
@@ -67,7 +67,7 @@ fn test_modules(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The module that has what is named: what a module only passes on is followed to where it is.
+/// Returns the module that defines an item, following re-exports.
 fn definer(
     path: &[String],
     names: &HashSet<Name>,
@@ -85,7 +85,7 @@ fn definer(
     path[..length].to_vec()
 }
 
-/// Words, and the signs that matter to paths.
+/// Returns words, and the signs that matter to paths.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code;
@@ -112,7 +112,7 @@ struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// What the module passes on goes to `exports`, by the path that it has there.
+    /// Reads the module's imports; re-exports go to `exports`, by their path in this module.
     fn read(&mut self, tokens: &[&str], exports: &mut HashMap<Name, Name>) {
         let mut at = 0;
         while at < tokens.len() {
@@ -146,7 +146,7 @@ impl Paths<'_> {
         }
     }
 
-    /// The path from the crate's root; `None` when it leads out of the crate.
+    /// Returns the path from the crate's root; `None` if it leads out of the crate.
     fn absolute(&self, path: &[String], is_use: bool) -> Option<Name> {
         let mut base = self.module.clone();
         let mut rest = path;
@@ -169,7 +169,7 @@ impl Paths<'_> {
     }
 }
 
-/// Reads a path, which may branch: its ends, each with the name that it gets.
+/// Reads a path, which may branch, and collects its ends, each with the name that it gets.
 fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], found: &mut Vec<(Name, String)>) {
     let mut path = prefix.to_vec();
     loop {
@@ -188,7 +188,7 @@ fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], found: &mut Vec<(Nam
                 }
                 *at += 1;
             }
-            _ => *at += 1, // all that a module has
+            _ => *at += 1, // all items of a module
         }
         if tokens.get(*at) != Some(&"::") {
             break;

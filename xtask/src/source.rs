@@ -1,4 +1,4 @@
-//! Rust sources as text: which files there are, and their code without comments and literals.
+//! Rust sources as text: their paths, and their code without comments and literals.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Source {
     /// Path from the workspace's folder.
     pub(crate) path: String,
-    /// The text with comments and the contents of literals blanked out; lines stay where they were.
+    /// Text with comments and the contents of literals blanked out; lines keep their numbers.
     pub(crate) code: String,
 }
 
 impl Source {
-    /// The code in front of the unit tests, which by custom end a file.
+    /// Returns the code before the unit tests, which by custom end a file.
     pub(crate) fn without_tests(&self) -> &str {
         let end = self.code.find("#[cfg(test)]\nmod ").unwrap_or(self.code.len());
         &self.code[..end]
     }
 }
 
-/// All `.rs` files under `folder` (from `root`), sorted by path.
+/// Returns all `.rs` files under `folder` (from `root`), sorted by path.
 pub(crate) fn files(root: &Path, folder: &str) -> Result<Vec<Source>> {
     let mut paths = Vec::new();
     collect(&root.join(folder), &mut paths)?;
@@ -62,7 +62,7 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// Octets of the comment or literal that `rest` begins with.
+/// Returns the bytes of the comment or literal that `rest` begins with.
 fn literal_bytes(rest: &str, before: Option<char>) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));

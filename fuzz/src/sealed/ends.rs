@@ -1,4 +1,4 @@
-//! Both ends of a lane, with requests that each know their data.
+//! Both ends of a lane, with requests whose data is known.
 
 use crate::between::Side;
 use crate::ether::{PEER_TOKEN, PIECE_BYTES, TOKEN, links, links_of};
@@ -21,7 +21,7 @@ use std::time::Duration;
 const SLOTS: u16 = 6;
 const PAGES: u32 = 8;
 const DATA_BYTES_MAX: u32 = 1 << 14;
-/// Frames that leave at once at most.
+/// Most frames that leave at once.
 const FRAMES_MAX: usize = 64;
 /// Kinds of requests.
 const REQUESTS: [(u8, Data); 5] = [
@@ -32,7 +32,7 @@ const REQUESTS: [(u8, Data); 5] = [
     (opcode::READ, Data::In(128)),
 ];
 
-/// How both ends send.
+/// Sending parameters of both ends.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) requests: bool,
@@ -54,15 +54,15 @@ pub(super) struct Ends {
     pub(super) target: target::Qpair,
     liveness: Liveness,
     damq: Vec<u8>,
-    /// By slot.
+    /// Requests in flight, by slot.
     requests: BTreeMap<u16, Request>,
     responses: BTreeMap<u16, Vec<u8>>,
     submitted: u64,
-    /// By request: the kind of those that were, and how often they were executed.
+    /// Kind and number of executions of each request.
     kinds: Vec<(u8, Data, u32)>,
 }
 
-/// Octet `at` of a request's data.
+/// Returns byte `at` of a request's data.
 fn pattern(request: u64, at: usize) -> u8 {
     (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
 }
@@ -116,7 +116,7 @@ impl Ends {
         }
     }
 
-    /// A request of that kind, if there is room.
+    /// Submits a request of that kind. Returns false if there is no room.
     pub(super) fn submit(&mut self, kind: u8) -> bool {
         let (opcode, data) = REQUESTS[usize::from(kind) % REQUESTS.len()];
         let number = self.submitted;
@@ -137,7 +137,7 @@ impl Ends {
         true
     }
 
-    /// The frames that may leave.
+    /// Takes the frames that may leave.
     pub(super) fn poll(&mut self, side: Side) -> Vec<(FrameHeader, Vec<u8>)> {
         let (now, mut frames) = (self.now, Vec::new());
         let Ends { host, target, requests, responses, .. } = self;
@@ -181,7 +181,7 @@ impl Ends {
         }
     }
 
-    /// A frame that was opened is the end's.
+    /// Passes an opened frame to its end.
     pub(super) fn take(
         &mut self,
         side: Side,
@@ -231,7 +231,8 @@ impl Ends {
         reached.note("completed");
     }
 
-    /// What has come in the clear, before the lane was sealed, is nothing of the host's.
+    /// Executes the target's commands. Commands that arrived in clear text, before the lane was sealed, are not the
+    /// host's.
     fn at_target(
         &mut self,
         (header, kind, opened): (&FrameHeader, FrameType, OpenFrame<'_>),
@@ -260,7 +261,7 @@ impl Ends {
         }
     }
 
-    /// A command is one that the host has submitted, with its data, and comes once.
+    /// Asserts that the host has submitted the command, with this data, and that it is executed once.
     fn execute(&mut self, number: u64, opcode: u8, data: &[u8], reached: &mut Reached) {
         let kind = self.kinds.get_mut(number as usize).expect("nobody has submitted it");
         let (submitted, expected, executed) = kind;
@@ -280,7 +281,7 @@ impl Ends {
         self.target.respond_with_data(self.now, slot, room_bytes, 0);
     }
 
-    /// Time has passed.
+    /// Advances the timers of both ends.
     pub(super) fn expire(&mut self) {
         self.host.end.expire(self.now);
         self.target.end.expire(self.now);
@@ -290,7 +291,7 @@ impl Ends {
         [self.host.end.deadline(), self.target.end.deadline()].into_iter().flatten().min()
     }
 
-    /// Whether all requests are complete.
+    /// True if all requests are complete.
     pub(super) fn are_idle(&self) -> bool {
         self.requests.is_empty()
     }

@@ -5,9 +5,9 @@ use roadtrain_tls::{
     RECORD_BYTES_MAX, Records, Socket,
 };
 
-/// Room for what is opened at once, and for what is sealed.
+/// Bytes of the buffers for opened and for sealed records.
 const ROOM_BYTES: usize = 3 * RECORD_BYTES_MAX;
-/// Octets of a record's header.
+/// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
 
 /// A socket's two buffers.
@@ -36,14 +36,14 @@ impl Socket for Pipe {
     }
 }
 
-/// Where an end stands.
+/// State of an end.
 pub(super) enum Phase {
     Shaking(Box<Handshake>),
     Talking {
         records: Box<Records>,
         pipe: Pipe,
     },
-    /// It has ended the connection.
+    /// Failed: the end has closed the connection.
     Over,
 }
 
@@ -53,32 +53,32 @@ impl Phase {
     }
 }
 
-/// An end, what it has said and what it has heard.
+/// An end, with the data that it has sent and received.
 pub(super) struct End {
     pub(super) phase: Phase,
-    /// Data.
+    /// Data sent and received.
     pub(super) said: Vec<u8>,
     pub(super) heard: Vec<u8>,
-    /// Octets that it has sent to a peer whose handshake was done.
+    /// Bytes sent to a peer whose handshake was done.
     pub(super) stream: Vec<u8>,
-    /// Octets that it has received in its handshake.
+    /// Bytes received in the handshake.
     pub(super) received: usize,
-    /// A message of the handshake that it has received was altered.
+    /// True if a received message of the handshake was altered.
     pub(super) is_spoiled: bool,
-    /// Records without data that it has sent since the last one with data.
+    /// Records without data sent since the last one with data.
     pub(super) idle: u32,
-    /// Octets of the peer's stream that have arrived, and whether others have.
+    /// Bytes of the peer's stream that have arrived, and true if other bytes have.
     arrived: usize,
     is_forged: bool,
-    /// It has said that nothing more comes.
+    /// True if the end has announced the end of its data.
     pub(super) is_closed: bool,
-    /// What its handshake has to send, and records.
+    /// Outgoing bytes of the handshake, and records.
     flight: Vec<u8>,
     sealed: Vec<u8>,
     rooms: [Vec<u8>; 2],
 }
 
-/// The records that `octets` consist of.
+/// Returns the records in `octets`.
 pub(super) fn records(mut octets: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
     while let Some(&[_, _, _, high, low]) = octets.first_chunk::<HEADER_BYTES>() {
@@ -90,7 +90,7 @@ pub(super) fn records(mut octets: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// Octet `at` of what an end says.
+/// Returns byte `at` of an end's data.
 fn pattern(at: usize) -> u8 {
     (at * 7 + (at >> 8) * 31) as u8
 }
@@ -114,7 +114,7 @@ impl End {
         }
     }
 
-    /// What is to be sent; `is_heard`: to a peer whose handshake is done.
+    /// Takes the outgoing bytes; `is_heard` is true if the peer's handshake is done.
     pub(super) fn take_outgoing(&mut self, is_heard: bool) -> Vec<u8> {
         match &mut self.phase {
             Phase::Shaking(handshake) => self.flight.append(handshake.outgoing()),
@@ -132,7 +132,7 @@ impl End {
 
     // ---- The handshake ----
 
-    /// Goes on with its handshake: how it has failed, if it has.
+    /// Continues the handshake. Returns the state of its failure, if it fails.
     pub(super) fn shake(&mut self, octets: &[u8], part: usize) -> Option<&'static str> {
         for part in octets.chunks(part) {
             let Phase::Shaking(handshake) = &mut self.phase else {
@@ -154,7 +154,7 @@ impl End {
         None
     }
 
-    /// The handshake is done.
+    /// Begins to exchange records after the handshake.
     fn go_on(&mut self) {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         if let Phase::Shaking(handshake) = phase
@@ -166,12 +166,12 @@ impl End {
 
     // ---- Records ----
 
-    /// Whether it may say something.
+    /// True if the end may send data.
     pub(super) fn can_talk(&self) -> bool {
         matches!(self.phase, Phase::Talking { .. }) && !self.is_closed
     }
 
-    /// Octets arrive, of which `stream` is what the peer has sent: what became of them.
+    /// Receives bytes; `stream` is all that the peer has sent. Returns the state that this leads to, if any.
     pub(super) fn hear(
         &mut self,
         octets: &[u8],
@@ -218,7 +218,7 @@ impl End {
         }
     }
 
-    /// Says `count` octets of data.
+    /// Sends `count` bytes of data.
     pub(super) fn say_data(&mut self, count: usize) {
         let data = self.next_data(count);
         let Phase::Talking { records, pipe } = &mut self.phase else { return };
@@ -238,27 +238,27 @@ impl End {
         self.said[from..].to_vec()
     }
 
-    /// The same in a padded record.
+    /// Sends data in a padded record.
     pub(super) fn say_padded(&mut self, count: usize, padding: &[u8]) {
         let data = self.next_data(count);
         self.say_other(0, &[&data[..], &[CONTENT_TYPE_DATA], padding].concat());
         self.idle = if count > 0 { 0 } else { self.idle };
     }
 
-    /// Says what is no data.
+    /// Sends a record without data.
     pub(super) fn say_other(&mut self, kind: u8, content: &[u8]) {
         let Phase::Talking { records, pipe } = &mut self.phase else { return };
         records.say(pipe, kind, content).expect("a fresh key");
         self.idle += 1;
     }
 
-    /// Changes its key before its next data; `asks`: and the peer's.
+    /// Updates the key before the next data; `asks` requests the same of the peer.
     pub(super) fn update(&mut self, asks: bool) {
         let Phase::Talking { records, .. } = &mut self.phase else { return };
         records.update(asks);
     }
 
-    /// Says nothing more.
+    /// Announces the end of the data.
     pub(super) fn close(&mut self) {
         let Phase::Talking { records, pipe } = &mut self.phase else { return };
         records.close_notify(pipe);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Both have found their rate by then: CUBIC's windows grow by time, some frames a second.
 const RAMP_SECONDS: f64 = 5.0;
 const SECONDS: f64 = 10.0;
-/// Between two looks at the stream.
+/// Time between two samples of the stream, in seconds.
 const EVERY_SECONDS: f64 = 0.25;
 const LIMIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use roadtrain_system::memory::HugeMemory;
 use std::{io, ptr};
 
-/// Memory that is wholly populated, on huge pages unless a measurement asks for small ones.
+/// Memory that is wholly populated, on huge pages unless a measurement requests small ones.
 pub(crate) struct Memory(HugeMemory);
 
 impl Memory {

@@ -15,7 +15,7 @@ pub(super) const HOST_SOCKET: u16 = 0x0101;
 pub(super) const TARGET_SOCKET: u16 = 0x0202;
 /// Frames taken before answers leave.
 const FRAMES_PER_TURN: usize = 64;
-/// How long an end sleeps before it looks whether all is over.
+/// Longest sleep of an end before it checks for the end of the run, in milliseconds.
 const SLEEP_MS: i32 = 100;
 
 /// Counters of one end over the whole run, warm-up included.

@@ -15,9 +15,9 @@ use std::thread::{self, JoinHandle};
 
 /// A store over another one.
 ///
-/// Data that moves in place is announced: a read's octets are sent from the memory below once the other threads had their
-/// turn, and a write comes in a buffer, which whoever executes it copies. The product receives writes that do not
-/// come along with their command, those of more than 8 KiB, in place: here they take a copy more.
+/// Data that moves in place is announced: a read's bytes are sent from the memory below after the other threads had
+/// their turn. A write arrives in a buffer, which its executing thread copies. The product receives writes of more
+/// than 8 KiB, which do not come along with their command, in place: here they take one more copy.
 pub(super) struct HandOverStore {
     /// `None`: the reactor executes. Ends before the queue that it sends to.
     block: Option<Block>,
@@ -119,7 +119,7 @@ impl Then for WorkQueue {
 
 fn run(done: &Receiver<Done>) {
     while let Ok((completion, completions)) = done.recv() {
-        // When the reactor has ended nobody waits for it; its buffer is freed.
+        // When the reactor has ended, no thread waits for the completion, and its buffer is freed.
         completions.send(completion);
     }
 }

@@ -1,6 +1,6 @@
-//! A bare exchange over many connections: requests one way, answers the other, without a protocol. What is in flight on
-//! a connection leaves in one send, and nothing of the data is looked at. It says what sockets cost when each of many
-//! carries little.
+//! A bare exchange over many connections: requests in one direction, replies in the other, without a protocol. What
+//! is in flight on a connection leaves in one send, and the data is never read. It measures the cost of sockets when
+//! each of many carries little.
 
 use crate::epoll::{Epoll, Readiness};
 use crate::measure::Measure;
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const REQUEST_BYTES: usize = 72;
 const ANSWER_BYTES: usize = 24 + 4096;
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Sockets that one wait tells of.
+/// Most sockets that one wait reports.
 const EVENTS: usize = 1024;
-/// Longest wait: then the end is noticed.
+/// Longest wait, in milliseconds; then the end of the run is noticed.
 const WAIT_MS: i32 = 10;
 
 /// One end of a connection.

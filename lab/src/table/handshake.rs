@@ -27,7 +27,7 @@ pub(super) struct Association {
 }
 
 impl Association {
-    /// Connects to a subsystem; `host` tells hosts apart.
+    /// Connects to a subsystem; `host` distinguishes the hosts.
     pub(super) fn open(
         at: SocketAddr,
         subnqn: &str,

@@ -48,7 +48,7 @@ fn put(from: &mut Port, to: MacAddress, socket_number: u16, octets: &[u8], paylo
     assert_eq!((sent.frames, sent.refused), (1, 0));
 }
 
-/// The bodies of so many frames that come to `to`, in order; `others` are looked after meanwhile.
+/// Returns the bodies of `count` frames for `to`, in order; the ports of `others` are polled meanwhile.
 fn bodies(to: &mut Port, others: &mut [&mut Port], count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(60);

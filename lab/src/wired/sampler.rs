@@ -10,7 +10,7 @@ use crate::product::Timing;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often the time is looked at.
+/// Interval of checks of the time.
 pub(super) const PERIOD: Duration = Duration::from_millis(10);
 /// Longest time of starting; until then nothing is counted.
 const START_SECONDS: f64 = 0.3;
@@ -24,7 +24,7 @@ struct State {
     began: Instant,
     /// All of them, the host's later.
     processes: Vec<u32>,
-    /// When to look, in seconds from the beginning.
+    /// Sampling times, in seconds from the beginning.
     moments: [f64; 2],
     host: Processes,
     target: Processes,

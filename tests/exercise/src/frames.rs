@@ -1,4 +1,4 @@
-//! A hostile peer on the segment: sends frames again that have passed, cut off, with octets changed, or made up.
+//! A hostile peer on the segment: sends frames that were replayed, cut off, changed, or forged.
 
 use anyhow::{Context, bail};
 use fastrand::Rng;
@@ -13,9 +13,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const ETHERNET_BYTES: usize = 14;
-/// Frames kept to be sent again.
+/// Most frames kept for replay.
 const KEPT_MAX: usize = 4096;
-/// Sends between two looks at what passes.
+/// Sends between two reads of received frames.
 const SENDS_PER_LOOK: usize = 32;
 
 /// Send hostile frames from an interface
@@ -29,8 +29,8 @@ pub(crate) struct Args {
     /// How many to send at least, though it takes longer
     #[arg(long, default_value_t = 0)]
     frames: u64,
-    /// What to send: replayed, cut, changed, forged, random; altered: what only keys can tell from the ends' own;
-    /// moved: replayed from another address, Joins before others
+    /// Kinds of frames: replayed, cut, changed, forged, random; altered: detectable only with keys; moved: replayed
+    /// from another address, Joins before others
     #[arg(long, value_delimiter = ',', default_value = "replayed,cut,changed,forged,random")]
     kinds: Vec<String>,
     /// Repeats a run
@@ -44,7 +44,7 @@ struct Socket {
 }
 
 impl Socket {
-    /// Sees all frames of the interface, those that leave as well.
+    /// Opens a socket that receives all frames of the interface, also outgoing ones.
     fn open(interface: &str) -> anyhow::Result<Socket> {
         let name = CString::new(interface)?;
         // SAFETY: the name is a C string.
@@ -59,7 +59,7 @@ impl Socket {
         if fd < 0 {
             return Err(io::Error::last_os_error()).context("packet socket");
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: an all-zero address is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -75,10 +75,10 @@ impl Socket {
         Ok(Socket { fd, address })
     }
 
-    /// The next frame that has passed.
+    /// Receives the next frame.
     fn receive(&self, buffer: &mut [u8]) -> Option<usize> {
         let place = buffer.as_mut_ptr().cast();
-        // SAFETY: writes at most so many octets to the buffer.
+        // SAFETY: writes at most `buffer.len()` bytes to the buffer.
         let got = unsafe { libc::recv(self.fd.as_raw_fd(), place, buffer.len(), 0) };
         usize::try_from(got).ok()
     }
@@ -94,7 +94,7 @@ impl Socket {
     }
 }
 
-/// Frames of ours that have passed.
+/// Frames of the project's EtherType that were received.
 #[derive(Default)]
 struct Seen {
     frames: Vec<Vec<u8>>,
@@ -126,7 +126,7 @@ impl Seen {
     }
 }
 
-/// A frame of that kind.
+/// Returns a frame of that kind.
 fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
     let Some(mut frame) = seen.any(rng) else { return random(rng) };
     match kind {
@@ -159,7 +159,7 @@ fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// Gives a frame another header that is right by itself: all but the token, which nobody can guess.
+/// Gives a frame another valid header. The token is random: no attacker can guess it.
 fn forge(frame: &mut [u8], rng: &mut Rng) {
     let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
     let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
@@ -176,7 +176,7 @@ fn forge(frame: &mut [u8], rng: &mut Rng) {
     set_hcrc(header);
 }
 
-/// Changes what a sealed frame says, and makes its header right again: in the clear it would be taken.
+/// Changes a sealed frame and makes its header valid again; a clear lane would accept it.
 fn alter(frame: &mut [u8], rng: &mut Rng) {
     let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
     let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
@@ -198,7 +198,7 @@ fn alter(frame: &mut [u8], rng: &mut Rng) {
     set_hcrc(header);
 }
 
-/// A frame to whoever looks for targets; half of them with a header that is right.
+/// Returns a frame to the group address for discovery; half of them have a valid header.
 fn random(rng: &mut Rng) -> Vec<u8> {
     let mut frame = vec![0; ETHERNET_BYTES + rng.usize(..1500)];
     rng.fill(&mut frame);

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 mod sys;
 
-/// Of what is read and written in memory: direct I/O wants it, and other I/O may be cut at pages of memory.
+/// Alignment of buffers: direct I/O requires it, and other I/O may be split at memory pages.
 const MEMORY_ALIGNMENT: usize = 4096;
 
-/// So many operations are told when something is wrong.
+/// Number of last operations that an error lists.
 const TOLD: usize = 24;
 
 /// Read, write, punch, zero, map, truncate and sync one file or block device at random
@@ -94,7 +94,7 @@ fn also(skipped: &[&'static str]) -> String {
     if names.is_empty() { String::new() } else { format!("; not supported: {}", names.join(", ")) }
 }
 
-/// Zeroes, as the model has them.
+/// Fills the file with zeroes, like the model.
 fn prepare(path: &Path, size: u64, fixed: bool) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -119,7 +119,7 @@ struct Job<'a> {
     fixed: bool,
     file: File,
     rng: fastrand::Rng,
-    /// What the file holds; only this job's stripes of it count.
+    /// Expected contents of the file; only this job's stripes count.
     model: Vec<u8>,
     buffer: sys::Aligned,
     done: Vec<Op>,
@@ -181,7 +181,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// A range in one of this job's stripes; `beyond`: also past the end of a file that can grow.
+    /// Returns a range in one of this job's stripes; with `beyond`, also past the end of a file that can grow.
     fn range(&mut self, beyond: bool) -> Range<u64> {
         let align = self.args.align;
         let end = if self.fixed || beyond { self.args.size } else { self.model.len() as u64 };
@@ -268,7 +268,7 @@ impl<'a> Job<'a> {
                 Ok(())
             }
             Err(error) if is_unsupported(&error) => self.skip(name),
-            // A block device wants whole blocks.
+            // A block device requires whole blocks.
             Err(error) if self.fixed && error.raw_os_error() == Some(libc::EINVAL) => {
                 self.skip("clearing parts of blocks")
             }

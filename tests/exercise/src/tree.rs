@@ -1,7 +1,7 @@
 //! Many files: several threads create, write, truncate, rename, link and remove in folders of their own.
 //!
-//! The model follows from the seed alone: `--check` builds it again without touching a file, and compares, for
-//! instance after the file system was mounted anew.
+//! The model follows from the seed alone: `--check` builds it again without changing a file, and compares, for
+//! instance after a remount.
 
 use crate::model::{content, same};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -10,7 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Names that a thread uses, for files and for folders.
+/// Number of names that a thread uses, for files and for folders.
 const FILES: u32 = 60;
 const FOLDERS: u32 = 6;
 
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a name stands for.
+/// The object that a name refers to.
 #[derive(Clone, PartialEq)]
 enum Node {
     /// a file: which of `Thread::contents`
@@ -62,7 +62,7 @@ struct Thread<'a> {
     rng: fastrand::Rng,
     folders: BTreeSet<String>,
     names: BTreeMap<String, Node>,
-    /// What files hold, by number; hard links share one.
+    /// Contents of files, by number; hard links share one.
     contents: Vec<Vec<u8>>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Thread<'a> {
         self.compare().with_context(|| format!("thread {}, afterwards", self.number))
     }
 
-    /// Does `work` to the files, unless there are only to be compared.
+    /// Runs `work` on the files, except for a comparison.
     fn really(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         if self.args.check { Ok(()) } else { work(&self.root) }
     }
@@ -114,7 +114,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// A name that may or may not be there, in a folder that is.
+    /// Returns a name that may or may not exist, in an existing folder.
     fn name(&mut self) -> String {
         let folder = self.rng.usize(0..self.folders.len());
         let folder = self.folders.iter().nth(folder).expect("in range");
@@ -183,7 +183,7 @@ impl<'a> Thread<'a> {
         let Some((from, number)) = self.existing_file() else { return Ok(()) };
         let to = self.name();
         self.really(|root| Ok(fs::rename(root.join(&from), root.join(&to))?))?;
-        // Of two links to one file, POSIX lets both stay.
+        // Of two links to one file, POSIX keeps both.
         if self.names.get(&to) != Some(&Node::File(number)) {
             self.names.remove(&from);
             self.names.insert(to, Node::File(number));
@@ -227,7 +227,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Folders that hold something must be refused.
+    /// Removes a folder; a folder that is not empty must be refused.
     fn remove_folder(&mut self) -> Result<()> {
         let name = format!("./d{}", self.rng.u32(0..FOLDERS));
         if !self.folders.contains(&name) {
@@ -258,7 +258,7 @@ impl<'a> Thread<'a> {
         self.really(|root| Ok(File::open(root.join(&name))?.sync_all()?))
     }
 
-    /// The whole tree: no name more, none less, each with its octets and its number of links.
+    /// Compares the whole tree: no name more, none less, each with its bytes and its number of links.
     fn compare(&self) -> Result<()> {
         for folder in &self.folders {
             let prefix = format!("{folder}/");

@@ -26,7 +26,7 @@ const WINDOW: u16 = 1024;
 /// Far beyond the caches, as the target's memory is.
 const MEMORY_BYTES: usize = 64 << 20;
 const ETHERNET_BYTES: usize = 14;
-/// Looks for a frame that has just been sent: it is there, or something is wrong.
+/// Most reads of the ring for a frame that was just sent; more of them mean a fault.
 const LOOKS_MAX: usize = 10_000_000;
 
 /// A port, and where its frames go.
