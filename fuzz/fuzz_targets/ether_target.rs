@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::target_queue::{Config, Qpair, RxEvent};
-use roadtrain_fuzz::cursor::Cursor;
+use roadtrain_fuzz::cursor::InputCursor;
 use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
 use roadtrain_proto::policy::Class;
@@ -18,7 +18,7 @@ const SLOTS: u16 = 4;
 const PAGES: u32 = 6;
 
 fuzz_target!(|input: &[u8]| {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
     let config = Config {
         slots: SLOTS,

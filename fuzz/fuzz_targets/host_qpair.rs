@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     let digests = Digests { header: shape & 1 != 0, data: shape & 2 != 0 };
     let policy = policy(shape);
     let config = Config { digests, queue_entries: 16, in_capsule_bytes: 8192, policy };
-    let mut end = End::new(config);
+    let mut end = HostQpairEnd::new(config);
     let mut kept: Vec<u8> = Vec::new();
     for piece in stream.chunks(usize::from(piece) + 1) {
         end.submit();
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-struct End {
+struct HostQpairEnd {
     qpair: Qpair,
     now: Instant,
     is_set_up: bool,
@@ -49,12 +49,12 @@ struct End {
     submitted: usize,
 }
 
-impl End {
+impl HostQpairEnd {
     fn new(config: Config) -> Self {
         let now = Instant(0);
         let qpair = Qpair::new(now, config);
         let mut end =
-            End { qpair, now, is_set_up: false, in_flight: vec![false; 16], submitted: 0 };
+            HostQpairEnd { qpair, now, is_set_up: false, in_flight: vec![false; 16], submitted: 0 };
         end.send();
         end
     }

@@ -13,9 +13,9 @@ use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
 /// A target that refuses every change: changes would take memory, addresses and folders.
-struct Still(Arc<Server>);
+struct RefusingPlane(Arc<Server>);
 
-impl Plane for Still {
+impl Plane for RefusingPlane {
     fn apply(
         &self,
         _: &[Operation<Export>],
@@ -36,9 +36,9 @@ impl Plane for Still {
 }
 
 /// All methods of a target that another process has taken over: nothing can be created or opened.
-struct Idle<'a>(Caller<'a>);
+struct RefusingMethods<'a>(Caller<'a>);
 
-impl Methods for Idle<'_> {
+impl Methods for RefusingMethods<'_> {
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
         let waits = |params: &Value| params.get("timeout").is_some();
         match name == "bdev_get_bdevs" && params.read().is_ok_and(|params| waits(&params)) {
@@ -57,7 +57,7 @@ fn manager() -> &'static Manager {
     MANAGER.get_or_init(|| {
         let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
         let server = Server::start(config).expect("a target starts");
-        let plane = Box::new(Still(Arc::new(server)));
+        let plane = Box::new(RefusingPlane(Arc::new(server)));
         let manager = Manager::new(plane, Model::default(), Files::default());
         manager.release();
         manager
@@ -89,7 +89,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(request.len() <= REQUEST_BYTES_MAX);
         let answered = answer(
             request,
-            &Idle(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }),
+            &RefusingMethods(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }),
         );
         if let Some(text) = answered.text {
             assert_eq!(text.matches('\n').count(), 1);

@@ -26,7 +26,12 @@ fuzz_target!(|input: &[u8]| {
     let both = Digests { header: true, data: true };
     let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
     let block_bytes = if shape & 4 == 0 { 1 } else { 1 << GEOMETRY.lba_shift };
-    let mut end = End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false, block_bytes };
+    let mut end = TargetQpairEnd {
+        qpair: Qpair::new(config),
+        now: Instant(0),
+        is_set_up: false,
+        block_bytes,
+    };
     end.qpair.set_connected(1, 16, shape & 2 == 0, Class::from_cattr(shape));
     // As in an engine, bytes arrive in pieces, and unused ones are kept in front of the next piece.
     let mut kept: Vec<u8> = Vec::new();
@@ -42,7 +47,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-struct End {
+struct TargetQpairEnd {
     qpair: Qpair,
     now: Instant,
     is_set_up: bool,
@@ -50,7 +55,7 @@ struct End {
     block_bytes: u32,
 }
 
-impl End {
+impl TargetQpairEnd {
     fn receive(&mut self, input: &[u8], at: &mut usize) -> bool {
         loop {
             match self.qpair.poll_rx(self.now, input, at, |_, _, _| {}) {

@@ -3,10 +3,10 @@
 
 mod messages;
 
-use crate::between::{Between, Message, Next, STEPS_MAX, Side};
-use crate::cursor::Cursor;
+use crate::between::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::cursor::InputCursor;
 use crate::reached::Reached;
-use messages::{Answer, Asked, challenge_bytes, is_response, kind_of, reply_bytes};
+use messages::{HostChallenge, HostReply, challenge_bytes, is_response, kind_of, reply_bytes};
 use roadtrain_proto::security::dhchap::{
     Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State,
     Work,
@@ -21,7 +21,7 @@ const CONTEXT: [u8; 32] = [8; 32];
 
 /// Agreement of the two ends' keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum AuthKeys {
     Agree,
     /// The host has the key that is being replaced.
     Former,
@@ -38,27 +38,27 @@ enum Purpose {
 }
 
 /// Parameters of a session.
-struct Plan {
+struct AuthPlan {
     hash: Hash,
     group: Group,
     /// True if the controller must prove itself, too.
     both: bool,
-    keys: Keys,
+    keys: AuthKeys,
     purpose: Purpose,
 }
 
-impl Plan {
-    fn read(cursor: &mut Cursor<'_>) -> Self {
+impl AuthPlan {
+    fn read(cursor: &mut InputCursor<'_>) -> Self {
         let (shape, purpose) = (cursor.octet(), cursor.octet());
-        Plan {
+        AuthPlan {
             hash: Hash::ALL[usize::from(shape & 3) % Hash::ALL.len()],
             group: if shape & 4 != 0 { Group::Ffdhe2048 } else { Group::Null },
             both: shape & 8 != 0,
             keys: match shape >> 4 & 3 {
-                0 => Keys::Agree,
-                1 => Keys::Former,
-                2 => Keys::HostHasAnother,
-                _ => Keys::ControllerHasAnother,
+                0 => AuthKeys::Agree,
+                1 => AuthKeys::Former,
+                2 => AuthKeys::HostHasAnother,
+                _ => AuthKeys::ControllerHasAnother,
             },
             purpose: match purpose % 3 {
                 0 => Purpose::Nothing,
@@ -72,9 +72,9 @@ impl Plan {
     fn succeeds(&self) -> bool {
         let makes_psk = self.group != Group::Null && self.hash != Hash::Sha512;
         let has_keys = match self.keys {
-            Keys::Agree | Keys::Former => true,
-            Keys::HostHasAnother => false,
-            Keys::ControllerHasAnother => !self.both,
+            AuthKeys::Agree | AuthKeys::Former => true,
+            AuthKeys::HostHasAnother => false,
+            AuthKeys::ControllerHasAnother => !self.both,
         };
         has_keys && (self.purpose != Purpose::Psk || makes_psk)
     }
@@ -87,7 +87,7 @@ impl Plan {
     }
 
     fn host(&self, t_id: u16) -> Host {
-        let key = if self.keys == Keys::HostHasAnother { 3 } else { 1 };
+        let key = if self.keys == AuthKeys::HostHasAnother { 3 } else { 1 };
         let parties = self.parties(key, self.both.then_some(2));
         let host = Host::new(parties, Offer::default(), t_id);
         match self.purpose {
@@ -98,9 +98,9 @@ impl Plan {
     }
 
     fn controller(&self) -> Controller {
-        let own = if self.keys == Keys::ControllerHasAnother { 4 } else { 2 };
+        let own = if self.keys == AuthKeys::ControllerHasAnother { 4 } else { 2 };
         let (key, former) = match self.keys {
-            Keys::Former => (5, Some(Secret::new(&[1; 32]))),
+            AuthKeys::Former => (5, Some(Secret::new(&[1; 32]))),
             _ => (1, None),
         };
         let offer = Offer { hashes: vec![self.hash], groups: vec![self.group] };
@@ -119,7 +119,7 @@ impl Plan {
 
 /// State of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum HostAuthStage {
     Challenge,
     Success1,
     /// Authenticated.
@@ -129,17 +129,17 @@ enum Stage {
 }
 
 /// Sealing secret of an end, and its transcript at that time.
-struct Sealing {
+struct SealingSecret {
     secret: FrameSecret,
     transcript: Vec<u8>,
 }
 
-struct Session {
-    plan: Plan,
-    between: Between,
+struct AuthSession {
+    plan: AuthPlan,
+    between: Attacker,
     host: Host,
     controller: Controller,
-    stage: Stage,
+    stage: HostAuthStage,
     t_id: u16,
     random: u64,
     /// Public value of the controller.
@@ -151,12 +151,12 @@ struct Session {
     /// Last Reply of the host.
     reply: Vec<u8>,
     /// Challenges that the host has received, with its replies.
-    answers: Vec<(Asked, Answer)>,
+    answers: Vec<(HostChallenge, HostReply)>,
     /// Replies that the controller has accepted, with its Success1.
-    proofs: Vec<(Answer, Vec<u8>)>,
+    proofs: Vec<(HostReply, Vec<u8>)>,
     /// Transcripts of this transaction, by end.
     transcripts: [Vec<u8>; 2],
-    sealings: [Option<Sealing>; 2],
+    sealings: [Option<SealingSecret>; 2],
     psks: [Option<GeneratedPsk>; 2],
     reached: Reached,
 }
@@ -166,9 +166,9 @@ struct Session {
 /// # Panics
 /// If an end accepts an impostor, or an authentication without interference fails.
 pub fn run(input: &[u8]) -> Reached {
-    let mut cursor = Cursor(input);
-    let plan = Plan::read(&mut cursor);
-    let mut session = Session::new(plan, cursor.pair());
+    let mut cursor = InputCursor(input);
+    let plan = AuthPlan::read(&mut cursor);
+    let mut session = AuthSession::new(plan, cursor.pair());
     session.begin();
     for _ in 0..STEPS_MAX {
         if cursor.is_empty() {
@@ -188,15 +188,15 @@ fn fill(state: &mut u64, place: &mut [u8]) {
     }
 }
 
-impl Session {
-    fn new(plan: Plan, t_id: u16) -> Self {
+impl AuthSession {
+    fn new(plan: AuthPlan, t_id: u16) -> Self {
         let (host, controller) = (plan.host(t_id), plan.controller());
-        Session {
+        AuthSession {
             plan,
-            between: Between::default(),
+            between: Attacker::default(),
             host,
             controller,
-            stage: Stage::Over,
+            stage: HostAuthStage::Over,
             t_id,
             random: 1,
             public: Vec::new(),
@@ -219,43 +219,43 @@ impl Session {
         let negotiate = self.host.negotiate();
         self.transcripts[0] = negotiate.clone();
         (self.sealings, self.psks) = ([None, None], [None, None]);
-        self.stage = Stage::Challenge;
-        self.between.say(Side::Target, negotiate);
+        self.stage = HostAuthStage::Challenge;
+        self.between.say(HonestEnd::Target, negotiate);
     }
 
-    fn step(&mut self, cursor: &mut Cursor<'_>) {
+    fn step(&mut self, cursor: &mut InputCursor<'_>) {
         match self.between.step(cursor) {
-            Next::Deliver(message) => self.deliver(&message),
-            Next::Act { kind: 0 | 1, .. } if self.stage == Stage::Believes => {
+            AttackStep::Deliver(message) => self.deliver(&message),
+            AttackStep::Act { kind: 0 | 1, .. } if self.stage == HostAuthStage::Believes => {
                 self.reached.note("host: begins again");
                 self.begin();
             }
-            Next::Act { kind: 2, .. } => {
+            AttackStep::Act { kind: 2, .. } => {
                 self.between.touch();
                 self.fetch();
             }
-            Next::Act { .. } | Next::Nothing => {}
+            AttackStep::Act { .. } | AttackStep::Nothing => {}
         }
     }
 
-    fn deliver(&mut self, message: &Message) {
+    fn deliver(&mut self, message: &InterceptedMessage) {
         match (message.to, self.stage) {
-            (Side::Target, _) => self.at_controller(&message.octets),
-            (Side::Host, Stage::Challenge) => self.challenged(&message.octets),
-            (Side::Host, Stage::Success1) => self.answered(&message.octets),
-            (Side::Host, Stage::Believes | Stage::Over) => {}
+            (HonestEnd::Target, _) => self.at_controller(&message.octets),
+            (HonestEnd::Host, HostAuthStage::Challenge) => self.challenged(&message.octets),
+            (HonestEnd::Host, HostAuthStage::Success1) => self.answered(&message.octets),
+            (HonestEnd::Host, HostAuthStage::Believes | HostAuthStage::Over) => {}
         }
     }
 
     // ---- The host ----
 
     fn challenged(&mut self, octets: &[u8]) {
-        let Session { host, random, .. } = self;
+        let AuthSession { host, random, .. } = self;
         let challenged = match host.challenge(octets, &mut |place| fill(random, place)) {
             Ok(challenged) => challenged,
             Err(error) => return self.give_up(error),
         };
-        let asked = Asked::of(octets).expect("it was read");
+        let asked = HostChallenge::of(octets).expect("it was read");
         if let Some(work) = challenged.work() {
             let public = self.make_public(asked.public.len());
             let session_key = Some(self.shared(&asked.public, &public));
@@ -267,11 +267,11 @@ impl Session {
         assert!(reply.len() <= RECEIVE_BYTES as usize);
         self.transcripts[0].extend_from_slice(&octets[..challenge_bytes(octets)]);
         self.transcripts[0].extend_from_slice(&reply);
-        self.answers.push((asked, Answer::of(&reply).expect("a reply")));
-        self.stage = Stage::Success1;
+        self.answers.push((asked, HostReply::of(&reply).expect("a reply")));
+        self.stage = HostAuthStage::Success1;
         self.reached.note("host: Reply");
         self.reply.clone_from(&reply);
-        self.between.say(Side::Target, reply);
+        self.between.say(HonestEnd::Target, reply);
     }
 
     /// Handles Success1. A host without a key for the controller accepts any.
@@ -284,21 +284,21 @@ impl Session {
         if let Some(success2) = success2 {
             assert!(self.is_proved(octets), "the host takes somebody for the controller");
             self.reached.note("host: the controller is proved");
-            self.between.say(Side::Target, success2);
+            self.between.say(HonestEnd::Target, success2);
         }
         self.reached.note("host: believes");
-        self.stage = Stage::Believes;
+        self.stage = HostAuthStage::Believes;
         self.psks[0] = self.host.take_psk();
         let secret = self.host.take_frame_secret();
         let transcript = self.transcripts[0].clone();
-        self.sealings[0] = secret.map(|secret| Sealing { secret, transcript });
+        self.sealings[0] = secret.map(|secret| SealingSecret { secret, transcript });
         self.compare_sealings();
     }
 
     /// True if the controller has replied to the host's challenge with `success1`.
     fn is_proved(&self, success1: &[u8]) -> bool {
-        let Some(reply) = Answer::of(&self.reply) else { return false };
-        let has_key = self.plan.keys != Keys::ControllerHasAnother;
+        let Some(reply) = HostReply::of(&self.reply) else { return false };
+        let has_key = self.plan.keys != AuthKeys::ControllerHasAnother;
         has_key
             && self
                 .proofs
@@ -307,7 +307,7 @@ impl Session {
     }
 
     fn give_up(&mut self, error: HostError) {
-        self.stage = Stage::Over;
+        self.stage = HostAuthStage::Over;
         self.reached.note(match error {
             HostError::Refuses(_, what) => what,
             HostError::Refused(_) => "host: refused",
@@ -315,14 +315,14 @@ impl Session {
             _ => "host: no key",
         });
         if let Some(failure2) = self.host.failure2(error) {
-            self.between.say(Side::Target, failure2);
+            self.between.say(HonestEnd::Target, failure2);
         }
     }
 
     // ---- The controller ----
 
     fn at_controller(&mut self, octets: &[u8]) {
-        let Session { controller, random, .. } = self;
+        let AuthSession { controller, random, .. } = self;
         let progress = controller.send(octets, &mut |place| fill(random, place));
         if let Progress::Compute(work) = progress {
             assert!(!self.controller.resume(), "it was not computed");
@@ -350,7 +350,7 @@ impl Session {
                 (self.public.clone(), None)
             }
             _ => {
-                let theirs = Answer::of(heard).expect("it was read").public;
+                let theirs = HostReply::of(heard).expect("it was read").public;
                 (Vec::new(), Some(self.shared(&self.public, &theirs)))
             }
         };
@@ -359,12 +359,13 @@ impl Session {
 
     /// Handles the controller's acceptance of the host, which must have replied to this challenge with this response.
     fn believe(&mut self, octets: &[u8]) {
-        let (asked, heard) = (Asked::of(&self.challenge), Answer::of(octets));
+        let (asked, heard) = (HostChallenge::of(&self.challenge), HostReply::of(octets));
         let (Some(asked), Some(heard)) = (asked, heard) else {
             panic!("no challenge, or no reply")
         };
-        assert!(self.plan.keys != Keys::HostHasAnother, "the host has another key");
-        let is_said = |(to, said): &(Asked, Answer)| *to == asked && said.proves_as(&heard);
+        assert!(self.plan.keys != AuthKeys::HostHasAnother, "the host has another key");
+        let is_said =
+            |(to, said): &(HostChallenge, HostReply)| *to == asked && said.proves_as(&heard);
         assert!(self.answers.iter().any(is_said), "the controller takes somebody for the host");
         self.reached.note("controller: the host is proved");
         self.believed = Some(octets.to_vec());
@@ -372,7 +373,7 @@ impl Session {
         let secret = self.controller.take_frame_secret();
         assert_eq!(secret.is_some(), self.plan.purpose == Purpose::Frames);
         let transcript = self.transcripts[1].clone();
-        self.sealings[1] = secret.map(|secret| Sealing { secret, transcript });
+        self.sealings[1] = secret.map(|secret| SealingSecret { secret, transcript });
         self.compare_sealings();
     }
 
@@ -403,13 +404,13 @@ impl Session {
                 self.challenge.clone_from(&octets);
             }
             message::SUCCESS1 => {
-                let heard = self.believed.as_deref().and_then(Answer::of);
+                let heard = self.believed.as_deref().and_then(HostReply::of);
                 self.proofs.push((heard.expect("the host is believed"), octets.clone()));
             }
             kind => assert_eq!(kind, message::FAILURE1),
         }
         self.check_controller();
-        self.between.say(Side::Host, octets);
+        self.between.say(HonestEnd::Host, octets);
     }
 
     // ---- Both ----
@@ -445,7 +446,7 @@ impl Session {
         }
         let is_authenticated = matches!(self.controller.state(), State::Authenticated);
         let succeeds = self.plan.succeeds();
-        assert_eq!((self.stage == Stage::Believes, is_authenticated), (succeeds, succeeds));
+        assert_eq!((self.stage == HostAuthStage::Believes, is_authenticated), (succeeds, succeeds));
         let [host, controller] = &self.psks;
         assert_eq!(host, controller);
         assert_eq!(host.is_some(), succeeds && self.plan.purpose == Purpose::Psk);

@@ -1,6 +1,6 @@
 //! An attacker between two honest ends, who treats their messages as an input specifies.
 
-use crate::cursor::Cursor;
+use crate::cursor::InputCursor;
 use std::collections::VecDeque;
 
 /// Most steps of an input.
@@ -12,29 +12,29 @@ const FLYING_MAX: usize = 4096;
 
 /// An end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum HonestEnd {
     Host,
     Target,
 }
 
-impl Side {
+impl HonestEnd {
     /// Both ends.
-    pub const BOTH: [Side; 2] = [Side::Host, Side::Target];
+    pub const BOTH: [HonestEnd; 2] = [HonestEnd::Host, HonestEnd::Target];
 
     /// Returns the other end.
     #[must_use]
     pub fn peer(self) -> Self {
         match self {
-            Side::Host => Side::Target,
-            Side::Target => Side::Host,
+            HonestEnd::Host => HonestEnd::Target,
+            HonestEnd::Target => HonestEnd::Host,
         }
     }
 }
 
 /// A message that arrives.
 #[derive(Clone, Debug)]
-pub struct Message {
-    pub to: Side,
+pub struct InterceptedMessage {
+    pub to: HonestEnd,
     pub octets: Vec<u8>,
     /// Offset of the first altered byte, if any.
     pub altered: Option<usize>,
@@ -43,12 +43,12 @@ pub struct Message {
 }
 
 /// Result of a step.
-pub enum Next {
-    Deliver(Message),
+pub enum AttackStep {
+    Deliver(InterceptedMessage),
     Nothing,
     /// An action of an end.
     Act {
-        side: Side,
+        side: HonestEnd,
         kind: u8,
         argument: u8,
     },
@@ -56,15 +56,15 @@ pub enum Next {
 
 /// Messages in flight, and the state of the attacker.
 #[derive(Default)]
-pub struct Between {
-    flying: VecDeque<(Side, Vec<u8>)>,
+pub struct Attacker {
+    flying: VecDeque<(HonestEnd, Vec<u8>)>,
     seen: Vec<Vec<u8>>,
     is_touched: bool,
 }
 
-impl Between {
+impl Attacker {
     /// Puts a message for `to` in flight.
-    pub fn say(&mut self, to: Side, octets: Vec<u8>) {
+    pub fn say(&mut self, to: HonestEnd, octets: Vec<u8>) {
         if self.seen.len() < SEEN_MAX {
             self.seen.push(octets.clone());
         }
@@ -84,15 +84,15 @@ impl Between {
     }
 
     /// Takes the next message unchanged.
-    pub fn pass(&mut self) -> Option<Message> {
+    pub fn pass(&mut self) -> Option<InterceptedMessage> {
         let (to, octets) = self.flying.pop_front()?;
-        Some(Message { to, octets, altered: None, is_mended: false })
+        Some(InterceptedMessage { to, octets, altered: None, is_mended: false })
     }
 
     /// Performs a step of the input; see `inputs.rs`.
-    pub fn step(&mut self, cursor: &mut Cursor<'_>) -> Next {
+    pub fn step(&mut self, cursor: &mut InputCursor<'_>) -> AttackStep {
         let octet = cursor.octet();
-        let side = if octet & 0x80 != 0 { Side::Target } else { Side::Host };
+        let side = if octet & 0x80 != 0 { HonestEnd::Target } else { HonestEnd::Host };
         let message = match octet & 15 {
             0..=3 => self.pass(),
             4 => self.alter(cursor.pair().into(), cursor.octet()),
@@ -105,15 +105,17 @@ impl Between {
                 self.make_up(side, cursor.octets(length))
             }
             10 => self.again(side, cursor.octet().into()),
-            kind => return Next::Act { side, kind: kind - 11, argument: cursor.octet() },
+            kind => return AttackStep::Act { side, kind: kind - 11, argument: cursor.octet() },
         };
         match message {
-            Some(message) => Next::Deliver(Message { is_mended: octet & 0x40 != 0, ..message }),
-            None => Next::Nothing,
+            Some(message) => {
+                AttackStep::Deliver(InterceptedMessage { is_mended: octet & 0x40 != 0, ..message })
+            }
+            None => AttackStep::Nothing,
         }
     }
 
-    fn alter(&mut self, at: usize, xor: u8) -> Option<Message> {
+    fn alter(&mut self, at: usize, xor: u8) -> Option<InterceptedMessage> {
         let mut message = self.pass()?;
         let at = at % message.octets.len().max(1);
         if let Some(octet) = message.octets.get_mut(at).filter(|_| xor != 0) {
@@ -123,37 +125,37 @@ impl Between {
         Some(message)
     }
 
-    fn cut(&mut self, length: usize) -> Option<Message> {
+    fn cut(&mut self, length: usize) -> Option<InterceptedMessage> {
         let mut message = self.pass()?;
         self.is_touched |= length < message.octets.len();
         message.octets.truncate(length);
         Some(message)
     }
 
-    fn repeat(&mut self) -> Option<Message> {
+    fn repeat(&mut self) -> Option<InterceptedMessage> {
         let message = self.pass()?;
         self.flying.push_front((message.to, message.octets.clone()));
         self.is_touched = true;
         Some(message)
     }
 
-    fn later(&mut self) -> Option<Message> {
+    fn later(&mut self) -> Option<InterceptedMessage> {
         self.is_touched |= self.flying.len() > 1;
         self.flying.rotate_left(usize::from(!self.flying.is_empty()));
         None
     }
 
-    fn lose(&mut self) -> Option<Message> {
+    fn lose(&mut self) -> Option<InterceptedMessage> {
         self.is_touched |= self.pass().is_some();
         None
     }
 
-    fn make_up(&mut self, to: Side, octets: Vec<u8>) -> Option<Message> {
+    fn make_up(&mut self, to: HonestEnd, octets: Vec<u8>) -> Option<InterceptedMessage> {
         self.is_touched = true;
-        Some(Message { to, octets, altered: None, is_mended: false })
+        Some(InterceptedMessage { to, octets, altered: None, is_mended: false })
     }
 
-    fn again(&mut self, to: Side, number: usize) -> Option<Message> {
+    fn again(&mut self, to: HonestEnd, number: usize) -> Option<InterceptedMessage> {
         let octets = self.seen.get(number % self.seen.len().max(1))?.clone();
         self.make_up(to, octets)
     }

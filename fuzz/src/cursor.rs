@@ -1,9 +1,9 @@
 //! A cursor over the bytes of an input.
 
 /// The bytes of an input in order, and zeroes after its end.
-pub struct Cursor<'a>(pub &'a [u8]);
+pub struct InputCursor<'a>(pub &'a [u8]);
 
-impl Cursor<'_> {
+impl InputCursor<'_> {
     /// True if the input has ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {

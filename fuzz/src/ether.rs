@@ -1,6 +1,6 @@
 //! Lanes over Ethernet: frames from the bytes of an input, and checks of the frames sent.
 
-use crate::cursor::Cursor;
+use crate::cursor::InputCursor;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
 use roadtrain_ether_proto::links::Links;
@@ -52,7 +52,7 @@ pub fn links_of<R: Copy>(token: u64, peer_token: u64) -> Links<R> {
 
 /// Returns a frame from the input; `newest` is the SEQ of the last frame of each link.
 pub fn frame(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut InputCursor<'_>,
     newest: &mut [u32; LINKS as usize],
 ) -> (FrameHeader, FrameType, Vec<u8>) {
     let bits = cursor.octet();
@@ -102,7 +102,7 @@ pub fn frame(
 }
 
 /// Appends a record from the input; dependent fields usually fit together.
-fn record(cursor: &mut Cursor<'_>, body: &mut Vec<u8>) {
+fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
     let bits = cursor.octet();
     let (slot, generation) = (u16::from(bits >> 3 & 3), u32::from(cursor.octet()) % 4);
     let octets = u32::from(cursor.octet()) * 64;

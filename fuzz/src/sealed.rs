@@ -3,11 +3,11 @@
 
 mod ends;
 
-use crate::between::{Between, Message, Next, STEPS_MAX, Side};
-use crate::cursor::Cursor;
+use crate::between::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::cursor::InputCursor;
 use crate::ether::{PEER_TOKEN, TOKEN, frame};
 use crate::reached::Reached;
-use ends::{Ends, Shape};
+use ends::{SealedEnds, SendingParams};
 use roadtrain_proto::seal::{Limits, Seal};
 use roadtrain_proto::security::{FrameSecret, Hash, Secret};
 use roadtrain_tls::FrameCipher;
@@ -23,7 +23,7 @@ const STEP_NS: u64 = 5_000;
 const WAIT_NS: u64 = 50_000;
 
 /// A sealed frame as its sender built it.
-struct Sent {
+struct SentFrame {
     header: FrameHeader,
     sealed: Vec<u8>,
     clear: Vec<u8>,
@@ -31,9 +31,9 @@ struct Sent {
 
 /// State of one direction, kept by its receiving end.
 #[derive(Default)]
-struct Way {
+struct SealedDirection {
     /// Frames by NUMBER.
-    sent: BTreeMap<u64, Sent>,
+    sent: BTreeMap<u64, SentFrame>,
     /// Numbers that were signs of life.
     lively: BTreeSet<u64>,
     /// Newest sign of life, by LINK.
@@ -44,11 +44,11 @@ struct Way {
     made_up: [u32; crate::ether::LINKS as usize],
 }
 
-struct Session {
-    ends: Ends,
+struct SealedSession {
+    ends: SealedEnds,
     seals: [Seal<FrameCipher>; 2],
-    ways: [Way; 2],
-    between: Between,
+    ways: [SealedDirection; 2],
+    between: Attacker,
     has_keys: bool,
     /// True if the lane was sealed before the first step.
     was_begun: bool,
@@ -62,9 +62,9 @@ struct Session {
 /// # Panics
 /// If an end accepts a frame that was not sent so, or a sealed lane does not survive the interference.
 pub fn run(input: &[u8]) -> Reached {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
-    let mut session = Session::new(shape, cursor.octet());
+    let mut session = SealedSession::new(shape, cursor.octet());
     if shape & 2 != 0 && session.has_keys {
         session.submit(3);
         session.settle();
@@ -80,7 +80,7 @@ pub fn run(input: &[u8]) -> Reached {
     session.reached
 }
 
-impl Session {
+impl SealedSession {
     fn new(shape: u8, policy: u8) -> Self {
         let hash = if shape & 1 != 0 { Hash::Sha384 } else { Hash::Sha256 };
         let has_keys = shape & 32 == 0;
@@ -91,20 +91,20 @@ impl Session {
         let (own, other) = (keys(1), keys(if has_keys { 1 } else { 2 }));
         let host = Seal::host(&own, Limits::HOST).expect("a key");
         let target = Seal::target(&other, Limits::TARGET).expect("a key");
-        let shape = Shape {
+        let shape = SendingParams {
             requests: shape & 4 != 0,
             pieces: shape & 8 != 0,
             body_crc: shape & 16 != 0,
             policy,
         };
-        let mut ends = Ends::new(shape);
+        let mut ends = SealedEnds::new(shape);
         ends.host.set_sealed(host.proofs());
         ends.target.end.prove_leave(target.proofs());
-        Session {
+        SealedSession {
             ends,
             seals: [host, target],
-            ways: [Way::default(), Way::default()],
-            between: Between::default(),
+            ways: [SealedDirection::default(), SealedDirection::default()],
+            between: Attacker::default(),
             has_keys,
             was_begun: false,
             is_left: false,
@@ -112,15 +112,15 @@ impl Session {
         }
     }
 
-    fn step(&mut self, cursor: &mut Cursor<'_>) {
+    fn step(&mut self, cursor: &mut InputCursor<'_>) {
         self.ends.now.0 += STEP_NS;
         match self.between.step(cursor) {
-            Next::Deliver(message) => self.deliver(&message),
-            Next::Act { kind: 0 | 1, argument, .. } => self.submit(argument),
-            Next::Act { kind: 2, argument, .. } => self.wait(u64::from(argument) * WAIT_NS),
-            Next::Act { kind: 3, side, argument } => self.make_up(side, argument, cursor),
-            Next::Act { side, argument: 0xff, .. } => self.leave(side),
-            Next::Act { .. } | Next::Nothing => {}
+            AttackStep::Deliver(message) => self.deliver(&message),
+            AttackStep::Act { kind: 0 | 1, argument, .. } => self.submit(argument),
+            AttackStep::Act { kind: 2, argument, .. } => self.wait(u64::from(argument) * WAIT_NS),
+            AttackStep::Act { kind: 3, side, argument } => self.make_up(side, argument, cursor),
+            AttackStep::Act { side, argument: 0xff, .. } => self.leave(side),
+            AttackStep::Act { .. } | AttackStep::Nothing => {}
         }
     }
 
@@ -139,7 +139,7 @@ impl Session {
         self.send();
     }
 
-    fn leave(&mut self, side: Side) {
+    fn leave(&mut self, side: HonestEnd) {
         self.is_left = true;
         self.ends.end(side).leave(Reason::Done);
         self.send();
@@ -147,13 +147,13 @@ impl Session {
 
     /// Puts the frames that may leave in flight.
     fn send(&mut self) {
-        for side in Side::BOTH {
+        for side in HonestEnd::BOTH {
             for (mut header, clear) in self.ends.poll(side) {
                 let mut sealed = clear.clone();
                 let seal = &mut self.seals[side as usize];
                 if seal.is_on() && header.kind != FrameType::Leave as u8 {
                     assert!(seal.seal(&mut header, &mut sealed), "a session uses no key up");
-                    let sent = Sent { header, sealed: sealed.clone(), clear };
+                    let sent = SentFrame { header, sealed: sealed.clone(), clear };
                     let way = &mut self.ways[side.peer() as usize];
                     assert!(way.sent.insert(header.number.get(), sent).is_none());
                 }
@@ -165,13 +165,13 @@ impl Session {
     // ---- Receiving ----
 
     /// Forges a clear frame, or one that only has the flag of a sealed one.
-    fn make_up(&mut self, to: Side, bits: u8, cursor: &mut Cursor<'_>) {
+    fn make_up(&mut self, to: HonestEnd, bits: u8, cursor: &mut InputCursor<'_>) {
         let newest = &mut self.ways[to as usize].made_up;
         let (mut header, kind, mut body) = frame(cursor, newest);
         if kind == FrameType::Leave && !self.seals[to as usize].is_on() {
             return; // no protection against Leave before the lane is sealed
         }
-        header.token = if to == Side::Host { TOKEN } else { PEER_TOKEN }.into();
+        header.token = if to == HonestEnd::Host { TOKEN } else { PEER_TOKEN }.into();
         body.truncate(1400);
         header.body = (body.len() as u16).into();
         if bits & 1 != 0 {
@@ -183,7 +183,7 @@ impl Session {
         self.receive(to, &[header.as_bytes(), &body].concat());
     }
 
-    fn deliver(&mut self, message: &Message) {
+    fn deliver(&mut self, message: &InterceptedMessage) {
         if !message.is_mended {
             return self.receive(message.to, &message.octets);
         }
@@ -193,7 +193,7 @@ impl Session {
         self.receive(message.to, &[header.as_bytes(), body].concat());
     }
 
-    fn receive(&mut self, to: Side, octets: &[u8]) {
+    fn receive(&mut self, to: HonestEnd, octets: &[u8]) {
         let Ok((header, kind, body)) = parse(octets) else {
             self.reached.note("no frame");
             return;
@@ -209,7 +209,7 @@ impl Session {
         self.send();
     }
 
-    fn look_at(&mut self, to: Side, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
+    fn look_at(&mut self, to: HonestEnd, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
         let (header, kind, body) = frame;
         let was_on = self.seals[to as usize].is_on();
         let mut out = vec![0; body.len()];
@@ -238,7 +238,7 @@ impl Session {
     /// Asserts that the frame is one that the other end has sealed, unchanged, and a sign of life at most once.
     fn check_sealed(
         &mut self,
-        to: Side,
+        to: HonestEnd,
         header: &FrameHeader,
         octets: &[u8],
         body: &[u8],

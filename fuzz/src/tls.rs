@@ -3,10 +3,10 @@
 
 mod end;
 
-use crate::between::{Between, Message, Next, STEPS_MAX, Side};
-use crate::cursor::Cursor;
+use crate::between::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::cursor::InputCursor;
 use crate::reached::Reached;
-use end::{End, Phase};
+use end::{TlsEnd, TlsPhase};
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use roadtrain_tls::{
     Acceptor, BLOCKS_MAX, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HANDSHAKE_BYTES_MAX,
@@ -20,16 +20,16 @@ const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
 
 /// Agreement of the two ends' keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum TlsKeyAgreement {
     Agree,
     HostHasAnother,
     HostIsUnknown,
 }
 
 /// Parameters of a session.
-struct Plan {
+struct TlsPlan {
     suite: Suite,
-    keys: Keys,
+    keys: TlsKeyAgreement,
     /// Bytes that an end receives at once.
     part: usize,
 }
@@ -52,38 +52,38 @@ static ACCEPTOR: LazyLock<Acceptor> = LazyLock::new(|| {
     Acceptor::new(look_up).expect("TLS")
 });
 
-impl Plan {
+impl TlsPlan {
     fn read(shape: u8, part: u8) -> Self {
-        Plan {
+        TlsPlan {
             suite: SUITES[usize::from(shape >> 1 & 1)],
             keys: match shape >> 2 & 3 {
-                0 | 1 => Keys::Agree,
-                2 => Keys::HostHasAnother,
-                _ => Keys::HostIsUnknown,
+                0 | 1 => TlsKeyAgreement::Agree,
+                2 => TlsKeyAgreement::HostHasAnother,
+                _ => TlsKeyAgreement::HostIsUnknown,
             },
             part: (usize::from(part) + 1) * 16,
         }
     }
 
     /// Returns both ends before their handshake.
-    fn shaking(&self) -> [Phase; 2] {
+    fn shaking(&self) -> [TlsPhase; 2] {
         let psk = match self.keys {
-            Keys::Agree => psk(identity(self.suite), 7, self.suite),
-            Keys::HostHasAnother => psk(identity(self.suite), 8, self.suite),
-            Keys::HostIsUnknown => psk("NVMe1R01 nobody", 7, self.suite),
+            TlsKeyAgreement::Agree => psk(identity(self.suite), 7, self.suite),
+            TlsKeyAgreement::HostHasAnother => psk(identity(self.suite), 8, self.suite),
+            TlsKeyAgreement::HostIsUnknown => psk("NVMe1R01 nobody", 7, self.suite),
         };
         let host = Handshake::connect(psk).expect("a host");
         let target = ACCEPTOR.accept().expect("a target");
-        [host, target].map(|handshake| Phase::Shaking(Box::new(handshake)))
+        [host, target].map(|handshake| TlsPhase::Shaking(Box::new(handshake)))
     }
 
     /// Returns both ends in the state after a handshake.
-    fn talking(&self) -> [Phase; 2] {
+    fn talking(&self) -> [TlsPhase; 2] {
         let secret = |fill| {
             let octets = vec![fill; self.suite.hash().bytes()];
             TrafficSecret::new(self.suite, &octets).expect("as long as the hash")
         };
-        let other = if self.keys == Keys::Agree { 0 } else { 2 };
+        let other = if self.keys == TlsKeyAgreement::Agree { 0 } else { 2 };
         let made = |own: u8, peer: u8, is_host: bool| Made {
             sealer: Sealer::new(secret(own), BLOCKS_MAX).expect("a key"),
             opener: Opener::new(secret(peer), BLOCKS_MAX, is_host).expect("a key"),
@@ -93,14 +93,14 @@ impl Plan {
             blocks_max: BLOCKS_MAX,
             is_host,
         };
-        [made(1, 2, true), made(2 + other, 1 + other, false)].map(Phase::talking)
+        [made(1, 2, true), made(2 + other, 1 + other, false)].map(TlsPhase::talking)
     }
 }
 
-struct Session {
-    plan: Plan,
-    between: Between,
-    ends: [End; 2],
+struct TlsFuzzSession {
+    plan: TlsPlan,
+    between: Attacker,
+    ends: [TlsEnd; 2],
     reached: Reached,
 }
 
@@ -109,50 +109,50 @@ struct Session {
 /// # Panics
 /// If an end receives data that its peer has not sent, or a connection without interference fails.
 pub fn run(input: &[u8]) -> Reached {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
-    let plan = Plan::read(shape, cursor.octet());
+    let plan = TlsPlan::read(shape, cursor.octet());
     let phases = if shape & 1 != 0 { plan.shaking() } else { plan.talking() };
-    let (between, ends) = (Between::default(), phases.map(End::new));
-    let mut session = Session { plan, between, ends, reached: Reached::default() };
-    session.flush(Side::Host);
+    let (between, ends) = (Attacker::default(), phases.map(TlsEnd::new));
+    let mut session = TlsFuzzSession { plan, between, ends, reached: Reached::default() };
+    session.flush(HonestEnd::Host);
     for _ in 0..STEPS_MAX {
         if cursor.is_empty() {
             break;
         }
         match session.between.step(&mut cursor) {
-            Next::Deliver(message) => session.deliver(&message),
-            Next::Act { side, kind, argument } => session.act(side, kind, argument),
-            Next::Nothing => {}
+            AttackStep::Deliver(message) => session.deliver(&message),
+            AttackStep::Act { side, kind, argument } => session.act(side, kind, argument),
+            AttackStep::Nothing => {}
         }
     }
     session.finish();
     session.reached
 }
 
-impl Session {
-    fn end(&mut self, side: Side) -> &mut End {
+impl TlsFuzzSession {
+    fn end(&mut self, side: HonestEnd) -> &mut TlsEnd {
         &mut self.ends[side as usize]
     }
 
     /// Puts an end's outgoing bytes in flight, record by record.
-    fn flush(&mut self, side: Side) {
-        let is_heard = matches!(self.end(side.peer()).phase, Phase::Talking { .. });
+    fn flush(&mut self, side: HonestEnd) {
+        let is_heard = matches!(self.end(side.peer()).phase, TlsPhase::Talking { .. });
         let octets = self.end(side).take_outgoing(is_heard);
         for record in end::records(&octets) {
             self.between.say(side.peer(), record.to_vec());
         }
     }
 
-    fn deliver(&mut self, message: &Message) {
+    fn deliver(&mut self, message: &InterceptedMessage) {
         let (to, octets) = (message.to, &message.octets);
-        if let Phase::Shaking(_) = self.end(to).phase {
+        if let TlsPhase::Shaking(_) = self.end(to).phase {
             self.shake(message);
         } else {
             let [host, target] = &mut self.ends;
             let (end, peer) = match to {
-                Side::Host => (host, target),
-                Side::Target => (target, host),
+                HonestEnd::Host => (host, target),
+                HonestEnd::Target => (target, host),
             };
             if let Some(state) = end.hear(octets, &peer.stream, self.plan.part) {
                 self.reached.note(state);
@@ -162,7 +162,7 @@ impl Session {
         self.flush(to);
     }
 
-    fn shake(&mut self, message: &Message) {
+    fn shake(&mut self, message: &InterceptedMessage) {
         // The headers of records are not authenticated.
         let is_spoiled = message.altered.is_some_and(|at| at >= 5)
             && matches!(message.octets[0], CONTENT_TYPE_HANDSHAKE | CONTENT_TYPE_DATA);
@@ -173,29 +173,29 @@ impl Session {
             self.reached.note(state);
         }
         let end = &self.ends[to as usize];
-        assert!(end.received <= HANDSHAKE_BYTES_MAX || !matches!(end.phase, Phase::Shaking(_)));
-        if let Phase::Talking { .. } = end.phase {
+        assert!(end.received <= HANDSHAKE_BYTES_MAX || !matches!(end.phase, TlsPhase::Shaking(_)));
+        if let TlsPhase::Talking { .. } = end.phase {
             assert!(!end.is_spoiled, "a message of the handshake was altered");
-            assert!(self.plan.keys == Keys::Agree, "the peer has another key");
+            assert!(self.plan.keys == TlsKeyAgreement::Agree, "the peer has another key");
             self.reached.note(match to {
-                Side::Host => "host: the handshake is done",
-                Side::Target => "target: the handshake is done",
+                HonestEnd::Host => "host: the handshake is done",
+                HonestEnd::Target => "target: the handshake is done",
             });
         }
     }
 
     /// Asserts that an end has received a prefix of its peer's data, and nothing without the key.
-    fn check(&mut self, side: Side) {
+    fn check(&mut self, side: HonestEnd) {
         let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
         assert!(peer.said.starts_with(&end.heard), "what nobody has said is heard");
-        assert!(end.heard.is_empty() || self.plan.keys == Keys::Agree);
+        assert!(end.heard.is_empty() || self.plan.keys == TlsKeyAgreement::Agree);
         if !end.heard.is_empty() {
             self.reached.note("data");
         }
     }
 
     /// Performs an action of an end.
-    fn act(&mut self, side: Side, kind: u8, argument: u8) {
+    fn act(&mut self, side: HonestEnd, kind: u8, argument: u8) {
         let end = self.end(side);
         if !end.can_talk() {
             return;
@@ -210,7 +210,7 @@ impl Session {
             (3, 1) if end.idle < idle => {
                 end.say_other(0, &[&[CONTENT_TYPE_DATA][..], &padding].concat());
             }
-            (3, 2) if end.idle < idle && side == Side::Target => {
+            (3, 2) if end.idle < idle && side == HonestEnd::Target => {
                 end.say_other(CONTENT_TYPE_HANDSHAKE, &TICKET);
             }
             (3, 3) => end.say_padded(count, &padding),
@@ -226,15 +226,15 @@ impl Session {
         if self.between.is_touched() {
             return;
         }
-        for side in Side::BOTH {
+        for side in HonestEnd::BOTH {
             self.act(side, 0, 2);
         }
         self.pass_all();
-        for side in Side::BOTH {
+        for side in HonestEnd::BOTH {
             let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
             let has_said = !peer.said.is_empty() || peer.is_closed;
             let is_whole = has_said && end.heard == peer.said;
-            let has_keys = self.plan.keys == Keys::Agree;
+            let has_keys = self.plan.keys == TlsKeyAgreement::Agree;
             assert!(is_whole || !has_keys, "{side:?} does not hear what was said");
         }
     }

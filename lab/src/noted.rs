@@ -1,6 +1,6 @@
 //! Figures that were read off a command's output by hand, and are committed as they were noted.
 
-use crate::page::{Grid, Page};
+use crate::page::{Grid, PageParts};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let noted: Noted = serde_json::from_str(json).context("JSON of noted figures")?;
     let columns = noted.table.first().context("no heading")?.len();
     ensure!(noted.table.iter().all(|line| line.len() == columns), "lines of different lengths");
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.text(format!("{}\nCommand: `{}`.", noted.conditions, noted.command));
     page.table(noted.table);
     Ok(page.markdown())

@@ -16,9 +16,9 @@ const BUFFER_BYTES: libc::c_int = 8 << 20;
 
 /// Sees all that arrives at an interface, and sends there.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct InterfaceSocket(OwnedFd);
 
-impl Socket {
+impl InterfaceSocket {
     /// Opens one, in the calling thread's network namespace.
     pub(crate) fn open(interface: &str) -> anyhow::Result<Self> {
         let index = index(interface)?;
@@ -83,8 +83,8 @@ fn set<T>(fd: RawFd, level: libc::c_int, option: libc::c_int, value: &T) -> anyh
 }
 
 /// Waits until a frame has come, but not longer than `limit`.
-pub(crate) fn wait(sockets: &[Socket; 2], limit: Duration) -> anyhow::Result<()> {
-    let poll = |socket: &Socket| libc::pollfd {
+pub(crate) fn wait(sockets: &[InterfaceSocket; 2], limit: Duration) -> anyhow::Result<()> {
+    let poll = |socket: &InterfaceSocket| libc::pollfd {
         fd: socket.0.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,

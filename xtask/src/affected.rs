@@ -41,16 +41,16 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 /// A row of the table.
 #[derive(Debug, PartialEq)]
-struct Row {
+struct AffectedRow {
     prefix: String,
     parts: Vec<String>,
 }
 
-fn read(root: &Path) -> Result<Vec<Row>> {
+fn read(root: &Path) -> Result<Vec<AffectedRow>> {
     parse(&std::fs::read_to_string(root.join(TABLE)).context(TABLE)?)
 }
 
-fn parse(text: &str) -> Result<Vec<Row>> {
+fn parse(text: &str) -> Result<Vec<AffectedRow>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -62,21 +62,21 @@ fn parse(text: &str) -> Result<Vec<Row>> {
                 "{TABLE}: {prefix} has no parts; `-` says that there are none"
             );
             let parts = if parts == ["-"] { Vec::new() } else { parts };
-            Ok(Row { prefix, parts })
+            Ok(AffectedRow { prefix, parts })
         })
         .collect()
 }
 
 /// Returns the row with the longest prefix of a path.
-fn row_of<'a>(rows: &'a [Row], path: &str) -> Option<&'a Row> {
+fn row_of<'a>(rows: &'a [AffectedRow], path: &str) -> Option<&'a AffectedRow> {
     let matching = rows.iter().filter(|row| path.starts_with(&row.prefix));
     matching.max_by_key(|row| row.prefix.len())
 }
 
 /// Returns the parts that changed paths touch, in the order of the table. A part that runs as a whole includes its
 /// pieces, and the pieces of a suite run together.
-fn parts<'a>(rows: &[Row], changed: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let touched: Vec<&Row> = changed.filter_map(|path| row_of(rows, path)).collect();
+fn parts<'a>(rows: &[AffectedRow], changed: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let touched: Vec<&AffectedRow> = changed.filter_map(|path| row_of(rows, path)).collect();
     let in_order = rows.iter().filter(|row| touched.contains(row));
     let mut wanted: Vec<(&str, BTreeSet<&str>)> = Vec::new();
     for part in in_order.flat_map(|row| &row.parts) {

@@ -85,10 +85,10 @@ fn reach(uses: &[Vec<usize>], from: usize) -> BTreeSet<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Source;
+    use crate::source::RustSource;
 
     fn found(modules: &[(&str, &str)]) -> Vec<Vec<String>> {
-        let source = |&(name, code): &(&str, &str)| Source {
+        let source = |&(name, code): &(&str, &str)| RustSource {
             path: format!("src/{name}.rs"),
             code: code.to_owned(),
         };

@@ -1,7 +1,7 @@
 //! Size limits: a function fits on a screen or two, a file has one purpose. `xtask/oversize.txt` explains the
 //! exceptions.
 
-use crate::source::{self, Source};
+use crate::source::{self, RustSource};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 /// Returns what exceeds its limit: `path` or `path:function`, and its lines.
-fn oversize(source: &Source) -> Vec<(String, usize)> {
+fn oversize(source: &RustSource) -> Vec<(String, usize)> {
     let code = source.without_tests();
     let mut found: Vec<(String, usize)> = functions(code)
         .into_iter()

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A source file and its code.
-pub(crate) struct Source {
+pub(crate) struct RustSource {
     /// Path from the workspace's folder.
     pub(crate) path: String,
     /// Text with comments and the contents of literals blanked out; lines keep their numbers.
     pub(crate) code: String,
 }
 
-impl Source {
+impl RustSource {
     /// Returns the code before the unit tests, which by custom end a file.
     pub(crate) fn without_tests(&self) -> &str {
         let end = self.code.find("#[cfg(test)]\nmod ").unwrap_or(self.code.len());
@@ -21,14 +21,14 @@ impl Source {
 }
 
 /// Returns all `.rs` files under `folder` (from `root`), sorted by path.
-pub(crate) fn files(root: &Path, folder: &str) -> Result<Vec<Source>> {
+pub(crate) fn files(root: &Path, folder: &str) -> Result<Vec<RustSource>> {
     let mut paths = Vec::new();
     collect(&root.join(folder), &mut paths)?;
     paths.sort();
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let path = path.strip_prefix(root)?.display().to_string();
-        Ok(Source { path, code: blank(&text) })
+        Ok(RustSource { path, code: blank(&text) })
     };
     paths.into_iter().map(read).collect()
 }

@@ -4,14 +4,14 @@ use roadtrain_wire::ether::{Data, PIECES_MAX};
 
 /// The piece size of a lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(super) struct PieceCut {
     piece_bytes: u32,
 }
 
-impl Cut {
+impl PieceCut {
     pub(super) fn new(piece_bytes: u16) -> Self {
         assert!(piece_bytes >= 8 && piece_bytes.is_multiple_of(8), "octets of a piece");
-        Cut { piece_bytes: u32::from(piece_bytes) }
+        PieceCut { piece_bytes: u32::from(piece_bytes) }
     }
 
     /// Most bytes of a request's data.
@@ -19,7 +19,7 @@ impl Cut {
         self.piece_bytes * PIECES_MAX as u32
     }
 
-    /// Number of pieces of a request with `octets` bytes, at most [`Cut::bytes_max`].
+    /// Number of pieces of a request with `octets` bytes, at most [`PieceCut::bytes_max`].
     pub(super) fn pieces(self, octets: u32) -> u16 {
         octets.div_ceil(self.piece_bytes) as u16
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn only_the_last_piece_is_shorter() {
-        let cut = Cut::new(1408);
+        let cut = PieceCut::new(1408);
         assert_eq!(cut.pieces(4096), 3);
         assert_eq!([0, 1, 2, 3].map(|index| cut.length(4096, index)), [1408, 1408, 1280, 0]);
         assert_eq!((cut.pieces(0), cut.pieces(1), cut.pieces(1408)), (0, 1, 1));

@@ -8,7 +8,7 @@ const PAGES_MAX: u32 = 1 << 18;
 
 /// The set of free pages.
 #[derive(Clone, Debug)]
-pub(super) struct Damq {
+pub(super) struct DamqPages {
     /// A set bit is a free page.
     words: Vec<u64>,
     pages: u32,
@@ -17,7 +17,7 @@ pub(super) struct Damq {
     first: usize,
 }
 
-impl Damq {
+impl DamqPages {
     /// Creates a set in which all of `pages` are free; pages beyond [`PAGES_MAX`] are not used.
     pub(super) fn new(pages: u32) -> Self {
         let pages = pages.min(PAGES_MAX);
@@ -25,7 +25,7 @@ impl Damq {
         if let (Some(last), rest @ 1..) = (words.last_mut(), pages % 64) {
             *last = (1 << rest) - 1;
         }
-        Damq { words, pages, free: pages, first: 0 }
+        DamqPages { words, pages, free: pages, first: 0 }
     }
 
     /// Total number of pages.
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_first_run_that_fits_is_taken() {
-        let mut damq = Damq::new(200);
+        let mut damq = DamqPages::new(200);
         assert_eq!(damq.take(60), Some(0));
         assert_eq!(damq.take(10), Some(60), "over the end of a word");
         assert_eq!(damq.take(130), Some(70));
@@ -124,15 +124,15 @@ mod tests {
 
     #[test]
     fn what_is_offered_beyond_reason_is_not_used() {
-        assert_eq!(Damq::new(u32::MAX).pages(), PAGES_MAX);
-        assert_eq!(Damq::new(0).take(1), None);
+        assert_eq!(DamqPages::new(u32::MAX).pages(), PAGES_MAX);
+        assert_eq!(DamqPages::new(0).take(1), None);
     }
 
     proptest! {
         /// Compares with a list of booleans.
         #[test]
         fn runs_never_overlap(pages in 1u32..300, steps in prop::collection::vec((any::<bool>(), 1u32..70), 1..200)) {
-            let mut damq = Damq::new(pages);
+            let mut damq = DamqPages::new(pages);
             let mut free = vec![true; pages as usize];
             let mut taken: Vec<(u32, u32)> = Vec::new();
             for (take, n) in steps {

@@ -3,7 +3,7 @@
 use super::channel::Arrival;
 use super::frame_writer::FrameWriter;
 use super::links::Links;
-use super::pack::{Item, Loading, Packer, Requests, Tx};
+use super::pack::{FrameLoading, FramePacker, Item, PackedRequests, RequestPart};
 use super::rejected::{Broken, Rejected};
 use roadtrain_proto::policy::{Doorbells, Load, SendQueue};
 use roadtrain_proto::seal::{self, Cipher, Opened, Proofs, Refused, Seal, proves};
@@ -30,15 +30,19 @@ pub struct End {
     pub links: Links<Item>,
     /// Counters of dropped frames and records.
     pub rejected: Rejected,
-    pub(super) packer: Packer,
-    pub(super) out: SendQueue<Tx>,
+    pub(super) packer: FramePacker,
+    pub(super) out: SendQueue<RequestPart>,
     ended: Option<Reason>,
     broken: Option<Broken>,
     proofs: Option<Proofs>,
 }
 
 impl End {
-    pub(super) fn new(links: Links<Item>, packer: Packer, out: SendQueue<Tx>) -> Self {
+    pub(super) fn new(
+        links: Links<Item>,
+        packer: FramePacker,
+        out: SendQueue<RequestPart>,
+    ) -> Self {
         let rejected = Rejected::default();
         End { links, packer, out, rejected, ended: None, broken: None, proofs: None }
     }
@@ -234,11 +238,11 @@ impl End {
     pub(super) fn poll_tx(
         &mut self,
         now: Instant,
-        requests: &mut impl Requests,
+        requests: &mut impl PackedRequests,
         writer: &mut impl FrameWriter,
     ) -> bool {
         let End { links, packer, out, .. } = self;
         let load = Load::default();
-        Loading { now, packer, links, out, requests, writer, load }.run()
+        FrameLoading { now, packer, links, out, requests, writer, load }.run()
     }
 }

@@ -9,7 +9,7 @@ use roadtrain_wire::zerocopy::little_endian::{U16, U64};
 pub use roadtrain_proto::seal::LINKS_MAX;
 
 /// A channel and the peer's socket number to it.
-struct Link<R> {
+struct LaneLink<R> {
     channel: Channel<R>,
     /// Socket number of the peer, and the SEQ of the frame that set it. Unnumbered frames do not change it
     /// afterwards.
@@ -23,7 +23,7 @@ struct Link<R> {
 
 /// One lane's links, from one end. `R` is a record that frames carry; see [`Channel`].
 pub struct Links<R> {
-    links: Vec<Link<R>>,
+    links: Vec<LaneLink<R>>,
     /// Index in `links` of each LINK.
     index: [Option<u8>; LINKS_MAX],
     token: u64,
@@ -46,7 +46,7 @@ impl<R: Copy> Links<R> {
             _ => return false,
         }
         let channel = Channel::new(now, config);
-        self.links.push(Link {
+        self.links.push(LaneLink {
             channel,
             socket_number: peer_socket_number,
             socket_number_seq: None,
@@ -58,7 +58,7 @@ impl<R: Copy> Links<R> {
 
     /// Requests a sign of life from the peer, on each link.
     pub fn ask(&mut self) {
-        for Link { channel, asked, .. } in &mut self.links {
+        for LaneLink { channel, asked, .. } in &mut self.links {
             *asked = channel.next();
             channel.ask();
         }
@@ -78,12 +78,12 @@ impl<R: Copy> Links<R> {
         }
     }
 
-    fn get(&self, link: u8) -> Option<&Link<R>> {
+    fn get(&self, link: u8) -> Option<&LaneLink<R>> {
         let index = *self.index.get(usize::from(link))?;
         self.links.get(usize::from(index?))
     }
 
-    fn get_mut(&mut self, link: u8) -> Option<&mut Link<R>> {
+    fn get_mut(&mut self, link: u8) -> Option<&mut LaneLink<R>> {
         let index = *self.index.get(usize::from(link))?;
         self.links.get_mut(usize::from(index?))
     }
@@ -180,7 +180,7 @@ impl<R: Copy> Links<R> {
     #[must_use]
     pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
         let mut best: Option<(u64, u8)> = None;
-        for Link { channel, bias_ns, .. } in &self.links {
+        for LaneLink { channel, bias_ns, .. } in &self.links {
             let load = channel.load(octets).saturating_add(*bias_ns);
             if best.is_none_or(|(least, _)| load < least) && channel.room(now) {
                 best = Some((load, channel.link()));
@@ -327,7 +327,7 @@ impl<R: Copy> Links<R> {
     }
 }
 
-impl<R> Link<R> {
+impl<R> LaneLink<R> {
     /// Takes the peer's socket number from the newest numbered frame.
     fn follow(&mut self, header: &FrameHeader) {
         let seq = header.seq.get();

@@ -2,7 +2,7 @@
 //! released.
 
 use super::channel::ACK_BODY_MAX;
-use super::cut::Cut;
+use super::cut::PieceCut;
 use super::frame_writer::FrameWriter;
 use super::links::{LINKS_MAX, Links};
 use roadtrain_proto::policy::{Freight, Load, SendQueue};
@@ -54,7 +54,7 @@ impl Item {
 
 /// A part of a request that waits for a frame: pieces, and the tail in the last part.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tx {
+pub(super) struct RequestPart {
     slot: u16,
     generation: u32,
     next: u16,
@@ -62,25 +62,25 @@ pub(super) struct Tx {
     has_tail: bool,
 }
 
-impl Tx {
+impl RequestPart {
     /// Returns the parts of a request, each with its bytes of data.
     pub(super) fn parts(
-        cut: Cut,
+        cut: PieceCut,
         slot: u16,
         generation: u32,
         octets: u32,
-    ) -> impl Iterator<Item = (Tx, u32)> {
+    ) -> impl Iterator<Item = (RequestPart, u32)> {
         let pieces = cut.pieces(octets);
         let step = cut.pieces(CHUNK_BYTES);
         (0..pieces.div_ceil(step).max(1)).map(move |part| {
             let (next, end) = (part * step, ((part + 1) * step).min(pieces));
-            let tx = Tx { slot, generation, next, end, has_tail: end == pieces };
+            let tx = RequestPart { slot, generation, next, end, has_tail: end == pieces };
             (tx, cut.offset(end).min(octets) - cut.offset(next).min(octets))
         })
     }
 
     /// Bytes of data, without regard to a shorter last piece.
-    pub(super) fn data_bytes(&self, cut: Cut) -> u32 {
+    pub(super) fn data_bytes(&self, cut: PieceCut) -> u32 {
         cut.offset(self.end - self.next)
     }
 
@@ -103,7 +103,7 @@ impl Tx {
 }
 
 /// The requests whose records are packed.
-pub(super) trait Requests {
+pub(super) trait PackedRequests {
     /// Bytes of the record after the data.
     const TAIL_BYTES: usize;
     /// True if the record is still to be sent.
@@ -117,14 +117,14 @@ pub(super) trait Requests {
 }
 
 #[derive(Clone, Copy)]
-enum Origin {
+enum RecordOrigin {
     Lost,
     Fresh,
 }
 
 /// Records and parts that are not in a frame yet.
-pub(super) struct Packer {
-    pub(super) cut: Cut,
+pub(super) struct FramePacker {
+    pub(super) cut: PieceCut,
     packing: Packing,
     /// Frames have BCRC.
     body_crc: bool,
@@ -134,18 +134,29 @@ pub(super) struct Packer {
     /// Next lost record.
     lost: Option<Item>,
     /// Parts taken from the send queue; the last one is being sent, and may have passed the one before it.
-    begun: Vec<Tx>,
+    begun: Vec<RequestPart>,
     records: [Item; RECORDS_MAX],
     leave: Option<Reason>,
     is_closed: bool,
 }
 
-impl Packer {
-    pub(super) fn new(cut: Cut, packing: Packing, body_crc: bool) -> Self {
+impl FramePacker {
+    pub(super) fn new(cut: PieceCut, packing: Packing, body_crc: bool) -> Self {
         let (lost, leave, begun) = (None, None, Vec::with_capacity(2));
         let records = [Item::default(); RECORDS_MAX];
         let (tag_bytes, proof, is_closed) = (0, None, false);
-        Packer { cut, packing, body_crc, tag_bytes, proof, lost, begun, records, leave, is_closed }
+        FramePacker {
+            cut,
+            packing,
+            body_crc,
+            tag_bytes,
+            proof,
+            lost,
+            begun,
+            records,
+            leave,
+            is_closed,
+        }
     }
 
     /// Sets the proof in Leave.
@@ -171,7 +182,12 @@ impl Packer {
     }
 
     /// True if a frame may leave now.
-    pub(super) fn has_tx(&self, now: Instant, links: &Links<Item>, out: &SendQueue<Tx>) -> bool {
+    pub(super) fn has_tx(
+        &self,
+        now: Instant,
+        links: &Links<Item>,
+        out: &SendQueue<RequestPart>,
+    ) -> bool {
         if self.is_closed {
             return self.leave.is_some();
         }
@@ -184,17 +200,17 @@ impl Packer {
 }
 
 /// Borrowed state of one call that fills frames.
-pub(super) struct Loading<'a, R, T> {
+pub(super) struct FrameLoading<'a, R, T> {
     pub(super) now: Instant,
-    pub(super) packer: &'a mut Packer,
+    pub(super) packer: &'a mut FramePacker,
     pub(super) links: &'a mut Links<Item>,
-    pub(super) out: &'a mut SendQueue<Tx>,
+    pub(super) out: &'a mut SendQueue<RequestPart>,
     pub(super) requests: &'a mut R,
     pub(super) writer: &'a mut T,
     pub(super) load: Load,
 }
 
-impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
+impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
     /// Fills frames up to the limits of a caravan. Returns false if there was nothing to send, or no room.
     pub(super) fn run(&mut self) -> bool {
         if let Some(reason) = self.packer.leave.take() {
@@ -216,18 +232,18 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
     }
 
     /// Returns the next record to send.
-    fn peek(&mut self) -> Option<(Item, Origin)> {
+    fn peek(&mut self) -> Option<(Item, RecordOrigin)> {
         loop {
             self.packer.lost = self.packer.lost.or_else(|| self.links.next_lost());
             match self.packer.lost {
-                Some(item) if self.requests.wants(item) => return Some((item, Origin::Lost)),
+                Some(item) if self.requests.wants(item) => return Some((item, RecordOrigin::Lost)),
                 Some(_) => self.packer.lost = None,
                 None => return self.peek_fresh(),
             }
         }
     }
 
-    fn peek_fresh(&mut self) -> Option<(Item, Origin)> {
+    fn peek_fresh(&mut self) -> Option<(Item, RecordOrigin)> {
         loop {
             let begun = self.packer.begun.len();
             let may_pass = begun == 1 && self.out.batcher().due().has(Freight::Express);
@@ -238,7 +254,9 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
             }
             let item = self.packer.begun.last()?.item();
             match item {
-                Some(item) if self.requests.wants(item) => return Some((item, Origin::Fresh)),
+                Some(item) if self.requests.wants(item) => {
+                    return Some((item, RecordOrigin::Fresh));
+                }
                 _ => self.packer.begun.pop(),
             };
         }
@@ -260,7 +278,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
     }
 
     /// Writes a frame over `link` with `first` and the records that fit behind it.
-    fn put_cargo(&mut self, link: u8, first: (Item, Origin)) {
+    fn put_cargo(&mut self, link: u8, first: (Item, RecordOrigin)) {
         let room = self.links.frame_bytes(link).saturating_sub(self.heads_bytes());
         self.writer.begin(link);
         let (mut used, mut count, mut pieces) = (0, 0, 0);
@@ -317,14 +335,16 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
     }
 
     /// Records that the item is in a frame.
-    fn settle(&mut self, item: Item, origin: Origin) {
+    fn settle(&mut self, item: Item, origin: RecordOrigin) {
         match (origin, self.packer.begun.last_mut()) {
-            (Origin::Lost, _) => self.packer.lost = None,
-            (Origin::Fresh, Some(tx)) => {
+            (RecordOrigin::Lost, _) => self.packer.lost = None,
+            (RecordOrigin::Fresh, Some(tx)) => {
                 tx.advance();
                 self.requests.left(item);
             }
-            (Origin::Fresh, None) => debug_assert!(false, "a fresh record is of a part begun"),
+            (RecordOrigin::Fresh, None) => {
+                debug_assert!(false, "a fresh record is of a part begun")
+            }
         }
     }
 

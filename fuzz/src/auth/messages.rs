@@ -10,7 +10,7 @@ pub(super) fn kind_of(octets: &[u8]) -> [u8; 2] {
 
 /// A challenge to the host; its response covers all fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct HostChallenge {
     t_id: u16,
     hash: u8,
     group: u8,
@@ -19,11 +19,11 @@ pub(super) struct Asked {
     pub(super) public: Vec<u8>,
 }
 
-impl Asked {
+impl HostChallenge {
     pub(super) fn of(octets: &[u8]) -> Option<Self> {
         let (m, rest) = Challenge::ref_from_prefix(octets).ok()?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
-        Some(Asked {
+        Some(HostChallenge {
             t_id: m.head.t_id.get(),
             hash: m.hash,
             group: m.group,
@@ -48,7 +48,7 @@ pub(super) fn reply_bytes(octets: &[u8]) -> usize {
 
 /// A reply of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HostReply {
     t_id: u16,
     response: Vec<u8>,
     pub(super) public: Vec<u8>,
@@ -56,12 +56,12 @@ pub(super) struct Answer {
     asks: (u8, u32, Vec<u8>),
 }
 
-impl Answer {
+impl HostReply {
     pub(super) fn of(octets: &[u8]) -> Option<Self> {
         let (m, rest) = Reply::ref_from_prefix(octets).ok()?;
         let (response, rest) = rest.split_at_checked(m.hl.into())?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
-        Some(Answer {
+        Some(HostReply {
             t_id: m.head.t_id.get(),
             response: response.to_vec(),
             public: rest.get(..m.dhvlen.get().into())?.to_vec(),

@@ -1,6 +1,6 @@
 //! Both ends of a lane, with requests whose data is known.
 
-use crate::between::Side;
+use crate::between::HonestEnd;
 use crate::ether::{PEER_TOKEN, PIECE_BYTES, TOKEN, links, links_of};
 use crate::policy;
 use crate::reached::Reached;
@@ -34,7 +34,7 @@ const REQUESTS: [(u8, Data); 5] = [
 
 /// Sending parameters of both ends.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct SendingParams {
     pub(super) requests: bool,
     pub(super) pieces: bool,
     pub(super) body_crc: bool,
@@ -42,20 +42,20 @@ pub(super) struct Shape {
 }
 
 /// A request in flight at the host.
-struct Request {
+struct SealedRequest {
     number: u64,
     data: Data,
     buffer: Vec<u8>,
 }
 
-pub(super) struct Ends {
+pub(super) struct SealedEnds {
     pub(super) now: Instant,
     pub(super) host: host::Qpair,
     pub(super) target: target::Qpair,
     liveness: Liveness,
     damq: Vec<u8>,
     /// Requests in flight, by slot.
-    requests: BTreeMap<u16, Request>,
+    requests: BTreeMap<u16, SealedRequest>,
     responses: BTreeMap<u16, Vec<u8>>,
     submitted: u64,
     /// Kind and number of executions of each request.
@@ -71,8 +71,8 @@ fn data_of(request: u64, octets: u32) -> Vec<u8> {
     (0..octets as usize).map(|at| pattern(request, at)).collect()
 }
 
-impl Ends {
-    pub(super) fn new(shape: Shape) -> Self {
+impl SealedEnds {
+    pub(super) fn new(shape: SendingParams) -> Self {
         let packing = Packing { requests: shape.requests, pieces: shape.pieces };
         let policy: PolicyConfig = policy(shape.policy);
         let host = host::Config {
@@ -96,7 +96,7 @@ impl Ends {
         let mut target = target::Qpair::new(target, links_of(PEER_TOKEN, TOKEN));
         target.set_connected(1, SLOTS + 1, true, Class::Normal);
         let now = Instant(1_000_000);
-        Ends {
+        SealedEnds {
             now,
             host: host::Qpair::new(host, links()),
             target,
@@ -109,10 +109,10 @@ impl Ends {
         }
     }
 
-    pub(super) fn end(&mut self, side: Side) -> &mut End {
+    pub(super) fn end(&mut self, side: HonestEnd) -> &mut End {
         match side {
-            Side::Host => &mut self.host.end,
-            Side::Target => &mut self.target.end,
+            HonestEnd::Host => &mut self.host.end,
+            HonestEnd::Target => &mut self.target.end,
         }
     }
 
@@ -130,7 +130,7 @@ impl Ends {
             Data::In(octets) => vec![0; octets as usize],
             Data::None => Vec::new(),
         };
-        let was = self.requests.insert(slot, Request { number, data, buffer });
+        let was = self.requests.insert(slot, SealedRequest { number, data, buffer });
         assert!(was.is_none(), "a slot is given twice");
         self.submitted += 1;
         self.kinds.push((opcode, data, 0));
@@ -138,23 +138,23 @@ impl Ends {
     }
 
     /// Takes the frames that may leave.
-    pub(super) fn poll(&mut self, side: Side) -> Vec<(FrameHeader, Vec<u8>)> {
+    pub(super) fn poll(&mut self, side: HonestEnd) -> Vec<(FrameHeader, Vec<u8>)> {
         let (now, mut frames) = (self.now, Vec::new());
-        let Ends { host, target, requests, responses, .. } = self;
+        let SealedEnds { host, target, requests, responses, .. } = self;
         loop {
             let mut writer = MemoryWriter::new(FRAMES_MAX, |slot, out: &mut [u8], offset| {
                 let data = match side {
-                    Side::Host => &requests[&slot].buffer,
-                    Side::Target => &responses[&slot],
+                    HonestEnd::Host => &requests[&slot].buffer,
+                    HonestEnd::Target => &responses[&slot],
                 };
                 out.copy_from_slice(&data[offset as usize..][..out.len()]);
             });
             let has_more = match side {
-                Side::Host => {
+                HonestEnd::Host => {
                     host.batcher().drained(now);
                     host.poll_tx(now, &mut writer)
                 }
-                Side::Target => {
+                HonestEnd::Target => {
                     target.batcher().drained(now);
                     target.poll_tx(now, &mut writer)
                 }
@@ -170,28 +170,28 @@ impl Ends {
     /// Opens a frame as the end does.
     pub(super) fn open<'a>(
         &mut self,
-        side: Side,
+        side: HonestEnd,
         seal: &mut Seal<FrameCipher>,
         frame: (&FrameHeader, FrameType, &'a [u8]),
         out: &'a mut [u8],
     ) -> Option<OpenFrame<'a>> {
         match side {
-            Side::Host => self.host.end.open(self.now, Some(seal), frame, out),
-            Side::Target => self.target.open(self.now, Some(seal), frame, out),
+            HonestEnd::Host => self.host.end.open(self.now, Some(seal), frame, out),
+            HonestEnd::Target => self.target.open(self.now, Some(seal), frame, out),
         }
     }
 
     /// Passes an opened frame to its end.
     pub(super) fn take(
         &mut self,
-        side: Side,
+        side: HonestEnd,
         frame: (&FrameHeader, FrameType, OpenFrame<'_>),
         is_sealed: bool,
         reached: &mut Reached,
     ) {
         match side {
-            Side::Host => self.at_host(frame, reached),
-            Side::Target => self.at_target(frame, is_sealed, reached),
+            HonestEnd::Host => self.at_host(frame, reached),
+            HonestEnd::Target => self.at_target(frame, is_sealed, reached),
         }
     }
 
@@ -222,7 +222,7 @@ impl Ends {
         }
     }
 
-    fn complete(&self, request: &Request, reached: &mut Reached) {
+    fn complete(&self, request: &SealedRequest, reached: &mut Reached) {
         assert_eq!(self.kinds[request.number as usize].2, 1, "it was not executed");
         if let Data::In(octets) = request.data {
             assert!(request.buffer == data_of(request.number, octets), "other data is read");

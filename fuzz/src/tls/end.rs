@@ -12,12 +12,12 @@ const HEADER_BYTES: usize = 5;
 
 /// A socket's two buffers.
 #[derive(Default)]
-pub(super) struct Pipe {
+pub(super) struct BufferSocket {
     received: Vec<u8>,
     sent: Vec<u8>,
 }
 
-impl Socket for Pipe {
+impl Socket for BufferSocket {
     type Error = Error;
 
     fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
@@ -37,25 +37,25 @@ impl Socket for Pipe {
 }
 
 /// State of an end.
-pub(super) enum Phase {
+pub(super) enum TlsPhase {
     Shaking(Box<Handshake>),
     Talking {
         records: Box<Records>,
-        pipe: Pipe,
+        pipe: BufferSocket,
     },
     /// Failed: the end has closed the connection.
     Over,
 }
 
-impl Phase {
+impl TlsPhase {
     pub(super) fn talking(keys: Keys) -> Self {
-        Phase::Talking { records: Box::new(Records::new(keys)), pipe: Pipe::default() }
+        TlsPhase::Talking { records: Box::new(Records::new(keys)), pipe: BufferSocket::default() }
     }
 }
 
 /// An end, with the data that it has sent and received.
-pub(super) struct End {
-    pub(super) phase: Phase,
+pub(super) struct TlsEnd {
+    pub(super) phase: TlsPhase,
     /// Data sent and received.
     pub(super) said: Vec<u8>,
     pub(super) heard: Vec<u8>,
@@ -95,9 +95,9 @@ fn pattern(at: usize) -> u8 {
     (at * 7 + (at >> 8) * 31) as u8
 }
 
-impl End {
-    pub(super) fn new(phase: Phase) -> Self {
-        End {
+impl TlsEnd {
+    pub(super) fn new(phase: TlsPhase) -> Self {
+        TlsEnd {
             phase,
             said: Vec::new(),
             heard: Vec::new(),
@@ -117,9 +117,9 @@ impl End {
     /// Takes the outgoing bytes; `is_heard` is true if the peer's handshake is done.
     pub(super) fn take_outgoing(&mut self, is_heard: bool) -> Vec<u8> {
         match &mut self.phase {
-            Phase::Shaking(handshake) => self.flight.append(handshake.outgoing()),
-            Phase::Talking { pipe, .. } => self.sealed.append(&mut pipe.sent),
-            Phase::Over => {}
+            TlsPhase::Shaking(handshake) => self.flight.append(handshake.outgoing()),
+            TlsPhase::Talking { pipe, .. } => self.sealed.append(&mut pipe.sent),
+            TlsPhase::Over => {}
         }
         if is_heard {
             self.stream.extend_from_slice(&self.flight);
@@ -135,7 +135,7 @@ impl End {
     /// Continues the handshake. Returns the state of its failure, if it fails.
     pub(super) fn shake(&mut self, octets: &[u8], part: usize) -> Option<&'static str> {
         for part in octets.chunks(part) {
-            let Phase::Shaking(handshake) = &mut self.phase else {
+            let TlsPhase::Shaking(handshake) = &mut self.phase else {
                 self.hear_part(part);
                 continue;
             };
@@ -144,7 +144,7 @@ impl End {
             self.flight.append(handshake.outgoing());
             assert!(self.flight.len() <= HANDSHAKE_BYTES_MAX);
             if let Err(error) = shaken {
-                self.phase = Phase::Over;
+                self.phase = TlsPhase::Over;
                 return Some(handshake_state(&error));
             }
             if handshake.is_done() {
@@ -156,11 +156,11 @@ impl End {
 
     /// Begins to exchange records after the handshake.
     fn go_on(&mut self) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        if let Phase::Shaking(handshake) = phase
+        let phase = std::mem::replace(&mut self.phase, TlsPhase::Over);
+        if let TlsPhase::Shaking(handshake) = phase
             && let Ok(keys) = handshake.keys(BLOCKS_MAX)
         {
-            self.phase = Phase::talking(keys);
+            self.phase = TlsPhase::talking(keys);
         }
     }
 
@@ -168,7 +168,7 @@ impl End {
 
     /// True if the end may send data.
     pub(super) fn can_talk(&self) -> bool {
-        matches!(self.phase, Phase::Talking { .. }) && !self.is_closed
+        matches!(self.phase, TlsPhase::Talking { .. }) && !self.is_closed
     }
 
     /// Receives bytes; `stream` is all that the peer has sent. Returns the state that this leads to, if any.
@@ -178,7 +178,7 @@ impl End {
         stream: &[u8],
         part: usize,
     ) -> Option<&'static str> {
-        if !matches!(self.phase, Phase::Talking { .. }) {
+        if !matches!(self.phase, TlsPhase::Talking { .. }) {
             return None;
         }
         let (was_forged, heard) = (self.is_forged, self.heard.len());
@@ -195,8 +195,8 @@ impl End {
     }
 
     fn hear_part(&mut self, octets: &[u8]) -> Option<&'static str> {
-        let End { phase, heard, sealed, rooms: [buffer, place], .. } = self;
-        let Phase::Talking { records, pipe } = phase else { return None };
+        let TlsEnd { phase, heard, sealed, rooms: [buffer, place], .. } = self;
+        let TlsPhase::Talking { records, pipe } = phase else { return None };
         pipe.received.extend_from_slice(octets);
         loop {
             let (first, second) = place.split_at_mut(octets.len());
@@ -211,7 +211,7 @@ impl End {
                 }
                 Err(error) => {
                     sealed.append(&mut pipe.sent);
-                    *phase = Phase::Over;
+                    *phase = TlsPhase::Over;
                     return Some(record_state(&error));
                 }
             }
@@ -221,7 +221,7 @@ impl End {
     /// Sends `count` bytes of data.
     pub(super) fn say_data(&mut self, count: usize) {
         let data = self.next_data(count);
-        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Talking { records, pipe } = &mut self.phase else { return };
         let [buffer, _] = &mut self.rooms;
         let mut rest = &data[..];
         while !rest.is_empty() {
@@ -247,20 +247,20 @@ impl End {
 
     /// Sends a record without data.
     pub(super) fn say_other(&mut self, kind: u8, content: &[u8]) {
-        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Talking { records, pipe } = &mut self.phase else { return };
         records.say(pipe, kind, content).expect("a fresh key");
         self.idle += 1;
     }
 
     /// Updates the key before the next data; `asks` requests the same of the peer.
     pub(super) fn update(&mut self, asks: bool) {
-        let Phase::Talking { records, .. } = &mut self.phase else { return };
+        let TlsPhase::Talking { records, .. } = &mut self.phase else { return };
         records.update(asks);
     }
 
     /// Announces the end of the data.
     pub(super) fn close(&mut self) {
-        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Talking { records, pipe } = &mut self.phase else { return };
         records.close_notify(pipe);
         self.is_closed = true;
     }

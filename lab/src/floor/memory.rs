@@ -4,9 +4,9 @@ use roadtrain_system::memory::HugeMemory;
 use std::{io, ptr};
 
 /// Memory that is wholly populated, on huge pages unless a measurement requests small ones.
-pub(crate) struct Memory(HugeMemory);
+pub(crate) struct FloorMemory(HugeMemory);
 
-impl Memory {
+impl FloorMemory {
     /// Maps and touches `len` bytes.
     pub(crate) fn new(len: usize, huge: bool) -> io::Result<Self> {
         let memory = HugeMemory::new(len)?;

@@ -22,7 +22,7 @@ const EVENTS: usize = 1024;
 const WAIT_MS: i32 = 10;
 
 /// One end of a connection.
-struct Socket {
+struct ExchangeSocket {
     stream: TcpStream,
     /// Bytes of a message that has not come as a whole.
     got: usize,
@@ -33,24 +33,24 @@ struct Socket {
 }
 
 /// All connections at one side.
-struct Side {
+struct ExchangeSide {
     epoll: Epoll,
-    sockets: Vec<Socket>,
+    sockets: Vec<ExchangeSocket>,
     buffer: Vec<u8>,
     /// Bytes of a message that comes, and of the one that answers it.
     comes: usize,
     goes: usize,
 }
 
-impl Side {
+impl ExchangeSide {
     fn new(streams: Vec<TcpStream>, comes: usize, goes: usize) -> anyhow::Result<Self> {
         let epoll = Epoll::new().context("epoll")?;
         for (index, stream) in streams.iter().enumerate() {
             epoll.watch(stream, index, false)?;
         }
-        let socket = |stream| Socket { stream, got: 0, owed: 0, waits: false };
+        let socket = |stream| ExchangeSocket { stream, got: 0, owed: 0, waits: false };
         let sockets = streams.into_iter().map(socket).collect();
-        Ok(Side { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes })
+        Ok(ExchangeSide { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes })
     }
 
     /// Sends what is owed, as far as the socket takes it.
@@ -125,7 +125,7 @@ pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Res
     let (over, asked, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let on_core = |core, streams, (comes, goes), first, done| -> anyhow::Result<()> {
         tuning::pin_to_core(core)?;
-        let ended = Side::new(streams, comes, goes).and_then(|mut side| {
+        let ended = ExchangeSide::new(streams, comes, goes).and_then(|mut side| {
             // The other side may be gone first.
             side.run(first, &over, done)
                 .or_else(|e| if over.load(Relaxed) { Ok(()) } else { Err(e.into()) })

@@ -6,7 +6,7 @@ use crate::interrupt;
 use crate::measure::Measure;
 use crate::process::Processes;
 use crate::procfs;
-use crate::product::Timing;
+use crate::product::LoadTiming;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ const START_SECONDS: f64 = 0.3;
 const MARGIN_SECONDS: f64 = 0.1;
 
 /// Counts CPU time.
-pub(super) struct Sampler(Mutex<State>);
+pub(super) struct Sampler(Mutex<SamplerState>);
 
-struct State {
+struct SamplerState {
     began: Instant,
     /// All of them, the host's later.
     processes: Vec<u32>,
@@ -28,12 +28,12 @@ struct State {
     moments: [f64; 2],
     host: Processes,
     target: Processes,
-    samples: Vec<Sample>,
+    samples: Vec<UsageSample>,
 }
 
 /// Usage until a moment.
 #[derive(Clone, Debug)]
-struct Sample {
+struct UsageSample {
     at: Instant,
     host_seconds: f64,
     target_seconds: f64,
@@ -43,10 +43,10 @@ struct Sample {
 }
 
 impl Sampler {
-    pub(super) fn new(target: u32, timing: &Timing) -> Self {
+    pub(super) fn new(target: u32, timing: &LoadTiming) -> Self {
         let start = timing.ramp_seconds + START_SECONDS;
         let end = timing.ramp_seconds + timing.seconds - MARGIN_SECONDS;
-        Self(Mutex::new(State {
+        Self(Mutex::new(SamplerState {
             began: Instant::now(),
             processes: vec![target],
             moments: [start, end.max(start)],
@@ -68,7 +68,7 @@ impl Sampler {
         if moment.is_some_and(|moment| state.began.elapsed().as_secs_f64() >= moment) {
             let (host, target) = (state.host.used(), state.target.used());
             let user_and_kernel = user_and_kernel(&state.processes);
-            state.samples.push(Sample {
+            state.samples.push(UsageSample {
                 at: Instant::now(),
                 host_seconds: host.cpu_seconds,
                 target_seconds: target.cpu_seconds,

@@ -20,7 +20,7 @@ const SENDS_PER_LOOK: usize = 32;
 
 /// Send hostile frames from an interface
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FramesArgs {
     /// The interface
     interface: String,
     /// How long
@@ -38,14 +38,14 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-struct Socket {
+struct HostileSocket {
     fd: OwnedFd,
     address: libc::sockaddr_ll,
 }
 
-impl Socket {
+impl HostileSocket {
     /// Opens a socket that receives all frames of the interface, also outgoing ones.
-    fn open(interface: &str) -> anyhow::Result<Socket> {
+    fn open(interface: &str) -> anyhow::Result<HostileSocket> {
         let name = CString::new(interface)?;
         // SAFETY: the name is a C string.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
@@ -72,7 +72,7 @@ impl Socket {
         if bound < 0 {
             return Err(io::Error::last_os_error()).context("bind");
         }
-        Ok(Socket { fd, address })
+        Ok(HostileSocket { fd, address })
     }
 
     /// Receives the next frame.
@@ -96,13 +96,13 @@ impl Socket {
 
 /// Frames of the project's EtherType that were received.
 #[derive(Default)]
-struct Seen {
+struct SeenFrames {
     frames: Vec<Vec<u8>>,
     passed: usize,
 }
 
-impl Seen {
-    fn check(&mut self, socket: &Socket, buffer: &mut [u8], rng: &mut Rng) {
+impl SeenFrames {
+    fn check(&mut self, socket: &HostileSocket, buffer: &mut [u8], rng: &mut Rng) {
         while let Some(length) = socket.receive(buffer) {
             let frame = &buffer[..length];
             let is_ours = length > ETHERNET_BYTES && frame[12..14] == ETHERTYPE.to_be_bytes();
@@ -127,7 +127,7 @@ impl Seen {
 }
 
 /// Returns a frame of that kind.
-fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
+fn hostile(kind: &str, seen: &SeenFrames, rng: &mut Rng) -> Vec<u8> {
     let Some(mut frame) = seen.any(rng) else { return random(rng) };
     match kind {
         "replayed" => {}
@@ -218,10 +218,10 @@ fn random(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let socket = Socket::open(&args.interface)?;
+pub(crate) fn run(args: &FramesArgs) -> anyhow::Result<()> {
+    let socket = HostileSocket::open(&args.interface)?;
     let mut rng = Rng::with_seed(args.seed);
-    let (mut seen, mut buffer) = (Seen::default(), vec![0; 1 << 16]);
+    let (mut seen, mut buffer) = (SeenFrames::default(), vec![0; 1 << 16]);
     let (mut sent, mut refused) = (0u64, 0u64);
     let end = Instant::now() + Duration::from_secs(args.seconds);
     while Instant::now() < end || sent < args.frames {

@@ -20,18 +20,18 @@ use clap::Parser;
 /// Exercise files, block devices and file systems, and check every octet
 #[derive(Parser)]
 #[command(version)]
-enum Command {
-    Ops(ops::Args),
-    Tree(tree::Args),
-    Synced(synced::Args),
-    Frames(frames::Args),
+enum ExerciseCommand {
+    Ops(ops::OpsArgs),
+    Tree(tree::TreeArgs),
+    Synced(synced::SyncedArgs),
+    Frames(frames::FramesArgs),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Command::parse() {
-        Command::Ops(args) => ops::run(&args),
-        Command::Tree(args) => tree::run(&args),
-        Command::Synced(args) => synced::run(&args),
-        Command::Frames(args) => frames::run(&args),
+    match ExerciseCommand::parse() {
+        ExerciseCommand::Ops(args) => ops::run(&args),
+        ExerciseCommand::Tree(args) => tree::run(&args),
+        ExerciseCommand::Synced(args) => synced::run(&args),
+        ExerciseCommand::Frames(args) => frames::run(&args),
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Write files, sync them and record it, until stopped; or check that all of the record are there
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SyncedArgs {
     /// where the files are
     folder: PathBuf,
     /// where their names are recorded: on a file system that survives
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     size: usize,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &SyncedArgs) -> Result<()> {
     if args.check {
         let found = check(args)?;
         println!("{found} synced files are intact");
@@ -58,7 +58,7 @@ fn write_synced(folder: &Path, number: u64, length: usize) -> std::io::Result<()
     File::open(folder)?.sync_all()
 }
 
-fn check(args: &Args) -> Result<usize> {
+fn check(args: &SyncedArgs) -> Result<usize> {
     let files = recorded(&args.record)?;
     for (number, length) in &files {
         let path = args.folder.join(number.to_string());
@@ -87,10 +87,10 @@ fn recorded(record: &Path) -> Result<Vec<(u64, usize)>> {
 mod tests {
     use super::*;
 
-    fn args(folder: &Path, check: bool) -> Args {
+    fn args(folder: &Path, check: bool) -> SyncedArgs {
         let (files, record) = (folder.join("files"), folder.join("record"));
         fs::create_dir_all(&files).unwrap();
-        Args { folder: files, record, check, files: 5, size: 10_000 }
+        SyncedArgs { folder: files, record, check, files: 5, size: 10_000 }
     }
 
     #[test]

@@ -37,7 +37,7 @@ const QUEUE_MAX: Duration = Duration::from_millis(1);
 /// Longest path over Ethernet. A longer minimum contains a queue that was there all the time.
 const FLOOR_MAX: Duration = Duration::from_millis(1);
 
-pub(super) struct Cause {
+pub(super) struct LossCause {
     last: Duration,
     /// Mean of the longer one of each two consecutive round trips; a loss is compared with it.
     mean: Duration,
@@ -51,10 +51,10 @@ pub(super) struct Cause {
     lost: f64,
 }
 
-impl Cause {
+impl LossCause {
     /// Until more is known, congestion is the assumed cause.
     pub(super) fn new() -> Self {
-        Cause {
+        LossCause {
             last: Duration::ZERO,
             mean: Duration::ZERO,
             floor: FLOOR_MAX,
@@ -113,8 +113,8 @@ mod tests {
     }
 
     /// Returns a cause after repeated growth of a queue, each time with one lost frame: the last one, or any.
-    fn after(is_chance: bool, losses: u64) -> Cause {
-        let mut cause = Cause::new();
+    fn after(is_chance: bool, losses: u64) -> LossCause {
+        let mut cause = LossCause::new();
         for round in 0..losses {
             let lost = if is_chance { round * 7 % 20 } else { 19 };
             for step in 0..20 {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn losses_where_no_queue_is_are_chance() {
-        let mut cause = Cause::new();
+        let mut cause = LossCause::new();
         for _ in 0..60 {
             cause.sampled(us(100));
             cause.lost(us(100));
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!((shares[0], shares[3]), (BETA_CHANCE, BETA));
         assert!(shares.is_sorted_by(|a, b| a >= b) && shares[2] < 0.75, "{shares:?}");
         // A path that had a queue from the start.
-        let mut late = Cause::new();
+        let mut late = LossCause::new();
         late.sampled(us(2900));
         (0..100).for_each(|i| late.lost(us(2000 + i % 2 * 2000)));
         assert_eq!(late.share(us(2900)), BETA);

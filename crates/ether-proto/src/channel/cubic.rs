@@ -1,6 +1,6 @@
 //! The congestion window, in frames: slow start, then CUBIC (RFC 9438).
 
-use super::cause::{BETA, Cause};
+use super::cause::{BETA, LossCause};
 use super::numbers::{WINDOW, is_before};
 use core::mem;
 use core::time::Duration;
@@ -24,7 +24,7 @@ const BUNCH_MIN: u32 = 4;
 
 /// The state that a cut changes.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct CubicWindow {
     frames: f64,
     /// End of slow start, in frames.
     threshold: f64,
@@ -40,9 +40,9 @@ struct Window {
 }
 
 pub(super) struct Cubic {
-    window: Window,
+    window: CubicWindow,
     /// Window before the last cut; it is restored when nothing was lost.
-    saved: Option<Window>,
+    saved: Option<CubicWindow>,
     /// Losses of numbers before `cut_end` belong to the last cut; `cut_losses` counts them.
     cut_end: u32,
     cut_losses: u32,
@@ -52,7 +52,7 @@ pub(super) struct Cubic {
     round_rtt: Duration,
     /// Shortest time of the last round trip.
     shortest: Duration,
-    cause: Cause,
+    cause: LossCause,
     /// True if frames queued in the last round trip.
     is_queue: bool,
     grown_at: Instant,
@@ -61,7 +61,7 @@ pub(super) struct Cubic {
 
 impl Cubic {
     pub(super) fn new(now: Instant, first: u32) -> Self {
-        let window = Window {
+        let window = CubicWindow {
             frames: INITIAL,
             threshold: MAXIMUM,
             plateau: INITIAL,
@@ -79,7 +79,7 @@ impl Cubic {
             most_in_flight: 0,
             round_rtt: Duration::MAX,
             shortest: Duration::ZERO,
-            cause: Cause::new(),
+            cause: LossCause::new(),
             is_queue: false,
             grown_at: now,
             cut_at: None,
@@ -211,7 +211,7 @@ impl Cubic {
     }
 }
 
-impl Window {
+impl CubicWindow {
     fn cut(&mut self, share: f64, least: f64) {
         let frames = self.frames;
         // Fast convergence: a sender that is cut below its last plateau leaves bandwidth to others.

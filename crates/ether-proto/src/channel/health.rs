@@ -14,7 +14,7 @@ const ASK_AFTER_ANSWER: Duration = Duration::from_millis(10);
 /// Consecutive replies after which the link is in use again.
 const ANSWERS: u32 = 3;
 
-pub(super) struct Health {
+pub(super) struct LinkHealth {
     has_carrier: bool,
     trial: Option<Trial>,
     /// Number of consecutive timeouts.
@@ -29,9 +29,9 @@ struct Trial {
     ask_at: Instant,
 }
 
-impl Health {
+impl LinkHealth {
     pub(super) fn new(now: Instant) -> Self {
-        Health { has_carrier: true, trial: None, timeouts: 0, stalled_at: now }
+        LinkHealth { has_carrier: true, trial: None, timeouts: 0, stalled_at: now }
     }
 
     pub(super) fn has_carrier(&self) -> bool {

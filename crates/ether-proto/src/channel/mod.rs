@@ -25,7 +25,7 @@ mod timers;
 
 use core::time::Duration;
 use cubic::Cubic;
-use health::Health;
+use health::LinkHealth;
 use pacer::Pacer;
 use rate::Rate;
 use receiver::Receiver;
@@ -33,7 +33,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::little_endian::{U16, U32, U64};
 use rtt::Rtt;
-use sender::{Progress, Sender};
+use sender::{AckProgress, ChannelSender};
 
 pub use numbers::{WINDOW, is_before};
 pub use receiver::Arrival;
@@ -67,7 +67,7 @@ pub struct Channel<R> {
     link: u8,
     frame_bytes: u16,
     receiver: Receiver,
-    sender: Sender<R>,
+    sender: ChannelSender<R>,
     /// Newest ACK, and the CREDITS that came with it.
     peer_ack: u32,
     credits: u16,
@@ -75,7 +75,7 @@ pub struct Channel<R> {
     rate: Rate,
     cubic: Cubic,
     pacer: Pacer,
-    health: Health,
+    health: LinkHealth,
     threshold: u32,
     /// Transit time of a frame on an idle link, in nanoseconds.
     latency_ns: u64,
@@ -102,14 +102,14 @@ impl<R: Copy> Channel<R> {
             link: config.link,
             frame_bytes: config.frame_bytes,
             receiver: Receiver::new(now, config.first_rx),
-            sender: Sender::new(config.first_tx),
+            sender: ChannelSender::new(config.first_tx),
             peer_ack: config.first_tx,
             credits: config.window.min(WINDOW as u16),
             rtt: Rtt::new(now),
             rate: Rate::new(now),
             cubic: Cubic::new(now, config.first_tx),
             pacer: Pacer::default(),
-            health: Health::new(now),
+            health: LinkHealth::new(now),
             threshold: THRESHOLD_MIN,
             latency_ns: 0,
             timer_from: now,
@@ -203,7 +203,7 @@ impl<R: Copy> Channel<R> {
         }
     }
 
-    fn progressed(&mut self, now: Instant, progress: &Progress, delay_us: Option<u16>) {
+    fn progressed(&mut self, now: Instant, progress: &AckProgress, delay_us: Option<u16>) {
         self.timer_from = now;
         if let (Some(sent), Some(delay_us)) = (progress.newest_sent, delay_us) {
             let whole = now.since(sent);
@@ -231,7 +231,7 @@ impl<R: Copy> Channel<R> {
     }
 
     /// Handles the arrival of frames that were counted as lost.
-    fn revived(&mut self, progress: &Progress, seq: u32) {
+    fn revived(&mut self, progress: &AckProgress, seq: u32) {
         self.stats.revived += u64::from(progress.revived);
         self.cubic.revived(seq);
         if progress.is_hasty {

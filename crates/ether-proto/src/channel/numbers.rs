@@ -13,12 +13,12 @@ pub fn is_before(a: u32, b: u32) -> bool {
 
 /// A set of numbers that span less than [`WINDOW`]: one bit each, in a ring.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct SeqSet {
     words: [u64; WORDS],
     length: u32,
 }
 
-impl Numbers {
+impl SeqSet {
     fn place(seq: u32) -> (usize, u64) {
         let at = seq % WINDOW;
         (at as usize / 64, 1 << (at % 64))
@@ -61,7 +61,7 @@ impl Numbers {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Numbers::default();
+        *self = SeqSet::default();
     }
 
     /// Returns the members among the 64 numbers from `seq` on, as bits. All 64 must be within the ring's present
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_word_reaches_over_the_end_of_the_ring() {
-        let mut numbers = Numbers::default();
+        let mut numbers = SeqSet::default();
         let first = 0u32.wrapping_sub(3);
         for seq in [first, 2, 60] {
             assert!(numbers.insert(seq));

@@ -1,6 +1,6 @@
 //! The receiving side: the numbers that have arrived, and the acknowledgements that are due.
 
-use super::numbers::{Numbers, WINDOW, is_before};
+use super::numbers::{SeqSet, WINDOW, is_before};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
@@ -33,7 +33,7 @@ pub(super) struct Receiver {
     /// First number that is still expected: all before have arrived or are abandoned.
     ack: u32,
     /// Numbers after `ack` that have arrived.
-    arrived: Numbers,
+    arrived: SeqSet,
     /// Number after the highest that has arrived.
     end: u32,
     /// Arrival time of the highest number.
@@ -50,7 +50,7 @@ impl Receiver {
     pub(super) fn new(now: Instant, first: u32) -> Self {
         Receiver {
             ack: first,
-            arrived: Numbers::default(),
+            arrived: SeqSet::default(),
             end: first,
             end_at: now,
             credits: WINDOW as u16,

@@ -1,6 +1,6 @@
 //! The sending side: frames in flight, their records, and the detection of losses.
 
-use super::numbers::{Numbers, WINDOW, is_before};
+use super::numbers::{SeqSet, WINDOW, is_before};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ const NEAR_MAX: u32 = 32;
 
 /// A frame in flight.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct FrameInFlight {
     sent: Instant,
     octets: u32,
     /// Index of its first record, counted from the channel's first.
@@ -27,7 +27,7 @@ struct Place {
 
 /// The news in an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct AckProgress {
     pub(super) frames: u32,
     /// Bytes of these frames.
     pub(super) octets: u64,
@@ -43,7 +43,7 @@ pub(super) struct Progress {
     pub(super) distance: u32,
 }
 
-pub(super) struct Sender<R> {
+pub(super) struct ChannelSender<R> {
     /// First number that is not settled.
     base: u32,
     next: u32,
@@ -51,11 +51,11 @@ pub(super) struct Sender<R> {
     highest: u32,
     /// First number that has not been compared with the highest.
     examined: u32,
-    flying: Numbers,
+    flying: SeqSet,
     /// Frames counted as lost before the peer learns of it: it may still acknowledge them.
-    lost: Numbers,
+    lost: SeqSet,
     octets: u64,
-    places: Box<[Place]>,
+    places: Box<[FrameInFlight]>,
     /// Records of all frames from `base` on.
     records: VecDeque<R>,
     first_record: u32,
@@ -63,17 +63,17 @@ pub(super) struct Sender<R> {
     again: VecDeque<R>,
 }
 
-impl<R: Copy> Sender<R> {
+impl<R: Copy> ChannelSender<R> {
     pub(super) fn new(first: u32) -> Self {
-        Sender {
+        ChannelSender {
             base: first,
             next: first,
             highest: first,
             examined: first,
-            flying: Numbers::default(),
-            lost: Numbers::default(),
+            flying: SeqSet::default(),
+            lost: SeqSet::default(),
             octets: 0,
-            places: vec![Place::default(); WINDOW as usize].into(),
+            places: vec![FrameInFlight::default(); WINDOW as usize].into(),
             records: VecDeque::new(),
             first_record: 0,
             again: VecDeque::new(),
@@ -133,11 +133,11 @@ impl<R: Copy> Sender<R> {
         self.again.pop_front()
     }
 
-    fn place(&self, seq: u32) -> &Place {
+    fn place(&self, seq: u32) -> &FrameInFlight {
         &self.places[(seq % WINDOW) as usize]
     }
 
-    fn place_mut(&mut self, seq: u32) -> &mut Place {
+    fn place_mut(&mut self, seq: u32) -> &mut FrameInFlight {
         &mut self.places[(seq % WINDOW) as usize]
     }
 
@@ -149,7 +149,7 @@ impl<R: Copy> Sender<R> {
         self.records.extend(records);
         let records = records.len() as u32;
         *self.place_mut(seq) =
-            Place { sent: now, octets, first_record, records, ..Place::default() };
+            FrameInFlight { sent: now, octets, first_record, records, ..FrameInFlight::default() };
         self.flying.insert(seq);
         self.octets += u64::from(octets);
         self.next = seq.wrapping_add(1);
@@ -164,8 +164,8 @@ impl<R: Copy> Sender<R> {
         ack: u32,
         words: impl Iterator<Item = u64>,
         acked: &mut impl FnMut(R),
-    ) -> Progress {
-        let mut progress = Progress::default();
+    ) -> AckProgress {
+        let mut progress = AckProgress::default();
         let mut at = self.base;
         while is_before(at, ack) {
             let bits = match ack.wrapping_sub(at) {
@@ -188,7 +188,13 @@ impl<R: Copy> Sender<R> {
     }
 
     /// Records that the numbers `start + i` have arrived, for each bit `i`.
-    fn take(&mut self, start: u32, bits: u64, progress: &mut Progress, acked: &mut impl FnMut(R)) {
+    fn take(
+        &mut self,
+        start: u32,
+        bits: u64,
+        progress: &mut AckProgress,
+        acked: &mut impl FnMut(R),
+    ) {
         let bits = self.within(start, bits);
         let mut fresh = bits & self.flying.word(start);
         let mut late = bits & self.lost.word(start);
@@ -216,7 +222,7 @@ impl<R: Copy> Sender<R> {
         bits & from & to
     }
 
-    fn land(&mut self, seq: u32, progress: &mut Progress, acked: &mut impl FnMut(R)) {
+    fn land(&mut self, seq: u32, progress: &mut AckProgress, acked: &mut impl FnMut(R)) {
         self.flying.remove(seq);
         let place = *self.place(seq);
         self.octets -= u64::from(place.octets);
@@ -230,7 +236,7 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    fn revive(&mut self, seq: u32, progress: &mut Progress) {
+    fn revive(&mut self, seq: u32, progress: &mut AckProgress) {
         self.lost.remove(seq);
         progress.revived += 1;
         progress.revived_one = Some(seq);

@@ -7,12 +7,12 @@
 mod receive;
 mod slots;
 
-use crate::cut::{Arrived, Cut};
-use crate::damq::Damq;
+use crate::cut::{Arrived, PieceCut};
+use crate::damq::DamqPages;
 use crate::end::End;
 use crate::frame_writer::FrameWriter;
 use crate::links::Links;
-use crate::pack::{Item, Packer, Packing, Tx};
+use crate::pack::{FramePacker, Item, Packing, RequestPart};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{Batcher, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
 use roadtrain_proto::seal::Proofs;
@@ -21,7 +21,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{GENERATION_MASK, PAGE_BYTES};
 use roadtrain_wire::sqe::Sqe;
-use slots::{Slot, Slots, State};
+use slots::{EtherHostSlot, EtherHostSlotState, EtherHostSlots};
 use std::collections::VecDeque;
 
 /// Parameters that the ends of a lane have agreed on, and the host's policy for sending.
@@ -69,9 +69,9 @@ pub enum RxEvent {
 pub struct Qpair {
     /// Links, dropped frames, and the end of the lane.
     pub end: End,
-    slots: Slots,
+    slots: EtherHostSlots,
     free: FreeSlots,
-    damq: Damq,
+    damq: DamqPages,
     /// Slots of writes that wait for pages, in order.
     waiting: VecDeque<u16>,
     arrived: Arrived,
@@ -86,17 +86,17 @@ impl Qpair {
     #[must_use]
     pub fn new(config: Config, links: Links<Item>) -> Self {
         assert!((2..=SLOTS_MAX).contains(&config.queue_entries), "queue entries out of range");
-        let (cut, damq) = (Cut::new(config.piece_bytes), Damq::new(config.pages));
+        let (cut, damq) = (PieceCut::new(config.piece_bytes), DamqPages::new(config.pages));
         let damq_bytes = damq.pages().saturating_mul(PAGE_BYTES as u32);
         let data_bytes_max = config.data_bytes_max.min(cut.bytes_max()).min(damq_bytes);
         let config = Config { data_bytes_max, ..config };
         let slots = config.queue_entries - 1;
         let mut free = FreeSlots::default();
         (0..slots).for_each(|slot| free.give(slot));
-        let packer = Packer::new(cut, config.packing, config.body_crc);
-        let unused = Slot::new(Sqe::default(), Data::None, Urgency::Normal);
+        let packer = FramePacker::new(cut, config.packing, config.body_crc);
+        let unused = EtherHostSlot::new(Sqe::default(), Data::None, Urgency::Normal);
         Qpair {
-            slots: Slots(vec![unused; usize::from(slots)]),
+            slots: EtherHostSlots(vec![unused; usize::from(slots)]),
             end: End::new(links, packer, SendQueue::new(&config.policy, Role::Host)),
             free,
             damq,
@@ -145,7 +145,7 @@ impl Qpair {
     /// Returns the command in `slot`, its data and its submission time; valid also just after its completion.
     #[must_use]
     pub fn command(&self, slot: u16) -> (&Sqe, Data, Instant) {
-        let Slot { sqe, data, submitted, .. } = self.slots.get(slot);
+        let EtherHostSlot { sqe, data, submitted, .. } = self.slots.get(slot);
         (sqe, *data, *submitted)
     }
 
@@ -158,8 +158,8 @@ impl Qpair {
         let number = self.free.take()?;
         let slot = self.slots.get_mut(number);
         let generation = (slot.generation + 1) & GENERATION_MASK;
-        let new = Slot { submitted: now, ..Slot::new(*sqe, data, urgency) };
-        *slot = Slot { generation, state: State::Queued, ..new };
+        let new = EtherHostSlot { submitted: now, ..EtherHostSlot::new(*sqe, data, urgency) };
+        *slot = EtherHostSlot { generation, state: EtherHostSlotState::Queued, ..new };
         slot.sqe.cid = number.into();
         self.count_in_flight();
         if data.out_bytes() > 0 {
@@ -183,9 +183,10 @@ impl Qpair {
     }
 
     fn push(&mut self, now: Instant, number: u16) {
-        let Slot { data, generation, urgency, .. } = *self.slots.get(number);
+        let EtherHostSlot { data, generation, urgency, .. } = *self.slots.get(number);
         let (octets, request_bytes) = (data.out_bytes(), data.bytes());
-        for (tx, data_bytes) in Tx::parts(self.end.packer.cut, number, generation, octets) {
+        for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, octets)
+        {
             let kind = match data_bytes {
                 0 => Kind::Command,
                 _ if data_bytes == octets => Kind::CommandData,

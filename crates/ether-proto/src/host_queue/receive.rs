@@ -1,6 +1,6 @@
 //! Reception at the host.
 
-use super::slots::State;
+use super::slots::EtherHostSlotState;
 use super::{Qpair, RxEvent, pages};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::time::Instant;
@@ -55,9 +55,9 @@ impl Qpair {
             self.end.break_off("slots", "SLOT", number, Some(number));
             return None;
         };
-        if slot.generation != head.generation() || slot.state == State::Free {
+        if slot.generation != head.generation() || slot.state == EtherHostSlotState::Free {
             self.end.rejected.late += 1;
-        } else if slot.state == State::Queued {
+        } else if slot.state == EtherHostSlotState::Queued {
             self.end.rejected.unexpected += 1;
             self.end.break_off("unexpected", "GENERATION", head.generation(), Some(number));
         } else {
@@ -137,7 +137,7 @@ impl Qpair {
         let Some((cqe, _)) = slot.completion.filter(|&(_, pieces)| pieces == slot.arrived) else {
             return;
         };
-        slot.state = State::Free;
+        slot.state = EtherHostSlotState::Free;
         let data_intact = match slot.data {
             Data::In(expected) => slot.octets.unwrap_or(0) == expected,
             Data::None | Data::Out(_) => true,

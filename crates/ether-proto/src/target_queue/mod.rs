@@ -8,11 +8,11 @@ mod host_check;
 mod receive;
 mod slots;
 
-use crate::cut::{Arrived, Cut};
+use crate::cut::{Arrived, PieceCut};
 use crate::end::{End, OpenFrame};
 use crate::frame_writer::FrameWriter;
 use crate::links::Links;
-use crate::pack::{Item, Packer, Packing, Tx};
+use crate::pack::{FramePacker, Item, Packing, RequestPart};
 use core::time::Duration;
 use roadtrain_proto::policy::{Batcher, Class, Kind, Parcel, PolicyConfig, Role, SendQueue};
 use roadtrain_proto::seal::{Cipher, Seal};
@@ -21,7 +21,7 @@ use roadtrain_target_proto::qpair::SQHD_NO_FLOW_CONTROL;
 use roadtrain_wire::ether::{FrameHeader, FrameType, PAGE_BYTES};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use slots::{Slot, Slots, State};
+use slots::{EtherTargetSlot, EtherTargetSlotState, EtherTargetSlots};
 
 pub use host_check::{Asked, HostCheck};
 
@@ -76,7 +76,7 @@ pub enum RxEvent {
 pub struct Qpair {
     /// Links, dropped frames, and the end of the lane.
     pub end: End,
-    slots: Slots,
+    slots: EtherTargetSlots,
     arrived: Arrived,
     damq_bytes: u64,
     data_bytes_max: u32,
@@ -99,17 +99,20 @@ impl Qpair {
     #[must_use]
     pub fn new(config: Config, links: Links<Item>) -> Self {
         assert!(config.slots > 0, "a lane without slots");
-        let cut = Cut::new(config.piece_bytes);
+        let cut = PieceCut::new(config.piece_bytes);
         let data_bytes_max = config.data_bytes_max.min(cut.bytes_max());
-        let slots = Slots {
-            slots: vec![Slot::new(0, State::Idle); usize::from(config.slots)],
+        let slots = EtherTargetSlots {
+            slots: vec![
+                EtherTargetSlot::new(0, EtherTargetSlotState::Idle);
+                usize::from(config.slots)
+            ],
             cut,
             entries: config.slots,
             sqhd: 0,
             sq_flow_control: true,
             in_flight: 0,
         };
-        let packer = Packer::new(cut, config.packing, config.body_crc);
+        let packer = FramePacker::new(cut, config.packing, config.body_crc);
         Qpair {
             end: End::new(links, packer, SendQueue::new(&config.policy, Role::Target)),
             slots,
@@ -195,7 +198,7 @@ impl Qpair {
     #[must_use]
     pub fn slot_of(&self, cid: u16) -> Option<u16> {
         let slot = self.slots.slots.get(usize::from(cid))?;
-        (slot.state == State::Executing).then_some(cid)
+        (slot.state == EtherTargetSlotState::Executing).then_some(cid)
     }
 
     /// Returns the slot of an outstanding Asynchronous Event Request: identifiers are slots, and none is used twice.
@@ -238,12 +241,16 @@ impl Qpair {
         bytes: u32,
     ) {
         let slot = self.slots.get_mut(number);
-        debug_assert_eq!(slot.state, State::Executing, "a command is answered exactly once");
+        debug_assert_eq!(
+            slot.state,
+            EtherTargetSlotState::Executing,
+            "a command is answered exactly once"
+        );
         debug_assert!(bytes <= slot.room, "more data than the host takes");
         let request_bytes = slot.octets.max(bytes);
         let bytes = bytes.min(slot.room);
         (slot.status, slot.result, slot.room) = (status, result, bytes);
-        slot.state = State::Responding;
+        slot.state = EtherTargetSlotState::Responding;
         slot.unsent = self.end.packer.cut.pieces(bytes) + 1;
         slot.unacked = slot.unsent;
         let (generation, urgency) = (slot.generation, slot.urgency);
@@ -253,7 +260,7 @@ impl Qpair {
         if self.end.ended().is_some() {
             return;
         }
-        for (tx, data_bytes) in Tx::parts(self.end.packer.cut, number, generation, bytes) {
+        for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, bytes) {
             let kind = if data_bytes > 0 { Kind::ResponseData } else { Kind::Response };
             self.end.out.push(now, tx, &Parcel { kind, urgency, data_bytes, request_bytes });
         }

@@ -1,6 +1,6 @@
 //! Reception at the target.
 
-use super::slots::{Slot, State};
+use super::slots::{EtherTargetSlot, EtherTargetSlotState};
 use super::{Qpair, RxEvent};
 use crate::pack::Item;
 use roadtrain_proto::time::Instant;
@@ -66,7 +66,7 @@ impl Qpair {
         };
         let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
         if generation == slot.generation {
-            if slot.state == State::Receiving {
+            if slot.state == EtherTargetSlotState::Receiving {
                 return Some(number);
             }
             self.end.rejected.late += 1;
@@ -77,15 +77,17 @@ impl Qpair {
             return None;
         }
         match slot.state {
-            State::Idle => (),
-            State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
+            EtherTargetSlotState::Idle => (),
+            EtherTargetSlotState::Responding if slot.unsent == 0 => {
+                event(RxEvent::Released { slot: number })
+            }
             _ => {
                 self.end.rejected.busy += 1;
                 self.end.break_off("busy", "GENERATION", generation, Some(number));
                 return None;
             }
         }
-        *slot = Slot::new(generation, State::Receiving);
+        *slot = EtherTargetSlot::new(generation, EtherTargetSlotState::Receiving);
         Some(number)
     }
 
@@ -139,7 +141,7 @@ impl Qpair {
     fn has_begun(&self, head: &RecordHead) -> bool {
         let slot = self.slots.slots.get(usize::from(head.slot.get()));
         slot.is_some_and(|slot| {
-            slot.generation == head.generation() && slot.state == State::Receiving
+            slot.generation == head.generation() && slot.state == EtherTargetSlotState::Receiving
         })
     }
 
@@ -195,7 +197,7 @@ impl Qpair {
         } else {
             sqe.set_transport(slot.sgl_bytes);
         }
-        self.slots.get_mut(number).state = State::Executing;
+        self.slots.get_mut(number).state = EtherTargetSlotState::Executing;
         self.slots.count_command();
         event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
     }
@@ -232,7 +234,7 @@ mod tests {
         };
         let mut qpair = Qpair::new(config, Links::new(1, 2, 3));
         let mut executed = |generation, last| {
-            *qpair.slots.get_mut(0) = Slot::new(last, State::Idle);
+            *qpair.slots.get_mut(0) = EtherTargetSlot::new(last, EtherTargetSlotState::Idle);
             let mut count = 0;
             qpair.handle_cargo(&flush(generation), &mut |_| count += 1);
             count > 0

@@ -1,7 +1,7 @@
 //! A target's requests, by slot.
 
-use crate::cut::Cut;
-use crate::pack::{Item, Requests};
+use crate::cut::PieceCut;
+use crate::pack::{Item, PackedRequests};
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{
@@ -12,7 +12,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum EtherTargetSlotState {
     /// The host has acknowledged the last response.
     Idle,
     /// A part of the request has not arrived.
@@ -24,9 +24,9 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(super) struct EtherTargetSlot {
     pub(super) generation: u32,
-    pub(super) state: State,
+    pub(super) state: EtherTargetSlotState,
     pub(super) sqe: Sqe,
     pub(super) has_command: bool,
     /// True if data has arrived: `octets` and `position` are known.
@@ -49,9 +49,9 @@ pub(super) struct Slot {
     pub(super) unacked: u16,
 }
 
-impl Slot {
-    pub(super) fn new(generation: u32, state: State) -> Self {
-        Slot {
+impl EtherTargetSlot {
+    pub(super) fn new(generation: u32, state: EtherTargetSlotState) -> Self {
+        EtherTargetSlot {
             generation,
             state,
             sqe: Sqe::default(),
@@ -72,51 +72,57 @@ impl Slot {
     }
 }
 
-pub(super) struct Slots {
-    pub(super) slots: Vec<Slot>,
-    pub(super) cut: Cut,
+pub(super) struct EtherTargetSlots {
+    pub(super) slots: Vec<EtherTargetSlot>,
+    pub(super) cut: PieceCut,
     pub(super) entries: u16,
     pub(super) sqhd: u16,
     pub(super) sq_flow_control: bool,
     pub(super) in_flight: u32,
 }
 
-impl Slots {
-    pub(super) fn get(&self, number: u16) -> &Slot {
+impl EtherTargetSlots {
+    pub(super) fn get(&self, number: u16) -> &EtherTargetSlot {
         &self.slots[usize::from(number)]
     }
 
-    pub(super) fn get_mut(&mut self, number: u16) -> &mut Slot {
+    pub(super) fn get_mut(&mut self, number: u16) -> &mut EtherTargetSlot {
         &mut self.slots[usize::from(number)]
     }
 
     /// True if received data is still in use.
     pub(super) fn keep_data(&self) -> bool {
-        let keeps = |slot: &Slot| {
-            slot.has_data && matches!(slot.state, State::Receiving | State::Executing)
+        let keeps = |slot: &EtherTargetSlot| {
+            slot.has_data
+                && matches!(
+                    slot.state,
+                    EtherTargetSlotState::Receiving | EtherTargetSlotState::Executing
+                )
         };
         self.slots.iter().any(keeps)
     }
 
     /// Drops requests that have arrived in part.
     pub(super) fn forget_begun(&mut self) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Receiving) {
+        for slot in
+            self.slots.iter_mut().filter(|slot| slot.state == EtherTargetSlotState::Receiving)
+        {
             let generation = slot.generation.wrapping_sub(1) & GENERATION_MASK;
-            *slot = Slot::new(generation, State::Idle);
+            *slot = EtherTargetSlot::new(generation, EtherTargetSlotState::Idle);
         }
     }
 
     /// Records an acknowledgement. Returns true if it was the last one of the slot's response.
     pub(super) fn acked(&mut self, item: Item) -> bool {
         let slot = self.get_mut(item.slot);
-        if slot.generation != item.generation || slot.state != State::Responding {
+        if slot.generation != item.generation || slot.state != EtherTargetSlotState::Responding {
             return false;
         }
         slot.unacked -= 1;
         if slot.unacked > 0 {
             return false;
         }
-        slot.state = State::Idle;
+        slot.state = EtherTargetSlotState::Idle;
         true
     }
 
@@ -128,12 +134,12 @@ impl Slots {
     }
 }
 
-impl Requests for Slots {
+impl PackedRequests for EtherTargetSlots {
     const TAIL_BYTES: usize = COMPLETION_RECORD_BYTES;
 
     fn wants(&self, item: Item) -> bool {
         let slot = self.get(item.slot);
-        slot.generation == item.generation && slot.state == State::Responding
+        slot.generation == item.generation && slot.state == EtherTargetSlotState::Responding
     }
 
     fn data(&self, slot: u16) -> (u32, u32) {

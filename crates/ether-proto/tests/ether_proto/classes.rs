@@ -1,6 +1,6 @@
 //! Classes inside a lane: the order of requests at both ends, the source of a class, and protection from starvation.
 
-use crate::common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use proptest::prelude::*;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{
@@ -14,12 +14,17 @@ use std::time::Duration;
 /// CDW13 of a command that is neither latency-critical nor bulk.
 const DSM_NORMAL: u32 = 2 << 4;
 
-fn pair(policy: PolicyConfig, class: Class) -> Pair {
-    Pair::connected(Setup { policy, class, sq_flow_control: false, ..Setup::default() })
+fn pair(policy: PolicyConfig, class: Class) -> ConnectionPair {
+    ConnectionPair::connected(PairSetup {
+        policy,
+        class,
+        sq_flow_control: false,
+        ..PairSetup::default()
+    })
 }
 
 /// Submits a read of one block with the given CDW13; the host treats it with `urgency`.
-fn read(pair: &mut Pair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
+fn read(pair: &mut ConnectionPair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
     let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
     sqe.cdw13 = cdw13.into();
     let slot =
@@ -28,7 +33,7 @@ fn read(pair: &mut Pair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
     slot
 }
 
-fn read_of(pair: &mut Pair, class: Class) -> u16 {
+fn read_of(pair: &mut ConnectionPair, class: Class) -> u16 {
     read(pair, 1, class.to_dsm(), class.urgency())
 }
 
@@ -142,9 +147,12 @@ fn fabrics_commands_are_of_no_class() {
 #[test]
 fn the_data_of_a_write_stays_in_order() {
     for class in [Class::Latency, Class::Normal, Class::Bulk] {
-        let setup =
-            Setup { policy: PolicyConfig::auto(), maxh2cdata: 32 << 10, ..Setup::default() };
-        let mut pair = Pair::connected(setup);
+        let setup = PairSetup {
+            policy: PolicyConfig::auto(),
+            maxh2cdata: 32 << 10,
+            ..PairSetup::default()
+        };
+        let mut pair = ConnectionPair::connected(setup);
         let data = crate::common::pattern(72 * BLOCK, 1);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 72);
         sqe.cdw13 = class.to_dsm().into();

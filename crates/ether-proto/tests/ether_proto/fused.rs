@@ -1,8 +1,8 @@
 //! Compare and Write over a connection: its bytes, its single completion, and other commands in flight. Also the
 //! bytes of Verify, Write Uncorrectable and Copy.
 
-use crate::common::host_end::Done;
-use crate::common::{BLOCK, Pair, Setup, raw};
+use crate::common::host_end::HostCompletion;
+use crate::common::{BLOCK, ConnectionPair, PairSetup, raw};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -29,7 +29,7 @@ fn data() -> Vec<u8> {
 #[test]
 fn two_capsules_side_by_side() {
     for policy in [PolicyConfig::none(), PolicyConfig::i10(), PolicyConfig::auto()] {
-        let mut pair = Pair::connected(Setup { policy, ..Setup::default() });
+        let mut pair = ConnectionPair::connected(PairSetup { policy, ..PairSetup::default() });
         let (compare, write) = pair_of_commands();
         let now = pair.now;
         let slot = pair.host.qpair.submit_fused(now, (&compare, &write), BLOCK, Urgency::Urgent);
@@ -98,7 +98,7 @@ fn a_copy_names_its_destination() {
 /// Returns the status of a fused pair in flight when the target responds to its two commands with `first` and
 /// `second`.
 fn ended(first: Status, second: Status, second_is_first: bool) -> Status {
-    let mut pair = Pair::connected(Setup::default());
+    let mut pair = ConnectionPair::connected(PairSetup::default());
     let (compare, write) = pair_of_commands();
     let now = pair.now;
     let slot = pair.host.qpair.submit_fused(now, (&compare, &write), BLOCK, Urgency::Urgent);
@@ -120,7 +120,7 @@ fn ended(first: Status, second: Status, second_is_first: bool) -> Status {
     let flushed = raw::response(cid(2 * length), Status::SUCCESS);
     pair.host.receive(now, &flushed, delivery).unwrap();
     let done = pair.host.take_completions();
-    assert!(matches!(&done[..], [Done { slot, .. }] if *slot == other), "{done:?}");
+    assert!(matches!(&done[..], [HostCompletion { slot, .. }] if *slot == other), "{done:?}");
     pair.host.receive(now, &answers[1], delivery).unwrap();
     let done = pair.host.take_completions();
     assert_eq!(done.iter().map(|done| done.slot).collect::<Vec<_>>(), [slot]);
@@ -152,7 +152,7 @@ fn two_answers_are_one() {
 
 #[test]
 fn a_pair_needs_room_for_two() {
-    let mut pair = Pair::connected(Setup { entries: 4, ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup { entries: 4, ..PairSetup::default() });
     let (compare, write) = pair_of_commands();
     let now = pair.now;
     let mut submit = || {

@@ -1,10 +1,10 @@
 //! Peers that break the protocol: the end replies with the right fatal error status, does not panic, and ignores all
 //! that follows.
 
-use crate::common::host_end::HostEnd;
+use crate::common::host_end::PairHostEnd;
 use crate::common::raw::{self, BOTH, PLAIN, patch};
-use crate::common::target_end::TargetEnd;
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern, show};
+use crate::common::target_end::PairTargetEnd;
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern, show};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::{Digests, flag};
@@ -32,7 +32,7 @@ fn verdict(result: Result<(), QpairError>, answer: &[String]) -> String {
     }
 }
 
-fn judge_target(mut target: TargetEnd, octets: &[u8], digests: Digests) -> String {
+fn judge_target(mut target: PairTargetEnd, octets: &[u8], digests: Digests) -> String {
     let verdict = verdict(target.receive(NOW, octets, Delivery::Pieces(1)), &{
         show::pdus(false, &target.send(NOW), digests)
     });
@@ -44,7 +44,7 @@ fn judge_target(mut target: TargetEnd, octets: &[u8], digests: Digests) -> Strin
     verdict
 }
 
-fn judge_host(mut host: HostEnd, octets: &[u8]) -> String {
+fn judge_host(mut host: PairHostEnd, octets: &[u8]) -> String {
     let verdict = verdict(host.receive(NOW, octets, Delivery::Pieces(1)), &{
         show::pdus(true, &host.send(NOW), PLAIN)
     });
@@ -60,8 +60,8 @@ fn table(verdicts: impl Iterator<Item = (&'static str, String)>) -> String {
     verdicts.map(|(name, verdict)| format!("{name}: {verdict}\n")).collect()
 }
 
-fn ready_target(digests: Digests) -> TargetEnd {
-    let mut target = TargetEnd::new(Setup::default().target());
+fn ready_target(digests: Digests) -> PairTargetEnd {
+    let mut target = PairTargetEnd::new(PairSetup::default().target());
     let icreq = patch(raw::icreq(), DGST, &[digests.to_octet()]);
     target.receive(NOW, &icreq, Delivery::Whole).expect("valid");
     target.send(NOW);
@@ -80,7 +80,7 @@ fn icreq() {
         ("PLEN 2^32-1", patch(raw::icreq(), raw::PLEN, &[255; 4])),
         ("HDGST flag", patch(raw::icreq(), raw::FLAGS, &[flag::HDGST])),
     ];
-    let fresh = || TargetEnd::new(Setup::default().target());
+    let fresh = || PairTargetEnd::new(PairSetup::default().target());
     let verdicts = cases.into_iter().map(|(n, octets)| (n, judge_target(fresh(), &octets, PLAIN)));
     insta::assert_snapshot!(table(verdicts));
 }
@@ -177,9 +177,9 @@ fn icresp() {
         ("PLEN 24", patch(raw::icresp(4096), raw::PLEN, &[24])),
     ];
     let host = || {
-        let mut host = HostEnd::new(NOW, Setup::default().host());
+        let mut host = PairHostEnd::new(NOW, PairSetup::default().host());
         host.send(NOW);
-        host.connect(NOW, &Setup::default());
+        host.connect(NOW, &PairSetup::default());
         host
     };
     let verdicts = cases.into_iter().map(|(name, octets)| (name, judge_host(host(), &octets)));
@@ -188,13 +188,14 @@ fn icresp() {
 
 #[test]
 fn a_target_that_refuses_the_digests_is_left() {
-    let mut host = HostEnd::new(NOW, Setup { digests: BOTH, ..Setup::default() }.host());
+    let mut host =
+        PairHostEnd::new(NOW, PairSetup { digests: BOTH, ..PairSetup::default() }.host());
     host.send(NOW);
     insta::assert_snapshot!(judge_host(host, &raw::icresp(4096)), @r#"peer misbehaved: controller refuses the digests asked for (InvalidPduHeaderField, 0xb) ["H2cTermReq fes 1 fei 0xb (pdo 0 plen 24)"]"#);
 }
 
-fn ready_host() -> HostEnd {
-    let mut host = HostEnd::new(NOW, Setup::default().host());
+fn ready_host() -> PairHostEnd {
+    let mut host = PairHostEnd::new(NOW, PairSetup::default().host());
     host.send(NOW);
     host.receive(NOW, &raw::icresp(4096), Delivery::Whole).expect("valid");
     host
@@ -283,9 +284,9 @@ fn a_command_is_not_completed_before_it_was_sent() {
 /// A stream may be cut anywhere: its first part is valid, and the rest continues from there.
 #[test]
 fn a_stream_may_pause_at_every_octet() {
-    let setup = Setup { digests: BOTH, sq_flow_control: false, ..Setup::default() };
+    let setup = PairSetup { digests: BOTH, sq_flow_control: false, ..PairSetup::default() };
     let fresh = || {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         pair.host.write(NOW, 8, pattern(BLOCK, 3));
         pair.host.read(NOW, 0, 1);
         pair.host.flush(NOW);
@@ -307,7 +308,7 @@ fn a_stream_may_pause_at_every_octet() {
 }
 
 /// Returns the identifiers of the commands that `ahead` finds in `input`.
-fn ahead(target: &TargetEnd, input: &[u8]) -> Vec<u16> {
+fn ahead(target: &PairTargetEnd, input: &[u8]) -> Vec<u16> {
     target.qpair.ahead(input).map(|sqe| sqe.cid.get()).collect()
 }
 
@@ -332,7 +333,7 @@ fn commands_are_seen_ahead_as_far_as_they_go() {
 
 #[test]
 fn nothing_is_seen_ahead_within_data_or_before_the_start() {
-    let fresh = TargetEnd::new(Setup::default().target());
+    let fresh = PairTargetEnd::new(PairSetup::default().target());
     assert_eq!(ahead(&fresh, &raw::flush(1)), []);
     let mut target = ready_target(PLAIN);
     target.receive(NOW, &raw::connect(1, 32)[..200], Delivery::Whole).expect("valid so far");

@@ -2,7 +2,7 @@
 //! most once, and nothing follows an error.
 
 use crate::cases::cases;
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern};
 use proptest::prelude::*;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -60,22 +60,22 @@ impl Mutation {
     }
 }
 
-fn setup() -> impl Strategy<Value = Setup> {
+fn setup() -> impl Strategy<Value = PairSetup> {
     let delivery = prop_oneof![
         Just(Delivery::Whole),
         (1..3000usize).prop_map(Delivery::Pieces),
         (1..3000usize).prop_map(Delivery::Placed),
     ];
-    (0..4u8, any::<bool>(), delivery).prop_map(|(dgst, sq_flow_control, delivery)| Setup {
+    (0..4u8, any::<bool>(), delivery).prop_map(|(dgst, sq_flow_control, delivery)| PairSetup {
         digests: Digests::from_octet(dgst).expect("two bits"),
         sq_flow_control,
         delivery,
-        ..Setup::default()
+        ..PairSetup::default()
     })
 }
 
 /// Submits commands of every kind: two writes, two reads, a flush.
-fn load(pair: &mut Pair) {
+fn load(pair: &mut ConnectionPair) {
     pair.host.write(NOW, 0, pattern(2 * BLOCK, 1));
     pair.host.write(NOW, 16, pattern(20 * BLOCK, 2));
     pair.host.read(NOW, 0, 2);
@@ -88,7 +88,7 @@ proptest! {
 
     #[test]
     fn of_what_the_host_sends(setup in setup(), mutations in prop::collection::vec(mutation(), 1..5)) {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         load(&mut pair);
         let (mut commands, mut data) = (pair.host.send(NOW), h2c_data(setup));
         let (first, rest) = mutations.split_at(mutations.len() / 2);
@@ -122,7 +122,7 @@ proptest! {
 
     #[test]
     fn of_what_the_target_sends(setup in setup(), mutations in prop::collection::vec(mutation(), 1..5)) {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         load(&mut pair);
         let from_host = pair.host.send(NOW);
         pair.target.receive(NOW, &from_host, Delivery::Whole).expect("valid");
@@ -147,8 +147,8 @@ proptest! {
 }
 
 /// Returns the H2CData that follows in an undisturbed session of that setup.
-fn h2c_data(setup: Setup) -> Vec<u8> {
-    let mut pair = Pair::connected(setup);
+fn h2c_data(setup: PairSetup) -> Vec<u8> {
+    let mut pair = ConnectionPair::connected(setup);
     load(&mut pair);
     let from_host = pair.host.send(NOW);
     pair.target.receive(NOW, &from_host, Delivery::Whole).expect("valid");

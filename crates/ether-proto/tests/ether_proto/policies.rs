@@ -6,7 +6,7 @@
 mod toy_policy;
 
 use crate::cases::cases;
-use crate::common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use proptest::prelude::*;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
@@ -25,7 +25,7 @@ const BLOCKS: u32 = 8;
 
 /// Arrival pattern of requests.
 #[derive(Clone, Copy, Debug)]
-enum Load {
+enum PolicyLoad {
     /// Requests that are always outstanding.
     Closed { depth: u32 },
     /// Requests submitted at once; the next ones follow when all are complete.
@@ -35,7 +35,7 @@ enum Load {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum PolicyEvent {
     AtTarget(Vec<u8>),
     AtHost(Vec<u8>),
     Arrival,
@@ -43,10 +43,10 @@ enum Event {
 }
 
 /// A lane under load: the pair, the bytes in flight, and the counts.
-struct Lane {
-    pair: Pair,
-    load: Load,
-    events: BTreeMap<(u64, u64), Event>,
+struct PolicyLane {
+    pair: ConnectionPair,
+    load: PolicyLoad,
+    events: BTreeMap<(u64, u64), PolicyEvent>,
     event_number: u64,
     /// Times of the scheduled timer events.
     timers: BTreeSet<u64>,
@@ -58,11 +58,12 @@ struct Lane {
     responses: u32,
 }
 
-impl Lane {
-    fn new(load: Load, policy: PolicyConfig) -> Self {
-        let setup = Setup { entries: 256, sq_flow_control: false, policy, ..Setup::default() };
-        Lane {
-            pair: Pair::connected(setup),
+impl PolicyLane {
+    fn new(load: PolicyLoad, policy: PolicyConfig) -> Self {
+        let setup =
+            PairSetup { entries: 256, sq_flow_control: false, policy, ..PairSetup::default() };
+        PolicyLane {
+            pair: ConnectionPair::connected(setup),
             load,
             events: BTreeMap::new(),
             event_number: 0,
@@ -76,7 +77,7 @@ impl Lane {
         }
     }
 
-    fn schedule(&mut self, at: Instant, event: Event) {
+    fn schedule(&mut self, at: Instant, event: PolicyEvent) {
         self.event_number += 1;
         self.events.insert((at.0, self.event_number), event);
     }
@@ -92,30 +93,30 @@ impl Lane {
 
     fn arrivals(&mut self) {
         match self.load {
-            Load::Closed { depth } => self.submit(depth - self.outstanding),
-            Load::Burst { size } if self.outstanding == 0 => self.submit(size),
-            Load::Burst { .. } | Load::Open { .. } => {}
+            PolicyLoad::Closed { depth } => self.submit(depth - self.outstanding),
+            PolicyLoad::Burst { size } if self.outstanding == 0 => self.submit(size),
+            PolicyLoad::Burst { .. } | PolicyLoad::Open { .. } => {}
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: PolicyEvent) {
         let now = self.pair.now;
         match event {
-            Event::Arrival => {
+            PolicyEvent::Arrival => {
                 self.submit(1);
-                if let Load::Open { every_us } = self.load
+                if let PolicyLoad::Open { every_us } = self.load
                     && self.submitted < REQUESTS
                 {
-                    self.schedule(now + Duration::from_micros(every_us), Event::Arrival);
+                    self.schedule(now + Duration::from_micros(every_us), PolicyEvent::Arrival);
                 }
             }
-            Event::Timer => {
+            PolicyEvent::Timer => {
                 self.timers.remove(&now.0);
             }
-            Event::AtTarget(octets) => {
+            PolicyEvent::AtTarget(octets) => {
                 self.pair.target.receive(now, &octets, Delivery::Whole).expect("valid");
             }
-            Event::AtHost(octets) => {
+            PolicyEvent::AtHost(octets) => {
                 self.pair.host.receive(now, &octets, Delivery::Whole).expect("valid");
                 for _ in self.pair.host.take_completions() {
                     self.outstanding -= 1;
@@ -134,28 +135,28 @@ impl Lane {
         self.pair.host.qpair.batcher().drained(now);
         for octets in self.pair.host.released() {
             self.caravans.0 += 1;
-            self.schedule(now + TRIP, Event::AtTarget(octets));
+            self.schedule(now + TRIP, PolicyEvent::AtTarget(octets));
         }
         self.pair.target.qpair.batcher().expire(now);
         self.pair.target.qpair.batcher().drained(now);
         for octets in self.pair.target.released() {
             self.caravans.1 += 1;
             self.responses += show::pdus(false, &octets, Digests::default()).len() as u32;
-            self.schedule(now + TRIP, Event::AtHost(octets));
+            self.schedule(now + TRIP, PolicyEvent::AtHost(octets));
         }
         let (host, target) = (self.pair.host.qpair.batcher(), self.pair.target.qpair.batcher());
         assert_wake_up(target, now);
         assert_wake_up(host, now);
         for deadline in [host.deadline(), target.deadline()].into_iter().flatten() {
             if self.timers.insert(deadline.0) {
-                self.schedule(deadline, Event::Timer);
+                self.schedule(deadline, PolicyEvent::Timer);
             }
         }
     }
 
     fn run(mut self) -> String {
-        if let Load::Open { .. } = self.load {
-            self.schedule(self.pair.now, Event::Arrival);
+        if let PolicyLoad::Open { .. } = self.load {
+            self.schedule(self.pair.now, PolicyEvent::Arrival);
         }
         self.arrivals();
         self.end_turn();
@@ -216,17 +217,17 @@ fn level(level: u32) -> PolicyConfig {
 #[test]
 fn doorbells_by_load_and_policy() {
     let loads = [
-        Load::Closed { depth: 1 },
-        Load::Closed { depth: 8 },
-        Load::Closed { depth: 16 },
-        Load::Closed { depth: 32 },
-        Load::Closed { depth: 128 },
-        Load::Burst { size: 5 },
-        Load::Burst { size: 20 },
-        Load::Burst { size: 64 },
-        Load::Open { every_us: 1 },
-        Load::Open { every_us: 5 },
-        Load::Open { every_us: 100 },
+        PolicyLoad::Closed { depth: 1 },
+        PolicyLoad::Closed { depth: 8 },
+        PolicyLoad::Closed { depth: 16 },
+        PolicyLoad::Closed { depth: 32 },
+        PolicyLoad::Closed { depth: 128 },
+        PolicyLoad::Burst { size: 5 },
+        PolicyLoad::Burst { size: 20 },
+        PolicyLoad::Burst { size: 64 },
+        PolicyLoad::Open { every_us: 1 },
+        PolicyLoad::Open { every_us: 5 },
+        PolicyLoad::Open { every_us: 100 },
     ];
     let policies = [
         ("none", PolicyConfig::none()),
@@ -243,7 +244,7 @@ fn doorbells_by_load_and_policy() {
     );
     for load in loads {
         for (name, policy) in policies {
-            let row = Lane::new(load, policy).run();
+            let row = PolicyLane::new(load, policy).run();
             table += &format!("{:22} {name:10} | {row}\n", format!("{load:?}"));
         }
     }
@@ -254,7 +255,10 @@ fn doorbells_by_load_and_policy() {
 
 #[test]
 fn an_urgent_request_takes_everything_ahead_along() {
-    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup {
+        policy: PolicyConfig::i10(),
+        ..PairSetup::default()
+    });
     for _ in 0..3 {
         pair.host.read(pair.now, 0, 1);
     }
@@ -268,7 +272,10 @@ fn an_urgent_request_takes_everything_ahead_along() {
 /// The R2T leaves when the target's turn ends, and its data as soon as it arrives, whatever is held.
 #[test]
 fn h2c_data_never_waits_for_a_second_doorbell() {
-    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup {
+        policy: PolicyConfig::i10(),
+        ..PairSetup::default()
+    });
     pair.host.write(pair.now, 0, vec![1; 32 * BLOCK as usize]);
     pair.now += Duration::from_micros(50);
     pair.host.qpair.batcher().expire(pair.now);
@@ -281,7 +288,10 @@ fn h2c_data_never_waits_for_a_second_doorbell() {
 
 #[test]
 fn the_timer_runs_from_the_first_request() {
-    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup {
+        policy: PolicyConfig::i10(),
+        ..PairSetup::default()
+    });
     let start = pair.now;
     for us in [0, 20, 49] {
         pair.now = start + Duration::from_micros(us);
@@ -298,8 +308,13 @@ fn the_timer_runs_from_the_first_request() {
 
 #[test]
 fn caravans_depart_at_their_limits() {
-    let pair =
-        || Pair::connected(Setup { policy: PolicyConfig::i10(), entries: 64, ..Setup::default() });
+    let pair = || {
+        ConnectionPair::connected(PairSetup {
+            policy: PolicyConfig::i10(),
+            entries: 64,
+            ..PairSetup::default()
+        })
+    };
     let mut by_count = pair();
     for _ in 0..16 {
         by_count.host.read(by_count.now, 0, 1);
@@ -315,7 +330,7 @@ fn caravans_depart_at_their_limits() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum BatcherStep {
     Enqueue { kind: Kind, bytes: u32, urgency: Urgency },
     Drained,
     Pass { us: u64 },
@@ -323,14 +338,14 @@ enum Step {
     Completed,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = BatcherStep> {
     prop_oneof![
         4 => (kind(), 0..100_000u32, urgency())
-            .prop_map(|(kind, bytes, urgency)| Step::Enqueue { kind, bytes, urgency }),
-        2 => Just(Step::Drained),
-        2 => (0..100u64).prop_map(|us| Step::Pass { us }),
-        3 => Just(Step::Take),
-        1 => Just(Step::Completed),
+            .prop_map(|(kind, bytes, urgency)| BatcherStep::Enqueue { kind, bytes, urgency }),
+        2 => Just(BatcherStep::Drained),
+        2 => (0..100u64).prop_map(|us| BatcherStep::Pass { us }),
+        3 => Just(BatcherStep::Take),
+        1 => Just(BatcherStep::Completed),
     ]
 }
 
@@ -409,7 +424,7 @@ proptest! {
         let (mut enqueued, mut taken) = (0, 0);
         for step in steps {
             match step {
-                Step::Enqueue { kind, bytes, urgency } => {
+                BatcherStep::Enqueue { kind, bytes, urgency } => {
                     in_flight += 1;
                     batcher.set_in_flight(in_flight);
                     let parcel = Parcel { kind, urgency, data_bytes: bytes, request_bytes: bytes };
@@ -420,21 +435,21 @@ proptest! {
                         prop_assert!(batcher.backlog().requests <= before, "an urgent PDU is held");
                     }
                 }
-                Step::Drained => {
+                BatcherStep::Drained => {
                     batcher.drained(now);
                     prop_assert!(!delay.is_zero() || batcher.backlog().requests == 0);
                 }
-                Step::Pass { us } => {
+                BatcherStep::Pass { us } => {
                     now += Duration::from_micros(us);
                     batcher.expire(now);
                 }
-                Step::Take => {
+                BatcherStep::Take => {
                     if let Some(freight) = batcher.due().next() {
                         batcher.taken(freight);
                         taken += 1;
                     }
                 }
-                Step::Completed => {
+                BatcherStep::Completed => {
                     batcher.completed(now, 4096);
                 }
             }

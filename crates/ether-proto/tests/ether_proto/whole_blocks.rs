@@ -2,7 +2,7 @@
 //! splits them.
 
 use crate::common::raw::{self, PLAIN};
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern};
 use proptest::prelude::*;
 use roadtrain_proto::time::Instant;
 
@@ -49,7 +49,7 @@ proptest! {
         delivery in deliveries(),
     ) {
         let data = pattern(LEN, 1);
-        let mut pair = Pair::connected(Setup::default());
+        let mut pair = ConnectionPair::connected(PairSetup::default());
         let target = &mut pair.target;
         target.whole_blocks = true;
         target.take_events();

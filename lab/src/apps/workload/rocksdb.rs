@@ -1,7 +1,7 @@
 //! RocksDB's own db_bench. The data set is larger than the block cache and is read past the page cache,
 //! so that nearly every read of a key is a read of the device.
 
-use super::Meter;
+use super::AppMeter;
 use crate::command::{self, run as finish};
 use crate::measure::Measure;
 use anyhow::Context;
@@ -33,7 +33,7 @@ pub(in crate::apps) fn create(folder: &Path) -> anyhow::Result<()> {
 pub(in crate::apps) fn run(
     folder: &Path,
     writing: bool,
-    meter: &Meter,
+    meter: &AppMeter,
     seed: usize,
 ) -> anyhow::Result<Measure> {
     let name = if writing { "readwhilewriting" } else { "readrandom" };

@@ -6,17 +6,17 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Memory that begins at a multiple of an alignment.
-pub(super) struct Aligned {
+pub(super) struct AlignedMemory {
     memory: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-impl Aligned {
-    pub(super) fn new(length: usize, alignment: usize) -> Aligned {
+impl AlignedMemory {
+    pub(super) fn new(length: usize, alignment: usize) -> AlignedMemory {
         let memory = vec![0; length + alignment];
         let start = memory.as_ptr().align_offset(alignment);
-        Aligned { memory, start, length }
+        AlignedMemory { memory, start, length }
     }
 
     pub(super) fn octets(&mut self) -> &mut [u8] {
@@ -25,16 +25,16 @@ impl Aligned {
 }
 
 /// A mapped part of a file.
-pub(super) struct Map {
+pub(super) struct FileMapping {
     address: *mut libc::c_void,
     mapped: usize,
     /// Offset of the wanted bytes: mappings begin at a page.
     skip: usize,
 }
 
-impl Map {
+impl FileMapping {
     /// Maps a range, which must not be empty and must lie in the file.
-    pub(super) fn new(file: RawFd, range: Range<u64>) -> io::Result<Map> {
+    pub(super) fn new(file: RawFd, range: Range<u64>) -> io::Result<FileMapping> {
         let skip = (range.start % 4096) as usize;
         let mapped = skip + (range.end - range.start) as usize;
         let (prot, start) = (libc::PROT_READ | libc::PROT_WRITE, range.start - skip as u64);
@@ -52,7 +52,7 @@ impl Map {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Map { address, mapped, skip })
+        Ok(FileMapping { address, mapped, skip })
     }
 
     pub(super) fn octets(&mut self) -> &mut [u8] {
@@ -70,7 +70,7 @@ impl Map {
     }
 }
 
-impl Drop for Map {
+impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping belongs to self; no reference into it remains.
         unsafe { libc::munmap(self.address, self.mapped) };

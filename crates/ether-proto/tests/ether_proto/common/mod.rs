@@ -6,14 +6,14 @@ pub mod raw;
 pub mod show;
 pub mod target_end;
 
-use host_end::HostEnd;
+use host_end::PairHostEnd;
 use roadtrain_host_proto as host;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto as target;
 use roadtrain_wire::pdu::Digests;
-use target_end::TargetEnd;
+use target_end::PairTargetEnd;
 
 /// Logical block size of every test, as a power of two.
 pub const LBA_SHIFT: u8 = 9;
@@ -35,7 +35,7 @@ pub enum Delivery {
 
 /// Parameters of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct PairSetup {
     pub digests: Digests,
     pub hpda: u8,
     pub cpda: u8,
@@ -49,9 +49,9 @@ pub struct Setup {
     pub delivery: Delivery,
 }
 
-impl Default for Setup {
+impl Default for PairSetup {
     fn default() -> Self {
-        Setup {
+        PairSetup {
             digests: Digests::default(),
             hpda: 0,
             cpda: 0,
@@ -66,7 +66,7 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
+impl PairSetup {
     pub fn host(&self) -> host::qpair::Config {
         host::qpair::Config {
             digests: self.digests,
@@ -87,24 +87,25 @@ impl Setup {
 }
 
 /// A host and a target, connected.
-pub struct Pair {
-    pub setup: Setup,
+pub struct ConnectionPair {
+    pub setup: PairSetup,
     pub now: Instant,
-    pub host: HostEnd,
-    pub target: TargetEnd,
+    pub host: PairHostEnd,
+    pub target: PairTargetEnd,
 }
 
-impl Pair {
+impl ConnectionPair {
     /// Creates both ends before the first byte.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: PairSetup) -> Self {
         let now = Instant(0);
-        let (host, target) = (HostEnd::new(now, setup.host()), TargetEnd::new(setup.target()));
-        Pair { setup, now, host, target }
+        let (host, target) =
+            (PairHostEnd::new(now, setup.host()), PairTargetEnd::new(setup.target()));
+        ConnectionPair { setup, now, host, target }
     }
 
     /// Creates both ends after ICReq, ICResp and Connect.
-    pub fn connected(setup: Setup) -> Self {
-        let mut pair = Pair::new(setup);
+    pub fn connected(setup: PairSetup) -> Self {
+        let mut pair = ConnectionPair::new(setup);
         let mut icreq = pair.host.send(pair.now);
         icreq[PDA_OFFSET] = setup.hpda;
         pair.target.receive(pair.now, &icreq, setup.delivery).expect("ICReq is valid");

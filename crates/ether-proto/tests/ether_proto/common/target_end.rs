@@ -14,10 +14,10 @@ use std::collections::HashMap;
 
 const DISK_BYTES: usize = 1 << 20;
 
-pub struct TargetEnd {
+pub struct PairTargetEnd {
     pub qpair: Qpair,
     pub disk: Vec<u8>,
-    /// True if commands are held until [`TargetEnd::execute_held`].
+    /// True if commands are held until [`PairTargetEnd::execute_held`].
     pub hold: bool,
     /// True if the data of writes is delivered in whole blocks.
     pub whole_blocks: bool,
@@ -29,9 +29,9 @@ pub struct TargetEnd {
     events: Vec<String>,
 }
 
-impl TargetEnd {
+impl PairTargetEnd {
     pub fn new(config: Config) -> Self {
-        TargetEnd {
+        PairTargetEnd {
             qpair: Qpair::new(config),
             disk: vec![0; DISK_BYTES],
             hold: false,

@@ -1,6 +1,6 @@
 //! Headers that no peer sends, and replayed headers.
 
-use super::network::{Cable, Frame, Random, World};
+use super::network::{Cable, NetworkFrame, NetworkRandom, NetworkWorld};
 use proptest::prelude::*;
 use roadtrain_ether_proto::channel::{Arrival, ChannelConfig, WINDOW};
 use roadtrain_ether_proto::links::Links;
@@ -50,18 +50,18 @@ fn header() -> impl Strategy<Value = FrameHeader> {
 
 /// One action of an end.
 #[derive(Clone, Debug)]
-enum Step {
+enum HostileStep {
     Send,
     Hear(FrameHeader, Vec<u8>),
     Wait(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = HostileStep> {
     let body = prop::collection::vec(any::<u8>(), 0..140);
     prop_oneof![
-        4 => Just(Step::Send),
-        4 => (header(), body).prop_map(|(header, body)| Step::Hear(header, body)),
-        1 => (0..300_000_000u64).prop_map(Step::Wait),
+        4 => Just(HostileStep::Send),
+        4 => (header(), body).prop_map(|(header, body)| HostileStep::Hear(header, body)),
+        1 => (0..300_000_000u64).prop_map(HostileStep::Wait),
     ]
 }
 
@@ -77,7 +77,7 @@ proptest! {
         let mut next = 0u32;
         for step in steps {
             match step {
-                Step::Send => {
+                HostileStep::Send => {
                     if let Some(link) = links.choose(now, 100) {
                         let header = links.send(now, link, 100, &[next, next + 1]);
                         prop_assert_ne!(header.flags.get() & flags::SEQ, 0);
@@ -85,11 +85,11 @@ proptest! {
                         next += 2;
                     }
                 }
-                Step::Hear(header, body) => {
+                HostileStep::Hear(header, body) => {
                     let acked = &mut |record| assert!(flying.remove(&record));
                     links.receive(now, &header, &body, acked);
                 }
-                Step::Wait(ns) => {
+                HostileStep::Wait(ns) => {
                     now = Instant(now.0 + ns);
                     links.expire(now);
                     while let Some((link, asks)) = links.ack_due(now) {
@@ -166,10 +166,10 @@ proptest! {
         percent in 1..60u64,
     ) {
         let cable = Cable { loss_percent, octet_ns: 1, ..Cable::perfect() };
-        let mut world = World::new(seed, [1500, 1500], &[cable.clone(), cable]);
+        let mut world = NetworkWorld::new(seed, [1500, 1500], &[cable.clone(), cable]);
         world.set_depth(2, 100);
-        let mut random = Random(seed ^ 1);
-        let mut seen: Vec<(usize, Frame)> = Vec::new();
+        let mut random = NetworkRandom(seed ^ 1);
+        let mut seen: Vec<(usize, NetworkFrame)> = Vec::new();
         while !world.is_done() {
             prop_assert!(world.step());
             prop_assert!(world.now < Instant(0) + Duration::from_secs(100), "takes too long");

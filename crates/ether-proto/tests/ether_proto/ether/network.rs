@@ -13,9 +13,9 @@ pub(crate) const FRAME_BYTES: u16 = 4352;
 
 /// Pseudo-random numbers.
 #[derive(Clone)]
-pub(crate) struct Random(pub u64);
+pub(crate) struct NetworkRandom(pub u64);
 
-impl Random {
+impl NetworkRandom {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -63,7 +63,7 @@ impl Cable {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RecordState {
     Waits,
     Flies,
     Acknowledged,
@@ -71,17 +71,17 @@ enum State {
 
 /// A frame in flight.
 #[derive(Clone)]
-pub(crate) struct Frame {
+pub(crate) struct NetworkFrame {
     pub(crate) header: FrameHeader,
     pub(crate) body: Vec<u8>,
     pub(crate) records: Vec<u32>,
     pub(crate) octets: u32,
 }
 
-pub(crate) struct End {
+pub(crate) struct NetworkEnd {
     pub(crate) links: Links<u32>,
     /// States of this end's records.
-    states: Vec<State>,
+    states: Vec<RecordState>,
     waiting: VecDeque<u32>,
     /// Number of accepted arrivals of each of the peer's records.
     arrived: Vec<u32>,
@@ -90,7 +90,7 @@ pub(crate) struct End {
     flying: usize,
 }
 
-impl End {
+impl NetworkEnd {
     fn new(id: u64, records: usize, cables: &[Cable]) -> Self {
         let mut links = Links::new(id, 3 - id, 0);
         for link in 0..cables.len() as u8 {
@@ -105,9 +105,9 @@ impl End {
             };
             assert!(links.add(Instant(0), &config, 9));
         }
-        End {
+        NetworkEnd {
             links,
-            states: vec![State::Waits; records],
+            states: vec![RecordState::Waits; records],
             waiting: (0..records as u32).collect(),
             arrived: Vec::new(),
             records_per_frame: 3,
@@ -117,16 +117,16 @@ impl End {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.states.iter().all(|&state| state == State::Acknowledged)
+        self.states.iter().all(|&state| state == RecordState::Acknowledged)
     }
 
     /// Receives a frame.
-    pub(crate) fn receive(&mut self, now: Instant, frame: &Frame) -> Arrival {
-        let End { links, states, flying, .. } = self;
+    pub(crate) fn receive(&mut self, now: Instant, frame: &NetworkFrame) -> Arrival {
+        let NetworkEnd { links, states, flying, .. } = self;
         let acked = &mut |record: u32| {
             let state = &mut states[record as usize];
-            assert_eq!(*state, State::Flies, "record {record} is acknowledged");
-            *state = State::Acknowledged;
+            assert_eq!(*state, RecordState::Flies, "record {record} is acknowledged");
+            *state = RecordState::Acknowledged;
             *flying -= 1;
         };
         let arrival = links.receive(now, &frame.header, &frame.body, acked);
@@ -139,10 +139,10 @@ impl End {
     }
 
     /// Returns the next frame to send.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<Frame> {
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<NetworkFrame> {
         while let Some(record) = self.links.next_lost() {
-            assert_eq!(self.states[record as usize], State::Flies, "record {record} is lost");
-            self.states[record as usize] = State::Waits;
+            assert_eq!(self.states[record as usize], RecordState::Flies, "record {record} is lost");
+            self.states[record as usize] = RecordState::Waits;
             self.waiting.push_front(record);
             self.flying -= 1;
         }
@@ -151,10 +151,10 @@ impl End {
         if let Some(link) = has_work.then(|| self.links.choose(now, octets)).flatten() {
             let count = self.records_per_frame.min(self.waiting.len());
             let records: Vec<u32> = self.waiting.drain(..count).collect();
-            records.iter().for_each(|&record| self.states[record as usize] = State::Flies);
+            records.iter().for_each(|&record| self.states[record as usize] = RecordState::Flies);
             self.flying += count;
             let header = self.links.send(now, link, octets, &records);
-            return Some(Frame { header, body: Vec::new(), records, octets });
+            return Some(NetworkFrame { header, body: Vec::new(), records, octets });
         }
         let (link, asks) = self.links.ack_due(now)?;
         let mut body = vec![0; ACK_BODY_MAX];
@@ -162,38 +162,39 @@ impl End {
         body.truncate(length);
         let octets = (64 + body.len()) as u32;
         let header = self.links.send_ack(now, link, octets, asks);
-        Some(Frame { header, body, records: Vec::new(), octets })
+        Some(NetworkFrame { header, body, records: Vec::new(), octets })
     }
 }
 
-type Event = Reverse<(u64, u64)>;
+type ArrivalEvent = Reverse<(u64, u64)>;
 
 /// Both ends and the network between them.
-pub(crate) struct World {
+pub(crate) struct NetworkWorld {
     pub(crate) now: Instant,
-    pub(crate) ends: [End; 2],
+    pub(crate) ends: [NetworkEnd; 2],
     cables: Vec<Cable>,
     /// Time from which on each direction of each link is idle.
     free_at: Vec<[u64; 2]>,
-    random: Random,
-    events: BinaryHeap<Event>,
-    frames: BTreeMap<u64, (usize, Frame)>,
+    random: NetworkRandom,
+    events: BinaryHeap<ArrivalEvent>,
+    frames: BTreeMap<u64, (usize, NetworkFrame)>,
     count: u64,
     is_recorded: bool,
-    delivered: Vec<(usize, Frame)>,
+    delivered: Vec<(usize, NetworkFrame)>,
 }
 
-impl World {
+impl NetworkWorld {
     pub(crate) fn new(seed: u64, records: [usize; 2], cables: &[Cable]) -> Self {
-        let mut ends = [End::new(1, records[0], cables), End::new(2, records[1], cables)];
+        let mut ends =
+            [NetworkEnd::new(1, records[0], cables), NetworkEnd::new(2, records[1], cables)];
         ends[0].arrived = vec![0; records[1]];
         ends[1].arrived = vec![0; records[0]];
-        World {
+        NetworkWorld {
             now: Instant(0),
             ends,
             cables: cables.to_vec(),
             free_at: vec![[0; 2]; cables.len()],
-            random: Random(seed),
+            random: NetworkRandom(seed),
             events: BinaryHeap::new(),
             frames: BTreeMap::new(),
             count: 0,
@@ -210,7 +211,7 @@ impl World {
     }
 
     /// Sends a frame over its link.
-    fn carry(&mut self, from: usize, frame: &Frame) {
+    fn carry(&mut self, from: usize, frame: &NetworkFrame) {
         let number = usize::from(frame.header.link);
         let cable = &self.cables[number];
         let now = self.now.0;
@@ -278,22 +279,25 @@ impl World {
     fn check_records(&self) {
         for (end, peer) in [(0, 1), (1, 0)] {
             let (end, peer) = (&self.ends[end], &self.ends[peer]);
-            let has_arrived = |(state, &times): (&State, &u32)| {
-                assert!(*state != State::Acknowledged || times > 0, "acknowledged, not arrived");
+            let has_arrived = |(state, &times): (&RecordState, &u32)| {
+                assert!(
+                    *state != RecordState::Acknowledged || times > 0,
+                    "acknowledged, not arrived"
+                );
             };
             end.states.iter().zip(&peer.arrived).for_each(has_arrived);
         }
     }
 
     /// Returns the frames that have arrived since the last call, and the receiving end of each.
-    pub(crate) fn delivered(&mut self) -> Vec<(usize, Frame)> {
+    pub(crate) fn delivered(&mut self) -> Vec<(usize, NetworkFrame)> {
         self.is_recorded = true;
         std::mem::take(&mut self.delivered)
     }
 
     /// True if all records are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
-        self.ends.iter().all(End::is_done)
+        self.ends.iter().all(NetworkEnd::is_done)
     }
 
     /// Runs until all records are acknowledged. Returns the duration.

@@ -1,6 +1,6 @@
 //! Every record arrives, whatever the links do.
 
-use super::network::{Cable, FRAME_BYTES, World};
+use super::network::{Cable, FRAME_BYTES, NetworkWorld};
 use crate::cases::cases;
 use proptest::prelude::*;
 use std::slice;
@@ -36,7 +36,7 @@ proptest! {
         records in [0..3000usize, 0..3000usize],
         depth in 1..400usize,
     ) {
-        let mut world = World::new(seed, records, &cables);
+        let mut world = NetworkWorld::new(seed, records, &cables);
         world.set_depth(3, depth);
         world.run(LONG);
     }
@@ -44,7 +44,7 @@ proptest! {
 
 #[test]
 fn without_loss_each_frame_is_sent_once() {
-    let mut world = World::new(1, [3000, 3000], &[Cable::perfect()]);
+    let mut world = NetworkWorld::new(1, [3000, 3000], &[Cable::perfect()]);
     world.run(LONG);
     for end in &world.ends {
         let stats = end.links.stats(0).unwrap();
@@ -56,8 +56,8 @@ fn without_loss_each_frame_is_sent_once() {
 const RECORDS: usize = 20_000;
 
 /// Returns the time for records in one direction, two in each frame, `depth` at once.
-fn time(cables: &[Cable], depth: usize) -> (Duration, World) {
-    let mut world = World::new(7, [RECORDS, 0], cables);
+fn time(cables: &[Cable], depth: usize) -> (Duration, NetworkWorld) {
+    let mut world = NetworkWorld::new(7, [RECORDS, 0], cables);
     world.set_depth(2, depth);
     (world.run(LONG), world)
 }
@@ -126,7 +126,7 @@ fn several_links_are_used_fully_each_as_it_can() {
 #[test]
 fn a_link_with_a_bias_is_used_when_the_others_are_loaded() {
     let sent = |depth, biased| {
-        let mut world = World::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
+        let mut world = NetworkWorld::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
         world.set_depth(2, depth);
         world.ends[0].links.set_bias(biased, Duration::from_micros(5));
         let took = world.run(LONG);
@@ -143,7 +143,7 @@ fn a_link_with_a_bias_is_used_when_the_others_are_loaded() {
 
 #[test]
 fn what_was_sent_before_is_no_sign_of_life() {
-    let mut world = World::new(7, [100, 0], &[gigabit(), gigabit()]);
+    let mut world = NetworkWorld::new(7, [100, 0], &[gigabit(), gigabit()]);
     world.set_depth(1, 1);
     world.run(LONG);
     let [links, _] = &mut world.ends;
@@ -168,7 +168,7 @@ fn a_link_that_is_cut_is_avoided_and_comes_back() {
 
 #[test]
 fn without_carrier_nothing_leaves() {
-    let mut world = World::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
+    let mut world = NetworkWorld::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
     for _ in 0..1000 {
         world.step();
     }

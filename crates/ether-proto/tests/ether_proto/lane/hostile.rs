@@ -1,7 +1,7 @@
 //! Invalid records: late ones are dropped and counted. Others end the lane, because their frame was acknowledged and
 //! is not sent again.
 
-use super::world::{Setup, World};
+use super::world::{LaneSetup, LaneWorld};
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::links::Links;
@@ -43,7 +43,7 @@ impl Forger {
 
 /// A data record: piece `index` of a request of `octets` bytes.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ForgedPiece {
     slot: u16,
     generation: u32,
     position: u32,
@@ -51,9 +51,10 @@ struct Piece {
     octets: u32,
 }
 
-const PIECE_0: Piece = Piece { slot: 0, generation: 1, position: 0, index: 0, octets: 2 * PIECE };
+const PIECE_0: ForgedPiece =
+    ForgedPiece { slot: 0, generation: 1, position: 0, index: 0, octets: 2 * PIECE };
 
-impl Piece {
+impl ForgedPiece {
     fn record(self) -> ether::Data {
         let offset = u32::from(self.index) * PIECE;
         let length = PIECE.min(self.octets.saturating_sub(offset)) as usize;
@@ -111,7 +112,8 @@ struct TargetUnderTest {
 
 impl TargetUnderTest {
     fn new() -> Self {
-        let qpair = World::new(Setup { entries: 8, pages: 16, ..Setup::default() }).target;
+        let qpair =
+            LaneWorld::new(LaneSetup { entries: 8, pages: 16, ..LaneSetup::default() }).target;
         TargetUnderTest { qpair, forger: Forger::new(1, 2) }
     }
 
@@ -163,7 +165,7 @@ fn a_command_of_more_than_mdts_is_executed_without_data() {
         assert_eq!(commands(&target.hear(&command(slot, 1, 0, octets))), [(slot, 0)]);
     }
     // Pieces of such a command, before and after it.
-    let piece = Piece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
+    let piece = ForgedPiece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
     assert_eq!(target.drops(&piece.bytes()), "shapes");
     assert_eq!(commands(&target.hear(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
     assert_eq!(target.drops(&piece.bytes()), "shapes");
@@ -178,7 +180,7 @@ fn a_command_of_more_than_mdts_is_executed_without_data() {
 fn all_commands_of_a_frame_are_executed_however_many() {
     let mut target = TargetUnderTest {
         forger: Forger::new(1, 2),
-        qpair: World::new(Setup { entries: 101, pages: 16, ..Setup::default() }).target,
+        qpair: LaneWorld::new(LaneSetup { entries: 101, pages: 16, ..LaneSetup::default() }).target,
     };
     let body: Vec<u8> = (0..100).flat_map(|slot| command(slot, 1, 0, 0)).collect();
     assert_eq!(commands(&target.hear(&body)).len(), 100);
@@ -187,10 +189,10 @@ fn all_commands_of_a_frame_are_executed_however_many() {
 #[test]
 fn a_target_ends_with_records_that_make_no_sense_by_themselves() {
     let breaks = |body: &[u8]| TargetUnderTest::breaks(&[], body);
-    assert_eq!(breaks(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
+    assert_eq!(breaks(&ForgedPiece { slot: 8, ..PIECE_0 }.bytes()), "slots");
     assert_eq!(breaks(&command(8, 1, 0, 0)), "slots");
-    assert_eq!(breaks(&Piece { position: 15, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(breaks(&Piece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&ForgedPiece { position: 15, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&ForgedPiece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
     assert_eq!(breaks(&command(0, 1, 15, 2 * PIECE)), "places");
     assert_eq!(breaks(&completion(0, 1, 0)), "records");
     assert_eq!(breaks(&[9; 40]), "records");
@@ -203,7 +205,7 @@ fn a_target_ends_with_records_that_make_no_sense_by_themselves() {
 #[test]
 fn the_reason_names_the_slot_the_field_and_the_value() {
     let mut target = TargetUnderTest::new();
-    target.hear(&Piece { slot: 3, position: 77, ..PIECE_0 }.bytes());
+    target.hear(&ForgedPiece { slot: 3, position: 77, ..PIECE_0 }.bytes());
     let broken = target.qpair.end.broken().expect("a place outside of the damq");
     assert_eq!(
         broken.to_string(),
@@ -220,7 +222,7 @@ fn a_target_drops_records_of_other_generations() {
     let mut target = TargetUnderTest::new();
     for generation in [0, 2, 0xff_ffff] {
         assert_eq!(target.drops(&command(0, generation, 0, 0)), "late");
-        assert_eq!(target.drops(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+        assert_eq!(target.drops(&ForgedPiece { generation, ..PIECE_0 }.bytes()), "late");
     }
     assert_eq!(target.qpair.in_flight(), 0);
     assert_eq!(target.hear(&command(0, 1, 0, 0)).len(), 1, "the slot is as it was");
@@ -254,10 +256,10 @@ fn a_target_ends_with_records_that_contradict_their_request() {
     assert_eq!(breaks(&command(0, 1, 0, PIECE)), "shapes");
     assert_eq!(breaks(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
     assert_eq!(breaks(&command(0, 1, 0, (1 << 20) + 512)), "shapes");
-    assert_eq!(breaks(&Piece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(breaks(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(breaks(&Piece { octets: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(breaks(&Piece { generation: 2, ..PIECE_0 }.bytes()), "busy");
+    assert_eq!(breaks(&ForgedPiece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&ForgedPiece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { octets: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { generation: 2, ..PIECE_0 }.bytes()), "busy");
     let flush = command(0, 1, 0, 0);
     assert_eq!(TargetUnderTest::breaks(&[&flush], &command(0, 2, 0, 0)), "busy");
 }
@@ -269,12 +271,12 @@ fn a_target_drops_records_that_came_before() {
     assert_eq!(target.drops(&PIECE_0.bytes()), "repeated");
     assert_eq!(target.hear(&command(0, 1, 0, 2 * PIECE)), []);
     assert_eq!(target.drops(&command(0, 1, 0, 2 * PIECE)), "repeated");
-    let events = target.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    let events = target.hear(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], target::RxEvent::Command { data_bytes: 8192, .. }), "{events:?}");
-    assert_eq!(target.drops(&Piece { index: 1, ..PIECE_0 }.bytes()), "late");
+    assert_eq!(target.drops(&ForgedPiece { index: 1, ..PIECE_0 }.bytes()), "late");
     // Data for a read.
     assert_eq!(target.hear(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
-    assert_eq!(target.drops(&Piece { slot: 1, ..PIECE_0 }.bytes()), "late");
+    assert_eq!(target.drops(&ForgedPiece { slot: 1, ..PIECE_0 }.bytes()), "late");
 }
 
 /// A host does not send acknowledged data again, however long the rest is in flight: the memory must stay allocated
@@ -288,7 +290,7 @@ fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
     target.hear(&PIECE_0.bytes());
     assert!(target.qpair.keeps_data(), "the rest may come late");
     target.hear(&command(0, 1, 0, 2 * PIECE));
-    target.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    target.hear(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(target.qpair.keeps_data(), "it is written from there");
     target.qpair.respond(NOW, 0, Status::SUCCESS, 0);
     assert!(!target.qpair.keeps_data());
@@ -317,7 +319,8 @@ impl HostUnderTest {
     /// Creates a host with a read of two pieces in slot 0, a write in slot 1, and in slot 2 a flush that has not
     /// left.
     fn new() -> Self {
-        let mut qpair = World::new(Setup { entries: 9, pages: 16, ..Setup::default() }).host;
+        let mut qpair =
+            LaneWorld::new(LaneSetup { entries: 9, pages: 16, ..LaneSetup::default() }).host;
         let mut submit = |code, data| {
             qpair.submit(NOW, &Sqe::new(code, 1), data, Urgency::Normal).expect("room");
         };
@@ -360,10 +363,10 @@ fn a_host_ends_with_records_that_no_request_has() {
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
     assert_eq!(breaks(&completion(8, 1, 0)), "slots");
     assert_eq!(breaks(&completion(u16::MAX, 1, 0)), "slots");
-    assert_eq!(breaks(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
+    assert_eq!(breaks(&ForgedPiece { slot: 8, ..PIECE_0 }.bytes()), "slots");
     assert_eq!(breaks(&completion(2, 1, 0)), "unexpected", "it has not left");
     assert_eq!(breaks(&command(0, 1, 0, 0)), "records");
-    assert_eq!(breaks(&Piece { slot: 1, ..PIECE_0 }.bytes()), "directions");
+    assert_eq!(breaks(&ForgedPiece { slot: 1, ..PIECE_0 }.bytes()), "directions");
     assert_eq!(breaks(&completion(1, 1, 1)), "shapes", "data that belongs to a write");
     let mut other = completion(1, 1, 0);
     other[8 + 12] ^= 1; // CID
@@ -375,7 +378,7 @@ fn a_host_drops_records_of_other_generations() {
     let mut host = HostUnderTest::new();
     for generation in [0, 2] {
         assert_eq!(host.drops(&completion(0, generation, 0)), "late");
-        assert_eq!(host.drops(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+        assert_eq!(host.drops(&ForgedPiece { generation, ..PIECE_0 }.bytes()), "late");
     }
     assert_eq!(host.drops(&completion(3, 0, 0)), "late", "of a slot that was never used");
     assert_eq!(host.qpair.in_flight(), 3);
@@ -387,11 +390,11 @@ fn a_host_drops_records_of_other_generations() {
 fn a_host_ends_with_data_that_contradicts_its_request() {
     let (right, piece) = (PIECE_0.record(), PIECE_0.bytes());
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
-    assert_eq!(breaks(&Piece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&with_data(&ether::Data { offset: 8.into(), ..right })), "shapes");
     assert_eq!(breaks(&completion(0, 1, 3)), "shapes");
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[&piece], body);
-    assert_eq!(breaks(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&completion(0, 1, 1)), "shapes");
 }
 
@@ -402,7 +405,7 @@ fn a_host_drops_records_that_came_before() {
     assert_eq!(host.drops(&PIECE_0.bytes()), "repeated");
     assert_eq!(host.hear(&completion(0, 1, 2)), []);
     assert_eq!(host.drops(&completion(0, 1, 2)), "repeated");
-    let events = host.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    let events = host.hear(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], host::RxEvent::Complete { data_intact: true, .. }), "{events:?}");
 }
 
@@ -412,7 +415,7 @@ fn a_success_without_its_data_is_not_intact() {
     let events = host.hear(&completion(0, 1, 0));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
     let mut host = HostUnderTest::new();
-    host.hear(&Piece { octets: PIECE, ..PIECE_0 }.bytes());
+    host.hear(&ForgedPiece { octets: PIECE, ..PIECE_0 }.bytes());
     let events = host.hear(&completion(0, 1, 1));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
 }
@@ -464,7 +467,7 @@ fn a_leave_that_ends_nothing_changes_nothing() {
 
 #[test]
 fn an_end_that_leaves_says_so_and_nothing_else() {
-    let mut world = World::new(Setup { links: 2, ..Setup::default() });
+    let mut world = LaneWorld::new(LaneSetup { links: 2, ..LaneSetup::default() });
     let read = super::request(Data::In(4096));
     assert!(world.submit(0, &read));
     world.turn();

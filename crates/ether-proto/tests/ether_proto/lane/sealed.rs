@@ -1,6 +1,6 @@
 //! Sealed lanes: frames that an observer can replay, or send in clear text, are no sign of life and get no reply.
 
-use super::world::{Setup, World};
+use super::world::{LaneSetup, LaneWorld};
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::host_queue::{Qpair, RxEvent};
 use roadtrain_ether_proto::links::Links;
@@ -23,9 +23,9 @@ thread_local! {
 }
 
 /// A cipher that hides nothing but detects alterations.
-struct Sum(u64);
+struct SumCipher(u64);
 
-impl Sum {
+impl SumCipher {
     fn add(&mut self, octets: &[u8]) {
         for &octet in octets {
             self.0 = (self.0 ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
@@ -33,9 +33,9 @@ impl Sum {
     }
 }
 
-impl Cipher for Sum {
+impl Cipher for SumCipher {
     fn new(_: Suite, _: &[u8], _: Direction) -> Result<Self, CipherFailed> {
-        Ok(Sum(0))
+        Ok(SumCipher(0))
     }
 
     fn begin(&mut self, nonce: &[u8; NONCE_BYTES], header: &[u8]) -> Result<(), CipherFailed> {
@@ -65,15 +65,15 @@ impl Cipher for Sum {
     }
 }
 
-type Frame = (FrameHeader, Vec<u8>);
+type SealedLaneFrame = (FrameHeader, Vec<u8>);
 
 /// Returns a frame of an end with a SEQ `ahead` of the next one, or without a number.
 fn frame(
-    (links, seal): (&mut Links<u8>, &mut Seal<Sum>),
+    (links, seal): (&mut Links<u8>, &mut Seal<SumCipher>),
     token: u64,
     kind: FrameType,
     ahead: Option<u32>,
-) -> Frame {
+) -> SealedLaneFrame {
     let mut header = links.header(0, kind);
     if let Some(ahead) = ahead {
         header = links.send(NOW, 0, 100, &[0]);
@@ -101,33 +101,33 @@ fn links(token: u64, peer_token: u64) -> Links<u8> {
 }
 
 /// A host's end of a sealed lane, and the sending side of its target.
-struct Lane {
+struct SealedLane {
     qpair: Qpair,
-    seal: Seal<Sum>,
+    seal: Seal<SumCipher>,
     liveness: Liveness,
     target: Links<u8>,
-    target_seal: Seal<Sum>,
+    target_seal: Seal<SumCipher>,
 }
 
-impl Lane {
+impl SealedLane {
     fn new() -> Self {
         let keys = keys();
-        let mut qpair = World::new(Setup::default()).host;
+        let mut qpair = LaneWorld::new(LaneSetup::default()).host;
         let seal = Seal::host(&keys, Limits::HOST).unwrap();
         qpair.set_sealed(seal.proofs());
         let target = links(2, 1);
         let target_seal = Seal::target(&keys, Limits::TARGET).unwrap();
         let liveness = Liveness::new(NOW, Duration::from_secs(5));
-        Lane { qpair, seal, liveness, target, target_seal }
+        SealedLane { qpair, seal, liveness, target, target_seal }
     }
 
     /// Returns a frame of the target.
-    fn frame(&mut self, kind: FrameType, ahead: Option<u32>) -> Frame {
+    fn frame(&mut self, kind: FrameType, ahead: Option<u32>) -> SealedLaneFrame {
         frame((&mut self.target, &mut self.target_seal), 1, kind, ahead)
     }
 
     /// Returns true if the frame was opened and is a sign of life; `None` if it was dropped.
-    fn hear(&mut self, now: Instant, (header, body): &Frame) -> Option<bool> {
+    fn hear(&mut self, now: Instant, (header, body): &SealedLaneFrame) -> Option<bool> {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
@@ -143,7 +143,7 @@ impl Lane {
 
 #[test]
 fn a_frame_that_is_repeated_costs_no_pass_and_has_no_answer() {
-    let mut lane = Lane::new();
+    let mut lane = SealedLane::new();
     let frames = [FrameType::Cargo, FrameType::Ack].map(|kind| lane.frame(kind, Some(0)));
     for frame in &frames {
         assert_eq!(lane.hear(NOW, frame), Some(true));
@@ -161,7 +161,7 @@ fn a_frame_that_is_repeated_costs_no_pass_and_has_no_answer() {
 /// Before the first sealed frame of a link, forged frames may have taken its numbers.
 #[test]
 fn numbers_that_somebody_has_taken_are_the_peers_again() {
-    let mut lane = Lane::new();
+    let mut lane = SealedLane::new();
     let (header, body) = lane.frame(FrameType::Cargo, Some(0));
     lane.qpair.receive(NOW, &header, FrameType::Cargo, &[], &mut |event| panic!("{event:?}"));
     assert_eq!(lane.hear(NOW, &(header, body)), Some(true));
@@ -170,7 +170,7 @@ fn numbers_that_somebody_has_taken_are_the_peers_again() {
 
 #[test]
 fn only_what_is_new_is_a_sign_of_life() {
-    let mut lane = Lane::new();
+    let mut lane = SealedLane::new();
     let [first, second] = [0, 0].map(|ahead| lane.frame(FrameType::Cargo, Some(ahead)));
     assert_eq!(lane.hear(NOW, &second), Some(true));
     assert_eq!(lane.hear(NOW, &first), Some(false), "overtaken: it counts, and says nothing new");
@@ -182,7 +182,7 @@ fn only_what_is_new_is_a_sign_of_life() {
 
 #[test]
 fn nobody_hides_the_silence_of_the_other_end() {
-    let mut lane = Lane::new();
+    let mut lane = SealedLane::new();
     let frames = [
         lane.frame(FrameType::Cargo, Some(0)),
         lane.frame(FrameType::Ack, None),
@@ -217,12 +217,12 @@ fn nobody_hides_the_silence_of_the_other_end() {
 fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let (keys, later) = (keys(), |seconds| NOW + Duration::from_secs(seconds));
-    let mut target = World::new(Setup::default()).target;
+    let mut target = LaneWorld::new(LaneSetup::default()).target;
     target.hear_host(NOW);
-    let mut seal = Seal::<Sum>::target(&keys, Limits::TARGET).unwrap();
+    let mut seal = Seal::<SumCipher>::target(&keys, Limits::TARGET).unwrap();
     let (mut host, mut host_seal) = (links(1, 2), Seal::host(&keys, Limits::HOST).unwrap());
     let mut sent = |kind, ahead: Option<u32>| frame((&mut host, &mut host_seal), 2, kind, ahead);
-    let mut hear = |target: &mut Target, now, (header, body): &Frame| {
+    let mut hear = |target: &mut Target, now, (header, body): &SealedLaneFrame| {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);

@@ -1,10 +1,10 @@
 //! The product's default waiting mode, compared with blocking.
 
 use super::fit::FITTED;
-use super::load::{Load, Operations, ms};
-use super::run::Scenario;
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::ModelScenario;
 use super::table::{AUTO, NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use super::{SSD, check_parts};
 use crate::cases::is_thorough;
 use roadtrain_proto::wait::Waiting;
@@ -26,33 +26,41 @@ const CPU_MAX_OF_MUCH_SSD: f64 = 1.40;
 /// Returns kIOPS, and CPU-us of both ends for each request.
 fn run(
     policy: &str,
-    operations: Operations,
+    operations: LoadOperations,
     depth: u32,
-    store: Store,
+    store: ModelStore,
     waiting: Waiting,
 ) -> [f64; 2] {
     let (_, policy) =
         policies().into_iter().find(|(name, _)| *name == policy).expect("one of them");
-    let (costs, load) = (FITTED, Load::depth(depth));
-    let outcome =
-        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured: MEASURED }
-            .run();
+    let (costs, load) = (FITTED, ModelLoad::depth(depth));
+    let outcome = ModelScenario {
+        costs,
+        waiting,
+        policy,
+        lanes: 1,
+        load,
+        operations,
+        store,
+        measured: MEASURED,
+    }
+    .run();
     let kiops = outcome.iops(&MEASURED) / 1000.0;
     let cores = outcome.share(outcome.host.busy) + outcome.share(outcome.target.busy);
     [kiops, cores * 1000.0 / kiops]
 }
 
 /// Returns a line of the table after a check of its bounds.
-fn line(policy: &str, operations: Operations, depth: u32, store: Store) -> String {
+fn line(policy: &str, operations: LoadOperations, depth: u32, store: ModelStore) -> String {
     let [asleep, default] = [Waiting::Sleep, Waiting::Adaptive]
         .map(|waiting| run(policy, operations, depth, store, waiting));
-    let of = if store == Store::Memory { "" } else { "SSD " };
+    let of = if store == ModelStore::Memory { "" } else { "SSD " };
     let load = format!("{of}{} {depth}, {policy}", format!("{operations:?}").to_lowercase());
     assert!(default[0] >= asleep[0] * IOPS_MIN, "{load}: it does less");
     let cpu_max = match store {
         _ if depth < MUCH => CPU_MAX,
-        Store::Memory => CPU_MAX_OF_MUCH,
-        Store::Ssd { .. } => CPU_MAX_OF_MUCH_SSD,
+        ModelStore::Memory => CPU_MAX_OF_MUCH,
+        ModelStore::Ssd { .. } => CPU_MAX_OF_MUCH_SSD,
     };
     assert!(default[1] <= asleep[1] * cpu_max, "{load}: it costs more");
     format!(
@@ -64,9 +72,9 @@ fn line(policy: &str, operations: Operations, depth: u32, store: Store) -> Strin
 #[test]
 fn by_default() {
     let stores = [
-        (Operations::Reads, Store::Memory),
-        (Operations::Writes, Store::Memory),
-        (Operations::Reads, SSD),
+        (LoadOperations::Reads, ModelStore::Memory),
+        (LoadOperations::Writes, ModelStore::Memory),
+        (LoadOperations::Reads, SSD),
     ];
     let loads = stores.into_iter().flat_map(|(operations, store)| {
         let of = move |policy| DEPTHS.map(move |depth| (policy, operations, depth, store));

@@ -1,8 +1,8 @@
 //! One core: its clock, its work, and its sends.
 
 use super::costs::{Costs, SEGMENT_BYTES};
-use super::waits::Waits;
-use super::wire::{Cargo, Pdu, Wire};
+use super::waits::ModelWaits;
+use super::wire::{Cargo, ModelWire, Pdu};
 use roadtrain_host_proto as host;
 use roadtrain_proto::policy::Batcher;
 use roadtrain_proto::time::Instant;
@@ -13,14 +13,14 @@ use std::time::Duration;
 
 /// Work of an end in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Work {
+pub struct MeasuredWork {
     pub busy: Duration,
     pub caravans: u32,
     pub pdus: u32,
 }
 
 /// The sending side of a queue pair.
-pub trait Sender {
+pub trait CaravanSender {
     fn batcher(&mut self) -> &mut Batcher;
     fn has_tx(&self) -> bool;
     fn poll_tx(&mut self, cargo: &mut Cargo) -> bool;
@@ -28,7 +28,7 @@ pub trait Sender {
     fn sent(&mut self) {}
 }
 
-impl Sender for host::qpair::Qpair {
+impl CaravanSender for host::qpair::Qpair {
     fn batcher(&mut self) -> &mut Batcher {
         self.batcher()
     }
@@ -42,7 +42,7 @@ impl Sender for host::qpair::Qpair {
     }
 }
 
-impl Sender for target::qpair::Qpair {
+impl CaravanSender for target::qpair::Qpair {
     fn batcher(&mut self) -> &mut Batcher {
         self.batcher()
     }
@@ -61,9 +61,9 @@ impl Sender for target::qpair::Qpair {
 }
 
 /// Numbers that follow from a seed (splitmix64).
-pub struct Random(pub u64);
+pub struct ModelRandom(pub u64);
 
-impl Random {
+impl ModelRandom {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -79,33 +79,33 @@ impl Random {
 }
 
 /// A core: busy with a turn, polling, or asleep.
-pub struct Core {
+pub struct ModelCore {
     /// Current time during a turn; otherwise the start of the wait.
     pub clock: Instant,
     /// Time until which the other end uses the shared core.
     pub taken_until: Instant,
     pub costs: Costs,
-    pub waits: Waits,
+    pub waits: ModelWaits,
     measured: Range<Instant>,
     busy_since: Instant,
     /// Duration of the next wake-up.
     wake_up: Duration,
     /// Time of the next disturbance.
     away_at: Instant,
-    random: Random,
-    pub work: Work,
+    random: ModelRandom,
+    pub work: MeasuredWork,
 }
 
-impl Core {
+impl ModelCore {
     pub fn new((costs, waiting): (Costs, Waiting), measured: Range<Instant>, seed: u64) -> Self {
         let waiting = if costs.one_core { Waiting::Sleep } else { waiting };
-        let waits = Waits::new(waiting);
+        let waits = ModelWaits::new(waiting);
         let (clock, busy_since) = (Instant::default(), Instant::default());
-        let mut random = Random(seed);
+        let mut random = ModelRandom(seed);
         let wake_up = random.between(costs.wake_up_min, costs.wake_up_max);
         let away_at = clock + random.between(Duration::ZERO, 2 * costs.away_every);
-        let (taken_until, work) = (clock, Work::default());
-        Core {
+        let (taken_until, work) = (clock, MeasuredWork::default());
+        ModelCore {
             clock,
             taken_until,
             costs,
@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Makes a receive call if something has arrived. Returns the PDUs that have arrived by its end.
-    pub fn receive(&mut self, wire: &mut Wire) -> Vec<Pdu> {
+    pub fn receive(&mut self, wire: &mut ModelWire) -> Vec<Pdu> {
         if wire.next().is_none_or(|arrival| arrival > self.clock) {
             return Vec::new();
         }
@@ -172,7 +172,12 @@ impl Core {
     }
 
     /// Sends what doorbells have released; `per_pdu` is the cost of each PDU.
-    pub fn flush(&mut self, from: &mut impl Sender, wire: &mut Wire, per_pdu: Duration) {
+    pub fn flush(
+        &mut self,
+        from: &mut impl CaravanSender,
+        wire: &mut ModelWire,
+        per_pdu: Duration,
+    ) {
         while from.has_tx() {
             let mut cargo = Cargo::default();
             if !from.poll_tx(&mut cargo) {
@@ -205,8 +210,8 @@ impl Core {
     pub fn drain(
         &mut self,
         now: Instant,
-        from: &mut impl Sender,
-        wire: &mut Wire,
+        from: &mut impl CaravanSender,
+        wire: &mut ModelWire,
         per_pdu: Duration,
     ) {
         from.batcher().expire(now);

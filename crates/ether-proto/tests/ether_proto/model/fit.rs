@@ -1,45 +1,45 @@
 //! The model compared with measured runs: costs fitted to some of them, and predictions for the others.
 
 use super::costs::{Costs, REFERENCE, ns};
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::time::Duration;
 
 /// One measured point: the mean of two runs of a second.
-struct Run {
-    operations: Operations,
+struct MeasuredRun {
+    operations: LoadOperations,
     policy: &'static str,
     depth: u32,
-    store: Store,
+    store: ModelStore,
     kiops: f64,
     /// CPU time of both ends for each request.
     cpu_us: f64,
 }
 
-const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
+const SSD: ModelStore = ModelStore::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
-const MEMORY: Store = Store::Memory;
-const READS: Operations = Operations::Reads;
-const WRITES: Operations = Operations::Writes;
+const MEMORY: ModelStore = ModelStore::Memory;
+const READS: LoadOperations = LoadOperations::Reads;
+const WRITES: LoadOperations = LoadOperations::Writes;
 
 const fn run(
-    operations: Operations,
+    operations: LoadOperations,
     policy: &'static str,
     depth: u32,
-    store: Store,
+    store: ModelStore,
     kiops: f64,
     cpu_us: f64,
-) -> Run {
-    Run { operations, policy, depth, store, kiops, cpu_us }
+) -> MeasuredRun {
+    MeasuredRun { operations, policy, depth, store, kiops, cpu_us }
 }
 
 /// Measurements of `roadtrain bench --bs 4k --lanes 1 --cores 0 --target-cores 1 --no-spin` with each policy and
 /// depth.
-const MEASURED: &[Run] = &[
+const MEASURED: &[MeasuredRun] = &[
     run(READS, NONE, 1, MEMORY, 15.2, 54.93),
     run(READS, NONE, 2, MEMORY, 29.2, 28.58),
     run(READS, NONE, 8, MEMORY, 103.0, 8.21),
@@ -98,22 +98,22 @@ pub const FITTED: Costs = Costs {
     ..REFERENCE
 };
 
-impl Run {
+impl MeasuredRun {
     /// True if costs are fitted to this run: runs with memory are, those with an SSD are predicted.
     fn is_fitted(&self) -> bool {
         self.store == MEMORY
     }
 
-    fn model(&self, costs: Costs) -> Outcome {
+    fn model(&self, costs: Costs) -> ScenarioOutcome {
         let (_, policy) =
             policies().into_iter().find(|(name, _)| *name == self.policy).expect("one of them");
         let (operations, store, measured) = (self.operations, self.store, ms(4)..ms(24));
-        Scenario {
+        ModelScenario {
             costs,
             waiting: Waiting::Sleep,
             policy,
             lanes: 1,
-            load: Load::depth(self.depth),
+            load: ModelLoad::depth(self.depth),
             operations,
             store,
             measured,
@@ -135,7 +135,7 @@ impl Run {
 /// Returns the squared deviations of the fitted runs. Throughput counts four times as much as CPU: at low load a
 /// sleep costs the kernel more than the model covers.
 fn deviation(costs: Costs) -> f64 {
-    let of = |run: &Run| {
+    let of = |run: &MeasuredRun| {
         let [kiops, cpu] = run.ratios(costs).map(|ratio| ratio.ln().powi(2));
         kiops + cpu / 4.0
     };
@@ -200,9 +200,9 @@ fn prediction() {
     let mut parts = [Vec::new(), Vec::new()];
     for run in MEASURED {
         let [kiops, cpu] = run.ratios(FITTED);
-        let Run { operations, policy, depth, store, .. } = run;
+        let MeasuredRun { operations, policy, depth, store, .. } = run;
         let load = format!("{operations:?} {depth}").to_lowercase();
-        let store = if *store == Store::Memory { "memory" } else { "ssd" };
+        let store = if *store == ModelStore::Memory { "memory" } else { "ssd" };
         let how = if run.is_fitted() { "fitted" } else { "predicted" };
         writeln!(
             table,

@@ -22,14 +22,14 @@ mod waits;
 mod wire;
 
 use crate::cases::is_thorough;
-use load::{Load, ms};
+use load::{ModelLoad, ms};
 use roadtrain_proto::time::Instant;
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
-use step::Wave;
+use step::StepWave;
 use table::{AUTO, Comparison, HEAD, NONE};
-use target::Store;
+use target::ModelStore;
 
 /// Logical blocks of a request.
 const BLOCKS: u32 = 8;
@@ -40,7 +40,7 @@ const QUEUE_ENTRIES: u16 = 512;
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// Measured time; the start of the run is excluded.
 const MEASURED: Range<Instant> = ms(5)..ms(105);
-const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
+const SSD: ModelStore = ModelStore::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
 /// Measurements with blocking ends, on the machine that `costs` models: policy, depth, kIOPS.
 const REAL: [(&str, u32, f64); 14] = [
@@ -87,8 +87,8 @@ fn check_parts<T>(snapshot: &str, all: &[T], step: usize, text: impl Fn(&T) -> S
 }
 
 /// Compares closed loops: a lone request is treated exactly as by `none`, and `auto` reaches the best policy.
-fn compare_depths(store: Store, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
-    let compare = |depth| (depth, Comparison::run(&Load::depth(depth), store, &MEASURED));
+fn compare_depths(store: ModelStore, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
+    let compare = |depth| (depth, Comparison::run(&ModelLoad::depth(depth), store, &MEASURED));
     let step = if is_thorough() { 1 } else { 3 };
     let comparisons: Vec<_> = DEPTHS.into_iter().step_by(step).map(compare).collect();
     assert_eq!(comparisons[0].1.of(AUTO).done, comparisons[0].1.of(NONE).done);
@@ -114,7 +114,7 @@ fn table_of_depths(comparisons: &[(u32, Comparison)]) -> String {
 
 #[test]
 fn depths() {
-    let comparisons = compare_depths(Store::Memory, &BEHIND);
+    let comparisons = compare_depths(ModelStore::Memory, &BEHIND);
     if !is_thorough() {
         let snapshot = include_str!("snapshots/ether_proto__model__depths.snap");
         return check_parts(snapshot, &comparisons, 1, part_of_depth);
@@ -125,7 +125,7 @@ fn depths() {
 #[test]
 fn ends_that_sleep_do_as_much_as_measured() {
     for depth in [1, 4, 8, 16, 32, 64, 128] {
-        let comparison = Comparison::run_asleep(&Load::depth(depth), &MEASURED);
+        let comparison = Comparison::run_asleep(&ModelLoad::depth(depth), &MEASURED);
         for (policy, _, real) in REAL.into_iter().filter(|real| real.1 == depth) {
             let ratio = comparison.of(policy).iops(&MEASURED) / 1000.0 / real;
             assert!(
@@ -151,8 +151,8 @@ fn depths_with_ssd() {
 fn depths_on_one_core() {
     let mut table = String::from(HEAD);
     for depth in DEPTHS {
-        let load = Load::depth(depth);
-        let comparison = Comparison::run_on_one_core(&load, Store::Memory, &MEASURED);
+        let load = ModelLoad::depth(depth);
+        let comparison = Comparison::run_on_one_core(&load, ModelStore::Memory, &MEASURED);
         let rows = comparison.rows(&format!("depth {depth}"));
         let of = |policy| comparison.of(policy).iops(&MEASURED);
         let ratio = of(AUTO) / of(NONE);
@@ -171,8 +171,8 @@ fn lanes() {
         loads.filter(|(lanes, depth)| *lanes as u32 * depth <= IN_FLIGHT_MAX).collect();
     let snapshot = include_str!("snapshots/ether_proto__model__lanes.snap");
     let part = |&(lanes, depth): &(usize, u32)| {
-        let load = Load::depth(depth);
-        let comparison = Comparison::run_lanes(lanes, &load, Store::Memory, &measured);
+        let load = ModelLoad::depth(depth);
+        let comparison = Comparison::run_lanes(lanes, &load, ModelStore::Memory, &measured);
         let (ratio, best) = comparison.of_best(&measured);
         assert!(ratio >= 0.97, "{lanes} lanes, depth {depth}: {ratio:.3} of {best}");
         let rows = comparison.rows(&format!("{lanes} x {depth}"));
@@ -190,8 +190,8 @@ fn lanes() {
 fn rates() {
     let mut table = String::from(HEAD);
     for per_ms in [10, 50, 86, 260, 430, 600, 775] {
-        let load = Load::rate(per_ms * 1000, MEASURED.end);
-        let comparison = Comparison::run(&load, Store::Memory, &MEASURED);
+        let load = ModelLoad::rate(per_ms * 1000, MEASURED.end);
+        let comparison = Comparison::run(&load, ModelStore::Memory, &MEASURED);
         write!(table, "\n{}", comparison.rows(&format!("{per_ms} k/s"))).expect("a string");
         let p99 = |policy| comparison.of(policy).latency_us(&MEASURED).1;
         assert!(p99(AUTO) <= p99(NONE) + 20.0, "{per_ms} k/s: {} {}", p99(AUTO), p99(NONE));
@@ -205,14 +205,14 @@ fn bursts_and_pauses() {
     let every = Duration::from_millis(1);
     let on_and_off = [32, 0].into_iter().cycle().take(20);
     let loads = [
-        ("64 each ms", Load::bursts(64, every, measured.end)),
-        ("8 each ms", Load::bursts(8, every, measured.end)),
-        ("depth 32, 0", Load::depths(5, on_and_off)),
-        ("100 k/s, 0", Load::rate(100_000, measured.end).on_and_off(5)),
+        ("64 each ms", ModelLoad::bursts(64, every, measured.end)),
+        ("8 each ms", ModelLoad::bursts(8, every, measured.end)),
+        ("depth 32, 0", ModelLoad::depths(5, on_and_off)),
+        ("100 k/s, 0", ModelLoad::rate(100_000, measured.end).on_and_off(5)),
     ];
     let mut table = String::from(HEAD);
     for (name, load) in loads {
-        let comparison = Comparison::run(&load, Store::Memory, &measured);
+        let comparison = Comparison::run(&load, ModelStore::Memory, &measured);
         write!(table, "\n{}", comparison.rows(name)).expect("a string");
     }
     assert_table!(table);
@@ -224,11 +224,11 @@ fn steps() {
         "Depth from low to high and back, each for 20 ms: kIOPS, and ms until they are reached (the slowest of 4)\n",
     );
     for (low, high) in [(1, 128), (4, 32)] {
-        let wave = Wave { low, high };
-        let comparison = Comparison::run(&wave.load(), Store::Memory, &Wave::measured());
+        let wave = StepWave { low, high };
+        let comparison = Comparison::run(&wave.load(), ModelStore::Memory, &StepWave::measured());
         writeln!(table, "\n{:10} | depth {low:4} | depth {high:4}", "").expect("a string");
         for (name, outcome) in &comparison.outcomes {
-            let (down, up) = (Wave::down(outcome), Wave::up(outcome));
+            let (down, up) = (StepWave::down(outcome), StepWave::up(outcome));
             let show = |s: &step::Settled| format!("{:6.1} {:3}", s.iops / 1000.0, s.ms_max);
             writeln!(table, "{name:10} | {} | {}", show(&down), show(&up)).expect("a string");
             assert!(*name != AUTO || up.ms_max.max(down.ms_max) <= 10, "it settles too late");
@@ -240,8 +240,8 @@ fn steps() {
 #[test]
 fn ramp() {
     let stages = DEPTHS[..8].iter().zip(0..).map(|(depth, n)| (depth, ms(n * 5)..ms(n * 5 + 5)));
-    let load = Load::depths(5, DEPTHS[..8].iter().copied());
-    let comparison = Comparison::run(&load, Store::Memory, &(ms(0)..ms(40)));
+    let load = ModelLoad::depths(5, DEPTHS[..8].iter().copied());
+    let comparison = Comparison::run(&load, ModelStore::Memory, &(ms(0)..ms(40)));
     let mut table = String::from("kIOPS while the depth doubles every 5 ms\n\ndepth     ");
     for depth in &DEPTHS[..8] {
         write!(table, " {depth:6}").expect("a string");

@@ -1,10 +1,10 @@
 //! Open loops: the trade-off between CPU for each request and the tail of latencies, over all policies.
 
 use super::costs::{Costs, REFERENCE};
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{AUTO, NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{I10_BYTES_MAX, PolicyConfig};
 use roadtrain_proto::time::Instant;
@@ -45,17 +45,23 @@ fn candidates() -> Vec<(String, PolicyConfig)> {
 }
 
 /// Runs reads from memory over one lane.
-fn reads(costs: Costs, policy: PolicyConfig, load: Load, measured: &Range<Instant>) -> Outcome {
-    let (operations, store, waiting) = (Operations::Reads, Store::Memory, Waiting::Adaptive);
+fn reads(
+    costs: Costs,
+    policy: PolicyConfig,
+    load: ModelLoad,
+    measured: &Range<Instant>,
+) -> ScenarioOutcome {
+    let (operations, store, waiting) =
+        (LoadOperations::Reads, ModelStore::Memory, Waiting::Adaptive);
     let measured = measured.clone();
-    Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+    ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
 }
 
 /// Returns CPU-us of both ends for each request, and the 99th percentile of latencies in us.
 fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
     let length = Duration::from_secs_f64(REQUESTS / per_second).min(LENGTH_MAX);
     let measured = ms(10)..ms(10) + length;
-    let load = Load::random_rate(per_second, measured.end);
+    let load = ModelLoad::random_rate(per_second, measured.end);
     // Nothing disturbs the machine, so the tails come from the policies.
     let costs = Costs { away_every: Duration::ZERO, ..REFERENCE };
     let outcome = reads(costs, policy, load, &measured);
@@ -66,7 +72,7 @@ fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
 
 fn peak() -> f64 {
     let measured = ms(5)..ms(25);
-    let outcome = reads(REFERENCE, PolicyConfig::none(), Load::depth(256), &measured);
+    let outcome = reads(REFERENCE, PolicyConfig::none(), ModelLoad::depth(256), &measured);
     outcome.iops(&measured)
 }
 

@@ -4,10 +4,10 @@
 use super::check_parts;
 use super::costs::{Costs, ns};
 use super::fit::FITTED;
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use crate::cases::is_thorough;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
@@ -28,8 +28,8 @@ const SWITCH: Duration = ns(2500);
 const TRIP: Duration = ns(5000);
 
 /// The publications' SSD, which reaches 700 kIOPS.
-const SSD: Store = Store::Ssd { service: Duration::from_micros(90), parallel: 64 };
-const MEMORY: Store = Store::Memory;
+const SSD: ModelStore = ModelStore::Ssd { service: Duration::from_micros(90), parallel: 64 };
+const MEMORY: ModelStore = ModelStore::Memory;
 
 const READS: u64 = 100;
 const DEPTHS: [u32; 11] = [1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128];
@@ -54,20 +54,20 @@ fn policy(name: &str) -> PolicyConfig {
 
 /// A load on one core at each end, which blocks whenever it is idle.
 #[derive(Clone, Copy)]
-struct On {
+struct PublishedLoad {
     costs: Costs,
     depth: u32,
     /// Percent of reads.
     share: u64,
-    store: Store,
+    store: ModelStore,
 }
 
-impl On {
-    fn run(self, name: &str) -> Outcome {
-        let On { costs, depth, share, store } = self;
-        let (load, operations) = (Load::depth(depth), Operations::Share(share));
+impl PublishedLoad {
+    fn run(self, name: &str) -> ScenarioOutcome {
+        let PublishedLoad { costs, depth, share, store } = self;
+        let (load, operations) = (ModelLoad::depth(depth), LoadOperations::Share(share));
         let (policy, waiting, measured) = (policy(name), Waiting::Sleep, ms(5)..ms(45));
-        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+        ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
     }
 
     fn kiops(self, name: &str) -> f64 {
@@ -88,18 +88,18 @@ impl On {
 }
 
 /// A claim, and the model's figure for a machine.
-struct Claim {
+struct PublishedClaim {
     text: &'static str,
     published: &'static str,
     figure: fn(Costs) -> f64,
 }
 
-fn claims() -> Vec<Claim> {
-    let claim = |text, published, figure| Claim { text, published, figure };
-    const fn on(costs: Costs, share: u64, store: Store) -> On {
-        On { costs, depth: 128, share, store }
+fn claims() -> Vec<PublishedClaim> {
+    let claim = |text, published, figure| PublishedClaim { text, published, figure };
+    const fn on(costs: Costs, share: u64, store: ModelStore) -> PublishedLoad {
+        PublishedLoad { costs, depth: 128, share, store }
     }
-    fn mixed(costs: Costs) -> impl Iterator<Item = On> {
+    fn mixed(costs: Costs) -> impl Iterator<Item = PublishedLoad> {
         [70, 50, 30].into_iter().map(move |share| on(costs, share, MEMORY))
     }
     vec![
@@ -107,7 +107,7 @@ fn claims() -> Vec<Claim> {
             "i10, fig. 6: mean latency of one request at a time over that without a delay, SSD",
             "1.80",
             |costs| {
-                let alone = On { depth: 1, ..on(costs, READS, SSD) };
+                let alone = PublishedLoad { depth: 1, ..on(costs, READS, SSD) };
                 alone.latency_us("i10").0 / alone.latency_us(NONE).0
             },
         ),
@@ -143,7 +143,7 @@ fn claims() -> Vec<Claim> {
             "PINoF, fig. 5: mean latency of 30 to 70 % reads over i10's, the best",
             "0.79",
             |costs| {
-                let ratio = |on: On| on.latency_us("pinof").0 / on.latency_us("i10").0;
+                let ratio = |on: PublishedLoad| on.latency_us("pinof").0 / on.latency_us("i10").0;
                 mixed(costs).map(ratio).fold(f64::INFINITY, f64::min)
             },
         ),
@@ -173,7 +173,7 @@ fn table_of_claims() -> String {
     let mut table = String::from(
         "published | in the model: context switches of 1 us, of 4 us, the machine of `fit`\n\n",
     );
-    for Claim { text, published, figure } in claims() {
+    for PublishedClaim { text, published, figure } in claims() {
         let [cheap, dear, ours] = [costs[0], costs[1], FITTED].map(figure);
         writeln!(table, "{published:>5} | {cheap:6.2} {dear:6.2} {ours:6.2} | {text}")
             .expect("a string");
@@ -187,7 +187,7 @@ fn row_of_gains((share, cheaper): &(u64, u32)) -> String {
     let costs = machine(SWITCH, send);
     let mut row = format!("{share:3} % reads, send {:3.1} us |", send.as_secs_f64() * 1e6);
     for depth in DEPTHS {
-        let on = On { costs, depth, share: *share, store: MEMORY };
+        let on = PublishedLoad { costs, depth, share: *share, store: MEMORY };
         write!(row, " {:5.2}", on.gain("pinof", "i10")).expect("a string");
     }
     row + "\n"
@@ -199,7 +199,8 @@ fn near(figure: f64, published: f64) -> bool {
 
 #[test]
 fn costs_are_fitted_to_what_one_core_does() {
-    let on = On { costs: machine(SWITCH, SEND), depth: 128, share: READS, store: MEMORY };
+    let on =
+        PublishedLoad { costs: machine(SWITCH, SEND), depth: 128, share: READS, store: MEMORY };
     let (unbatched, i10) = (on.kiops("unbatched"), on.kiops("i10"));
     assert!(near(unbatched, UNBATCHED_KIOPS) && near(i10, I10_KIOPS), "{unbatched} {i10}");
 }

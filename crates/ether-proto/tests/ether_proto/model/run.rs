@@ -2,11 +2,11 @@
 
 use super::QUEUE_ENTRIES;
 use super::costs::Costs;
-use super::cpu::Work;
-use super::host::{Done, Host};
-use super::load::{Load, Operations};
-use super::target::{Store, Target};
-use super::wire::{Cargo, Wires};
+use super::cpu::MeasuredWork;
+use super::host::{ModelCompletion, ModelHost};
+use super::load::{LoadOperations, ModelLoad};
+use super::target::{ModelStore, ModelTarget};
+use super::wire::{Cargo, ModelWires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::wait::Waiting;
@@ -20,46 +20,52 @@ const DRAIN: Duration = Duration::from_millis(100);
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct ModelScenario {
     pub costs: Costs,
     pub waiting: Waiting,
     pub policy: PolicyConfig,
     pub lanes: usize,
     /// Load of each lane.
-    pub load: Load,
-    pub operations: Operations,
-    pub store: Store,
+    pub load: ModelLoad,
+    pub operations: LoadOperations,
+    pub store: ModelStore,
     /// Time from the load's start to its end, when the last requests are submitted.
     pub measured: Range<Instant>,
 }
 
 /// Results of a run.
-pub struct Outcome {
-    pub done: Vec<Done>,
+pub struct ScenarioOutcome {
+    pub done: Vec<ModelCompletion>,
     pub measured: Range<Instant>,
-    pub host: Work,
-    pub target: Work,
+    pub host: MeasuredWork,
+    pub target: MeasuredWork,
     /// Time in which requests waited while both ends were idle.
     pub stalled: Duration,
 }
 
-struct Machine {
-    host: Host,
-    target: Target,
+struct ModelMachine {
+    host: ModelHost,
+    target: ModelTarget,
     /// Connections, by lane.
-    wires: Vec<Wires>,
+    wires: Vec<ModelWires>,
     measured: Range<Instant>,
     stalled: Duration,
 }
 
-impl Machine {
-    fn connected(scenario: Scenario) -> Self {
-        let Scenario { costs, waiting, policy, lanes, load, operations, store, measured } =
+impl ModelMachine {
+    fn connected(scenario: ModelScenario) -> Self {
+        let ModelScenario { costs, waiting, policy, lanes, load, operations, store, measured } =
             scenario;
-        let mut machine = Machine {
-            host: Host::new(policy, (costs, waiting), lanes, (&load, operations), measured.clone()),
-            target: Target::new(policy, (costs, waiting), lanes, store, measured.clone()),
-            wires: (0..lanes).map(|_| Wires::default()).collect(),
+        let mut machine = ModelMachine {
+            host: ModelHost::new(
+                policy,
+                (costs, waiting),
+                lanes,
+                (&load, operations),
+                measured.clone(),
+            ),
+            target: ModelTarget::new(policy, (costs, waiting), lanes, store, measured.clone()),
+            wires: (0..lanes).map(|_| ModelWires::default()).collect(),
             measured,
             stalled: Duration::ZERO,
         };
@@ -115,7 +121,7 @@ impl Machine {
 
     /// Counts the time until `next` as stalled if both ends are asleep while a policy holds requests.
     fn note_stall(&mut self, next: Instant) {
-        let is_empty = |w: &Wires| w.to_host.next().is_none() && w.to_target.next().is_none();
+        let is_empty = |w: &ModelWires| w.to_host.next().is_none() && w.to_target.next().is_none();
         let is_quiet = self.wires.iter().all(is_empty);
         if is_quiet && self.target.is_idle() && self.host.outstanding() > 0 {
             let asleep_since = self.host.core.clock.max(self.target.core.clock);
@@ -125,20 +131,20 @@ impl Machine {
     }
 }
 
-impl Scenario {
+impl ModelScenario {
     /// Runs the scenario. All requests complete.
-    pub fn run(self) -> Outcome {
+    pub fn run(self) -> ScenarioOutcome {
         let measured = self.measured.clone();
         let until = measured.end + DRAIN;
         let turns_max = until.0 / 1_000_000 * TURNS_PER_MS_MAX;
-        let mut machine = Machine::connected(self);
+        let mut machine = ModelMachine::connected(self);
         let mut turns = 0;
         while machine.step(until) {
             turns += 1;
             assert!(turns < turns_max, "it does not come to an end");
         }
         assert_eq!(machine.host.outstanding(), 0, "requests were left behind");
-        Outcome {
+        ScenarioOutcome {
             done: machine.host.done,
             measured,
             host: machine.host.core.work,
@@ -148,7 +154,7 @@ impl Scenario {
     }
 }
 
-impl Outcome {
+impl ScenarioOutcome {
     /// Returns the requests a second that completed in `span`.
     pub fn iops(&self, span: &Range<Instant>) -> f64 {
         let count = self.done.iter().filter(|done| span.contains(&done.at)).count();

@@ -1,7 +1,7 @@
 //! A load that steps up and down, and the delay with which each policy's throughput follows.
 
-use super::load::{Load, ms};
-use super::run::Outcome;
+use super::load::{ModelLoad, ms};
+use super::run::ScenarioOutcome;
 use roadtrain_proto::time::Instant;
 use std::ops::Range;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const REACHED: f64 = 0.95;
 
 /// Depths in turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Wave {
+pub struct StepWave {
     pub low: u32,
     pub high: u32,
 }
@@ -28,9 +28,9 @@ pub struct Settled {
     pub ms_max: u64,
 }
 
-impl Wave {
-    pub fn load(self) -> Load {
-        Load::depths(HALF_MS, (0..HALVES).map(|half| [self.low, self.high][half as usize % 2]))
+impl StepWave {
+    pub fn load(self) -> ModelLoad {
+        ModelLoad::depths(HALF_MS, (0..HALVES).map(|half| [self.low, self.high][half as usize % 2]))
     }
 
     pub fn measured() -> Range<Instant> {
@@ -38,16 +38,16 @@ impl Wave {
     }
 
     /// Returns the result of the steps up.
-    pub fn up(outcome: &Outcome) -> Settled {
+    pub fn up(outcome: &ScenarioOutcome) -> Settled {
         Self::settled(outcome, 1)
     }
 
     /// Returns the result of the steps down, without the start.
-    pub fn down(outcome: &Outcome) -> Settled {
+    pub fn down(outcome: &ScenarioOutcome) -> Settled {
         Self::settled(outcome, 2)
     }
 
-    fn settled(outcome: &Outcome, first: u64) -> Settled {
+    fn settled(outcome: &ScenarioOutcome, first: u64) -> Settled {
         let steps = (first..HALVES).step_by(2).map(|half| settle(outcome, ms(half * HALF_MS)));
         let (iops, times): (Vec<f64>, Vec<u64>) = steps.unzip();
         let mean = iops.iter().sum::<f64>() / iops.len() as f64;
@@ -57,7 +57,7 @@ impl Wave {
 
 /// Returns the IOPS in the later half of the time after a step, and the milliseconds until [`REACHED`] of them.
 /// Requests from before the step do not count.
-fn settle(outcome: &Outcome, step: Instant) -> (f64, u64) {
+fn settle(outcome: &ScenarioOutcome, step: Instant) -> (f64, u64) {
     let at = |after_ms: u64| step + Duration::from_millis(after_ms);
     let steady = outcome.iops(&(at(HALF_MS / 2)..at(HALF_MS)));
     let reached = |after_ms: &u64| {

@@ -1,8 +1,8 @@
 //! The target: receives, executes and responds. It takes turns as the engine does.
 
 use super::costs::Costs;
-use super::cpu::Core;
-use super::wire::{Pdu, Wires};
+use super::cpu::ModelCore;
+use super::wire::{ModelWires, Pdu};
 use super::{READ_BYTES, ZEROES};
 use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
 use roadtrain_proto::time::Instant;
@@ -20,30 +20,30 @@ const SEED: u64 = 2;
 
 /// Backing store that executes commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
+pub enum ModelStore {
     /// Memory: executes at once.
     Memory,
     /// An SSD: service time of a command, and commands in parallel.
     Ssd { service: Duration, parallel: usize },
 }
 
-pub struct Target {
-    pub core: Core,
+pub struct ModelTarget {
+    pub core: ModelCore,
     pub lanes: Vec<Qpair>,
     /// True for a write, by lane and slot.
     writes: Vec<Vec<bool>>,
     load: ReactorLoad,
-    store: Store,
+    store: ModelStore,
     /// Commands in the SSD: end, lane and slot; the first to end is first.
     executing: VecDeque<(Instant, usize, u16)>,
 }
 
-impl Target {
+impl ModelTarget {
     pub fn new(
         policy: PolicyConfig,
         (costs, waiting): (Costs, Waiting),
         lanes: usize,
-        store: Store,
+        store: ModelStore,
         measured: Range<Instant>,
     ) -> Self {
         let config = Config {
@@ -52,8 +52,8 @@ impl Target {
             in_capsule_bytes_max: 8192,
             policy,
         };
-        Target {
-            core: Core::new((costs, waiting), measured, SEED),
+        ModelTarget {
+            core: ModelCore::new((costs, waiting), measured, SEED),
             lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
             writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
             load: ReactorLoad::default(),
@@ -68,7 +68,7 @@ impl Target {
     }
 
     /// Time of the next event that needs a turn.
-    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+    pub fn next(&mut self, wires: &[ModelWires]) -> Option<Instant> {
         let come = wires.iter().filter_map(|wires| wires.to_target.next()).min();
         [come, self.due()].into_iter().flatten().min()
     }
@@ -80,7 +80,7 @@ impl Target {
         doorbells.chain(executed).min()
     }
 
-    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+    pub fn turn(&mut self, event: Instant, wires: &mut [ModelWires]) {
         let now = self.core.begin(event);
         let ended = self.executing.partition_point(|&(until, ..)| until <= now);
         let ended: Vec<_> = self.executing.drain(..ended).collect();
@@ -148,7 +148,7 @@ impl Target {
     }
 
     fn execute(&mut self, now: Instant, index: usize, slot: u16) {
-        let Store::Ssd { service, parallel } = self.store else {
+        let ModelStore::Ssd { service, parallel } = self.store else {
             return self.answer(now, index, slot);
         };
         // A command begins when it has arrived and the one `parallel` before it has ended.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The state machine that decides between two turns.
 #[derive(Debug)]
-pub struct Waits {
+pub struct ModelWaits {
     wait: Wait,
     /// State before the wait.
     before: Wait,
@@ -22,9 +22,9 @@ pub struct Waited {
     pub slept: bool,
 }
 
-impl Waits {
+impl ModelWaits {
     pub fn new(waiting: Waiting) -> Self {
-        Waits { wait: Wait::new(waiting), before: Wait::new(waiting), polls_until: None }
+        ModelWaits { wait: Wait::new(waiting), before: Wait::new(waiting), polls_until: None }
     }
 
     pub fn polls_until(&self) -> Option<Instant> {

@@ -41,18 +41,18 @@ impl Caravan for Cargo {
 
 /// A connection.
 #[derive(Default)]
-pub struct Wires {
-    pub to_host: Wire,
-    pub to_target: Wire,
+pub struct ModelWires {
+    pub to_host: ModelWire,
+    pub to_target: ModelWire,
 }
 
 /// One direction: PDUs in flight and arrived, in order.
 #[derive(Default)]
-pub struct Wire {
+pub struct ModelWire {
     pdus: VecDeque<(Instant, Pdu)>,
 }
 
-impl Wire {
+impl ModelWire {
     pub fn put(&mut self, arrival: Instant, pdus: impl Iterator<Item = Pdu>) {
         self.pdus.extend(pdus.map(|pdu| (arrival, pdu)));
     }
