@@ -3,7 +3,7 @@
 
 mod messages;
 
-use crate::between::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::attacker::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
 use crate::cursor::InputCursor;
 use crate::reached::Reached;
 use messages::{HostChallenge, HostReply, challenge_bytes, is_response, kind_of, reply_bytes};
@@ -123,7 +123,7 @@ enum HostAuthStage {
     Challenge,
     Success1,
     /// Authenticated.
-    Believes,
+    Authenticated,
     /// Failed.
     Over,
 }
@@ -136,7 +136,7 @@ struct SealingSecret {
 
 struct AuthSession {
     plan: AuthPlan,
-    between: Attacker,
+    attacker: Attacker,
     host: Host,
     controller: Controller,
     stage: HostAuthStage,
@@ -147,7 +147,7 @@ struct AuthSession {
     /// Last challenge of the controller.
     challenge: Vec<u8>,
     /// Last Reply that the controller has accepted.
-    believed: Option<Vec<u8>>,
+    accepted: Option<Vec<u8>>,
     /// Last Reply of the host.
     reply: Vec<u8>,
     /// Challenges that the host has received, with its replies.
@@ -193,7 +193,7 @@ impl AuthSession {
         let (host, controller) = (plan.host(t_id), plan.controller());
         AuthSession {
             plan,
-            between: Attacker::default(),
+            attacker: Attacker::default(),
             host,
             controller,
             stage: HostAuthStage::Over,
@@ -201,7 +201,7 @@ impl AuthSession {
             random: 1,
             public: Vec::new(),
             challenge: Vec::new(),
-            believed: None,
+            accepted: None,
             reply: Vec::new(),
             answers: Vec::new(),
             proofs: Vec::new(),
@@ -220,18 +220,18 @@ impl AuthSession {
         self.transcripts[0] = negotiate.clone();
         (self.sealings, self.psks) = ([None, None], [None, None]);
         self.stage = HostAuthStage::Challenge;
-        self.between.say(HonestEnd::Target, negotiate);
+        self.attacker.send(HonestEnd::Target, negotiate);
     }
 
     fn step(&mut self, cursor: &mut InputCursor<'_>) {
-        match self.between.step(cursor) {
+        match self.attacker.step(cursor) {
             AttackStep::Deliver(message) => self.deliver(&message),
-            AttackStep::Act { kind: 0 | 1, .. } if self.stage == HostAuthStage::Believes => {
+            AttackStep::Act { kind: 0 | 1, .. } if self.stage == HostAuthStage::Authenticated => {
                 self.reached.note("host: begins again");
                 self.begin();
             }
             AttackStep::Act { kind: 2, .. } => {
-                self.between.touch();
+                self.attacker.touch();
                 self.fetch();
             }
             AttackStep::Act { .. } | AttackStep::Nothing => {}
@@ -243,7 +243,7 @@ impl AuthSession {
             (HonestEnd::Target, _) => self.at_controller(&message.octets),
             (HonestEnd::Host, HostAuthStage::Challenge) => self.challenged(&message.octets),
             (HonestEnd::Host, HostAuthStage::Success1) => self.answered(&message.octets),
-            (HonestEnd::Host, HostAuthStage::Believes | HostAuthStage::Over) => {}
+            (HonestEnd::Host, HostAuthStage::Authenticated | HostAuthStage::Over) => {}
         }
     }
 
@@ -253,12 +253,12 @@ impl AuthSession {
         let AuthSession { host, random, .. } = self;
         let challenged = match host.challenge(octets, &mut |place| fill(random, place)) {
             Ok(challenged) => challenged,
-            Err(error) => return self.give_up(error),
+            Err(error) => return self.abandon(error),
         };
-        let asked = HostChallenge::of(octets).expect("it was read");
+        let host_challenge = HostChallenge::of(octets).expect("it was read");
         if let Some(work) = challenged.work() {
-            let public = self.make_public(asked.public.len());
-            let session_key = Some(self.shared(&asked.public, &public));
+            let public = self.make_public(host_challenge.public.len());
+            let session_key = Some(self.shared(&host_challenge.public, &public));
             work.supply(Powers { public, session_key });
         }
         let random = &mut self.random;
@@ -267,27 +267,27 @@ impl AuthSession {
         assert!(reply.len() <= RECEIVE_BYTES as usize);
         self.transcripts[0].extend_from_slice(&octets[..challenge_bytes(octets)]);
         self.transcripts[0].extend_from_slice(&reply);
-        self.answers.push((asked, HostReply::of(&reply).expect("a reply")));
+        self.answers.push((host_challenge, HostReply::of(&reply).expect("a reply")));
         self.stage = HostAuthStage::Success1;
         self.reached.note("host: Reply");
         self.reply.clone_from(&reply);
-        self.between.say(HonestEnd::Target, reply);
+        self.attacker.send(HonestEnd::Target, reply);
     }
 
     /// Handles Success1. A host without a key for the controller accepts any.
     fn answered(&mut self, octets: &[u8]) {
         let success2 = match self.host.success1(octets) {
             Ok(success2) => success2,
-            Err(error) => return self.give_up(error),
+            Err(error) => return self.abandon(error),
         };
         assert_eq!(success2.is_some(), self.plan.both);
         if let Some(success2) = success2 {
             assert!(self.is_proved(octets), "the host takes somebody for the controller");
             self.reached.note("host: the controller is proved");
-            self.between.say(HonestEnd::Target, success2);
+            self.attacker.send(HonestEnd::Target, success2);
         }
         self.reached.note("host: believes");
-        self.stage = HostAuthStage::Believes;
+        self.stage = HostAuthStage::Authenticated;
         self.psks[0] = self.host.take_psk();
         let secret = self.host.take_frame_secret();
         let transcript = self.transcripts[0].clone();
@@ -300,13 +300,12 @@ impl AuthSession {
         let Some(reply) = HostReply::of(&self.reply) else { return false };
         let has_key = self.plan.keys != AuthKeys::ControllerHasAnother;
         has_key
-            && self
-                .proofs
-                .iter()
-                .any(|(heard, said)| heard.asks_as(&reply) && is_response(success1, said))
+            && self.proofs.iter().any(|(received, sent)| {
+                received.challenges_alike(&reply) && is_response(success1, sent)
+            })
     }
 
-    fn give_up(&mut self, error: HostError) {
+    fn abandon(&mut self, error: HostError) {
         self.stage = HostAuthStage::Over;
         self.reached.note(match error {
             HostError::Refuses(_, what) => what,
@@ -315,7 +314,7 @@ impl AuthSession {
             _ => "host: no key",
         });
         if let Some(failure2) = self.host.failure2(error) {
-            self.between.say(HonestEnd::Target, failure2);
+            self.attacker.send(HonestEnd::Target, failure2);
         }
     }
 
@@ -331,10 +330,10 @@ impl AuthSession {
         }
         match self.controller.state() {
             State::Challenge => {
-                self.believed = None;
+                self.accepted = None;
                 self.transcripts[1] = octets[..NEGOTIATE_BYTES].to_vec();
             }
-            State::Success1 => self.believe(octets),
+            State::Success1 => self.accept(octets),
             _ => {}
         }
         self.check_controller();
@@ -343,14 +342,14 @@ impl AuthSession {
         }
     }
 
-    fn compute(&mut self, work: &Work, heard: &[u8]) {
+    fn compute(&mut self, work: &Work, received: &[u8]) {
         let (public, session_key) = match self.controller.state() {
             State::Challenging => {
                 self.public = self.make_public(self.controller.agreed().1.bytes());
                 (self.public.clone(), None)
             }
             _ => {
-                let theirs = HostReply::of(heard).expect("it was read").public;
+                let theirs = HostReply::of(received).expect("it was read").public;
                 (Vec::new(), Some(self.shared(&self.public, &theirs)))
             }
         };
@@ -358,17 +357,19 @@ impl AuthSession {
     }
 
     /// Handles the controller's acceptance of the host, which must have replied to this challenge with this response.
-    fn believe(&mut self, octets: &[u8]) {
-        let (asked, heard) = (HostChallenge::of(&self.challenge), HostReply::of(octets));
-        let (Some(asked), Some(heard)) = (asked, heard) else {
+    fn accept(&mut self, octets: &[u8]) {
+        let (host_challenge, received) =
+            (HostChallenge::of(&self.challenge), HostReply::of(octets));
+        let (Some(host_challenge), Some(received)) = (host_challenge, received) else {
             panic!("no challenge, or no reply")
         };
         assert!(self.plan.keys != AuthKeys::HostHasAnother, "the host has another key");
-        let is_said =
-            |(to, said): &(HostChallenge, HostReply)| *to == asked && said.proves_as(&heard);
-        assert!(self.answers.iter().any(is_said), "the controller takes somebody for the host");
+        let is_sent = |(to, sent): &(HostChallenge, HostReply)| {
+            *to == host_challenge && sent.proves_as(&received)
+        };
+        assert!(self.answers.iter().any(is_sent), "the controller takes somebody for the host");
         self.reached.note("controller: the host is proved");
-        self.believed = Some(octets.to_vec());
+        self.accepted = Some(octets.to_vec());
         self.transcripts[1].extend_from_slice(&octets[..reply_bytes(octets)]);
         let secret = self.controller.take_frame_secret();
         assert_eq!(secret.is_some(), self.plan.purpose == Purpose::Frames);
@@ -380,9 +381,9 @@ impl AuthSession {
     /// Asserts that no transaction advances without a proof.
     fn check_controller(&mut self) {
         match self.controller.state() {
-            State::Success1 | State::Success2 => assert!(self.believed.is_some()),
+            State::Success1 | State::Success2 => assert!(self.accepted.is_some()),
             State::Authenticated => {
-                assert!(self.believed.is_some());
+                assert!(self.accepted.is_some());
                 self.reached.note("controller: authenticated");
                 self.psks[1] = self.controller.take_psk().or(self.psks[1].take());
             }
@@ -404,13 +405,13 @@ impl AuthSession {
                 self.challenge.clone_from(&octets);
             }
             message::SUCCESS1 => {
-                let heard = self.believed.as_deref().and_then(HostReply::of);
-                self.proofs.push((heard.expect("the host is believed"), octets.clone()));
+                let received = self.accepted.as_deref().and_then(HostReply::of);
+                self.proofs.push((received.expect("the host is believed"), octets.clone()));
             }
             kind => assert_eq!(kind, message::FAILURE1),
         }
         self.check_controller();
-        self.between.say(HonestEnd::Host, octets);
+        self.attacker.send(HonestEnd::Host, octets);
     }
 
     // ---- Both ----
@@ -438,15 +439,18 @@ impl AuthSession {
 
     /// Delivers the messages in flight. Without interference, both ends must have succeeded.
     fn finish(&mut self) {
-        while let Some(message) = self.between.pass() {
+        while let Some(message) = self.attacker.pass() {
             self.deliver(&message);
         }
-        if self.between.is_touched() {
+        if self.attacker.is_touched() {
             return;
         }
         let is_authenticated = matches!(self.controller.state(), State::Authenticated);
         let succeeds = self.plan.succeeds();
-        assert_eq!((self.stage == HostAuthStage::Believes, is_authenticated), (succeeds, succeeds));
+        assert_eq!(
+            (self.stage == HostAuthStage::Authenticated, is_authenticated),
+            (succeeds, succeeds)
+        );
         let [host, controller] = &self.psks;
         assert_eq!(host, controller);
         assert_eq!(host.is_some(), succeeds && self.plan.purpose == Purpose::Psk);

@@ -28,12 +28,12 @@ fn cut(length: u16) -> Vec<u8> {
 }
 
 /// Forges a message for the host or for the target.
-pub(crate) fn make_up(side: u8, octets: &[u8]) -> Vec<u8> {
+pub(crate) fn forge(side: u8, octets: &[u8]) -> Vec<u8> {
     let [low, high] = (octets.len() as u16).to_le_bytes();
     [&[9 | side, low, high], octets].concat()
 }
 
-fn again(side: u8, number: u8) -> Vec<u8> {
+fn replay(side: u8, number: u8) -> Vec<u8> {
     vec![10 | side, number]
 }
 
@@ -104,7 +104,7 @@ fn auth_touched() -> Vec<Input> {
     let input = |bits, purpose, passed, step: Vec<u8>| {
         steps(&auth_plan(bits, purpose, 7), &[passes(passed), step])
     };
-    let twice = [passes(4), act(0, 0, 0), passes(2), again(TARGET, 2)].concat();
+    let twice = [passes(4), act(0, 0, 0), passes(2), replay(TARGET, 2)].concat();
     vec![
         ("another T_ID", input(0, 0, 1, alter(4, 1)), &["T_ID"]),
         ("a T_ID for each end", input(0, 0, 0, alter(4, 1).repeat(3)), OTHER_RESPONSE),
@@ -125,12 +125,12 @@ fn auth_touched() -> Vec<Input> {
         ("a reserved octet", input(BOTH, FRAMES, 1, alter(7, 1)), &["frames: other keys"]),
         ("no frames", input(0, FRAMES, 0, alter(6, 0xf0)), &["SC_C"]),
         ("a short Reply", input(0, 0, 2, cut(40)), &["length"]),
-        ("a Challenge that comes back", input(0, 0, 1, again(TARGET, 1)), &["message"]),
+        ("a Challenge that comes back", input(0, 0, 1, replay(TARGET, 1)), &["message"]),
         ("a Reply that is repeated", input(0, 0, 2, vec![REPEAT]), PROVED),
         ("a Reply of before", steps(&auth_plan(0, 0, 7), &[twice]), &["T_ID"]),
         ("asked out of turn", input(0, 0, 2, act(0, 2, 0)), &["message"]),
         ("lost", input(0, 0, 1, vec![LOSE]), &["controller: Challenge"]),
-        ("noise", input(0, 0, 1, make_up(TARGET, &[1])), &["length"]),
+        ("noise", input(0, 0, 1, forge(TARGET, &[1])), &["length"]),
     ]
 }
 
@@ -155,7 +155,7 @@ fn tls_handshakes() -> Vec<Input> {
         ("an unknown host", input(UNKNOWN, 255, &[]), &["handshake: unknown", "handshake: alert"]),
         ("another ClientHello", input(0, 255, &[alter(20, 1)]), &["handshake: wrong key"]),
         ("another ServerHello", input(0, 255, &[passes(1), alter(20, 1)]), &["handshake: refused"]),
-        ("no TLS", input(0, 255, &[make_up(TARGET, b"GET ")]), &["handshake: plain"]),
+        ("no TLS", input(0, 255, &[forge(TARGET, b"GET ")]), &["handshake: plain"]),
         ("nothing comes", input(0, 255, &[vec![LOSE]]), &[]),
     ]
 }
@@ -180,7 +180,7 @@ fn tls_records() -> Vec<Input> {
         ("a record twice", input(0, &[hosts.clone(), vec![REPEAT]]), &["data", "record: tag"]),
         ("a record too late", input(0, &[two.clone(), vec![LATER]]), &["record: tag"]),
         ("a record is lost", input(0, &[two, vec![LOSE]]), &["record: tag"]),
-        ("a record comes back", input(0, &[hosts, again(0, 0)]), &["record: tag"]),
+        ("a record comes back", input(0, &[hosts, replay(0, 0)]), &["record: tag"]),
     ]
 }
 
@@ -213,8 +213,8 @@ fn sealed_touched() -> Vec<Input> {
             input(&[act(0, 0, 3), passes(2), act(0, 2, 4), vec![REPEAT]]),
             &["replayed"],
         ),
-        ("a frame of before", input(&[read.clone(), again(TARGET, 0)]), &["replayed"]),
-        ("a frame comes back", input(&[again(0, 0)]), &[]),
+        ("a frame of before", input(&[read.clone(), replay(TARGET, 0)]), &["replayed"]),
+        ("a frame comes back", input(&[replay(0, 0)]), &[]),
         ("a frame too late", input(&[four, vec![LATER]]), &["overtaken", "all is complete"]),
         ("a frame is lost", input(&[write.clone(), vec![LOSE], act(0, 2, 255)]), COMPLETE),
         ("in the clear", input(&[act(TARGET, 3, 0), vec![0, 0]]), &["clear"]),

@@ -1,7 +1,7 @@
 //! Common parts of the fuzz targets.
 
+mod attacker;
 pub mod auth;
-mod between;
 pub mod cursor;
 pub mod ether;
 mod inputs;

@@ -3,7 +3,7 @@
 
 mod ends;
 
-use crate::between::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::attacker::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
 use crate::cursor::InputCursor;
 use crate::ether::{PEER_TOKEN, TOKEN, frame};
 use crate::reached::Reached;
@@ -35,7 +35,7 @@ struct SealedDirection {
     /// Frames by NUMBER.
     sent: BTreeMap<u64, SentFrame>,
     /// Numbers that were signs of life.
-    lively: BTreeSet<u64>,
+    signs_of_life: BTreeSet<u64>,
     /// Newest sign of life, by LINK.
     newest: BTreeMap<u8, u64>,
     /// Numbers of the frames that were opened.
@@ -47,8 +47,8 @@ struct SealedDirection {
 struct SealedSession {
     ends: SealedEnds,
     seals: [Seal<FrameCipher>; 2],
-    ways: [SealedDirection; 2],
-    between: Attacker,
+    directions: [SealedDirection; 2],
+    attacker: Attacker,
     has_keys: bool,
     /// True if the lane was sealed before the first step.
     was_begun: bool,
@@ -103,8 +103,8 @@ impl SealedSession {
         SealedSession {
             ends,
             seals: [host, target],
-            ways: [SealedDirection::default(), SealedDirection::default()],
-            between: Attacker::default(),
+            directions: [SealedDirection::default(), SealedDirection::default()],
+            attacker: Attacker::default(),
             has_keys,
             was_begun: false,
             is_left: false,
@@ -114,7 +114,7 @@ impl SealedSession {
 
     fn step(&mut self, cursor: &mut InputCursor<'_>) {
         self.ends.now.0 += STEP_NS;
-        match self.between.step(cursor) {
+        match self.attacker.step(cursor) {
             AttackStep::Deliver(message) => self.deliver(&message),
             AttackStep::Act { kind: 0 | 1, argument, .. } => self.submit(argument),
             AttackStep::Act { kind: 2, argument, .. } => self.wait(u64::from(argument) * WAIT_NS),
@@ -154,10 +154,10 @@ impl SealedSession {
                 if seal.is_on() && header.kind != FrameType::Leave as u8 {
                     assert!(seal.seal(&mut header, &mut sealed), "a session uses no key up");
                     let sent = SentFrame { header, sealed: sealed.clone(), clear };
-                    let way = &mut self.ways[side.peer() as usize];
-                    assert!(way.sent.insert(header.number.get(), sent).is_none());
+                    let direction = &mut self.directions[side.peer() as usize];
+                    assert!(direction.sent.insert(header.number.get(), sent).is_none());
                 }
-                self.between.say(side.peer(), [header.as_bytes(), &sealed].concat());
+                self.attacker.send(side.peer(), [header.as_bytes(), &sealed].concat());
             }
         }
     }
@@ -166,7 +166,7 @@ impl SealedSession {
 
     /// Forges a clear frame, or one that only has the flag of a sealed one.
     fn make_up(&mut self, to: HonestEnd, bits: u8, cursor: &mut InputCursor<'_>) {
-        let newest = &mut self.ways[to as usize].made_up;
+        let newest = &mut self.directions[to as usize].made_up;
         let (mut header, kind, mut body) = frame(cursor, newest);
         if kind == FrameType::Leave && !self.seals[to as usize].is_on() {
             return; // no protection against Leave before the lane is sealed
@@ -179,7 +179,7 @@ impl SealedSession {
             header.number = u64::from(cursor.number()).into();
         }
         set_hcrc(&mut header);
-        self.between.touch();
+        self.attacker.touch();
         self.receive(to, &[header.as_bytes(), &body].concat());
     }
 
@@ -199,7 +199,7 @@ impl SealedSession {
             return;
         };
         let before = self.ends.end(to).rejected;
-        self.look_at(to, (&header, kind, body), octets);
+        self.process(to, (&header, kind, body), octets);
         let after = self.ends.end(to).rejected;
         for ((what, then), (_, now)) in before.by_reason().into_iter().zip(after.by_reason()) {
             if now > then {
@@ -209,7 +209,7 @@ impl SealedSession {
         self.send();
     }
 
-    fn look_at(&mut self, to: HonestEnd, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
+    fn process(&mut self, to: HonestEnd, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
         let (header, kind, body) = frame;
         let was_on = self.seals[to as usize].is_on();
         let mut out = vec![0; body.len()];
@@ -245,21 +245,24 @@ impl SealedSession {
         is_sign_of_life: bool,
     ) {
         assert!(self.has_keys, "a frame is opened with another key");
-        let way = &mut self.ways[to as usize];
+        let direction = &mut self.directions[to as usize];
         let number = header.number.get();
-        let sent = way.sent.get(&number).expect("nobody has sealed it");
+        let sent = direction.sent.get(&number).expect("nobody has sealed it");
         let without_sum = |header: &FrameHeader| FrameHeader { hcrc: 0.into(), ..*header };
         assert_eq!(without_sum(header), without_sum(&sent.header));
         let length = usize::from(header.body.get());
         assert_eq!(octets[FRAME_HEADER_BYTES..][..length], sent.sealed);
         assert!(body == sent.clear, "it says what was not said");
-        assert!(way.opened.insert(number), "it is opened twice");
+        assert!(direction.opened.insert(number), "it is opened twice");
         if !is_sign_of_life {
             self.reached.note("overtaken");
             return;
         }
-        assert!(way.lively.insert(number), "a frame that was repeated is a sign of life");
-        let newest = way.newest.insert(header.link, number);
+        assert!(
+            direction.signs_of_life.insert(number),
+            "a frame that was repeated is a sign of life"
+        );
+        let newest = direction.newest.insert(header.link, number);
         assert!(newest.is_none_or(|newest| newest < number), "an old frame is a sign of life");
     }
 
@@ -268,7 +271,7 @@ impl SealedSession {
     /// Delivers all frames in flight, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
-            while let Some(message) = self.between.pass() {
+            while let Some(message) = self.attacker.pass() {
                 self.deliver(&message);
             }
             if self.ends.are_idle() || self.is_left || !self.has_keys {
@@ -284,7 +287,7 @@ impl SealedSession {
     /// Asserts the result: without a key, the attacker can only lose frames of a sealed lane.
     fn finish(&mut self) {
         self.settle();
-        let is_survived = self.was_begun || !self.between.is_touched();
+        let is_survived = self.was_begun || !self.attacker.is_touched();
         if self.has_keys && !self.is_left && is_survived {
             assert!(self.ends.are_idle(), "requests are not complete");
             self.reached.note("all is complete");

@@ -3,7 +3,7 @@
 
 mod end;
 
-use crate::between::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::attacker::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
 use crate::cursor::InputCursor;
 use crate::reached::Reached;
 use end::{TlsEnd, TlsPhase};
@@ -48,8 +48,8 @@ fn identity(suite: Suite) -> &'static str {
 
 static ACCEPTOR: LazyLock<Acceptor> = LazyLock::new(|| {
     let known = SUITES.map(|suite| psk(identity(suite), 7, suite));
-    let look_up = move |name: &str| known.iter().find(|psk| psk.identity == name).cloned();
-    Acceptor::new(look_up).expect("TLS")
+    let find_psk = move |name: &str| known.iter().find(|psk| psk.identity == name).cloned();
+    Acceptor::new(find_psk).expect("TLS")
 });
 
 impl TlsPlan {
@@ -66,7 +66,7 @@ impl TlsPlan {
     }
 
     /// Returns both ends before their handshake.
-    fn shaking(&self) -> [TlsPhase; 2] {
+    fn handshaking(&self) -> [TlsPhase; 2] {
         let psk = match self.keys {
             TlsKeyAgreement::Agree => psk(identity(self.suite), 7, self.suite),
             TlsKeyAgreement::HostHasAnother => psk(identity(self.suite), 8, self.suite),
@@ -74,11 +74,11 @@ impl TlsPlan {
         };
         let host = Handshake::connect(psk).expect("a host");
         let target = ACCEPTOR.accept().expect("a target");
-        [host, target].map(|handshake| TlsPhase::Shaking(Box::new(handshake)))
+        [host, target].map(|handshake| TlsPhase::Handshaking(Box::new(handshake)))
     }
 
     /// Returns both ends in the state after a handshake.
-    fn talking(&self) -> [TlsPhase; 2] {
+    fn established(&self) -> [TlsPhase; 2] {
         let secret = |fill| {
             let octets = vec![fill; self.suite.hash().bytes()];
             TrafficSecret::new(self.suite, &octets).expect("as long as the hash")
@@ -93,13 +93,13 @@ impl TlsPlan {
             blocks_max: BLOCKS_MAX,
             is_host,
         };
-        [made(1, 2, true), made(2 + other, 1 + other, false)].map(TlsPhase::talking)
+        [made(1, 2, true), made(2 + other, 1 + other, false)].map(TlsPhase::established)
     }
 }
 
 struct TlsFuzzSession {
     plan: TlsPlan,
-    between: Attacker,
+    attacker: Attacker,
     ends: [TlsEnd; 2],
     reached: Reached,
 }
@@ -112,15 +112,15 @@ pub fn run(input: &[u8]) -> Reached {
     let mut cursor = InputCursor(input);
     let shape = cursor.octet();
     let plan = TlsPlan::read(shape, cursor.octet());
-    let phases = if shape & 1 != 0 { plan.shaking() } else { plan.talking() };
-    let (between, ends) = (Attacker::default(), phases.map(TlsEnd::new));
-    let mut session = TlsFuzzSession { plan, between, ends, reached: Reached::default() };
+    let phases = if shape & 1 != 0 { plan.handshaking() } else { plan.established() };
+    let (attacker, ends) = (Attacker::default(), phases.map(TlsEnd::new));
+    let mut session = TlsFuzzSession { plan, attacker, ends, reached: Reached::default() };
     session.flush(HonestEnd::Host);
     for _ in 0..STEPS_MAX {
         if cursor.is_empty() {
             break;
         }
-        match session.between.step(&mut cursor) {
+        match session.attacker.step(&mut cursor) {
             AttackStep::Deliver(message) => session.deliver(&message),
             AttackStep::Act { side, kind, argument } => session.act(side, kind, argument),
             AttackStep::Nothing => {}
@@ -137,24 +137,24 @@ impl TlsFuzzSession {
 
     /// Puts an end's outgoing bytes in flight, record by record.
     fn flush(&mut self, side: HonestEnd) {
-        let is_heard = matches!(self.end(side.peer()).phase, TlsPhase::Talking { .. });
-        let octets = self.end(side).take_outgoing(is_heard);
+        let peer_is_ready = matches!(self.end(side.peer()).phase, TlsPhase::Established { .. });
+        let octets = self.end(side).take_outgoing(peer_is_ready);
         for record in end::records(&octets) {
-            self.between.say(side.peer(), record.to_vec());
+            self.attacker.send(side.peer(), record.to_vec());
         }
     }
 
     fn deliver(&mut self, message: &InterceptedMessage) {
         let (to, octets) = (message.to, &message.octets);
-        if let TlsPhase::Shaking(_) = self.end(to).phase {
-            self.shake(message);
+        if let TlsPhase::Handshaking(_) = self.end(to).phase {
+            self.continue_handshake(message);
         } else {
             let [host, target] = &mut self.ends;
             let (end, peer) = match to {
                 HonestEnd::Host => (host, target),
                 HonestEnd::Target => (target, host),
             };
-            if let Some(state) = end.hear(octets, &peer.stream, self.plan.part) {
+            if let Some(state) = end.receive(octets, &peer.stream, self.plan.part) {
                 self.reached.note(state);
             }
         }
@@ -162,19 +162,21 @@ impl TlsFuzzSession {
         self.flush(to);
     }
 
-    fn shake(&mut self, message: &InterceptedMessage) {
+    fn continue_handshake(&mut self, message: &InterceptedMessage) {
         // The headers of records are not authenticated.
         let is_spoiled = message.altered.is_some_and(|at| at >= 5)
             && matches!(message.octets[0], CONTENT_TYPE_HANDSHAKE | CONTENT_TYPE_DATA);
         let (to, part) = (message.to, self.plan.part);
         let end = self.end(to);
         end.is_spoiled |= is_spoiled;
-        if let Some(state) = end.shake(&message.octets, part) {
+        if let Some(state) = end.continue_handshake(&message.octets, part) {
             self.reached.note(state);
         }
         let end = &self.ends[to as usize];
-        assert!(end.received <= HANDSHAKE_BYTES_MAX || !matches!(end.phase, TlsPhase::Shaking(_)));
-        if let TlsPhase::Talking { .. } = end.phase {
+        assert!(
+            end.received <= HANDSHAKE_BYTES_MAX || !matches!(end.phase, TlsPhase::Handshaking(_))
+        );
+        if let TlsPhase::Established { .. } = end.phase {
             assert!(!end.is_spoiled, "a message of the handshake was altered");
             assert!(self.plan.keys == TlsKeyAgreement::Agree, "the peer has another key");
             self.reached.note(match to {
@@ -187,9 +189,9 @@ impl TlsFuzzSession {
     /// Asserts that an end has received a prefix of its peer's data, and nothing without the key.
     fn check(&mut self, side: HonestEnd) {
         let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
-        assert!(peer.said.starts_with(&end.heard), "what nobody has said is heard");
-        assert!(end.heard.is_empty() || self.plan.keys == TlsKeyAgreement::Agree);
-        if !end.heard.is_empty() {
+        assert!(peer.data_sent.starts_with(&end.data_received), "what nobody has said is heard");
+        assert!(end.data_received.is_empty() || self.plan.keys == TlsKeyAgreement::Agree);
+        if !end.data_received.is_empty() {
             self.reached.note("data");
         }
     }
@@ -197,23 +199,23 @@ impl TlsFuzzSession {
     /// Performs an action of an end.
     fn act(&mut self, side: HonestEnd, kind: u8, argument: u8) {
         let end = self.end(side);
-        if !end.can_talk() {
+        if !end.can_send() {
             return;
         }
         let count = usize::from(argument);
         let padding = vec![0; count];
         let idle = IDLE_MAX - 2; // minus the update of a key
         match (kind, argument & 3) {
-            (0 | 1, _) => end.say_data(if argument == 0xff { 40_000 } else { count * 41 + 1 }),
+            (0 | 1, _) => end.send_data(if argument == 0xff { 40_000 } else { count * 41 + 1 }),
             (2, _) => end.update(argument & 1 != 0),
-            (3, 0) if end.idle < idle => end.say_other(CONTENT_TYPE_DATA, &[]),
+            (3, 0) if end.idle < idle => end.send_other(CONTENT_TYPE_DATA, &[]),
             (3, 1) if end.idle < idle => {
-                end.say_other(0, &[&[CONTENT_TYPE_DATA][..], &padding].concat());
+                end.send_other(0, &[&[CONTENT_TYPE_DATA][..], &padding].concat());
             }
             (3, 2) if end.idle < idle && side == HonestEnd::Target => {
-                end.say_other(CONTENT_TYPE_HANDSHAKE, &TICKET);
+                end.send_other(CONTENT_TYPE_HANDSHAKE, &TICKET);
             }
-            (3, 3) => end.say_padded(count, &padding),
+            (3, 3) => end.send_padded(count, &padding),
             (4, 3) => end.close(),
             _ => {}
         }
@@ -223,7 +225,7 @@ impl TlsFuzzSession {
     /// Delivers the records in flight. Without interference, all data must have arrived, and more can be sent.
     fn finish(&mut self) {
         self.pass_all();
-        if self.between.is_touched() {
+        if self.attacker.is_touched() {
             return;
         }
         for side in HonestEnd::BOTH {
@@ -232,15 +234,15 @@ impl TlsFuzzSession {
         self.pass_all();
         for side in HonestEnd::BOTH {
             let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
-            let has_said = !peer.said.is_empty() || peer.is_closed;
-            let is_whole = has_said && end.heard == peer.said;
+            let has_said = !peer.data_sent.is_empty() || peer.is_closed;
+            let is_whole = has_said && end.data_received == peer.data_sent;
             let has_keys = self.plan.keys == TlsKeyAgreement::Agree;
             assert!(is_whole || !has_keys, "{side:?} does not hear what was said");
         }
     }
 
     fn pass_all(&mut self) {
-        while let Some(message) = self.between.pass() {
+        while let Some(message) = self.attacker.pass() {
             self.deliver(&message);
         }
     }

@@ -100,7 +100,7 @@ fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result
         let t_id = u16::from_le_bytes([message[4], message[5]]);
         let plan = || inputs::auth_plan(inputs::GROUP | inputs::BOTH, 0, t_id).to_vec();
         let receiver = if pdu.from_host { inputs::TARGET } else { 0 };
-        session.or_insert_with(plan).extend(inputs::make_up(receiver, message));
+        session.or_insert_with(plan).extend(inputs::forge(receiver, message));
     }
     for ((connection, from_host), octets) in &sessions {
         save(corpus, "auth", &format!("{name}-{connection}-{from_host}"), octets)?;

@@ -52,7 +52,7 @@ pub struct EarlierLane {
 pub struct Fence {
     lanes: Vec<EarlierLane>,
     target: Option<[u8; 16]>,
-    asking: Option<Asking>,
+    query_timer: Option<Asking>,
 }
 
 /// State of the fence: lanes may be created when it is open.
@@ -85,18 +85,18 @@ impl Fence {
     }
 
     /// Begins to end the earlier lanes, before lanes to the target `endpoint` are created over `routes`. A lane has
-    /// ended if its target is not in `there`; the other lanes are ended now.
+    /// ended if its target is not in `existing`; the other lanes are ended now.
     pub fn begin(
         &mut self,
         now: Instant,
         endpoint: [u8; 16],
         routes: &[Route],
-        there: &[[u8; 16]],
+        existing: &[[u8; 16]],
     ) {
         self.target = Some(endpoint);
         self.set_routes(&endpoint, routes);
-        self.lanes.retain(|lane| there.contains(&lane.endpoint));
-        self.asking = Some(Asking::new(now, PACE));
+        self.lanes.retain(|lane| existing.contains(&lane.endpoint));
+        self.query_timer = Some(Asking::new(now, PACE));
     }
 
     /// Sets the routes to a target. A lane that has one of them keeps its own: an offer alone proves nothing.
@@ -110,7 +110,9 @@ impl Fence {
 
     /// Passes the frames that are due now to `put`: route, header without REPLY and BODY, body.
     pub fn put(&mut self, now: Instant, mut put: impl FnMut(Route, FrameHeader, &[u8])) {
-        if self.lanes.is_empty() || !self.asking.as_mut().is_some_and(|asking| asking.is_due(now)) {
+        if self.lanes.is_empty()
+            || !self.query_timer.as_mut().is_some_and(|query_timer| query_timer.is_due(now))
+        {
             return;
         }
         for lane in &self.lanes {
@@ -129,9 +131,9 @@ impl Fence {
     /// Returns whether lanes may be created.
     #[must_use]
     pub fn state(&self, now: Instant) -> FenceState {
-        match &self.asking {
+        match &self.query_timer {
             _ if self.lanes.is_empty() => FenceState::Open,
-            Some(asking) if !asking.is_over(now) => FenceState::Asking,
+            Some(query_timer) if !query_timer.is_over(now) => FenceState::Asking,
             _ => FenceState::Closed,
         }
     }
@@ -139,8 +141,8 @@ impl Fence {
     /// Time at which [`Fence::put`] has work, or [`Fence::state`] changes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let asking = self.asking.as_ref().filter(|_| !self.lanes.is_empty());
-        asking.map(Asking::deadline)
+        let query_timer = self.query_timer.as_ref().filter(|_| !self.lanes.is_empty());
+        query_timer.map(Asking::deadline)
     }
 }
 
@@ -198,17 +200,17 @@ impl EarlierLane {
         };
         let proof = self.proof.as_ref().map_or(&[][..], |proof| proof);
         let leave = [leave.as_bytes(), proof].concat();
-        let (query, asks) = query(self.peer_token, self.token, &self.nqn);
+        let (query, query_body) = query(self.peer_token, self.token, &self.nqn);
         for &(link, route, socket_number) in &self.links {
-            let leaves = FrameHeader {
+            let leave_header = FrameHeader {
                 kind: FrameType::Leave as u8,
                 token: self.peer_token.into(),
                 socket_number: socket_number.into(),
                 link,
                 ..FrameHeader::default()
             };
-            put(route, leaves, &leave);
-            put(route, FrameHeader { link, ..query }, &asks);
+            put(route, leave_header, &leave);
+            put(route, FrameHeader { link, ..query }, &query_body);
         }
     }
 
@@ -231,7 +233,7 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    fn way(octet: u8) -> Route {
+    fn route_to(octet: u8) -> Route {
         Route { port: 0, peer: MacAddress([octet; 6]) }
     }
 
@@ -242,7 +244,7 @@ mod tests {
             peer_token: number + 100,
             nqn: "nqn.x:y".into(),
             proof: None,
-            links: vec![(0, way(2), 7)],
+            links: vec![(0, route_to(2), 7)],
         }
     }
 
@@ -250,7 +252,7 @@ mod tests {
     fn fence(lanes: Vec<EarlierLane>) -> Fence {
         let mut fence = Fence::default();
         lanes.into_iter().for_each(|lane| fence.add(lane));
-        fence.begin(START, [1; 16], &[way(2)], &[[1; 16], [2; 16]]);
+        fence.begin(START, [1; 16], &[route_to(2)], &[[1; 16], [2; 16]]);
         fence
     }
 
@@ -311,18 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_told_and_asked_until_it_is_too_late() {
+    fn leave_and_query_are_repeated_until_the_timeout() {
         let mut fence = fence(vec![lane(1)]);
-        let told =
-            [(way(2), FrameType::Leave as u8, 7, 101), (way(2), FrameType::Query as u8, 0, 101)];
-        assert_eq!(put(&mut fence, START), told);
+        let expected = [
+            (route_to(2), FrameType::Leave as u8, 7, 101),
+            (route_to(2), FrameType::Query as u8, 0, 101),
+        ];
+        assert_eq!(put(&mut fence, START), expected);
         assert_eq!((put(&mut fence, ms(9)), fence.deadline()), (Vec::new(), Some(ms(10))));
-        assert_eq!(put(&mut fence, ms(10)), told);
+        assert_eq!(put(&mut fence, ms(10)), expected);
         let again = (11..5000).filter(|&at| !put(&mut fence, ms(at)).is_empty()).count();
         assert_eq!((again, fence.state(ms(4999))), (9, FenceState::Asking));
         assert_eq!((fence.state(ms(5000)), fence.deadline()), (FenceState::Closed, Some(ms(5000))));
         // The next try begins from the start.
-        fence.begin(ms(6000), [1; 16], &[way(2)], &[[1; 16]]);
+        fence.begin(ms(6000), [1; 16], &[route_to(2)], &[[1; 16]]);
         assert_eq!(
             (put(&mut fence, ms(6000)).len(), fence.state(ms(6000))),
             (2, FenceState::Asking)
@@ -330,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_the_lane_by_both_tokens() {
+    fn a_query_names_the_lane_by_both_tokens() {
         let mut bodies = Vec::new();
         fence(vec![lane(1)]).put(START, |_, _, body| bodies.push(body.to_vec()));
         let (leave, _) = Leave::ref_from_prefix(&bodies[0]).unwrap();
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_open_before_it_was_asked() {
+    fn a_fence_with_lanes_is_closed_before_it_begins() {
         let mut fence = Fence::default();
         assert!(is_open(&fence), "there was no lane");
         fence.add(lane(1));
@@ -350,18 +354,18 @@ mod tests {
     #[test]
     fn lanes_are_ended_where_their_target_is_now() {
         let mut fence = fence(vec![lane(1), EarlierLane { endpoint: [2; 16], ..lane(2) }]);
-        let [old, new, newest] = [2, 3, 4].map(way);
-        let ways = |fence: &Fence, lane: usize| {
+        let [old, new, newest] = [2, 3, 4].map(route_to);
+        let routes_of = |fence: &Fence, lane: usize| {
             let links = fence.lanes[lane].links.iter();
             links.map(|&(_, route, socket_number)| (route, socket_number)).collect::<Vec<_>>()
         };
         fence.set_routes(&[1; 16], &[new, old]);
-        assert_eq!(ways(&fence, 0), [(old, 7)], "it is where it was");
+        assert_eq!(routes_of(&fence, 0), [(old, 7)], "it is where it was");
         fence.set_routes(&[1; 16], &[new, newest]);
-        assert_eq!(ways(&fence, 0), [(old, 7), (new, 0), (newest, 0)]);
-        assert_eq!(ways(&fence, 1), [(old, 7)], "of another target");
+        assert_eq!(routes_of(&fence, 0), [(old, 7), (new, 0), (newest, 0)]);
+        assert_eq!(routes_of(&fence, 1), [(old, 7)], "of another target");
         for octet in 10..250 {
-            fence.add_route(&[1; 16], way(octet));
+            fence.add_route(&[1; 16], route_to(octet));
         }
         assert_eq!(fence.lanes[0].links.len(), ROUTES_MAX);
     }

@@ -3,7 +3,7 @@
 //!
 //! | layer | type |
 //! |---|---|
-//! | a lane's state on one link: sequence numbers, acknowledgement, loss, congestion | [`channel::Channel`] |
+//! | a lane's state on one link: sequence numbers, acknowledgement, loss, congestion | [`channel::LaneChannel`] |
 //! | a lane's channels and the choice of a link for each frame | [`links::Links`] |
 //! | a lane's requests and their data, at either end | [`host_queue::Qpair`], [`target_queue::Qpair`] |
 //! | the sink of outgoing frames | [`frame_writer::FrameWriter`] |

@@ -1,6 +1,6 @@
 //! A lane's channels: the choice of a link for each frame, and both ends' tokens and socket numbers.
 
-use super::channel::{Arrival, Channel, ChannelConfig, ChannelStats};
+use super::channel::{Arrival, ChannelConfig, ChannelStats, LaneChannel};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags};
@@ -10,7 +10,7 @@ pub use roadtrain_proto::seal::LINKS_MAX;
 
 /// A channel and the peer's socket number to it.
 struct LaneLink<R> {
-    channel: Channel<R>,
+    channel: LaneChannel<R>,
     /// Socket number of the peer, and the SEQ of the frame that set it. Unnumbered frames do not change it
     /// afterwards.
     socket_number: u16,
@@ -18,10 +18,10 @@ struct LaneLink<R> {
     /// Cost of a frame on this link in nanoseconds, in addition to its transit time.
     bias_ns: u64,
     /// SEQ of the first frame after the last probe of the peer.
-    asked: u32,
+    probe_seq: u32,
 }
 
-/// One lane's links, from one end. `R` is a record that frames carry; see [`Channel`].
+/// One lane's links, from one end. `R` is a record that frames carry; see [`LaneChannel`].
 pub struct Links<R> {
     links: Vec<LaneLink<R>>,
     /// Index in `links` of each LINK.
@@ -45,29 +45,29 @@ impl<R: Copy> Links<R> {
             Some(place @ None) => *place = Some(index),
             _ => return false,
         }
-        let channel = Channel::new(now, config);
+        let channel = LaneChannel::new(now, config);
         self.links.push(LaneLink {
             channel,
             socket_number: peer_socket_number,
             socket_number_seq: None,
             bias_ns: 0,
-            asked: config.first_tx,
+            probe_seq: config.first_tx,
         });
         true
     }
 
     /// Requests a sign of life from the peer, on each link.
-    pub fn ask(&mut self) {
-        for LaneLink { channel, asked, .. } in &mut self.links {
-            *asked = channel.next();
-            channel.ask();
+    pub fn probe(&mut self) {
+        for LaneLink { channel, probe_seq, .. } in &mut self.links {
+            *probe_seq = channel.next();
+            channel.request_ack();
         }
     }
 
     /// True if the peer has replied: it acknowledged a frame sent after [`Links::ask`].
     #[must_use]
-    pub fn has_answered(&self) -> bool {
-        self.links.iter().any(|link| link.channel.has_reached(link.asked))
+    pub fn has_replied(&self) -> bool {
+        self.links.iter().any(|link| link.channel.has_reached(link.probe_seq))
     }
 
     /// Sets the cost of a frame on a link in addition to its transit time. Other links are preferred until their load
@@ -88,22 +88,22 @@ impl<R: Copy> Links<R> {
         self.links.get_mut(usize::from(index?))
     }
 
-    fn channels(&self) -> impl Iterator<Item = &Channel<R>> {
+    fn channels(&self) -> impl Iterator<Item = &LaneChannel<R>> {
         self.links.iter().map(|link| &link.channel)
     }
 
-    fn channels_mut(&mut self) -> impl Iterator<Item = &mut Channel<R>> {
+    fn channels_mut(&mut self) -> impl Iterator<Item = &mut LaneChannel<R>> {
         self.links.iter_mut().map(|link| &mut link.channel)
     }
 
     /// LINK of each link, in the order in which they were added.
     pub fn numbers(&self) -> impl Iterator<Item = u8> {
-        self.channels().map(Channel::link)
+        self.channels().map(LaneChannel::link)
     }
 
     /// Returns the channel of a link.
     #[must_use]
-    pub fn channel(&self, link: u8) -> Option<&Channel<R>> {
+    pub fn channel(&self, link: u8) -> Option<&LaneChannel<R>> {
         Some(&self.get(link)?.channel)
     }
 
@@ -123,7 +123,7 @@ impl<R: Copy> Links<R> {
     /// peer.
     pub fn set_socket_number(&mut self, socket_number: u16) {
         self.socket_number = socket_number;
-        self.channels_mut().for_each(Channel::ask);
+        self.channels_mut().for_each(LaneChannel::request_ack);
     }
 
     /// Socket number of the peer on a link.
@@ -158,7 +158,7 @@ impl<R: Copy> Links<R> {
         if arrival == Arrival::New {
             link.follow(header);
         }
-        if are_all_suspect && link.channel.has_answered() {
+        if are_all_suspect && link.channel.has_replied() {
             link.channel.trust(now);
         }
         arrival
@@ -182,7 +182,7 @@ impl<R: Copy> Links<R> {
         let mut best: Option<(u64, u8)> = None;
         for LaneLink { channel, bias_ns, .. } in &self.links {
             let load = channel.load(octets).saturating_add(*bias_ns);
-            if best.is_none_or(|(least, _)| load < least) && channel.room(now) {
+            if best.is_none_or(|(least, _)| load < least) && channel.has_room(now) {
                 best = Some((load, channel.link()));
             }
         }
@@ -190,8 +190,9 @@ impl<R: Copy> Links<R> {
             return Some(link);
         }
         let are_all_suspect = self.are_all_suspect();
-        let asks = |channel: &&Channel<R>| are_all_suspect && channel.wants_ask();
-        self.channels().find(asks).map(Channel::link)
+        let requests_ack =
+            |channel: &&LaneChannel<R>| are_all_suspect && channel.needs_ack_request();
+        self.channels().find(requests_ack).map(LaneChannel::link)
     }
 
     /// True if [`Links::choose`] has a link for a frame. If not, the caller tries again at [`Links::deadline`] or
@@ -199,7 +200,8 @@ impl<R: Copy> Links<R> {
     #[must_use]
     pub fn has_room(&self, now: Instant) -> bool {
         let are_all_suspect = self.are_all_suspect();
-        self.channels().any(|channel| channel.room(now) || are_all_suspect && channel.wants_ask())
+        self.channels()
+            .any(|channel| channel.has_room(now) || are_all_suspect && channel.needs_ack_request())
     }
 
     /// Returns the header of a Cargo frame of `octets` bytes that leaves over `link` now with these records. The
@@ -216,8 +218,8 @@ impl<R: Copy> Links<R> {
     /// Returns a link on which an acknowledgement is due or wanted, and true if it must request one from the peer.
     #[must_use]
     pub fn ack_due(&self, now: Instant) -> Option<(u8, bool)> {
-        let channel = self.channels().find(|c| c.ack_is_due(now) || c.wants_ask())?;
-        Some((channel.link(), channel.wants_ask()))
+        let channel = self.channels().find(|c| c.ack_is_due(now) || c.needs_ack_request())?;
+        Some((channel.link(), channel.needs_ack_request()))
     }
 
     /// Makes an acknowledgement due at once on a link, even if nothing has arrived.
@@ -233,16 +235,22 @@ impl<R: Copy> Links<R> {
         self.get(link).map_or(0, |link| link.channel.ack_body(body))
     }
 
-    /// Returns the header of an Ack of `octets` bytes that leaves over `link` now; it is numbered if it `asks`. The
-    /// caller sets BODY, BCRC and HCRC.
+    /// Returns the header of an Ack of `octets` bytes that leaves over `link` now; it is numbered if it
+    /// `requests_ack`. The caller sets BODY, BCRC and HCRC.
     ///
     /// # Panics
     /// If the lane has no such link.
-    pub fn send_ack(&mut self, now: Instant, link: u8, octets: u32, asks: bool) -> FrameHeader {
+    pub fn send_ack(
+        &mut self,
+        now: Instant,
+        link: u8,
+        octets: u32,
+        requests_ack: bool,
+    ) -> FrameHeader {
         let mut header = self.header(link, FrameType::Ack);
         let channel = self.channel_mut(link);
-        if asks {
-            channel.ask();
+        if requests_ack {
+            channel.request_ack();
             channel.send(now, octets, &[], &mut header);
         } else {
             channel.fill(now, &mut header);
@@ -268,19 +276,19 @@ impl<R: Copy> Links<R> {
         }
     }
 
-    fn channel_mut(&mut self, link: u8) -> &mut Channel<R> {
+    fn channel_mut(&mut self, link: u8) -> &mut LaneChannel<R> {
         &mut self.get_mut(link).expect("a link of the lane").channel
     }
 
     /// Takes a record of a lost frame, to be sent in another one.
     pub fn next_lost(&mut self) -> Option<R> {
-        self.channels_mut().find_map(Channel::next_lost)
+        self.channels_mut().find_map(LaneChannel::next_lost)
     }
 
     /// True if a lost record waits to be sent again.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        self.channels().any(Channel::has_lost)
+        self.channels().any(LaneChannel::has_lost)
     }
 
     // ---- Timers and link state ----
@@ -288,7 +296,7 @@ impl<R: Copy> Links<R> {
     /// Time at which [`Links::expire`] has work, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.channels().filter_map(Channel::deadline).min()
+        self.channels().filter_map(LaneChannel::deadline).min()
     }
 
     /// Handles expired timers: records may be lost, probes due, and links suspect afterwards.
@@ -311,13 +319,13 @@ impl<R: Copy> Links<R> {
     /// True if a link is suspect.
     #[must_use]
     pub fn has_suspect(&self) -> bool {
-        self.channels().any(Channel::is_suspect)
+        self.channels().any(LaneChannel::is_suspect)
     }
 
     /// True if all links are suspect.
     #[must_use]
     pub fn are_all_suspect(&self) -> bool {
-        self.channels().all(Channel::is_suspect)
+        self.channels().all(LaneChannel::is_suspect)
     }
 
     /// Counters and state of a link's channel.

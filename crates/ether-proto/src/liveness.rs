@@ -29,7 +29,7 @@ pub enum Gone {
 #[derive(Clone, Copy, Debug)]
 pub struct Liveness {
     /// Time of the last frame.
-    heard_at: Instant,
+    received_at: Instant,
     /// Time of the last query.
     queried_at: Option<Instant>,
     /// Time of the first reply that reported the lane as unknown.
@@ -41,7 +41,7 @@ impl Liveness {
     /// Creates the state of a live lane, which is lost after `silence_max` without a frame.
     #[must_use]
     pub fn new(now: Instant, silence_max: Duration) -> Self {
-        Liveness { heard_at: now, queried_at: None, doubted_at: None, silence_max }
+        Liveness { received_at: now, queried_at: None, doubted_at: None, silence_max }
     }
 
     /// Processes a frame of the lane that arrived over one of its links and could be opened. Returns true if the
@@ -55,13 +55,13 @@ impl Liveness {
     ) -> bool {
         if kind == FrameType::Leave && is_unknown(frame.body, links.peer_token()) {
             // Several targets may listen at a port: one that still sends frames knows the lane.
-            if self.queried_at.is_some_and(|at| self.heard_at < at) {
+            if self.queried_at.is_some_and(|at| self.received_at < at) {
                 self.doubted_at.get_or_insert(now);
             }
             return false;
         }
         if frame.is_sign_of_life {
-            (self.heard_at, self.doubted_at) = (now, None);
+            (self.received_at, self.doubted_at) = (now, None);
         }
         true
     }
@@ -72,13 +72,13 @@ impl Liveness {
         if self.doubted_at.is_some_and(|at| now.since(at) >= DOUBT) {
             return Some(Gone::Unknown);
         }
-        (now.since(self.heard_at) >= self.silence_max).then_some(Gone::Silent)
+        (now.since(self.received_at) >= self.silence_max).then_some(Gone::Silent)
     }
 
     /// Time of the next query; `is_admin` is true for the lane of an admin queue.
     fn query_at<R: Copy>(&self, is_admin: bool, links: &Links<R>) -> Option<Instant> {
         let again = self.queried_at.map_or(Instant::default(), |at| at + QUERY_EVERY);
-        let quiet = is_admin.then(|| self.heard_at + QUIET);
+        let quiet = is_admin.then(|| self.received_at + QUIET);
         let suspect = links.has_suspect().then_some(Instant::default());
         suspect.or(quiet).map(|at| at.max(again))
     }
@@ -99,7 +99,7 @@ impl Liveness {
     /// Time of the next query, or of the loss of the lane.
     #[must_use]
     pub fn deadline<R: Copy>(&self, is_admin: bool, links: &Links<R>) -> Instant {
-        let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
+        let ends = self.doubted_at.map_or(self.received_at + self.silence_max, |at| at + DOUBT);
         self.query_at(is_admin, links).map_or(ends, |at| at.min(ends))
     }
 }
@@ -137,24 +137,24 @@ mod tests {
         Leave { token: token.into(), reason, endpoint: [0; 6] }.as_bytes().to_vec()
     }
 
-    fn hear(liveness: &mut Liveness, at: u64, kind: FrameType, body: &[u8]) -> bool {
+    fn receive(liveness: &mut Liveness, at: u64, kind: FrameType, body: &[u8]) -> bool {
         let is_sign_of_life = kind != FrameType::Leave;
         let frame = OpenFrame { body, is_first: false, is_sign_of_life };
         liveness.hear(ms(at), kind, frame, &links())
     }
 
     #[test]
-    fn who_does_not_know_the_lane_is_believed_if_nobody_does() {
+    fn an_unknown_lane_is_gone_if_no_target_knows_it() {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
         let unknown = leave(0x20, Reason::UnknownToken);
-        assert!(!hear(&mut liveness, 1, FrameType::Leave, &unknown));
+        assert!(!receive(&mut liveness, 1, FrameType::Leave, &unknown));
         assert_eq!(liveness.gone(ms(1000)), None, "nobody was asked");
         assert!(liveness.query(ms(400), true, &links, "nqn.x:y").is_some());
-        assert!(!hear(&mut liveness, 401, FrameType::Leave, &unknown));
-        assert!(hear(&mut liveness, 402, FrameType::Ack, &[]));
+        assert!(!receive(&mut liveness, 401, FrameType::Leave, &unknown));
+        assert!(receive(&mut liveness, 402, FrameType::Ack, &[]));
         assert_eq!(liveness.gone(ms(1000)), None, "another one knows it");
         assert!(liveness.query(ms(1400), true, &links, "nqn.x:y").is_some());
-        assert!(!hear(&mut liveness, 1401, FrameType::Leave, &unknown));
+        assert!(!receive(&mut liveness, 1401, FrameType::Leave, &unknown));
         assert_eq!(liveness.gone(ms(1500)), None, "another one may know it");
         assert_eq!(liveness.deadline(false, &links), ms(1501));
         assert_eq!(liveness.gone(ms(1501)), Some(Gone::Unknown));
@@ -164,21 +164,21 @@ mod tests {
     fn other_ends_of_the_lane_are_the_queue_pairs() {
         let mut liveness = Liveness::new(START, SILENCE);
         for body in [leave(0x20, Reason::Shutdown), leave(0x21, Reason::UnknownToken), vec![]] {
-            assert!(hear(&mut liveness, 1, FrameType::Leave, &body));
+            assert!(receive(&mut liveness, 1, FrameType::Leave, &body));
         }
     }
 
     #[test]
     fn a_lane_ends_when_nothing_comes() {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
-        assert!(hear(&mut liveness, 3000, FrameType::Ack, &[]));
+        assert!(receive(&mut liveness, 3000, FrameType::Ack, &[]));
         assert_eq!(liveness.gone(ms(7999)), None);
         assert_eq!(liveness.gone(ms(8000)), Some(Gone::Silent));
         assert_eq!(liveness.deadline(false, &links), ms(8000));
     }
 
     #[test]
-    fn only_the_admin_queue_asks_when_it_is_quiet() {
+    fn only_the_admin_queue_queries_in_silence() {
         let (mut liveness, mut links) = (Liveness::new(START, SILENCE), links());
         assert_eq!(liveness.query_at(false, &links), None);
         assert_eq!(liveness.query_at(true, &links), Some(START + QUIET));

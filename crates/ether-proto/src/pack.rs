@@ -107,13 +107,13 @@ pub(super) trait PackedRequests {
     /// Bytes of the record after the data.
     const TAIL_BYTES: usize;
     /// True if the record is still to be sent.
-    fn wants(&self, item: Item) -> bool;
+    fn is_pending(&self, item: Item) -> bool;
     /// Returns the bytes of the request's data in this direction, and POSITION.
     fn data(&self, slot: u16) -> (u32, u32);
     /// Writes the command or completion.
     fn put_tail(&self, slot: u16, out: &mut [u8]);
     /// Records that the item is in a frame for the first time.
-    fn left(&mut self, item: Item);
+    fn mark_framed(&mut self, item: Item);
 }
 
 #[derive(Clone, Copy)]
@@ -236,7 +236,9 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
         loop {
             self.packer.lost = self.packer.lost.or_else(|| self.links.next_lost());
             match self.packer.lost {
-                Some(item) if self.requests.wants(item) => return Some((item, RecordOrigin::Lost)),
+                Some(item) if self.requests.is_pending(item) => {
+                    return Some((item, RecordOrigin::Lost));
+                }
                 Some(_) => self.packer.lost = None,
                 None => return self.peek_fresh(),
             }
@@ -254,7 +256,7 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
             }
             let item = self.packer.begun.last()?.item();
             match item {
-                Some(item) if self.requests.wants(item) => {
+                Some(item) if self.requests.is_pending(item) => {
                     return Some((item, RecordOrigin::Fresh));
                 }
                 _ => self.packer.begun.pop(),
@@ -340,7 +342,7 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
             (RecordOrigin::Lost, _) => self.packer.lost = None,
             (RecordOrigin::Fresh, Some(tx)) => {
                 tx.advance();
-                self.requests.left(item);
+                self.requests.mark_framed(item);
             }
             (RecordOrigin::Fresh, None) => {
                 debug_assert!(false, "a fresh record is of a part begun")
@@ -351,13 +353,13 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
     /// Writes the acknowledgements that cannot wait for cargo, and the requests for acknowledgements.
     fn put_acks(&mut self) -> usize {
         let mut frames = 0;
-        while let Some((link, asks)) = self.links.ack_due(self.now)
+        while let Some((link, requests_ack)) = self.links.ack_due(self.now)
             && self.writer.has_room(link)
         {
             let mut body = [0; ACK_BODY_MAX];
             let length = self.links.ack_body(link, &mut body);
             let octets = (self.heads_bytes() + length) as u32;
-            let header = self.links.send_ack(self.now, link, octets, asks);
+            let header = self.links.send_ack(self.now, link, octets, requests_ack);
             self.put_frame(link, header, &body[..length]);
             frames += 1;
         }

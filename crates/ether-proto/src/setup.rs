@@ -82,23 +82,23 @@ impl Inquiry {
 
     /// Returns the reply of the target `endpoint` that it takes no frame of that lane: header without BODY, and body.
     #[must_use]
-    pub fn deny(&self, asked: &FrameHeader, endpoint: &[u8; 16]) -> (FrameHeader, Leave) {
+    pub fn deny(&self, request: &FrameHeader, endpoint: &[u8; 16]) -> (FrameHeader, Leave) {
         let reason = (Reason::UnknownToken as u16).into();
         let endpoint = endpoint_tag(endpoint);
         let leave = Leave { token: self.token.into(), reason, endpoint };
-        (answer(FrameType::Leave, asked, self.host_token), leave)
+        (answer(FrameType::Leave, request, self.host_token), leave)
     }
 }
 
-/// Returns the header, without BODY, of a reply to the frame with header `asked`.
+/// Returns the header, without BODY, of a reply to the frame with header `request`.
 #[must_use]
-pub fn answer(kind: FrameType, asked: &FrameHeader, token: u64) -> FrameHeader {
+pub fn answer(kind: FrameType, request: &FrameHeader, token: u64) -> FrameHeader {
     FrameHeader {
         version: VERSION,
         kind: kind as u8,
         token: token.into(),
-        socket_number: asked.reply,
-        link: asked.link,
+        socket_number: request.reply,
+        link: request.link,
         ..FrameHeader::default()
     }
 }
@@ -110,18 +110,18 @@ mod tests {
     #[test]
     fn a_lane_is_named_by_both_tokens() {
         let (header, body) = query(0x20, 0x10, "nqn.x:y");
-        let (asked, nqn) = Inquiry::read(&header, FrameType::Query, &body).unwrap();
+        let (request, nqn) = Inquiry::read(&header, FrameType::Query, &body).unwrap();
         assert_eq!(nqn, Some("nqn.x:y"));
-        assert_eq!(asked, Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None });
+        assert_eq!(request, Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None });
         assert_eq!(Inquiry::read(&header, FrameType::Query, &body[..body.len() - 1]), None);
         let leave = Leave { token: 0x10.into(), reason: 2.into(), endpoint: [0; 6] };
         let (leaves, _) = Inquiry::read(&header, FrameType::Leave, leave.as_bytes()).unwrap();
-        assert_eq!(leaves, Inquiry { leaves: true, ..asked });
+        assert_eq!(leaves, Inquiry { leaves: true, ..request });
         assert_eq!(Inquiry::read(&header, FrameType::Leave, &leave.as_bytes()[..15]), None);
     }
 
     #[test]
-    fn only_its_host_is_heard_about_a_lane() {
+    fn only_its_host_may_inquire_about_a_lane() {
         let query = Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None };
         let leave = Inquiry { leaves: true, ..query };
         for (inquiry, known, verdict) in [
@@ -160,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_answered_where_it_listens() {
-        let asked = FrameHeader { reply: 77.into(), link: 3, ..FrameHeader::default() };
+    fn a_reply_goes_to_the_socket_of_the_request() {
+        let request = FrameHeader { reply: 77.into(), link: 3, ..FrameHeader::default() };
         let inquiry = Inquiry { token: 0x20, host_token: 0x10, leaves: true, proof: None };
-        let (header, leave) = inquiry.deny(&asked, &[5; 16]);
+        let (header, leave) = inquiry.deny(&request, &[5; 16]);
         assert_eq!((header.token.get(), header.socket_number.get(), header.link), (0x10, 77, 3));
         assert_eq!((leave.token.get(), leave.reason.get(), leave.endpoint), (0x20, 1, [5; 6]));
     }

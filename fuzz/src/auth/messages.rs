@@ -53,7 +53,7 @@ pub(super) struct HostReply {
     response: Vec<u8>,
     pub(super) public: Vec<u8>,
     /// CVALID, S2 and C2: the challenge to the controller.
-    asks: (u8, u32, Vec<u8>),
+    controller_challenge: (u8, u32, Vec<u8>),
 }
 
 impl HostReply {
@@ -65,7 +65,7 @@ impl HostReply {
             t_id: m.head.t_id.get(),
             response: response.to_vec(),
             public: rest.get(..m.dhvlen.get().into())?.to_vec(),
-            asks: (m.cvalid, m.seqnum.get(), challenge.to_vec()),
+            controller_challenge: (m.cvalid, m.seqnum.get(), challenge.to_vec()),
         })
     }
 
@@ -75,16 +75,17 @@ impl HostReply {
     }
 
     /// True if both replies challenge the controller alike.
-    pub(super) fn asks_as(&self, other: &Self) -> bool {
-        (self.t_id, &self.public, &self.asks) == (other.t_id, &other.public, &other.asks)
+    pub(super) fn challenges_alike(&self, other: &Self) -> bool {
+        (self.t_id, &self.public, &self.controller_challenge)
+            == (other.t_id, &other.public, &other.controller_challenge)
     }
 }
 
 /// True if both Success1 have the same response.
-pub(super) fn is_response(heard: &[u8], said: &[u8]) -> bool {
+pub(super) fn is_response(received: &[u8], sent: &[u8]) -> bool {
     let response = |octets: &[u8]| {
         let (m, rest) = Success1::ref_from_prefix(octets).ok()?;
         Some((m.head.t_id.get(), rest.get(..m.hl.into())?.to_vec()))
     };
-    response(heard).is_some_and(|heard| response(said) == Some(heard))
+    response(received).is_some_and(|received| response(sent) == Some(received))
 }

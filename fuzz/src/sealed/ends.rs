@@ -1,6 +1,6 @@
 //! Both ends of a lane, with requests whose data is known.
 
-use crate::between::HonestEnd;
+use crate::attacker::HonestEnd;
 use crate::ether::{PEER_TOKEN, PIECE_BYTES, TOKEN, links, links_of};
 use crate::policy;
 use crate::reached::Reached;

@@ -38,8 +38,8 @@ impl Socket for BufferSocket {
 
 /// State of an end.
 pub(super) enum TlsPhase {
-    Shaking(Box<Handshake>),
-    Talking {
+    Handshaking(Box<Handshake>),
+    Established {
         records: Box<Records>,
         pipe: BufferSocket,
     },
@@ -48,8 +48,11 @@ pub(super) enum TlsPhase {
 }
 
 impl TlsPhase {
-    pub(super) fn talking(keys: Keys) -> Self {
-        TlsPhase::Talking { records: Box::new(Records::new(keys)), pipe: BufferSocket::default() }
+    pub(super) fn established(keys: Keys) -> Self {
+        TlsPhase::Established {
+            records: Box::new(Records::new(keys)),
+            pipe: BufferSocket::default(),
+        }
     }
 }
 
@@ -57,8 +60,8 @@ impl TlsPhase {
 pub(super) struct TlsEnd {
     pub(super) phase: TlsPhase,
     /// Data sent and received.
-    pub(super) said: Vec<u8>,
-    pub(super) heard: Vec<u8>,
+    pub(super) data_sent: Vec<u8>,
+    pub(super) data_received: Vec<u8>,
     /// Bytes sent to a peer whose handshake was done.
     pub(super) stream: Vec<u8>,
     /// Bytes received in the handshake.
@@ -99,8 +102,8 @@ impl TlsEnd {
     pub(super) fn new(phase: TlsPhase) -> Self {
         TlsEnd {
             phase,
-            said: Vec::new(),
-            heard: Vec::new(),
+            data_sent: Vec::new(),
+            data_received: Vec::new(),
             stream: Vec::new(),
             received: 0,
             is_spoiled: false,
@@ -114,14 +117,14 @@ impl TlsEnd {
         }
     }
 
-    /// Takes the outgoing bytes; `is_heard` is true if the peer's handshake is done.
-    pub(super) fn take_outgoing(&mut self, is_heard: bool) -> Vec<u8> {
+    /// Takes the outgoing bytes; `peer_is_ready` is true if the peer's handshake is done.
+    pub(super) fn take_outgoing(&mut self, peer_is_ready: bool) -> Vec<u8> {
         match &mut self.phase {
-            TlsPhase::Shaking(handshake) => self.flight.append(handshake.outgoing()),
-            TlsPhase::Talking { pipe, .. } => self.sealed.append(&mut pipe.sent),
+            TlsPhase::Handshaking(handshake) => self.flight.append(handshake.outgoing()),
+            TlsPhase::Established { pipe, .. } => self.sealed.append(&mut pipe.sent),
             TlsPhase::Over => {}
         }
-        if is_heard {
+        if peer_is_ready {
             self.stream.extend_from_slice(&self.flight);
         }
         self.stream.extend_from_slice(&self.sealed);
@@ -133,76 +136,83 @@ impl TlsEnd {
     // ---- The handshake ----
 
     /// Continues the handshake. Returns the state of its failure, if it fails.
-    pub(super) fn shake(&mut self, octets: &[u8], part: usize) -> Option<&'static str> {
+    pub(super) fn continue_handshake(
+        &mut self,
+        octets: &[u8],
+        part: usize,
+    ) -> Option<&'static str> {
         for part in octets.chunks(part) {
-            let TlsPhase::Shaking(handshake) = &mut self.phase else {
-                self.hear_part(part);
+            let TlsPhase::Handshaking(handshake) = &mut self.phase else {
+                self.receive_part(part);
                 continue;
             };
             self.received += part.len();
-            let shaken = handshake.receive(part);
+            let result = handshake.receive(part);
             self.flight.append(handshake.outgoing());
             assert!(self.flight.len() <= HANDSHAKE_BYTES_MAX);
-            if let Err(error) = shaken {
+            if let Err(error) = result {
                 self.phase = TlsPhase::Over;
                 return Some(handshake_state(&error));
             }
             if handshake.is_done() {
-                self.go_on();
+                self.begin_records();
             }
         }
         None
     }
 
     /// Begins to exchange records after the handshake.
-    fn go_on(&mut self) {
+    fn begin_records(&mut self) {
         let phase = std::mem::replace(&mut self.phase, TlsPhase::Over);
-        if let TlsPhase::Shaking(handshake) = phase
+        if let TlsPhase::Handshaking(handshake) = phase
             && let Ok(keys) = handshake.keys(BLOCKS_MAX)
         {
-            self.phase = TlsPhase::talking(keys);
+            self.phase = TlsPhase::established(keys);
         }
     }
 
     // ---- Records ----
 
     /// True if the end may send data.
-    pub(super) fn can_talk(&self) -> bool {
-        matches!(self.phase, TlsPhase::Talking { .. }) && !self.is_closed
+    pub(super) fn can_send(&self) -> bool {
+        matches!(self.phase, TlsPhase::Established { .. }) && !self.is_closed
     }
 
     /// Receives bytes; `stream` is all that the peer has sent. Returns the state that this leads to, if any.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &mut self,
         octets: &[u8],
         stream: &[u8],
         part: usize,
     ) -> Option<&'static str> {
-        if !matches!(self.phase, TlsPhase::Talking { .. }) {
+        if !matches!(self.phase, TlsPhase::Established { .. }) {
             return None;
         }
-        let (was_forged, heard) = (self.is_forged, self.heard.len());
+        let (was_forged, data_received) = (self.is_forged, self.data_received.len());
         let expected = &stream[self.arrived..];
         let same = octets.iter().zip(expected).take_while(|(one, other)| one == other).count();
         self.arrived += same;
         self.is_forged |= same < octets.len();
         let mut state = None;
         for part in octets.chunks(part) {
-            state = state.or(self.hear_part(part));
+            state = state.or(self.receive_part(part));
         }
-        assert!(!was_forged || self.heard.len() == heard, "it goes on behind what was forged");
+        assert!(
+            !was_forged || self.data_received.len() == data_received,
+            "it goes on behind what was forged"
+        );
         state
     }
 
-    fn hear_part(&mut self, octets: &[u8]) -> Option<&'static str> {
-        let TlsEnd { phase, heard, sealed, rooms: [buffer, place], .. } = self;
-        let TlsPhase::Talking { records, pipe } = phase else { return None };
+    fn receive_part(&mut self, octets: &[u8]) -> Option<&'static str> {
+        let TlsEnd { phase, data_received, sealed, rooms: [buffer, place], .. } = self;
+        let TlsPhase::Established { records, pipe } = phase else { return None };
         pipe.received.extend_from_slice(octets);
         loop {
             let (first, second) = place.split_at_mut(octets.len());
             let mut places = [first, second];
             match records.receive(pipe, buffer, &mut places) {
-                Ok(Incoming::Octets(got)) => heard.extend_from_slice(&place[..got]),
+                Ok(Incoming::Octets(got)) => data_received.extend_from_slice(&place[..got]),
                 Ok(Incoming::Nothing) if pipe.received.is_empty() => return None,
                 Ok(Incoming::Nothing) => {}
                 Ok(Incoming::Closed) => {
@@ -219,9 +229,9 @@ impl TlsEnd {
     }
 
     /// Sends `count` bytes of data.
-    pub(super) fn say_data(&mut self, count: usize) {
+    pub(super) fn send_data(&mut self, count: usize) {
         let data = self.next_data(count);
-        let TlsPhase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
         let [buffer, _] = &mut self.rooms;
         let mut rest = &data[..];
         while !rest.is_empty() {
@@ -233,34 +243,34 @@ impl TlsEnd {
     }
 
     fn next_data(&mut self, count: usize) -> Vec<u8> {
-        let from = self.said.len();
-        self.said.extend((from..from + count).map(pattern));
-        self.said[from..].to_vec()
+        let from = self.data_sent.len();
+        self.data_sent.extend((from..from + count).map(pattern));
+        self.data_sent[from..].to_vec()
     }
 
     /// Sends data in a padded record.
-    pub(super) fn say_padded(&mut self, count: usize, padding: &[u8]) {
+    pub(super) fn send_padded(&mut self, count: usize, padding: &[u8]) {
         let data = self.next_data(count);
-        self.say_other(0, &[&data[..], &[CONTENT_TYPE_DATA], padding].concat());
+        self.send_other(0, &[&data[..], &[CONTENT_TYPE_DATA], padding].concat());
         self.idle = if count > 0 { 0 } else { self.idle };
     }
 
     /// Sends a record without data.
-    pub(super) fn say_other(&mut self, kind: u8, content: &[u8]) {
-        let TlsPhase::Talking { records, pipe } = &mut self.phase else { return };
+    pub(super) fn send_other(&mut self, kind: u8, content: &[u8]) {
+        let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
         records.say(pipe, kind, content).expect("a fresh key");
         self.idle += 1;
     }
 
     /// Updates the key before the next data; `asks` requests the same of the peer.
     pub(super) fn update(&mut self, asks: bool) {
-        let TlsPhase::Talking { records, .. } = &mut self.phase else { return };
+        let TlsPhase::Established { records, .. } = &mut self.phase else { return };
         records.update(asks);
     }
 
     /// Announces the end of the data.
     pub(super) fn close(&mut self) {
-        let TlsPhase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
         records.close_notify(pipe);
         self.is_closed = true;
     }

@@ -16,7 +16,7 @@ const ETHERNET_BYTES: usize = 14;
 /// Most frames kept for replay.
 const KEPT_MAX: usize = 4096;
 /// Sends between two reads of received frames.
-const SENDS_PER_LOOK: usize = 32;
+const SENDS_PER_READ: usize = 32;
 
 /// Send hostile frames from an interface
 #[derive(clap::Args)]
@@ -226,7 +226,7 @@ pub(crate) fn run(args: &FramesArgs) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
     while Instant::now() < end || sent < args.frames {
         seen.check(&socket, &mut buffer, &mut rng);
-        for _ in 0..SENDS_PER_LOOK {
+        for _ in 0..SENDS_PER_READ {
             let kind = rng.choice(&args.kinds).context("--kinds is empty")?;
             let counter = match socket.send(&hostile(kind, &seen, &mut rng)) {
                 true => &mut sent,

@@ -15,7 +15,7 @@ mod sys;
 const MEMORY_ALIGNMENT: usize = 4096;
 
 /// Number of last operations that an error lists.
-const TOLD: usize = 24;
+const LISTED_MAX: usize = 24;
 
 /// Read, write, punch, zero, map, truncate and sync one file or block device at random
 #[derive(clap::Args)]
@@ -149,12 +149,12 @@ impl<'a> OpsJob<'a> {
             let op = self.choose();
             self.done.push(op.clone());
             if let Err(error) = self.apply(&op) {
-                let last = &self.done[self.done.len().saturating_sub(TOLD)..];
-                let told: Vec<String> = last.iter().map(|op| format!("  {op:?}")).collect();
+                let last = &self.done[self.done.len().saturating_sub(LISTED_MAX)..];
+                let listed: Vec<String> = last.iter().map(|op| format!("  {op:?}")).collect();
                 return Err(error.context(format!(
                     "job {}, operation {number}, the last ones were\n{}",
                     self.number,
-                    told.join("\n")
+                    listed.join("\n")
                 )));
             }
         }

@@ -75,11 +75,11 @@ impl LossCause {
         };
     }
 
-    /// Records the loss of a window's first frame. `beside` is the longer one of the round trips of its neighbours.
-    pub(super) fn lost(&mut self, beside: Duration) {
-        let long = match beside.abs_diff(self.mean) <= RESOLUTION {
+    /// Records the loss of a window's first frame. `neighbour_rtt` is the longer one of its neighbours' round trips.
+    pub(super) fn lost(&mut self, neighbour_rtt: Duration) {
+        let long = match neighbour_rtt.abs_diff(self.mean) <= RESOLUTION {
             true => 0.5,
-            false => f64::from(u8::from(beside > self.mean)),
+            false => f64::from(u8::from(neighbour_rtt > self.mean)),
         };
         self.losses = (self.losses + 1.0).min(LOSSES);
         self.long += (long - self.long) / self.losses;

@@ -147,11 +147,16 @@ impl Cubic {
         Some(shortest)
     }
 
-    /// Records the loss of `seq`. `beside` is the longer one of the round trips of its neighbours; `next` is sent
+    /// Records the loss of `seq`. `neighbour_rtt` is the longer one of its neighbours' round trips; `next` is sent
     /// next.
-    pub(super) fn lost(&mut self, now: Instant, (seq, next): (u32, u32), beside: Option<Duration>) {
+    pub(super) fn lost(
+        &mut self,
+        now: Instant,
+        (seq, next): (u32, u32),
+        neighbour_rtt: Option<Duration>,
+    ) {
         if !is_before(seq, self.cut_end) {
-            self.begin_cut(now, next, beside);
+            self.begin_cut(now, next, neighbour_rtt);
         }
         self.cut_losses += 1;
         if self.is_bunch() {
@@ -160,9 +165,9 @@ impl Cubic {
         }
     }
 
-    fn begin_cut(&mut self, now: Instant, next: u32, beside: Option<Duration>) {
-        if let Some(beside) = beside {
-            self.cause.lost(beside);
+    fn begin_cut(&mut self, now: Instant, next: u32, neighbour_rtt: Option<Duration>) {
+        if let Some(neighbour_rtt) = neighbour_rtt {
+            self.cause.lost(neighbour_rtt);
         }
         self.cause.cut(next.wrapping_sub(self.cut_end), self.cut_losses);
         let share = self.cause.share(self.shortest);

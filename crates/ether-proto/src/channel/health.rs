@@ -6,13 +6,13 @@ use roadtrain_proto::time::Instant;
 /// Consecutive timeouts that make a link suspect ...
 const TIMEOUTS_MAX: u32 = 3;
 /// ... if the peer acknowledged nothing for this long: its process may only run late.
-const PATIENCE: Duration = Duration::from_millis(50);
+const STALL_MIN: Duration = Duration::from_millis(50);
 /// Interval of probes on a suspect link, ...
-const ASK_EVERY: Duration = Duration::from_millis(100);
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// ... and the delay after a reply.
-const ASK_AFTER_ANSWER: Duration = Duration::from_millis(10);
+const PROBE_AFTER_REPLY: Duration = Duration::from_millis(10);
 /// Consecutive replies after which the link is in use again.
-const ANSWERS: u32 = 3;
+const REPLIES_MIN: u32 = 3;
 
 pub(super) struct LinkHealth {
     has_carrier: bool,
@@ -25,8 +25,8 @@ pub(super) struct LinkHealth {
 
 /// State of a suspect link.
 struct Trial {
-    answers: u32,
-    ask_at: Instant,
+    replies: u32,
+    probe_at: Instant,
 }
 
 impl LinkHealth {
@@ -52,20 +52,20 @@ impl LinkHealth {
             self.stalled_at = sent;
         }
         self.timeouts += 1;
-        let is_dead = self.timeouts >= TIMEOUTS_MAX && now.since(self.stalled_at) >= PATIENCE;
+        let is_dead = self.timeouts >= TIMEOUTS_MAX && now.since(self.stalled_at) >= STALL_MIN;
         if is_dead {
-            self.suspect(now + ASK_EVERY);
+            self.suspect(now + PROBE_INTERVAL);
         }
         is_dead
     }
 
     /// Records a new acknowledgement. Returns true if the link is in use again.
-    pub(super) fn answered(&mut self, now: Instant) -> bool {
+    pub(super) fn replied(&mut self, now: Instant) -> bool {
         self.timeouts = 0;
         let Some(trial) = self.trial.as_mut().filter(|_| self.has_carrier) else { return false };
-        trial.answers += 1;
-        trial.ask_at = trial.ask_at.min(now + ASK_AFTER_ANSWER);
-        let is_back = trial.answers >= ANSWERS;
+        trial.replies += 1;
+        trial.probe_at = trial.probe_at.min(now + PROBE_AFTER_REPLY);
+        let is_back = trial.replies >= REPLIES_MIN;
         if is_back {
             self.trial = None;
         }
@@ -73,8 +73,8 @@ impl LinkHealth {
     }
 
     /// True if a suspect link has replied.
-    pub(super) fn has_answered(&self) -> bool {
-        self.trial.as_ref().is_some_and(|trial| trial.answers > 0)
+    pub(super) fn has_replied(&self) -> bool {
+        self.trial.as_ref().is_some_and(|trial| trial.replies > 0)
     }
 
     /// Restores the link at once: there is no better one.
@@ -92,23 +92,23 @@ impl LinkHealth {
         is_change
     }
 
-    fn suspect(&mut self, ask_at: Instant) {
-        self.trial = Some(Trial { answers: 0, ask_at });
+    fn suspect(&mut self, probe_at: Instant) {
+        self.trial = Some(Trial { replies: 0, probe_at });
         self.timeouts = 0;
     }
 
     /// Time of the next probe on a suspect link.
-    pub(super) fn ask_at(&self) -> Option<Instant> {
+    pub(super) fn probe_at(&self) -> Option<Instant> {
         let trial = self.trial.as_ref().filter(|_| self.has_carrier)?;
-        Some(trial.ask_at)
+        Some(trial.probe_at)
     }
 
-    /// Records a probe; `is_unanswered` means that the previous one got no reply.
-    pub(super) fn ask(&mut self, now: Instant, is_unanswered: bool) {
+    /// Records a probe; `has_no_reply` means that the previous one got no reply.
+    pub(super) fn probe(&mut self, now: Instant, has_no_reply: bool) {
         if let Some(trial) = &mut self.trial {
-            trial.ask_at = now + ASK_EVERY;
-            if is_unanswered {
-                trial.answers = 0;
+            trial.probe_at = now + PROBE_INTERVAL;
+            if has_no_reply {
+                trial.replies = 0;
             }
         }
     }

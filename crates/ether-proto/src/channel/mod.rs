@@ -3,7 +3,7 @@
 //!
 //! | part | state |
 //! |---|---|
-//! | [`Channel`] | all of it together |
+//! | [`LaneChannel`] | all of it together |
 //! | `sender` | frames in flight, the records in them, losses |
 //! | `receiver` | numbers that arrived, and the acknowledgement that is due |
 //! | `rtt`, `rate` | transit time of a frame |
@@ -63,7 +63,7 @@ pub struct ChannelConfig {
 
 /// One lane's state on one link. `R` is a record that a frame carries; the channel returns it exactly once, as
 /// acknowledged or as lost.
-pub struct Channel<R> {
+pub struct LaneChannel<R> {
     link: u8,
     frame_bytes: u16,
     receiver: Receiver,
@@ -82,23 +82,23 @@ pub struct Channel<R> {
     /// Earliest start of the retransmission timer: the last acknowledgement or timeout.
     timer_from: Instant,
     /// True if the next numbered frame carries ASK.
-    must_ask: bool,
+    must_request_ack: bool,
     /// SEQ of the last frame with ASK.
-    asked: u32,
+    last_ask_seq: u32,
     /// True if frames may be waiting for the pacer.
     is_held: bool,
     /// Time of the next request for credits.
     credits_at: Instant,
     /// Time of the last received frame.
-    heard_at: Instant,
+    received_at: Instant,
     stats: ChannelStats,
 }
 
-impl<R: Copy> Channel<R> {
+impl<R: Copy> LaneChannel<R> {
     /// Creates a channel with no frame in flight.
     #[must_use]
     pub fn new(now: Instant, config: &ChannelConfig) -> Self {
-        Channel {
+        LaneChannel {
             link: config.link,
             frame_bytes: config.frame_bytes,
             receiver: Receiver::new(now, config.first_rx),
@@ -113,11 +113,11 @@ impl<R: Copy> Channel<R> {
             threshold: THRESHOLD_MIN,
             latency_ns: 0,
             timer_from: now,
-            must_ask: false,
-            asked: config.first_tx,
+            must_request_ack: false,
+            last_ask_seq: config.first_tx,
             is_held: false,
             credits_at: now,
-            heard_at: now,
+            received_at: now,
             stats: ChannelStats::default(),
         }
     }
@@ -150,9 +150,9 @@ impl<R: Copy> Channel<R> {
             self.stats.absurd += 1;
             return arrival;
         }
-        self.heard_at = now;
+        self.received_at = now;
         if header.flags.get() & flags::ASK != 0 {
-            self.receiver.asked(now);
+            self.receiver.make_due(now);
         }
         self.take_acknowledgement(now, header, ack_body, acked);
         arrival
@@ -224,7 +224,7 @@ impl<R: Copy> Channel<R> {
         self.find_lost(now);
         let window_bytes = u64::from(self.cubic.frames()) * u64::from(self.frame_bytes);
         self.pacer.set(now, window_bytes, times.0, self.cubic.cut_at());
-        if self.health.answered(now) {
+        if self.health.replied(now) {
             self.restart(now);
         }
         self.update_latency();
@@ -244,11 +244,11 @@ impl<R: Copy> Channel<R> {
 
     fn find_lost(&mut self, now: Instant) {
         let overdue = self.overdue_age();
-        let Channel { sender, cubic, rtt, stats, threshold, .. } = self;
+        let LaneChannel { sender, cubic, rtt, stats, threshold, .. } = self;
         let next = sender.next();
-        let mut lost = |seq, beside| {
+        let mut lost = |seq, neighbour_rtt| {
             stats.lost += 1;
-            cubic.lost(now, (seq, next), beside);
+            cubic.lost(now, (seq, next), neighbour_rtt);
         };
         sender.overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
         sender.overdue(now, overdue, &mut lost);
@@ -297,7 +297,7 @@ impl<R: Copy> Channel<R> {
 
     /// True if one more frame may leave now.
     #[must_use]
-    pub fn room(&self, now: Instant) -> bool {
+    pub fn has_room(&self, now: Instant) -> bool {
         !self.health.is_suspect()
             && self.sender.has_number()
             && self.has_credits()
@@ -313,17 +313,17 @@ impl<R: Copy> Channel<R> {
     pub fn send(&mut self, now: Instant, octets: u32, records: &[R], header: &mut FrameHeader) {
         let seq = self.sender.send(now, octets, records);
         self.cubic.sent(self.sender.in_flight());
-        self.must_ask |= self.fills_window(seq);
+        self.must_request_ack |= self.fills_window(seq);
         self.pacer.sent(now, octets);
         self.is_held = self.pacer.ready_at() > now;
         self.stats.sent += 1;
         self.stats.sent_octets += u64::from(octets);
         header.seq = U32::new(seq);
         let mut bits = header.flags.get() | flags::SEQ;
-        if self.must_ask {
+        if self.must_request_ack {
             bits |= flags::ASK;
-            self.must_ask = false;
-            self.asked = seq;
+            self.must_request_ack = false;
+            self.last_ask_seq = seq;
             self.stats.asks += 1;
         }
         header.flags = U16::new(bits);
@@ -334,7 +334,7 @@ impl<R: Copy> Channel<R> {
     /// window are enough.
     fn fills_window(&self, seq: u32) -> bool {
         let window = self.cubic.frames();
-        self.sender.in_flight() >= window && seq.wrapping_sub(self.asked) > window / 4
+        self.sender.in_flight() >= window && seq.wrapping_sub(self.last_ask_seq) > window / 4
     }
 
     /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK, and marks the acknowledgement as sent.
@@ -346,7 +346,7 @@ impl<R: Copy> Channel<R> {
         header.delay_us = U16::new(self.receiver.delay_us(now, has_words));
         header.credits = U16::new(self.receiver.credits());
         header.sack = U64::new(self.receiver.sack(0));
-        self.receiver.told(has_words);
+        self.receiver.mark_sent(has_words);
     }
 
     /// Writes the further SACK words of an Ack's body. Returns their bytes, at most [`ACK_BODY_MAX`].
@@ -365,18 +365,18 @@ impl<R: Copy> Channel<R> {
 
     /// True if an acknowledgement must be requested now: with the next frame, or with an Ack if there is none.
     #[must_use]
-    pub fn wants_ask(&self) -> bool {
-        self.must_ask && self.health.has_carrier() && self.sender.has_number()
+    pub fn needs_ack_request(&self) -> bool {
+        self.must_request_ack && self.health.has_carrier() && self.sender.has_number()
     }
 
     /// Makes an acknowledgement due at once, even if nothing has arrived.
     pub fn acknowledge(&mut self, now: Instant) {
-        self.receiver.asked(now);
+        self.receiver.make_due(now);
     }
 
     /// Requests an acknowledgement with the next frame.
-    pub fn ask(&mut self) {
-        self.must_ask = true;
+    pub fn request_ack(&mut self) {
+        self.must_request_ack = true;
     }
 
     /// SEQ of the next frame.
@@ -391,13 +391,13 @@ impl<R: Copy> Channel<R> {
 
     /// Takes a record of a lost frame, to be sent in another one.
     pub fn next_lost(&mut self) -> Option<R> {
-        self.sender.next_again()
+        self.sender.next_lost_record()
     }
 
     /// True if a lost record waits to be sent again.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        self.sender.has_again()
+        self.sender.has_lost_record()
     }
 
     // ---- Link state ----
@@ -409,8 +409,8 @@ impl<R: Copy> Channel<R> {
     }
 
     /// True if a suspect link has replied.
-    pub(super) fn has_answered(&self) -> bool {
-        self.health.has_answered()
+    pub(super) fn has_replied(&self) -> bool {
+        self.health.has_replied()
     }
 
     /// Uses the link again without further replies.

@@ -41,7 +41,7 @@ pub(super) struct Receiver {
     /// Numbers from `ack` on that there is room for.
     credits: u16,
     /// Frames that have arrived since the last acknowledgement.
-    owed: u32,
+    unacked: u32,
     /// Latest time of the next acknowledgement.
     due_at: Option<Instant>,
 }
@@ -54,7 +54,7 @@ impl Receiver {
             end: first,
             end_at: now,
             credits: WINDOW as u16,
-            owed: 0,
+            unacked: 0,
             due_at: None,
         }
     }
@@ -115,8 +115,8 @@ impl Receiver {
             self.end_at = now;
         }
         self.advance();
-        self.owed += 1;
-        let is_urgent = self.owed >= FRAMES_MAX || !self.arrived.is_empty();
+        self.unacked += 1;
+        let is_urgent = self.unacked >= FRAMES_MAX || !self.arrived.is_empty();
         let due_at = if is_urgent { now } else { now + WAIT_MAX };
         self.due_at = Some(self.due_at.map_or(due_at, |at| at.min(due_at)));
         Arrival::New
@@ -132,7 +132,7 @@ impl Receiver {
     }
 
     /// Makes an acknowledgement due at once: the peer requested one.
-    pub(super) fn asked(&mut self, now: Instant) {
+    pub(super) fn make_due(&mut self, now: Instant) {
         self.due_at = Some(now);
     }
 
@@ -141,9 +141,9 @@ impl Receiver {
     }
 
     /// Marks the acknowledgement as sent. It stays due if it needs further SACK words and does not carry them.
-    pub(super) fn told(&mut self, has_words: bool) {
+    pub(super) fn mark_sent(&mut self, has_words: bool) {
         if has_words || self.further_words() == 0 {
-            self.owed = 0;
+            self.unacked = 0;
             self.due_at = None;
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(receiver.due_at(), Some(at(100)));
         receiver.arrive(at(5), 2);
         assert_eq!(receiver.due_at(), Some(at(5)));
-        receiver.told(false);
+        receiver.mark_sent(false);
         assert_eq!(receiver.due_at(), None);
         receiver.arrive(at(7), 1);
         assert_eq!(receiver.due_at(), Some(at(107)));

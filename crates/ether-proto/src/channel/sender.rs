@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// Numbers below the newest that a lost frame may keep from being settled.
 const LOST_SPAN_MAX: u32 = WINDOW / 2;
 /// Distance up to which a measured round trip counts as a neighbour's.
-const NEAR_MAX: u32 = 32;
+const NEIGHBOUR_DISTANCE_MAX: u32 = 32;
 
 /// A frame in flight.
 #[derive(Clone, Copy, Default)]
@@ -51,16 +51,16 @@ pub(super) struct ChannelSender<R> {
     highest: u32,
     /// First number that has not been compared with the highest.
     examined: u32,
-    flying: SeqSet,
+    in_flight: SeqSet,
     /// Frames counted as lost before the peer learns of it: it may still acknowledge them.
     lost: SeqSet,
     octets: u64,
-    places: Box<[FrameInFlight]>,
+    frames: Box<[FrameInFlight]>,
     /// Records of all frames from `base` on.
     records: VecDeque<R>,
     first_record: u32,
     /// Records of lost frames, to be sent again.
-    again: VecDeque<R>,
+    lost_records: VecDeque<R>,
 }
 
 impl<R: Copy> ChannelSender<R> {
@@ -70,13 +70,13 @@ impl<R: Copy> ChannelSender<R> {
             next: first,
             highest: first,
             examined: first,
-            flying: SeqSet::default(),
+            in_flight: SeqSet::default(),
             lost: SeqSet::default(),
             octets: 0,
-            places: vec![FrameInFlight::default(); WINDOW as usize].into(),
+            frames: vec![FrameInFlight::default(); WINDOW as usize].into(),
             records: VecDeque::new(),
             first_record: 0,
-            again: VecDeque::new(),
+            lost_records: VecDeque::new(),
         }
     }
 
@@ -97,7 +97,7 @@ impl<R: Copy> ChannelSender<R> {
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        self.flying.len()
+        self.in_flight.len()
     }
 
     pub(super) fn octets(&self) -> u64 {
@@ -106,39 +106,39 @@ impl<R: Copy> ChannelSender<R> {
 
     /// Send time of the oldest frame in flight.
     pub(super) fn oldest_sent(&self) -> Option<Instant> {
-        let oldest = self.flying.first(self.base, self.next)?;
-        Some(self.place(oldest).sent)
+        let oldest = self.in_flight.first(self.base, self.next)?;
+        Some(self.frame(oldest).sent)
     }
 
     /// Records the round trip of the highest acknowledged number.
     pub(super) fn measured(&mut self, rtt: Duration) {
-        let place = self.place_mut(self.highest.wrapping_sub(1));
-        place.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
+        let frame = self.frame_mut(self.highest.wrapping_sub(1));
+        frame.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
     }
 
     /// Returns the longer one of the nearest round trips measured before and after `seq`.
-    fn measured_beside(&self, seq: u32) -> Option<Duration> {
-        let measured = |number| Some(self.place(number).rtt_ns).filter(|&ns| ns > 0);
-        let near = 1..=NEAR_MAX.min(self.highest.wrapping_sub(seq) - 1);
-        let after = near.map(|i| seq.wrapping_add(i)).find_map(measured);
-        let before = (1..=NEAR_MAX).map(|i| seq.wrapping_sub(i)).find_map(measured);
+    fn measured_near(&self, seq: u32) -> Option<Duration> {
+        let measured = |number| Some(self.frame(number).rtt_ns).filter(|&ns| ns > 0);
+        let neighbours = 1..=NEIGHBOUR_DISTANCE_MAX.min(self.highest.wrapping_sub(seq) - 1);
+        let after = neighbours.map(|i| seq.wrapping_add(i)).find_map(measured);
+        let before = (1..=NEIGHBOUR_DISTANCE_MAX).map(|i| seq.wrapping_sub(i)).find_map(measured);
         after.max(before).map(|ns| Duration::from_nanos(ns.into()))
     }
 
-    pub(super) fn has_again(&self) -> bool {
-        !self.again.is_empty()
+    pub(super) fn has_lost_record(&self) -> bool {
+        !self.lost_records.is_empty()
     }
 
-    pub(super) fn next_again(&mut self) -> Option<R> {
-        self.again.pop_front()
+    pub(super) fn next_lost_record(&mut self) -> Option<R> {
+        self.lost_records.pop_front()
     }
 
-    fn place(&self, seq: u32) -> &FrameInFlight {
-        &self.places[(seq % WINDOW) as usize]
+    fn frame(&self, seq: u32) -> &FrameInFlight {
+        &self.frames[(seq % WINDOW) as usize]
     }
 
-    fn place_mut(&mut self, seq: u32) -> &mut FrameInFlight {
-        &mut self.places[(seq % WINDOW) as usize]
+    fn frame_mut(&mut self, seq: u32) -> &mut FrameInFlight {
+        &mut self.frames[(seq % WINDOW) as usize]
     }
 
     /// Records the departure of a frame of `octets` bytes. Returns its number.
@@ -148,9 +148,9 @@ impl<R: Copy> ChannelSender<R> {
         let first_record = self.first_record.wrapping_add(self.records.len() as u32);
         self.records.extend(records);
         let records = records.len() as u32;
-        *self.place_mut(seq) =
+        *self.frame_mut(seq) =
             FrameInFlight { sent: now, octets, first_record, records, ..FrameInFlight::default() };
-        self.flying.insert(seq);
+        self.in_flight.insert(seq);
         self.octets += u64::from(octets);
         self.next = seq.wrapping_add(1);
         self.forget_lost();
@@ -181,8 +181,8 @@ impl<R: Copy> ChannelSender<R> {
             at = at.wrapping_add(64);
         }
         if let Some(seq) = progress.revived_one {
-            let place = self.place(seq);
-            progress.is_hasty = place.is_timed_out && !is_before(place.lost_at, self.highest);
+            let frame = self.frame(seq);
+            progress.is_hasty = frame.is_timed_out && !is_before(frame.lost_at, self.highest);
         }
         progress
     }
@@ -196,7 +196,7 @@ impl<R: Copy> ChannelSender<R> {
         acked: &mut impl FnMut(R),
     ) {
         let bits = self.within(start, bits);
-        let mut fresh = bits & self.flying.word(start);
+        let mut fresh = bits & self.in_flight.word(start);
         let mut late = bits & self.lost.word(start);
         while fresh != 0 {
             let seq = start.wrapping_add(fresh.trailing_zeros());
@@ -223,16 +223,16 @@ impl<R: Copy> ChannelSender<R> {
     }
 
     fn land(&mut self, seq: u32, progress: &mut AckProgress, acked: &mut impl FnMut(R)) {
-        self.flying.remove(seq);
-        let place = *self.place(seq);
-        self.octets -= u64::from(place.octets);
+        self.in_flight.remove(seq);
+        let frame = *self.frame(seq);
+        self.octets -= u64::from(frame.octets);
         progress.frames += 1;
-        progress.octets += u64::from(place.octets);
-        let start = place.first_record.wrapping_sub(self.first_record) as usize;
-        self.records.range(start..start + place.records as usize).copied().for_each(acked);
+        progress.octets += u64::from(frame.octets);
+        let start = frame.first_record.wrapping_sub(self.first_record) as usize;
+        self.records.range(start..start + frame.records as usize).copied().for_each(acked);
         if !is_before(seq, self.highest) {
             self.highest = seq.wrapping_add(1);
-            progress.newest_sent = Some(place.sent);
+            progress.newest_sent = Some(frame.sent);
         }
     }
 
@@ -242,7 +242,7 @@ impl<R: Copy> ChannelSender<R> {
         progress.revived_one = Some(seq);
         if !is_before(seq, self.highest) {
             self.highest = seq.wrapping_add(1);
-        } else if !self.place(seq).is_timed_out {
+        } else if !self.frame(seq).is_timed_out {
             progress.distance = progress.distance.max(self.highest.wrapping_sub(seq) - 1);
         }
     }
@@ -260,13 +260,13 @@ impl<R: Copy> ChannelSender<R> {
             self.examined = self.base;
         }
         let end = self.highest.wrapping_sub(threshold);
-        while let Some(seq) = self.flying.first(self.examined, end) {
+        while let Some(seq) = self.in_flight.first(self.examined, end) {
             self.examined = seq;
-            if now.since(self.place(seq).sent) < age {
+            if now.since(self.frame(seq).sent) < age {
                 return;
             }
-            self.give_up(seq, false);
-            lost(seq, self.measured_beside(seq));
+            self.count_lost(seq, false);
+            lost(seq, self.measured_near(seq));
         }
         if is_before(self.examined, end) {
             self.examined = end;
@@ -275,8 +275,8 @@ impl<R: Copy> ChannelSender<R> {
 
     /// Send time of the oldest frame in flight that a later one has overtaken.
     pub(super) fn oldest_overtaken_sent(&self) -> Option<Instant> {
-        let oldest = self.flying.first(self.base, self.highest)?;
-        Some(self.place(oldest).sent)
+        let oldest = self.in_flight.first(self.base, self.highest)?;
+        Some(self.frame(oldest).sent)
     }
 
     /// Counts frames as lost that any later one has overtaken, if they were sent `age` ago. Passes each number and
@@ -287,31 +287,31 @@ impl<R: Copy> ChannelSender<R> {
         age: Duration,
         mut lost: impl FnMut(u32, Option<Duration>),
     ) {
-        while let Some(seq) = self.flying.first(self.base, self.highest)
-            && now.since(self.place(seq).sent) >= age
+        while let Some(seq) = self.in_flight.first(self.base, self.highest)
+            && now.since(self.frame(seq).sent) >= age
         {
-            self.give_up(seq, false);
-            lost(seq, self.measured_beside(seq));
+            self.count_lost(seq, false);
+            lost(seq, self.measured_near(seq));
         }
     }
 
     /// Counts the oldest frame as lost, after its timeout.
     pub(super) fn time_out(&mut self) -> Option<u32> {
-        let oldest = self.flying.first(self.base, self.next)?;
-        self.give_up(oldest, true);
+        let oldest = self.in_flight.first(self.base, self.next)?;
+        self.count_lost(oldest, true);
         Some(oldest)
     }
 
-    fn give_up(&mut self, seq: u32, is_timed_out: bool) {
-        self.flying.remove(seq);
+    fn count_lost(&mut self, seq: u32, is_timed_out: bool) {
+        self.in_flight.remove(seq);
         self.lost.insert(seq);
         let next = self.next;
-        let place = self.place_mut(seq);
-        (place.lost_at, place.is_timed_out) = (next, is_timed_out);
-        let place = *place;
-        self.octets -= u64::from(place.octets);
-        let start = place.first_record.wrapping_sub(self.first_record) as usize;
-        self.again.extend(self.records.range(start..start + place.records as usize));
+        let frame = self.frame_mut(seq);
+        (frame.lost_at, frame.is_timed_out) = (next, is_timed_out);
+        let frame = *frame;
+        self.octets -= u64::from(frame.octets);
+        let start = frame.first_record.wrapping_sub(self.first_record) as usize;
+        self.lost_records.extend(self.records.range(start..start + frame.records as usize));
         self.forget_lost();
     }
 
@@ -320,9 +320,9 @@ impl<R: Copy> ChannelSender<R> {
     pub(super) fn settle(&mut self, mut confirmed: impl FnMut(u32, bool)) {
         let mut at = self.base;
         while let Some(seq) = self.lost.first(at, self.next) {
-            let place = self.place(seq);
-            if is_before(place.lost_at, self.highest) {
-                confirmed(seq, place.is_timed_out);
+            let frame = self.frame(seq);
+            if is_before(frame.lost_at, self.highest) {
+                confirmed(seq, frame.is_timed_out);
                 self.lost.remove(seq);
             }
             at = seq.wrapping_add(1);
@@ -341,12 +341,12 @@ impl<R: Copy> ChannelSender<R> {
         if self.base == self.next {
             return;
         }
-        let flying = self.flying.first(self.base, self.next).unwrap_or(self.next);
-        self.base = self.lost.first(self.base, flying).unwrap_or(flying);
+        let in_flight = self.in_flight.first(self.base, self.next).unwrap_or(self.next);
+        self.base = self.lost.first(self.base, in_flight).unwrap_or(in_flight);
         let settled = if self.base == self.next {
             self.records.len()
         } else {
-            self.place(self.base).first_record.wrapping_sub(self.first_record) as usize
+            self.frame(self.base).first_record.wrapping_sub(self.first_record) as usize
         };
         self.records.drain(..settled);
         self.first_record = self.first_record.wrapping_add(settled as u32);

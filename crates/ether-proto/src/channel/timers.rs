@@ -1,6 +1,6 @@
 //! A channel's timers: lost frames, requests for acknowledgements, and suspect links.
 
-use super::{Channel, THRESHOLD_MIN};
+use super::{LaneChannel, THRESHOLD_MIN};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
@@ -11,7 +11,7 @@ const CREDITS_EVERY: Duration = Duration::from_millis(10);
 /// Silence after which the peer of an idle channel is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-impl<R: Copy> Channel<R> {
+impl<R: Copy> LaneChannel<R> {
     fn timeout_at(&self) -> Option<Instant> {
         let from = self.sender.oldest_sent()?.max(self.timer_from);
         Some(from + self.rtt.timeout(self.health.timeouts()))
@@ -28,12 +28,12 @@ impl<R: Copy> Channel<R> {
         Some(self.sender.oldest_overtaken_sent()? + self.overdue_age())
     }
 
-    /// Time at which [`Channel::expire`] has work, or an acknowledgement is due.
+    /// Time at which [`LaneChannel::expire`] has work, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let patience = match self.health.is_suspect() {
-            true => self.health.ask_at(),
-            false => self.loss_at().or_else(|| self.question_at()),
+            true => self.health.probe_at(),
+            false => self.loss_at().or_else(|| self.ack_request_at()),
         };
         let pace = self.is_held.then(|| self.pacer.ready_at());
         [self.receiver.due_at(), patience, pace].into_iter().flatten().min()
@@ -46,9 +46,9 @@ impl<R: Copy> Channel<R> {
     }
 
     /// Time of the next probe of an idle channel's peer.
-    fn question_at(&self) -> Option<Instant> {
-        let at = if self.is_starved() { self.credits_at } else { self.heard_at + SILENCE_MAX };
-        (!self.must_ask).then_some(at)
+    fn ack_request_at(&self) -> Option<Instant> {
+        let at = if self.is_starved() { self.credits_at } else { self.received_at + SILENCE_MAX };
+        (!self.must_request_ack).then_some(at)
     }
 
     /// Handles expired timers.
@@ -56,18 +56,18 @@ impl<R: Copy> Channel<R> {
         let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         self.is_held &= self.pacer.ready_at() > now;
         if self.health.is_suspect() {
-            if is_over(self.health.ask_at()) {
-                self.health.ask(now, self.sender.in_flight() > 0);
-                self.give_up_all();
-                self.must_ask = true;
+            if is_over(self.health.probe_at()) {
+                self.health.probe(now, self.sender.in_flight() > 0);
+                self.count_all_lost();
+                self.must_request_ack = true;
             }
         } else if is_over(self.overdue_at()) {
             self.find_lost(now);
         } else if is_over(self.timeout_at()) {
             self.time_out(now);
-        } else if self.sender.in_flight() == 0 && is_over(self.question_at()) {
+        } else if self.sender.in_flight() == 0 && is_over(self.ack_request_at()) {
             self.credits_at = now + CREDITS_EVERY;
-            self.must_ask = true;
+            self.must_request_ack = true;
         }
     }
 
@@ -77,7 +77,7 @@ impl<R: Copy> Channel<R> {
         self.stats.lost += 1;
         self.stats.timeouts += 1;
         self.timer_from = now;
-        self.must_ask = true;
+        self.must_request_ack = true;
         if self.health.timed_out(now, sent) {
             self.begin_suspicion();
         } else if self.health.timeouts() == 2 {
@@ -88,12 +88,12 @@ impl<R: Copy> Channel<R> {
 
     pub(super) fn begin_suspicion(&mut self) {
         self.stats.suspicions += 1;
-        self.must_ask = false;
-        self.give_up_all();
+        self.must_request_ack = false;
+        self.count_all_lost();
     }
 
     /// Counts all frames in flight as lost; their records leave over other links.
-    fn give_up_all(&mut self) {
+    fn count_all_lost(&mut self) {
         while self.sender.time_out().is_some() {
             self.stats.lost += 1;
         }

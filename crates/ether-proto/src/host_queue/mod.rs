@@ -1,8 +1,8 @@
 //! The host's end of a lane: commands and data out, completions and data in (docs/reference/ethernet.md).
 //!
-//! Sans-IO, the counterpart of [`roadtrain_host_proto::qpair`]: the caller offers frames of the lane to [`Qpair::receive`] and
-//! takes frames from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the
-//! caller keeps the slot's data buffer. Each slot completes exactly once.
+//! Sans-IO, the counterpart of [`roadtrain_host_proto::qpair`]. The caller offers frames of the lane to
+//! [`Qpair::receive`] and takes frames from [`Qpair::poll_tx`]. A command occupies a *slot* from [`Qpair::submit`] to
+//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
 mod receive;
 mod slots;

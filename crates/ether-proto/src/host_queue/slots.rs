@@ -66,7 +66,7 @@ impl EtherHostSlots {
 impl PackedRequests for EtherHostSlots {
     const TAIL_BYTES: usize = COMMAND_RECORD_BYTES;
 
-    fn wants(&self, item: Item) -> bool {
+    fn is_pending(&self, item: Item) -> bool {
         let slot = self.get(item.slot);
         slot.generation == item.generation && slot.state != EtherHostSlotState::Free
     }
@@ -93,7 +93,7 @@ impl PackedRequests for EtherHostSlots {
         out.copy_from_slice(command.as_bytes());
     }
 
-    fn left(&mut self, item: Item) {
+    fn mark_framed(&mut self, item: Item) {
         if item.piece().is_none() {
             self.get_mut(item.slot).state = EtherHostSlotState::Active;
         }

@@ -37,13 +37,13 @@ impl HostCheck {
             return Asked::Already;
         }
         self.until = Some(now + SIGN_OF_LIFE);
-        links.ask();
+        links.probe();
         Asked::Now
     }
 
     /// True once, after a probed host has replied.
     pub fn is_answered<R: Copy>(&mut self, links: &Links<R>) -> bool {
-        self.until.take_if(|_| links.has_answered()).is_some()
+        self.until.take_if(|_| links.has_replied()).is_some()
     }
 
     /// True if the host has not replied to the probe in time: the lane must end.
@@ -74,9 +74,9 @@ mod tests {
     }
 
     /// Delivers the due Ack of `from` to `to`.
-    fn tell(from: &mut Links<u32>, to: &mut Links<u32>) {
-        let (link, asks) = from.ack_due(NOW).expect("something to say");
-        let header = from.send_ack(NOW, link, 64, asks);
+    fn deliver_ack(from: &mut Links<u32>, to: &mut Links<u32>) {
+        let (link, requests_ack) = from.ack_due(NOW).expect("something to say");
+        let header = from.send_ack(NOW, link, 64, requests_ack);
         to.receive(NOW, &header, &[], &mut |_| ());
     }
 
@@ -89,9 +89,9 @@ mod tests {
         check.is_io = true;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Now);
         assert_eq!(check.ask(NOW, &mut ours), Asked::Already);
-        tell(&mut ours, &mut theirs);
+        deliver_ack(&mut ours, &mut theirs);
         assert!(!check.is_answered(&ours) && !check.is_over(NOW) && check.is_over(later));
-        tell(&mut theirs, &mut ours);
+        deliver_ack(&mut theirs, &mut ours);
         assert!(check.is_answered(&ours) && !check.is_answered(&ours), "told once");
         assert!(!check.is_over(later) && check.until.is_none());
     }

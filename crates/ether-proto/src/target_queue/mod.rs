@@ -84,7 +84,7 @@ pub struct Qpair {
     /// Check that the host still has the lane.
     pub host: HostCheck,
     /// Time of the last authentic frame of the host.
-    heard: Instant,
+    last_sign_of_life: Instant,
     class: Class,
     in_store: u32,
     /// Slots whose response was just acknowledged.
@@ -121,7 +121,7 @@ impl Qpair {
             data_bytes_max,
             is_io: false,
             host: HostCheck::default(),
-            heard: Instant::default(),
+            last_sign_of_life: Instant::default(),
             class: Class::Normal,
             in_store: 0,
             released: Vec::new(),
@@ -143,19 +143,19 @@ impl Qpair {
 
     /// Records a sign of life of the host: it has joined, or sent a frame that is no replay.
     pub fn hear_host(&mut self, now: Instant) {
-        self.heard = now;
+        self.last_sign_of_life = now;
     }
 
     /// True if the host was silent for `patience`. Replayed or forged frames do not count.
     #[must_use]
     pub fn is_silent(&self, now: Instant, patience: Duration) -> bool {
-        now.since(self.heard) >= patience
+        now.since(self.last_sign_of_life) >= patience
     }
 
     /// True if received data is still in use: by incomplete requests, or by requests without a response.
     #[must_use]
     pub fn keeps_data(&self) -> bool {
-        self.slots.keep_data()
+        self.slots.keeps_data()
     }
 
     /// Opens a frame like [`End::open`]. The host's first sealed frame proves that it has the keys, and seals the

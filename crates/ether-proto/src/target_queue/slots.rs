@@ -91,7 +91,7 @@ impl EtherTargetSlots {
     }
 
     /// True if received data is still in use.
-    pub(super) fn keep_data(&self) -> bool {
+    pub(super) fn keeps_data(&self) -> bool {
         let keeps = |slot: &EtherTargetSlot| {
             slot.has_data
                 && matches!(
@@ -137,7 +137,7 @@ impl EtherTargetSlots {
 impl PackedRequests for EtherTargetSlots {
     const TAIL_BYTES: usize = COMPLETION_RECORD_BYTES;
 
-    fn wants(&self, item: Item) -> bool {
+    fn is_pending(&self, item: Item) -> bool {
         let slot = self.get(item.slot);
         slot.generation == item.generation && slot.state == EtherTargetSlotState::Responding
     }
@@ -160,7 +160,7 @@ impl PackedRequests for EtherTargetSlots {
         out.copy_from_slice(completion.as_bytes());
     }
 
-    fn left(&mut self, item: Item) {
+    fn mark_framed(&mut self, item: Item) {
         let slot = self.get_mut(item.slot);
         slot.unsent -= 1;
         if slot.unsent == 0 {

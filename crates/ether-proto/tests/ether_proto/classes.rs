@@ -241,7 +241,7 @@ fn nothing_passes_what_sets_a_connection_up() {
 proptest! {
     /// Every freight moves, however much the others hold and however little fits into a caravan.
     #[test]
-    fn nobody_starves(
+    fn no_freight_starves(
         policy in policy(),
         room in prop_oneof![1..5u32, Just(ROOMY)],
         rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..60),

@@ -41,7 +41,7 @@ pub(crate) struct Cable {
     /// Additional random delay up to this, so that frames overtake each other.
     pub(crate) jitter_us: u64,
     /// Transmission time of a byte in nanoseconds; 0 for none.
-    pub(crate) octet_ns: u64,
+    pub(crate) byte_ns: u64,
     /// Most bytes in the queue.
     pub(crate) queue_bytes: u64,
     /// Period without any delivery, in milliseconds.
@@ -55,7 +55,7 @@ impl Cable {
             repeat_percent: 0,
             delay_us: 20,
             jitter_us: 0,
-            octet_ns: 0,
+            byte_ns: 0,
             queue_bytes: u64::MAX,
             cut_ms: (0, 0),
         }
@@ -64,8 +64,8 @@ impl Cable {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordState {
-    Waits,
-    Flies,
+    Waiting,
+    InFlight,
     Acknowledged,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct NetworkEnd {
     arrived: Vec<u32>,
     records_per_frame: usize,
     in_flight_max: usize,
-    flying: usize,
+    in_flight: usize,
 }
 
 impl NetworkEnd {
@@ -107,12 +107,12 @@ impl NetworkEnd {
         }
         NetworkEnd {
             links,
-            states: vec![RecordState::Waits; records],
+            states: vec![RecordState::Waiting; records],
             waiting: (0..records as u32).collect(),
             arrived: Vec::new(),
             records_per_frame: 3,
             in_flight_max: usize::MAX,
-            flying: 0,
+            in_flight: 0,
         }
     }
 
@@ -122,12 +122,12 @@ impl NetworkEnd {
 
     /// Receives a frame.
     pub(crate) fn receive(&mut self, now: Instant, frame: &NetworkFrame) -> Arrival {
-        let NetworkEnd { links, states, flying, .. } = self;
+        let NetworkEnd { links, states, in_flight, .. } = self;
         let acked = &mut |record: u32| {
             let state = &mut states[record as usize];
-            assert_eq!(*state, RecordState::Flies, "record {record} is acknowledged");
+            assert_eq!(*state, RecordState::InFlight, "record {record} is acknowledged");
             *state = RecordState::Acknowledged;
-            *flying -= 1;
+            *in_flight -= 1;
         };
         let arrival = links.receive(now, &frame.header, &frame.body, acked);
         if arrival == Arrival::New {
@@ -141,27 +141,31 @@ impl NetworkEnd {
     /// Returns the next frame to send.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<NetworkFrame> {
         while let Some(record) = self.links.next_lost() {
-            assert_eq!(self.states[record as usize], RecordState::Flies, "record {record} is lost");
-            self.states[record as usize] = RecordState::Waits;
+            assert_eq!(
+                self.states[record as usize],
+                RecordState::InFlight,
+                "record {record} is lost"
+            );
+            self.states[record as usize] = RecordState::Waiting;
             self.waiting.push_front(record);
-            self.flying -= 1;
+            self.in_flight -= 1;
         }
-        let has_work = !self.waiting.is_empty() && self.flying < self.in_flight_max;
+        let has_work = !self.waiting.is_empty() && self.in_flight < self.in_flight_max;
         let octets = FRAME_BYTES.into();
         if let Some(link) = has_work.then(|| self.links.choose(now, octets)).flatten() {
             let count = self.records_per_frame.min(self.waiting.len());
             let records: Vec<u32> = self.waiting.drain(..count).collect();
-            records.iter().for_each(|&record| self.states[record as usize] = RecordState::Flies);
-            self.flying += count;
+            records.iter().for_each(|&record| self.states[record as usize] = RecordState::InFlight);
+            self.in_flight += count;
             let header = self.links.send(now, link, octets, &records);
             return Some(NetworkFrame { header, body: Vec::new(), records, octets });
         }
-        let (link, asks) = self.links.ack_due(now)?;
+        let (link, requests_ack) = self.links.ack_due(now)?;
         let mut body = vec![0; ACK_BODY_MAX];
         let length = self.links.ack_body(link, &mut body);
         body.truncate(length);
         let octets = (64 + body.len()) as u32;
-        let header = self.links.send_ack(now, link, octets, asks);
+        let header = self.links.send_ack(now, link, octets, requests_ack);
         Some(NetworkFrame { header, body, records: Vec::new(), octets })
     }
 }
@@ -211,21 +215,21 @@ impl NetworkWorld {
     }
 
     /// Sends a frame over its link.
-    fn carry(&mut self, from: usize, frame: &NetworkFrame) {
+    fn transmit(&mut self, from: usize, frame: &NetworkFrame) {
         let number = usize::from(frame.header.link);
         let cable = &self.cables[number];
         let now = self.now.0;
         let ms = now / 1_000_000;
         let octets = u64::from(frame.octets);
         let free_at = &mut self.free_at[number][from];
-        let queued = free_at.saturating_sub(now) / cable.octet_ns.max(1);
+        let queued = free_at.saturating_sub(now) / cable.byte_ns.max(1);
         if (cable.cut_ms.0..cable.cut_ms.1).contains(&ms)
             || self.random.is(cable.loss_percent)
             || queued + octets > cable.queue_bytes
         {
             return;
         }
-        *free_at = (*free_at).max(now) + octets * cable.octet_ns;
+        *free_at = (*free_at).max(now) + octets * cable.byte_ns;
         let (start, delay_us, jitter_us) = (*free_at, cable.delay_us, cable.jitter_us);
         let copies = 1 + u64::from(self.random.is(cable.repeat_percent));
         for _ in 0..copies {
@@ -241,7 +245,7 @@ impl NetworkWorld {
         for from in 0..2 {
             while let Some(frame) = self.ends[from].poll(self.now) {
                 assert!(frame.header.kind != FrameType::Ack as u8 || frame.records.is_empty());
-                self.carry(from, &frame);
+                self.transmit(from, &frame);
             }
         }
         let next_event = self.events.peek().map(|&Reverse((at, _))| at);
@@ -311,7 +315,7 @@ impl NetworkWorld {
             assert!(steps < 1000, "time stands still at {:?}", self.now);
             last = self.now;
         }
-        self.ends.iter().for_each(|end| assert_eq!(end.flying, 0));
+        self.ends.iter().for_each(|end| assert_eq!(end.in_flight, 0));
         self.check_records();
         self.now.since(Instant(0))
     }

@@ -12,13 +12,13 @@ fn cable() -> impl Strategy<Value = Cable> {
     let queue = prop_oneof![Just((0, u64::MAX)), (1..20u64, 20_000..400_000u64)];
     let cut = prop_oneof![Just((0, 0)), (0..20u64, 20..900u64)];
     (0..30u64, 0..20u64, 1..300u64, prop_oneof![Just(0), 1..500u64], queue, cut).prop_map(
-        |(loss_percent, repeat_percent, delay_us, jitter_us, (octet_ns, queue_bytes), cut_ms)| {
+        |(loss_percent, repeat_percent, delay_us, jitter_us, (byte_ns, queue_bytes), cut_ms)| {
             Cable {
                 loss_percent,
                 repeat_percent,
                 delay_us,
                 jitter_us,
-                octet_ns,
+                byte_ns,
                 queue_bytes,
                 cut_ms,
             }
@@ -64,7 +64,7 @@ fn time(cables: &[Cable], depth: usize) -> (Duration, NetworkWorld) {
 
 /// Returns a link of 1 Gbit/s with room for about 90 frames.
 fn gigabit() -> Cable {
-    Cable { octet_ns: 8, delay_us: 30, queue_bytes: 400_000, ..Cable::perfect() }
+    Cable { byte_ns: 8, delay_us: 30, queue_bytes: 400_000, ..Cable::perfect() }
 }
 
 /// Transmission time of all records at 1 Gbit/s.
@@ -106,7 +106,7 @@ fn a_link_is_used_fully() {
 #[test]
 fn losses_by_chance_leave_a_fast_link_fast() {
     for delay_us in [10, 20, 50, 100] {
-        let fast = Cable { octet_ns: 1, delay_us, ..Cable::perfect() };
+        let fast = Cable { byte_ns: 1, delay_us, ..Cable::perfect() };
         let took = |loss_percent| time(&[Cable { loss_percent, ..fast.clone() }], 512).0;
         let kept = took(0).as_secs_f64() / took(1).as_secs_f64();
         assert!(kept > 0.8, "{kept} with {delay_us} us");
@@ -115,7 +115,7 @@ fn losses_by_chance_leave_a_fast_link_fast() {
 
 #[test]
 fn several_links_are_used_fully_each_as_it_can() {
-    let fast = Cable { octet_ns: 2, ..gigabit() };
+    let fast = Cable { byte_ns: 2, ..gigabit() };
     for (cables, times) in [(vec![gigabit(); 6], 6.0), (vec![gigabit(), fast], 5.0)] {
         let (took, _) = time(&cables, 256);
         let reached = gigabit_time().as_secs_f64() / took.as_secs_f64();
@@ -147,12 +147,12 @@ fn what_was_sent_before_is_no_sign_of_life() {
     world.set_depth(1, 1);
     world.run(LONG);
     let [links, _] = &mut world.ends;
-    assert!(links.links.has_answered());
-    links.links.ask();
-    assert!(!links.links.has_answered());
+    assert!(links.links.has_replied());
+    links.links.probe();
+    assert!(!links.links.has_replied());
     world.run(LONG);
-    while world.step() && !world.ends[0].links.has_answered() {}
-    assert!(world.ends[0].links.has_answered());
+    while world.step() && !world.ends[0].links.has_replied() {}
+    assert!(world.ends[0].links.has_replied());
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl TargetUnderTest {
         TargetUnderTest { qpair, forger: Forger::new(1, 2) }
     }
 
-    fn hear(&mut self, body: &[u8]) -> Vec<target::RxEvent> {
+    fn receive(&mut self, body: &[u8]) -> Vec<target::RxEvent> {
         let header = self.forger.header();
         let mut events = Vec::new();
         self.qpair.receive(NOW, &header, FrameType::Cargo, body, &mut |event| events.push(event));
@@ -127,7 +127,7 @@ impl TargetUnderTest {
     /// Asserts that `body` is dropped for one reason and the lane continues. Returns the reason.
     fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
-        assert_eq!(self.hear(body), []);
+        assert_eq!(self.receive(body), []);
         assert_eq!(self.qpair.end.ended(), None);
         reason(before, self.qpair.end.rejected)
     }
@@ -135,13 +135,13 @@ impl TargetUnderTest {
     /// Asserts that `body` ends a lane that has received `before`. Returns the reason.
     fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
         let mut target = TargetUnderTest::new();
-        before.iter().for_each(|body| _ = target.hear(body));
+        before.iter().for_each(|body| _ = target.receive(body));
         let rejected = target.qpair.end.rejected;
-        assert_eq!(target.hear(body), []);
+        assert_eq!(target.receive(body), []);
         assert_eq!(target.qpair.end.ended(), Some(Reason::Broken));
         let reason = reason(rejected, target.qpair.end.rejected);
         assert_eq!(target.qpair.end.broken().map(|broken| broken.reason), Some(reason));
-        assert_eq!(target.hear(&command(7, 1, 0, 0)), [], "nothing more is taken");
+        assert_eq!(target.receive(&command(7, 1, 0, 0)), [], "nothing more is taken");
         reason
     }
 }
@@ -162,18 +162,18 @@ fn a_command_of_more_than_mdts_is_executed_without_data() {
     const TOO_MUCH: u32 = (1 << 20) + 512;
     let mut target = TargetUnderTest::new();
     for (slot, octets) in [(0, TOO_MUCH), (1, TOO_MUCH | DATA_IN), (2, 4 << 20), (3, u32::MAX)] {
-        assert_eq!(commands(&target.hear(&command(slot, 1, 0, octets))), [(slot, 0)]);
+        assert_eq!(commands(&target.receive(&command(slot, 1, 0, octets))), [(slot, 0)]);
     }
     // Pieces of such a command, before and after it.
     let piece = ForgedPiece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
     assert_eq!(target.drops(&piece.bytes()), "shapes");
-    assert_eq!(commands(&target.hear(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
+    assert_eq!(commands(&target.receive(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
     assert_eq!(target.drops(&piece.bytes()), "shapes");
     target.qpair.respond(NOW, 4, Status::INVALID_FIELD, 0);
     target.qpair.batcher().drained(NOW);
     let mut writer = MemoryWriter::new(9, |_, _, _| ());
     assert!(target.qpair.poll_tx(NOW, &mut writer));
-    assert_eq!(commands(&target.hear(&command(4, 2, 0, 0))), [(4, 0)], "the slot is free again");
+    assert_eq!(commands(&target.receive(&command(4, 2, 0, 0))), [(4, 0)], "the slot is free again");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn all_commands_of_a_frame_are_executed_however_many() {
         qpair: LaneWorld::new(LaneSetup { entries: 101, pages: 16, ..LaneSetup::default() }).target,
     };
     let body: Vec<u8> = (0..100).flat_map(|slot| command(slot, 1, 0, 0)).collect();
-    assert_eq!(commands(&target.hear(&body)).len(), 100);
+    assert_eq!(commands(&target.receive(&body)).len(), 100);
 }
 
 #[test]
@@ -205,14 +205,14 @@ fn a_target_ends_with_records_that_make_no_sense_by_themselves() {
 #[test]
 fn the_reason_names_the_slot_the_field_and_the_value() {
     let mut target = TargetUnderTest::new();
-    target.hear(&ForgedPiece { slot: 3, position: 77, ..PIECE_0 }.bytes());
+    target.receive(&ForgedPiece { slot: 3, position: 77, ..PIECE_0 }.bytes());
     let broken = target.qpair.end.broken().expect("a place outside of the damq");
     assert_eq!(
         broken.to_string(),
         "POSITION 77 of a record in slot 3 breaks the protocol (places)"
     );
     let mut target = TargetUnderTest::new();
-    target.hear(&[9; 40]);
+    target.receive(&[9; 40]);
     let broken = target.qpair.end.broken().expect("no such KIND");
     assert_eq!(broken.to_string(), "KIND 9 of a record breaks the protocol (records)");
 }
@@ -225,7 +225,7 @@ fn a_target_drops_records_of_other_generations() {
         assert_eq!(target.drops(&ForgedPiece { generation, ..PIECE_0 }.bytes()), "late");
     }
     assert_eq!(target.qpair.in_flight(), 0);
-    assert_eq!(target.hear(&command(0, 1, 0, 0)).len(), 1, "the slot is as it was");
+    assert_eq!(target.receive(&command(0, 1, 0, 0)).len(), 1, "the slot is as it was");
 }
 
 #[test]
@@ -267,15 +267,15 @@ fn a_target_ends_with_records_that_contradict_their_request() {
 #[test]
 fn a_target_drops_records_that_came_before() {
     let mut target = TargetUnderTest::new();
-    assert_eq!(target.hear(&PIECE_0.bytes()).len(), 1);
+    assert_eq!(target.receive(&PIECE_0.bytes()).len(), 1);
     assert_eq!(target.drops(&PIECE_0.bytes()), "repeated");
-    assert_eq!(target.hear(&command(0, 1, 0, 2 * PIECE)), []);
+    assert_eq!(target.receive(&command(0, 1, 0, 2 * PIECE)), []);
     assert_eq!(target.drops(&command(0, 1, 0, 2 * PIECE)), "repeated");
-    let events = target.hear(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
+    let events = target.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], target::RxEvent::Command { data_bytes: 8192, .. }), "{events:?}");
     assert_eq!(target.drops(&ForgedPiece { index: 1, ..PIECE_0 }.bytes()), "late");
     // Data for a read.
-    assert_eq!(target.hear(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
+    assert_eq!(target.receive(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
     assert_eq!(target.drops(&ForgedPiece { slot: 1, ..PIECE_0 }.bytes()), "late");
 }
 
@@ -285,12 +285,12 @@ fn a_target_drops_records_that_came_before() {
 fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
     let mut target = TargetUnderTest::new();
     assert!(!target.qpair.keeps_data());
-    target.hear(&command(1, 1, 0, PIECE | DATA_IN));
+    target.receive(&command(1, 1, 0, PIECE | DATA_IN));
     assert!(!target.qpair.keeps_data(), "a read has none");
-    target.hear(&PIECE_0.bytes());
+    target.receive(&PIECE_0.bytes());
     assert!(target.qpair.keeps_data(), "the rest may come late");
-    target.hear(&command(0, 1, 0, 2 * PIECE));
-    target.hear(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
+    target.receive(&command(0, 1, 0, 2 * PIECE));
+    target.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(target.qpair.keeps_data(), "it is written from there");
     target.qpair.respond(NOW, 0, Status::SUCCESS, 0);
     assert!(!target.qpair.keeps_data());
@@ -299,12 +299,12 @@ fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
 #[test]
 fn a_target_takes_the_next_request_when_the_last_is_answered() {
     let mut target = TargetUnderTest::new();
-    assert_eq!(target.hear(&command(3, 1, 0, PIECE | DATA_IN)).len(), 1);
+    assert_eq!(target.receive(&command(3, 1, 0, PIECE | DATA_IN)).len(), 1);
     target.qpair.respond_with_data(NOW, 3, PIECE, 0);
     target.qpair.batcher().drained(NOW);
     let mut writer = MemoryWriter::new(9, |_, _, _| ());
     assert!(target.qpair.poll_tx(NOW, &mut writer));
-    let events = target.hear(&command(3, 2, 0, 0));
+    let events = target.receive(&command(3, 2, 0, 0));
     assert_eq!(events[0], target::RxEvent::Released { slot: 3 });
     assert!(matches!(events[1], target::RxEvent::Command { slot: 3, .. }));
     assert_eq!(target.qpair.in_flight(), 1);
@@ -333,7 +333,7 @@ impl HostUnderTest {
         HostUnderTest { qpair, forger: Forger::new(2, 1) }
     }
 
-    fn hear(&mut self, body: &[u8]) -> Vec<host::RxEvent> {
+    fn receive(&mut self, body: &[u8]) -> Vec<host::RxEvent> {
         let header = self.forger.header();
         let mut events = Vec::new();
         self.qpair.receive(NOW, &header, FrameType::Cargo, body, &mut |event| events.push(event));
@@ -342,7 +342,7 @@ impl HostUnderTest {
 
     fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
-        assert_eq!(self.hear(body), []);
+        assert_eq!(self.receive(body), []);
         assert_eq!(self.qpair.end.ended(), None);
         reason(before, self.qpair.end.rejected)
     }
@@ -350,9 +350,9 @@ impl HostUnderTest {
     /// Asserts that `body` ends a lane that has received `before`. Returns the reason.
     fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
         let mut host = HostUnderTest::new();
-        before.iter().for_each(|body| _ = host.hear(body));
+        before.iter().for_each(|body| _ = host.receive(body));
         let rejected = host.qpair.end.rejected;
-        assert_eq!(host.hear(body), []);
+        assert_eq!(host.receive(body), []);
         assert_eq!(host.qpair.end.ended(), Some(Reason::Broken));
         reason(rejected, host.qpair.end.rejected)
     }
@@ -382,7 +382,7 @@ fn a_host_drops_records_of_other_generations() {
     }
     assert_eq!(host.drops(&completion(3, 0, 0)), "late", "of a slot that was never used");
     assert_eq!(host.qpair.in_flight(), 3);
-    assert!(matches!(host.hear(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
+    assert!(matches!(host.receive(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
     assert_eq!(host.drops(&completion(1, 1, 0)), "late");
 }
 
@@ -401,22 +401,22 @@ fn a_host_ends_with_data_that_contradicts_its_request() {
 #[test]
 fn a_host_drops_records_that_came_before() {
     let mut host = HostUnderTest::new();
-    assert_eq!(host.hear(&PIECE_0.bytes()).len(), 1);
+    assert_eq!(host.receive(&PIECE_0.bytes()).len(), 1);
     assert_eq!(host.drops(&PIECE_0.bytes()), "repeated");
-    assert_eq!(host.hear(&completion(0, 1, 2)), []);
+    assert_eq!(host.receive(&completion(0, 1, 2)), []);
     assert_eq!(host.drops(&completion(0, 1, 2)), "repeated");
-    let events = host.hear(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
+    let events = host.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], host::RxEvent::Complete { data_intact: true, .. }), "{events:?}");
 }
 
 #[test]
 fn a_success_without_its_data_is_not_intact() {
     let mut host = HostUnderTest::new();
-    let events = host.hear(&completion(0, 1, 0));
+    let events = host.receive(&completion(0, 1, 0));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
     let mut host = HostUnderTest::new();
-    host.hear(&ForgedPiece { octets: PIECE, ..PIECE_0 }.bytes());
-    let events = host.hear(&completion(0, 1, 1));
+    host.receive(&ForgedPiece { octets: PIECE, ..PIECE_0 }.bytes());
+    let events = host.receive(&completion(0, 1, 1));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
 }
 
@@ -424,21 +424,24 @@ fn a_success_without_its_data_is_not_intact() {
 fn frames_that_no_lane_carries_are_refused() {
     let mut host = HostUnderTest::new();
     let header = host.forger.header();
-    let hear = |host: &mut HostUnderTest, header: &FrameHeader, kind, body: &[u8]| {
+    let receive = |host: &mut HostUnderTest, header: &FrameHeader, kind, body: &[u8]| {
         let before = host.qpair.end.rejected;
         host.qpair.receive(NOW, header, kind, body, &mut |event| panic!("{event:?}"));
         reason(before, host.qpair.end.rejected)
     };
-    assert_eq!(hear(&mut host, &header, FrameType::Join, &[]), "types");
+    assert_eq!(receive(&mut host, &header, FrameType::Join, &[]), "types");
     let unnumbered = FrameHeader { flags: 0.into(), ..header };
-    assert_eq!(hear(&mut host, &unnumbered, FrameType::Cargo, &completion(1, 1, 0)), "unnumbered");
+    assert_eq!(
+        receive(&mut host, &unnumbered, FrameType::Cargo, &completion(1, 1, 0)),
+        "unnumbered"
+    );
     let foreign = FrameHeader { token: 3.into(), ..header };
-    assert_eq!(hear(&mut host, &foreign, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
+    assert_eq!(receive(&mut host, &foreign, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
     let link = FrameHeader { link: 1, ..header };
-    assert_eq!(hear(&mut host, &link, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
-    assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
+    assert_eq!(receive(&mut host, &link, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
+    assert_eq!(receive(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
     let forged = Leave { token: 1.into(), reason: 3.into(), endpoint: [0; 6] };
-    assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
+    assert_eq!(receive(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
     assert_eq!(host.qpair.end.ended(), None);
     assert_ne!(header.flags.get() & flags::SEQ, 0);
 }
@@ -462,7 +465,7 @@ fn a_leave_that_ends_nothing_changes_nothing() {
         }
     }
     assert_eq!((host.qpair.end.ended(), host.qpair.end.rejected.records), (None, 6));
-    assert_eq!(host.hear(&completion(1, 1, 0)).len(), 1, "the link's numbers are as they were");
+    assert_eq!(host.receive(&completion(1, 1, 0)).len(), 1, "the link's numbers are as they were");
 }
 
 #[test]

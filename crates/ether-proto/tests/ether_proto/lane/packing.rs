@@ -60,7 +60,7 @@ fn small_frames_carry_the_rest_together() {
 }
 
 #[test]
-fn requests_travel_alone_when_told_to() {
+fn requests_travel_alone_if_configured() {
     let packing = Packing { requests: false, pieces: true };
     let [to_target, to_host] =
         cargo(LaneSetup { packing, ..LaneSetup::default() }, 2, Data::In(8192));
@@ -69,7 +69,7 @@ fn requests_travel_alone_when_told_to() {
 }
 
 #[test]
-fn pieces_travel_alone_when_told_to() {
+fn pieces_travel_alone_if_configured() {
     let packing = Packing { requests: true, pieces: false };
     let [to_target, to_host] =
         cargo(LaneSetup { packing, ..LaneSetup::default() }, 2, Data::In(8192));

@@ -127,7 +127,7 @@ impl SealedLane {
     }
 
     /// Returns true if the frame was opened and is a sign of life; `None` if it was dropped.
-    fn hear(&mut self, now: Instant, (header, body): &SealedLaneFrame) -> Option<bool> {
+    fn receive(&mut self, now: Instant, (header, body): &SealedLaneFrame) -> Option<bool> {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
@@ -146,12 +146,12 @@ fn a_frame_that_is_repeated_costs_no_pass_and_has_no_answer() {
     let mut lane = SealedLane::new();
     let frames = [FrameType::Cargo, FrameType::Ack].map(|kind| lane.frame(kind, Some(0)));
     for frame in &frames {
-        assert_eq!(lane.hear(NOW, frame), Some(true));
+        assert_eq!(lane.receive(NOW, frame), Some(true));
     }
     lane.qpair.end.links.send_ack(NOW, 0, 64, false); // the answer to these
     let (passes, stats) = (PASSES.get(), lane.qpair.end.links.stats(0));
     for frame in &frames {
-        assert_eq!(lane.hear(NOW, frame), None);
+        assert_eq!(lane.receive(NOW, frame), None);
     }
     assert_eq!((PASSES.get(), lane.qpair.end.links.stats(0)), (passes, stats));
     assert_eq!(lane.qpair.end.rejected.replayed, 2);
@@ -160,11 +160,11 @@ fn a_frame_that_is_repeated_costs_no_pass_and_has_no_answer() {
 
 /// Before the first sealed frame of a link, forged frames may have taken its numbers.
 #[test]
-fn numbers_that_somebody_has_taken_are_the_peers_again() {
+fn numbers_taken_by_a_forger_are_the_peers_again() {
     let mut lane = SealedLane::new();
     let (header, body) = lane.frame(FrameType::Cargo, Some(0));
     lane.qpair.receive(NOW, &header, FrameType::Cargo, &[], &mut |event| panic!("{event:?}"));
-    assert_eq!(lane.hear(NOW, &(header, body)), Some(true));
+    assert_eq!(lane.receive(NOW, &(header, body)), Some(true));
     assert_eq!(lane.qpair.end.links.stats(0).map(|stats| stats.duplicates), Some(0));
 }
 
@@ -172,16 +172,20 @@ fn numbers_that_somebody_has_taken_are_the_peers_again() {
 fn only_what_is_new_is_a_sign_of_life() {
     let mut lane = SealedLane::new();
     let [first, second] = [0, 0].map(|ahead| lane.frame(FrameType::Cargo, Some(ahead)));
-    assert_eq!(lane.hear(NOW, &second), Some(true));
-    assert_eq!(lane.hear(NOW, &first), Some(false), "overtaken: it counts, and says nothing new");
+    assert_eq!(lane.receive(NOW, &second), Some(true));
+    assert_eq!(
+        lane.receive(NOW, &first),
+        Some(false),
+        "overtaken: it counts, and says nothing new"
+    );
     assert_eq!(lane.qpair.end.links.stats(0).map(|stats| stats.received), Some(2));
     let beyond = lane.frame(FrameType::Cargo, Some(2 * WINDOW));
-    assert_eq!(lane.hear(NOW, &beyond), Some(true));
-    assert_eq!(lane.hear(NOW, &beyond), Some(false), "it has not arrived, but was heard");
+    assert_eq!(lane.receive(NOW, &beyond), Some(true));
+    assert_eq!(lane.receive(NOW, &beyond), Some(false), "it has not arrived, but was heard");
 }
 
 #[test]
-fn nobody_hides_the_silence_of_the_other_end() {
+fn replays_do_not_hide_the_silence_of_the_peer() {
     let mut lane = SealedLane::new();
     let frames = [
         lane.frame(FrameType::Cargo, Some(0)),
@@ -189,7 +193,7 @@ fn nobody_hides_the_silence_of_the_other_end() {
         lane.frame(FrameType::Cargo, Some(2 * WINDOW)),
     ];
     for frame in &frames {
-        assert_eq!(lane.hear(NOW, frame), Some(true));
+        assert_eq!(lane.receive(NOW, frame), Some(true));
     }
     let clear = [FrameType::Cargo, FrameType::Ack].map(|kind| {
         let header = lane.target.header(0, kind);
@@ -202,7 +206,7 @@ fn nobody_hides_the_silence_of_the_other_end() {
     for second in 1..5 {
         let now = NOW + Duration::from_secs(second);
         for frame in frames.iter().chain(&clear).chain([&leave]) {
-            assert_ne!(lane.hear(now, frame), Some(true));
+            assert_ne!(lane.receive(now, frame), Some(true));
         }
         assert_eq!(lane.liveness.gone(now), None);
     }
@@ -214,7 +218,7 @@ fn nobody_hides_the_silence_of_the_other_end() {
 
 /// A target's lane times out when no new frame arrives, whatever frames are replayed meanwhile.
 #[test]
-fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
+fn replays_do_not_keep_a_lane_whose_host_is_gone() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let (keys, later) = (keys(), |seconds| NOW + Duration::from_secs(seconds));
     let mut target = LaneWorld::new(LaneSetup::default()).target;
@@ -222,7 +226,7 @@ fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
     let mut seal = Seal::<SumCipher>::target(&keys, Limits::TARGET).unwrap();
     let (mut host, mut host_seal) = (links(1, 2), Seal::host(&keys, Limits::HOST).unwrap());
     let mut sent = |kind, ahead: Option<u32>| frame((&mut host, &mut host_seal), 2, kind, ahead);
-    let mut hear = |target: &mut Target, now, (header, body): &SealedLaneFrame| {
+    let mut receive = |target: &mut Target, now, (header, body): &SealedLaneFrame| {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
@@ -235,7 +239,7 @@ fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
         sent(FrameType::Ack, None),
         sent(FrameType::Cargo, Some(2 * WINDOW)),
     ];
-    frames.iter().for_each(|frame| hear(&mut target, later(10), frame));
+    frames.iter().for_each(|frame| receive(&mut target, later(10), frame));
     assert!(!target.is_silent(later(39), PATIENCE), "they were heard");
     let mut forged = frames.clone();
     forged.iter_mut().for_each(|(_, body)| body[0] ^= 1);
@@ -245,11 +249,11 @@ fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
     }
     for second in 11..40 {
         for frame in frames.iter().chain(&forged).chain(&clear) {
-            hear(&mut target, later(second), frame);
+            receive(&mut target, later(second), frame);
         }
     }
     assert!(target.is_silent(later(40), PATIENCE));
     frames[0] = sent(FrameType::Cargo, Some(0));
-    hear(&mut target, later(40), &frames[0]);
+    receive(&mut target, later(40), &frames[0]);
     assert!(!target.is_silent(later(41), PATIENCE), "the host itself");
 }

@@ -93,7 +93,7 @@ impl Costs {
 
     /// True if the ends detect that they share a core: the peer is at an address of this machine, which no link leads
     /// to.
-    pub fn tells_one_core(&self) -> bool {
+    pub fn detects_one_core(&self) -> bool {
         self.one_core && self.trip <= REFERENCE.trip
     }
 

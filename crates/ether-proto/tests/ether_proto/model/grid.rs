@@ -319,8 +319,8 @@ fn grid() {
     insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table) });
 }
 
-/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-ether-proto --test ether_proto much_of_the_grid --
-/// --ignored --nocapture`.
+/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-ether-proto --test ether_proto
+/// much_of_the_grid -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn much_of_the_grid() {

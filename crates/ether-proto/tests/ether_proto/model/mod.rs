@@ -125,7 +125,7 @@ fn depths() {
 #[test]
 fn ends_that_sleep_do_as_much_as_measured() {
     for depth in [1, 4, 8, 16, 32, 64, 128] {
-        let comparison = Comparison::run_asleep(&ModelLoad::depth(depth), &MEASURED);
+        let comparison = Comparison::run_blocking(&ModelLoad::depth(depth), &MEASURED);
         for (policy, _, real) in REAL.into_iter().filter(|real| real.1 == depth) {
             let ratio = comparison.of(policy).iops(&MEASURED) / 1000.0 / real;
             assert!(

@@ -87,7 +87,7 @@ impl ModelMachine {
         assert!(target.poll_tx(&mut icresp));
         host.poll_rx(now, &icresp.pdus[0].header, &mut 0, |_, _, _| {}).expect("ICResp is valid");
         for batcher in [host.batcher(), target.batcher()] {
-            batcher.set_shares_core(self.host.core.costs.tells_one_core());
+            batcher.set_shares_core(self.host.core.costs.detects_one_core());
         }
         target.set_connected(1, QUEUE_ENTRIES, false, Class::Normal);
     }

@@ -48,7 +48,7 @@ impl Comparison {
     }
 
     /// Runs with ends that block whenever they are idle.
-    pub fn run_asleep(load: &ModelLoad, measured: &Range<Instant>) -> Self {
+    pub fn run_blocking(load: &ModelLoad, measured: &Range<Instant>) -> Self {
         Self::run_with((REFERENCE, Waiting::Sleep), 1, load, ModelStore::Memory, measured)
     }
 

@@ -85,7 +85,7 @@ impl ModelTarget {
         let ended = self.executing.partition_point(|&(until, ..)| until <= now);
         let ended: Vec<_> = self.executing.drain(..ended).collect();
         if !ended.is_empty() {
-            self.tell_in_store();
+            self.report_in_store();
         }
         for (_, lane, slot) in ended {
             self.answer(now, lane, slot);
@@ -133,7 +133,7 @@ impl ModelTarget {
     }
 
     /// Passes the number of commands in the store to the lane, as the engine does.
-    fn tell_in_store(&mut self) {
+    fn report_in_store(&mut self) {
         if let [lane] = &mut self.lanes[..] {
             lane.set_in_store(self.executing.len() as u32);
         }
@@ -155,6 +155,6 @@ impl ModelTarget {
         let before = self.executing.len().checked_sub(parallel);
         let begin = before.map_or(now, |index| self.executing[index].0.max(now));
         self.executing.push_back((begin + service, index, slot));
-        self.tell_in_store();
+        self.report_in_store();
     }
 }

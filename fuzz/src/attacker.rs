@@ -8,7 +8,7 @@ pub const STEPS_MAX: usize = 200;
 /// Most messages kept for replay.
 const SEEN_MAX: usize = 64;
 /// Most messages in flight.
-const FLYING_MAX: usize = 4096;
+const IN_FLIGHT_MAX: usize = 4096;
 
 /// An end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +57,19 @@ pub enum AttackStep {
 /// Messages in flight, and the state of the attacker.
 #[derive(Default)]
 pub struct Attacker {
-    flying: VecDeque<(HonestEnd, Vec<u8>)>,
+    in_flight: VecDeque<(HonestEnd, Vec<u8>)>,
     seen: Vec<Vec<u8>>,
     is_touched: bool,
 }
 
 impl Attacker {
     /// Puts a message for `to` in flight.
-    pub fn say(&mut self, to: HonestEnd, octets: Vec<u8>) {
+    pub fn send(&mut self, to: HonestEnd, octets: Vec<u8>) {
         if self.seen.len() < SEEN_MAX {
             self.seen.push(octets.clone());
         }
-        self.flying.push_back((to, octets));
-        assert!(self.flying.len() <= FLYING_MAX, "two ends talk without end");
+        self.in_flight.push_back((to, octets));
+        assert!(self.in_flight.len() <= IN_FLIGHT_MAX, "two ends talk without end");
     }
 
     /// True if the attacker has done something that the ends could notice.
@@ -85,7 +85,7 @@ impl Attacker {
 
     /// Takes the next message unchanged.
     pub fn pass(&mut self) -> Option<InterceptedMessage> {
-        let (to, octets) = self.flying.pop_front()?;
+        let (to, octets) = self.in_flight.pop_front()?;
         Some(InterceptedMessage { to, octets, altered: None, is_mended: false })
     }
 
@@ -98,13 +98,13 @@ impl Attacker {
             4 => self.alter(cursor.pair().into(), cursor.octet()),
             5 => self.cut(cursor.pair().into()),
             6 => self.repeat(),
-            7 => self.later(),
+            7 => self.delay(),
             8 => self.lose(),
             9 => {
                 let length = cursor.pair().into();
-                self.make_up(side, cursor.octets(length))
+                self.forge(side, cursor.octets(length))
             }
-            10 => self.again(side, cursor.octet().into()),
+            10 => self.replay(side, cursor.octet().into()),
             kind => return AttackStep::Act { side, kind: kind - 11, argument: cursor.octet() },
         };
         match message {
@@ -134,14 +134,14 @@ impl Attacker {
 
     fn repeat(&mut self) -> Option<InterceptedMessage> {
         let message = self.pass()?;
-        self.flying.push_front((message.to, message.octets.clone()));
+        self.in_flight.push_front((message.to, message.octets.clone()));
         self.is_touched = true;
         Some(message)
     }
 
-    fn later(&mut self) -> Option<InterceptedMessage> {
-        self.is_touched |= self.flying.len() > 1;
-        self.flying.rotate_left(usize::from(!self.flying.is_empty()));
+    fn delay(&mut self) -> Option<InterceptedMessage> {
+        self.is_touched |= self.in_flight.len() > 1;
+        self.in_flight.rotate_left(usize::from(!self.in_flight.is_empty()));
         None
     }
 
@@ -150,13 +150,13 @@ impl Attacker {
         None
     }
 
-    fn make_up(&mut self, to: HonestEnd, octets: Vec<u8>) -> Option<InterceptedMessage> {
+    fn forge(&mut self, to: HonestEnd, octets: Vec<u8>) -> Option<InterceptedMessage> {
         self.is_touched = true;
         Some(InterceptedMessage { to, octets, altered: None, is_mended: false })
     }
 
-    fn again(&mut self, to: HonestEnd, number: usize) -> Option<InterceptedMessage> {
+    fn replay(&mut self, to: HonestEnd, number: usize) -> Option<InterceptedMessage> {
         let octets = self.seen.get(number % self.seen.len().max(1))?.clone();
-        self.make_up(to, octets)
+        self.forge(to, octets)
     }
 }
