@@ -29,7 +29,7 @@ mod tests {
     use super::page_of;
 
     #[test]
-    fn a_table_is_told_with_its_conditions() {
+    fn a_table_states_its_conditions() {
         let page = page_of(
             r#"{"conditions": "Here.", "command": "x", "table": [["a", "b"], ["1", "2"]]}"#,
         );

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_elsewhere_is_told_the_same() {
+    fn a_target_in_a_namespace_gets_the_same_options() {
         let load = LabLoad::small(100, 8).over(LoadLinks::gigabit(2));
         let setup = ProductSetup {
             over: ProductTransport::Ether,

@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_loads_apart() {
+    fn loads_have_distinct_names() {
         let plain = LabLoad::small(70, 8).on(LoadStore::Ssd);
         assert_eq!(plain.to_string(), "ssd: 4 KiB 70 % reads, depth 8");
         let threads = LabLoad::of_threads(0, 512 * KIB, 64);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_links_apart() {
+    fn links_have_distinct_names() {
         let load = LabLoad::small(100, 8);
         let shaped = load.over(LoadLinks::gigabit(2)).to_string();
         assert_eq!(shaped, "mem: 4 KiB reads, depth 8, 2 links of 1 Gbit/s");
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_setups_apart() {
+    fn setups_have_distinct_names() {
         assert_eq!(ProductSetup::new("auto").to_string(), "auto");
         let lifted = ProductSetup {
             doorbell_delay_us: Some(0),

@@ -79,17 +79,17 @@ fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> 
 /// T_ID of the recording, and the messages as an attacker's forgeries.
 fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     let mut sessions: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
-    let mut asked = BTreeSet::new();
+    let mut receives = BTreeSet::new();
     for pdu in pdus {
         let (kind, pdo) = (pdu.octets[0], usize::from(pdu.octets[3]));
         let is_fabrics = kind == 4 && pdu.octets[8] == 0x7f;
         let message = match (kind, is_fabrics.then(|| pdu.octets[12])) {
             (4, Some(5)) => &pdu.octets[pdo..],
             (4, Some(6)) => {
-                asked.insert((pdu.connection, pdu.octets[10..12].to_vec()));
+                receives.insert((pdu.connection, pdu.octets[10..12].to_vec()));
                 continue;
             }
-            (7, _) if asked.remove(&(pdu.connection, pdu.octets[8..10].to_vec())) => {
+            (7, _) if receives.remove(&(pdu.connection, pdu.octets[8..10].to_vec())) => {
                 &pdu.octets[pdo..]
             }
             _ => continue,

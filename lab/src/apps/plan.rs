@@ -207,7 +207,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn rows_and_sides_are_told_apart_by_their_names() {
+    fn rows_and_sides_have_distinct_names() {
         for extent in [MeasuringExtent::Full, MeasuringExtent::Quick] {
             let names: HashSet<String> = extent.rows().iter().map(AppRow::to_string).collect();
             assert_eq!(names.len(), extent.rows().len());

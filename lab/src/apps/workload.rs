@@ -28,11 +28,11 @@ impl AppMeter {
     fn metered(&self, command: &mut Command) -> anyhow::Result<(String, MachineUsage)> {
         let mut sampler = CpuSampler::new(&self.parties);
         let limit = Duration::from_secs(self.seconds.into()) + GRACE;
-        let look = |process| {
+        let observe = |process| {
             interrupt::check()?;
             sampler.sample(process)
         };
-        let printed = command::watched(command, limit, PERIOD, look)?;
+        let printed = command::watched(command, limit, PERIOD, observe)?;
         Ok((printed, sampler.usage(f64::from(self.seconds))?))
     }
 }

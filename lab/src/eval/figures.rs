@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_says_what_it_asks_and_shows_something() {
+    fn every_figure_has_a_question_and_shows_something() {
         for figure in all(MeasuringExtent::Full).iter().chain(&all(MeasuringExtent::Quick)) {
             assert!(figure.question.ends_with('?'), "{}", figure.id);
             assert!(!figure.source.is_empty() && !figure.title.is_empty(), "{}", figure.id);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_points_apart() {
+    fn points_have_distinct_names() {
         let points: HashSet<_> =
             all(MeasuringExtent::Full).iter().flat_map(EvalFigure::points).collect();
         let names: HashSet<_> =

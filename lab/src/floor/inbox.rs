@@ -30,7 +30,7 @@ pub(crate) struct FloorInbox {
 }
 
 /// Messages ahead whose place is prefetched while one is copied.
-const LOOK_AHEAD: usize = 2;
+const PREFETCH_MESSAGES: usize = 2;
 
 impl FloorInbox {
     /// Messages of `header_bytes` and `data_bytes` (0: none).
@@ -154,7 +154,7 @@ impl FloorInbox {
     }
 
     fn peek_later(&self) -> Option<FloorMessage> {
-        let ahead = (self.header_bytes + self.data_bytes) * LOOK_AHEAD - self.header_bytes;
+        let ahead = (self.header_bytes + self.data_bytes) * PREFETCH_MESSAGES - self.header_bytes;
         self.peek(ahead)
     }
 

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_doubles_are_as_many_as_asked() {
+    fn losses_and_doubles_are_as_many_as_configured() {
         let (frames, counts) =
             passed(Impairment { loss: 20.0, duplicate: 10.0, ..Impairment::NONE });
         assert!((150..250).contains(&counts.lost), "{counts:?}");

@@ -94,15 +94,15 @@ impl ExchangeSide {
             self.send(index)?;
         }
         let mut ready = Readiness::<EVENTS>::default();
-        let mut answered = Vec::with_capacity(EVENTS);
+        let mut replies = Vec::with_capacity(EVENTS);
         while !over.load(Relaxed) {
             for (index, _) in self.epoll.ready(&mut ready, WAIT_MS) {
                 let came = self.receive(index)?;
                 self.sockets[index].owed += came * self.goes;
                 done.fetch_add(came as u64, Relaxed);
-                answered.push(index);
+                replies.push(index);
             }
-            for index in answered.drain(..) {
+            for index in replies.drain(..) {
                 self.send(index)?;
             }
         }
@@ -122,7 +122,7 @@ pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Res
         tuning::tune_socket(stream)?;
         stream.set_nonblocking(true)?;
     }
-    let (over, asked, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (over, requests, replies) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let on_core = |core, streams, (comes, goes), first, done| -> anyhow::Result<()> {
         tuning::pin_to_core(core)?;
         let ended = ExchangeSide::new(streams, comes, goes).and_then(|mut side| {
@@ -134,13 +134,14 @@ pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Res
         ended
     };
     let iops = thread::scope(|scope| {
-        let target = scope.spawn(|| on_core(1, targets, (REQUEST_BYTES, ANSWER_BYTES), 0, &asked));
+        let target =
+            scope.spawn(|| on_core(1, targets, (REQUEST_BYTES, ANSWER_BYTES), 0, &requests));
         let host =
-            scope.spawn(|| on_core(0, hosts, (ANSWER_BYTES, REQUEST_BYTES), depth, &answered));
+            scope.spawn(|| on_core(0, hosts, (ANSWER_BYTES, REQUEST_BYTES), depth, &replies));
         thread::sleep(WARM_UP);
-        let (before, began) = (answered.load(Relaxed), Instant::now());
+        let (before, began) = (replies.load(Relaxed), Instant::now());
         thread::sleep(Duration::from_secs_f64(seconds));
-        let iops = (answered.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+        let iops = (replies.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
         over.store(true, Relaxed);
         target.join().expect("it does not panic")?;
         host.join().expect("it does not panic")?;

@@ -96,7 +96,7 @@ fn connections_of(socket_number: u16) -> usize {
 }
 
 #[test]
-fn who_looks_for_a_target_finds_its_socket_number() {
+fn discovery_finds_the_socket_number_of_a_target() {
     // A free TCP port, most likely.
     let tcp_port = port().socket_number();
     let (mut host, mut target) = (port_at(tcp_port, |n| n as u16 | 1), port_at(tcp_port, |_| 0));
@@ -120,7 +120,7 @@ fn what_tcp_does_not_take_at_once_follows_in_order() {
 }
 
 #[test]
-fn nobody_there_is_a_loss_and_no_more() {
+fn an_absent_peer_is_a_loss_and_no_more() {
     let (mut a, mut b) = (port(), port());
     let socket_number = b.socket_number();
     put(&mut a, mac(HERE), socket_number, b"one", b"");

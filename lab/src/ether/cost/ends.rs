@@ -27,7 +27,7 @@ const WINDOW: u16 = 1024;
 const MEMORY_BYTES: usize = 64 << 20;
 const ETHERNET_BYTES: usize = 14;
 /// Most reads of the ring for a frame that was just sent; more of them mean a fault.
-const LOOKS_MAX: usize = 10_000_000;
+const READS_MAX: usize = 10_000_000;
 
 /// A port, and where its frames go.
 struct CostEnd {
@@ -80,7 +80,7 @@ impl CostEnd {
 
     /// Shows the frame that has been sent to this end.
     fn take(&mut self, mut show: impl FnMut(&[u8])) -> anyhow::Result<()> {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             if self.port.receive(1, &mut show) > 0 {
                 return Ok(());
             }
