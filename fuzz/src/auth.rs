@@ -282,7 +282,7 @@ impl AuthSession {
         };
         assert_eq!(success2.is_some(), self.plan.both);
         if let Some(success2) = success2 {
-            assert!(self.is_proved(octets), "the host takes somebody for the controller");
+            assert!(self.is_proved(octets), "the host accepts an impostor as the controller");
             self.reached.note("host: the controller is proved");
             self.attacker.send(HonestEnd::Target, success2);
         }
@@ -367,7 +367,7 @@ impl AuthSession {
         let is_sent = |(to, sent): &(HostChallenge, HostReply)| {
             *to == host_challenge && sent.proves_as(&received)
         };
-        assert!(self.answers.iter().any(is_sent), "the controller takes somebody for the host");
+        assert!(self.answers.iter().any(is_sent), "the controller accepts an impostor as the host");
         self.reached.note("controller: the host is proved");
         self.accepted = Some(octets.to_vec());
         self.transcripts[1].extend_from_slice(&octets[..reply_bytes(octets)]);

@@ -128,7 +128,7 @@ fn auth_touched() -> Vec<Input> {
         ("a Challenge that comes back", input(0, 0, 1, replay(TARGET, 1)), &["message"]),
         ("a Reply that is repeated", input(0, 0, 2, vec![REPEAT]), PROVED),
         ("a Reply of before", steps(&auth_plan(0, 0, 7), &[twice]), &["T_ID"]),
-        ("asked out of turn", input(0, 0, 2, act(0, 2, 0)), &["message"]),
+        ("fetched out of turn", input(0, 0, 2, act(0, 2, 0)), &["message"]),
         ("lost", input(0, 0, 1, vec![LOSE]), &["controller: Challenge"]),
         ("noise", input(0, 0, 1, forge(TARGET, &[1])), &["length"]),
     ]
@@ -172,7 +172,11 @@ fn tls_records() -> Vec<Input> {
         ("other records", input(SUITE_256, &[others, targets]), &["data"]),
         ("new keys", input(0, &[updates]), &["data"]),
         ("the end", input(0, &[hosts.clone(), act(0, 4, 3)]), &["data", "closed"]),
-        ("records of nobody", input(OTHER_KEY, std::slice::from_ref(&hosts)), &["record: tag"]),
+        (
+            "records of another key",
+            input(OTHER_KEY, std::slice::from_ref(&hosts)),
+            &["record: tag"],
+        ),
         ("another octet", input(0, &[hosts.clone(), alter(30, 1)]), &["record: tag"]),
         ("another length", input(0, &[two.clone(), alter(4, 1)]), &["record: tag"]),
         ("another type", input(0, &[hosts.clone(), alter(0, 1)]), &["record: cannot be"]),

@@ -229,7 +229,7 @@ impl SealedSession {
         let had_ended = self.ends.end(to).ended().is_some();
         self.ends.take(to, (header, kind, opened), is_sealed, &mut self.reached);
         if self.ends.end(to).ended().is_some() && !had_ended {
-            assert!(self.is_left || !was_on, "somebody without the proof has ended the lane");
+            assert!(self.is_left || !was_on, "the lane was ended without the proof");
             self.is_left = true;
             self.reached.note("left");
         }
@@ -247,7 +247,7 @@ impl SealedSession {
         assert!(self.has_keys, "a frame is opened with another key");
         let direction = &mut self.directions[to as usize];
         let number = header.number.get();
-        let sent = direction.sent.get(&number).expect("nobody has sealed it");
+        let sent = direction.sent.get(&number).expect("the other end has not sealed it");
         let without_sum = |header: &FrameHeader| FrameHeader { hcrc: 0.into(), ..*header };
         assert_eq!(without_sum(header), without_sum(&sent.header));
         let length = usize::from(header.body.get());

@@ -189,7 +189,10 @@ impl TlsFuzzSession {
     /// Asserts that an end has received a prefix of its peer's data, and nothing without the key.
     fn check(&mut self, side: HonestEnd) {
         let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
-        assert!(peer.data_sent.starts_with(&end.data_received), "what nobody has said is heard");
+        assert!(
+            peer.data_sent.starts_with(&end.data_received),
+            "data was received that was not sent"
+        );
         assert!(end.data_received.is_empty() || self.plan.keys == TlsKeyAgreement::Agree);
         if !end.data_received.is_empty() {
             self.reached.note("data");
@@ -237,7 +240,7 @@ impl TlsFuzzSession {
             let has_said = !peer.data_sent.is_empty() || peer.is_closed;
             let is_whole = has_said && end.data_received == peer.data_sent;
             let has_keys = self.plan.keys == TlsKeyAgreement::Agree;
-            assert!(is_whole || !has_keys, "{side:?} does not hear what was said");
+            assert!(is_whole || !has_keys, "{side:?} does not receive what was sent");
         }
     }
 

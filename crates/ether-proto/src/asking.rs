@@ -69,7 +69,10 @@ mod tests {
         let mut asking = Asking::new(start, pace);
         let mut put = Vec::new();
         for at in (0..200).map(|at| start + ms(at)) {
-            assert!(asking.is_over(at) || at <= asking.deadline(), "nobody wakes up for it");
+            assert!(
+                asking.is_over(at) || at <= asking.deadline(),
+                "no deadline wakes the caller for it"
+            );
             if asking.is_due(at) {
                 assert!(!asking.is_due(at), "once");
                 put.push(at.since(start).as_millis());

@@ -148,7 +148,7 @@ mod tests {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
         let unknown = leave(0x20, Reason::UnknownToken);
         assert!(!receive(&mut liveness, 1, FrameType::Leave, &unknown));
-        assert_eq!(liveness.gone(ms(1000)), None, "nobody was asked");
+        assert_eq!(liveness.gone(ms(1000)), None, "no query was sent");
         assert!(liveness.query(ms(400), true, &links, "nqn.x:y").is_some());
         assert!(!receive(&mut liveness, 401, FrameType::Leave, &unknown));
         assert!(receive(&mut liveness, 402, FrameType::Ack, &[]));

@@ -263,7 +263,7 @@ impl SealedEnds {
 
     /// Asserts that the host has submitted the command, with this data, and that it is executed once.
     fn execute(&mut self, number: u64, opcode: u8, data: &[u8], reached: &mut Reached) {
-        let kind = self.kinds.get_mut(number as usize).expect("nobody has submitted it");
+        let kind = self.kinds.get_mut(number as usize).expect("the host has not submitted it");
         let (submitted, expected, executed) = kind;
         assert_eq!((*submitted, *executed), (opcode, 0), "it is executed twice");
         *executed += 1;

@@ -132,7 +132,7 @@ fn an_absent_peer_is_a_loss_and_no_more() {
         let header = header(&a, socket_number);
         a.end(mac(HERE), header);
         let _ = a.flush().unwrap(); // taken or refused, as it comes
-        a.receive(7, |_| panic!("nobody sends"));
+        a.receive(7, |_| panic!("no sender is left"));
     }
 }
 

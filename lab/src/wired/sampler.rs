@@ -59,7 +59,7 @@ impl Sampler {
     /// Counts when it is time to, and learns of the host's processes.
     pub(super) fn sample(&self, host: u32) -> anyhow::Result<()> {
         interrupt::check()?;
-        let mut state = self.0.lock().expect("nobody panics with it");
+        let mut state = self.0.lock().expect("no holder panics");
         state.host.add(host);
         if !state.processes.contains(&host) {
             state.processes.push(host);
@@ -82,7 +82,7 @@ impl Sampler {
 
     /// Adds CPU time to what a run has measured.
     pub(super) fn complete(self, measure: Measure) -> Measure {
-        let samples = self.0.into_inner().expect("nobody panics with it").samples;
+        let samples = self.0.into_inner().expect("no holder panics").samples;
         let [first, last] = &samples[..] else { return measure };
         let seconds = last.at.duration_since(first.at).as_secs_f64().max(1e-6);
         let ios = (measure.iops * seconds).max(1.0);

@@ -85,14 +85,14 @@ mod tests {
         let (mut check, mut ours, mut theirs) = (HostCheck::default(), links(1, 2), links(2, 1));
         let later = NOW + SIGN_OF_LIFE;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Harmless);
-        assert!(!check.is_answered(&ours) && !check.is_over(later), "it was not asked");
+        assert!(!check.is_answered(&ours) && !check.is_over(later), "no probe was sent");
         check.is_io = true;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Now);
         assert_eq!(check.ask(NOW, &mut ours), Asked::Already);
         deliver_ack(&mut ours, &mut theirs);
         assert!(!check.is_answered(&ours) && !check.is_over(NOW) && check.is_over(later));
         deliver_ack(&mut theirs, &mut ours);
-        assert!(check.is_answered(&ours) && !check.is_answered(&ours), "told once");
+        assert!(check.is_answered(&ours) && !check.is_answered(&ours), "reported once");
         assert!(!check.is_over(later) && check.until.is_none());
     }
 }

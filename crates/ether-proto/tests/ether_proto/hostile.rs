@@ -171,7 +171,7 @@ fn icresp() {
     let cases: Cases = vec![
         ("PFV 1", patch(raw::icresp(4096), PFV, &[1])),
         ("CPDA 32", patch(raw::icresp(4096), PDA, &[32])),
-        ("digest not asked for", patch(raw::icresp(4096), DGST, &[1])),
+        ("digest not requested", patch(raw::icresp(4096), DGST, &[1])),
         ("reserved digest bit", patch(raw::icresp(4096), DGST, &[8])),
         ("MAXH2CDATA 4092", patch(raw::icresp(4096), MAXH2CDATA, &[0xfc, 0x0f])),
         ("PLEN 24", patch(raw::icresp(4096), raw::PLEN, &[24])),

@@ -461,7 +461,7 @@ fn a_leave_that_ends_nothing_changes_nothing() {
             host.qpair.receive(NOW, &forged, FrameType::Leave, leave.as_bytes(), &mut |_| ());
             let after = (host.qpair.end.links.stats(0), host.qpair.end.links.deadline());
             assert_eq!(before, after);
-            assert!(host.qpair.end.links.ack_due(NOW).is_none(), "nobody answers it");
+            assert!(host.qpair.end.links.ack_due(NOW).is_none(), "no reply is due");
         }
     }
     assert_eq!((host.qpair.end.ended(), host.qpair.end.rejected.records), (None, 6));

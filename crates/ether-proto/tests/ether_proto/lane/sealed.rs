@@ -173,15 +173,15 @@ fn only_what_is_new_is_a_sign_of_life() {
     let mut lane = SealedLane::new();
     let [first, second] = [0, 0].map(|ahead| lane.frame(FrameType::Cargo, Some(ahead)));
     assert_eq!(lane.receive(NOW, &second), Some(true));
-    assert_eq!(
-        lane.receive(NOW, &first),
-        Some(false),
-        "overtaken: it counts, and says nothing new"
-    );
+    assert_eq!(lane.receive(NOW, &first), Some(false), "overtaken: received, but no sign of life");
     assert_eq!(lane.qpair.end.links.stats(0).map(|stats| stats.received), Some(2));
     let beyond = lane.frame(FrameType::Cargo, Some(2 * WINDOW));
     assert_eq!(lane.receive(NOW, &beyond), Some(true));
-    assert_eq!(lane.receive(NOW, &beyond), Some(false), "it has not arrived, but was heard");
+    assert_eq!(
+        lane.receive(NOW, &beyond),
+        Some(false),
+        "beyond the window, but its seal was checked"
+    );
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn replays_do_not_keep_a_lane_whose_host_is_gone() {
         sent(FrameType::Cargo, Some(2 * WINDOW)),
     ];
     frames.iter().for_each(|frame| receive(&mut target, later(10), frame));
-    assert!(!target.is_silent(later(39), PATIENCE), "they were heard");
+    assert!(!target.is_silent(later(39), PATIENCE), "the frames are signs of life");
     let mut forged = frames.clone();
     forged.iter_mut().for_each(|(_, body)| body[0] ^= 1);
     let mut clear = frames.clone();

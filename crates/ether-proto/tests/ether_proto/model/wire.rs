@@ -34,7 +34,7 @@ impl Caravan for Cargo {
     }
 
     fn payload(&mut self, _: u16, _: u32, length: u32, digest: bool) {
-        assert!(!digest, "nobody asked for digests");
+        assert!(!digest, "no digests were agreed on");
         self.pdus.last_mut().expect("data follows a header").data_bytes += length;
     }
 }
