@@ -194,7 +194,7 @@ pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     Ok(page::journal(&figures, &EvalData::new(&evaluation)).markdown())
 }
 
-/// Writes the report and the charts beside the JSON, and prints how it went.
+/// Writes the report and the charts next to the JSON, and prints the result.
 fn render(json: &Path, figures: &[EvalFigure], evaluation: &Evaluation) -> anyhow::Result<()> {
     let data = EvalData::new(evaluation);
     let html = json.with_extension("html");

@@ -135,7 +135,7 @@ fn product(pause: Duration, requests: u32, waiting: Waiting) -> anyhow::Result<V
 
 /// One request, a pause, one request.
 struct Lone {
-    /// While no request is under way.
+    /// While no request is in flight.
     buffer: Option<Buffer>,
     due: Instant,
     answered: u32,

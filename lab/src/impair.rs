@@ -139,7 +139,7 @@ impl Passage {
     }
 }
 
-/// A passage that works beside, until it is dropped.
+/// A passage that works on another thread, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ImpairedPassage {
     ways: Option<[ForwardingPath; 2]>,

@@ -43,7 +43,7 @@ impl Bound {
         }
     }
 
-    /// The best of some values, as far as the bound says what is better.
+    /// The best of some values, by the direction of the bound.
     pub(crate) fn best<T>(self, values: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
         match self {
             Self::AtLeast(_) => values.max_by(|a, b| a.1.total_cmp(&b.1)),

@@ -1,6 +1,7 @@
-//! The cost of managing and limiting, and how well limits are kept: the data path of a target that is watched (its
-//! metrics scraped each second, requests recorded, a management call each millisecond) against one that is not, rate
-//! limits against what they say, and a host without a limit beside one with. Host on core 0, target on core 1.
+//! The cost of managing and limiting, and the accuracy of limits. The data path of a target that is watched (its
+//! metrics scraped each second, requests recorded, a management call each millisecond) is compared with one that is
+//! not. Rate limits are compared with their settings, and a host without a limit with one that has one. Host on core
+//! 0, target on core 1.
 //!
 //! Where the data path has both cores, caller and server take time from it, whatever the reply. So the same calls to
 //! a server that replies with a fixed text are measured, too, and both ends on core 0, where the other core is free
@@ -22,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LIMITS: [u64; 4] = [1_000, 10_000, 100_000, 500_000];
-/// Limit of the host beside which another is measured.
+/// Limit of the host that runs together with the measured one.
 const LIMITED: u64 = 20_000;
 
 /// Runs the checks.
@@ -179,7 +180,7 @@ fn watched_once(
     Ok(measured.iops)
 }
 
-/// A target that is watched, and records, beside one for which neither is so.
+/// A watched target that records, compared with one without both.
 fn watched(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let managed = ManagedTargets::new(bench)?;
     let mut judged = Vec::new();

@@ -31,7 +31,7 @@ pub(crate) struct Measure {
     pub(crate) fairness: Option<f64>,
     /// Resident memory of the target under load, above that before it, in KiB for each connection.
     pub(crate) target_kib: Option<f64>,
-    /// The load beside the measured one.
+    /// The load that runs together with the measured one.
     pub(crate) beside: Option<SecondLoadMeasure>,
     /// Data over what Ethernet can carry on shaped links, as a share.
     pub(crate) link_use: Option<f64>,
@@ -73,7 +73,7 @@ impl MachineUsage {
     }
 }
 
-/// Figures of the load beside the measured one; CPU, calls and caravans of a run cover both.
+/// Figures of the load that runs together with the measured one; CPU, calls and caravans of a run cover both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SecondLoadMeasure {
     pub(crate) iops: f64,

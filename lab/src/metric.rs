@@ -9,7 +9,7 @@ pub(crate) enum Metric {
     Iops,
     /// The main load's data.
     Bandwidth,
-    /// With the load beside it.
+    /// Including the second load.
     BandwidthTotal,
     LatencyMean,
     LatencyP50,
@@ -24,11 +24,11 @@ pub(crate) enum Metric {
     Switches,
     /// The host's voluntary ones: each is a wake-up.
     HostWakeUps,
-    /// The load beside the main one.
+    /// The second load.
     BesideIops,
     BesideBandwidth,
     BesideP99,
-    /// The bulk load's requests, whether it is the one beside or the only one.
+    /// The bulk load's requests, whether it is the second load or the only one.
     BulkIops,
     /// All data over what the links can carry.
     LinkUse,

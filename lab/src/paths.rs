@@ -61,7 +61,7 @@ fn slow_path(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     })
 }
 
-/// A figure for each direction; `judge` is given the function that measures both paths beside the first one.
+/// A figure for each direction; `judge` receives the function that measures both paths against the first one.
 fn between(
     bench: &CheckBench,
     wiring: &SegmentWiring,

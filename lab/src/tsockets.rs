@@ -30,7 +30,7 @@ use std::process::ExitCode;
 const FRAME_BYTES: usize = 9000;
 /// Numbers that there is room for; TCP has windows of its own.
 const RING_FRAMES: usize = 1024;
-/// Where targets listen unless the name says it.
+/// Port of targets, unless the name contains one.
 const TCP_PORT: u16 = 4420;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -309,7 +309,7 @@ fn ip(mac: MacAddress) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// Our address for whom is at `there`, which may be ourselves.
+/// Our address towards the peer at `there`, which may be ourselves.
 fn local_towards(there: Ipv4Addr) -> io::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((there, 9))?; // sends nothing

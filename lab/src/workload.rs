@@ -23,7 +23,7 @@ pub(crate) enum StreamClass {
     Bulk,
 }
 
-/// A second load beside the main one, from the same core.
+/// A second load together with the main one, from the same core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SecondLoad {
     pub(crate) rw: DataDirection,
@@ -118,9 +118,9 @@ pub(crate) enum LoadWaiting {
     Default,
     /// Asleep.
     Sleep,
-    /// So many microseconds awake, then asleep.
+    /// Polling for so many microseconds, then blocking.
     SpinUs(u64),
-    /// Never asleep.
+    /// Always polling.
     BusyPoll,
 }
 

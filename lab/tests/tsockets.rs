@@ -38,7 +38,7 @@ impl Drop for TSocketsProgram {
     }
 }
 
-/// Starts it, and waits until it says that it is ready.
+/// Starts it, and waits for its `ready`.
 fn start(command: &mut Command) -> (TSocketsProgram, String) {
     let mut running = TSocketsProgram(command.stdout(Stdio::piped()).spawn().expect("it starts"));
     let said = running.0.stdout.take().expect("piped");

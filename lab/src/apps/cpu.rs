@@ -75,7 +75,7 @@ impl CpuSampler {
         Ok(())
     }
 
-    /// The usage near the end of a run that measured for so long.
+    /// Usage near the end of a run with that measuring time.
     pub(super) fn usage(&self, measured_seconds: f64) -> anyhow::Result<MachineUsage> {
         usage(&self.samples, measured_seconds).context("it ended too early to see its CPU time")
     }

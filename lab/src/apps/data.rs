@@ -37,7 +37,7 @@ pub(super) fn unavailable(row: AppRow) -> Option<(&'static str, String)> {
 }
 
 impl AppData {
-    /// Makes what `groups` need. `work` is for what PostgreSQL writes beside its data.
+    /// Creates the data that `groups` need. `work` is for PostgreSQL's other files.
     pub(super) fn make(store: &Path, work: &Path, groups: &[AppGroup]) -> anyhow::Result<Self> {
         let (folder, pattern) = (store.join("data"), store.join("pattern"));
         fs::create_dir(&folder)?;

@@ -28,7 +28,7 @@ pub(super) enum Filesystem {
 pub(super) enum AppWorkload {
     /// 4 KiB random reads of the file, or of the loop device over it.
     Reads { depth: usize, device: bool },
-    /// Random keys, beside a writer or alone.
+    /// Random keys, with or without a concurrent writer.
     Rocksdb { writing: bool },
     /// pgbench: reads only, or the mix of TPC-B.
     Postgres { reading: bool },

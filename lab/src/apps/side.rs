@@ -77,7 +77,7 @@ impl AppSide {
         }
     }
 
-    /// Programs it needs beside ours.
+    /// Programs that it needs in addition to ours.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Local | Self::Roadtrain(_) => &[],

@@ -240,7 +240,7 @@ fn parties(client: &[StackPart], server: &Service) -> SideProcesses {
     SideProcesses { application: Vec::new(), client, server: vec![server.id()] }
 }
 
-/// The file and the loop device that `attach` says it has made.
+/// The file, and the loop device that `attach` reports.
 fn shown(ready: &str, folder: &Path) -> Option<(PathBuf, PathBuf)> {
     let words = || ready.split_whitespace().map(PathBuf::from);
     let device = words().find(|word| word.starts_with("/dev"))?;

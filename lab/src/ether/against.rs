@@ -1,4 +1,4 @@
-//! Unshaped links: beside the floor, and beside our own NVMe/TCP.
+//! Unshaped links: compared with the floor, and with our own NVMe/TCP.
 
 use super::{ETHER, TCP, direction, middle, rounds, timing};
 use crate::checks::CheckBench;

@@ -53,7 +53,7 @@ pub(super) fn beside_stream(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     Ok(rows)
 }
 
-/// Bytes of the stream that have arrived, so long after the product was started.
+/// Bytes of the stream that have arrived, by time since the product's start.
 #[derive(Clone, Copy)]
 struct StreamMark {
     seconds: f64,

@@ -269,7 +269,7 @@ fn log_marks(from: f64, to: f64) -> Vec<f64> {
     marks.filter(|mark| (from..=to).contains(mark)).collect()
 }
 
-/// A number as short as it can be said.
+/// Formats a number as shortly as possible.
 fn number(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{} M", trim(v / 1e6)),

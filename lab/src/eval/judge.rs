@@ -1,4 +1,4 @@
-//! Holds measurements against published claims, by criteria that are stated beside the verdict.
+//! Compares measurements with published claims, by criteria that are stated next to the verdict.
 
 use super::plan::{EvalClaim, EvalFigure, EvalPoint, PairPick, PointPair, Test};
 use super::result::EvalData;

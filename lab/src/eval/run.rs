@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Time of starting, filling and ending beside the measured time.
+/// Time of starting, filling and ending, in addition to the measured time.
 const OVERHEAD_SECONDS: f64 = 0.15;
 /// The same over links, with filling the target's memory.
 const WIRED_OVERHEAD_SECONDS: f64 = 0.5;
@@ -217,7 +217,7 @@ impl EvalManner {
         Ok(wired)
     }
 
-    /// Runs again when others disturbed who are not meant to, as long as repetitions are left.
+    /// Runs again after disturbances by other programs, as long as repetitions are left.
     fn quiet(&self, run: impl Fn() -> anyhow::Result<Measure>) -> anyhow::Result<Measure> {
         if self.has_neighbours {
             return noise::beside_neighbours(run);

@@ -109,7 +109,7 @@ impl FloorInbox {
         (self.start, self.end) = (0, left);
     }
 
-    /// Hands over each whole message; `place` says where a message's data goes.
+    /// Passes on each whole message; `place` returns the destination of a message's data.
     ///
     /// # Safety
     /// `place` returns room for `data_bytes` that nothing else uses until the message is handed over.
@@ -167,7 +167,7 @@ impl FloorInbox {
         let len = partial.left.min(self.end - self.start);
         if !self.no_copy {
             let from = self.buffer.at(self.start, len);
-            // SAFETY: `from` is in our buffer, the destination is the caller's and elsewhere.
+            // SAFETY: `from` is in our buffer, the destination belongs to the caller and does not overlap it.
             unsafe { ptr::copy_nonoverlapping(from, partial.at, len) };
         }
         self.start += len;

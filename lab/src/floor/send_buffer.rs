@@ -74,7 +74,7 @@ impl SendBuffer {
         self.queue.push_back((message, data));
     }
 
-    /// Sends until nothing is left or the socket takes no more.
+    /// Sends until nothing is left or the socket is full.
     pub(crate) fn flush(&mut self, link: &mut FloorLink) -> io::Result<()> {
         loop {
             if self.next == self.iov.len() {

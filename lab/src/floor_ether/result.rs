@@ -20,7 +20,7 @@ pub(crate) struct EtherResult {
     frames_per_io: f64,
     octets_per_io: f64,
     sends_per_io: f64,
-    /// Frames lost: more than none says that the depth is beyond what the ports hold.
+    /// Frames lost: if there are any, the depth is beyond what the ports hold.
     lost: u64,
 }
 

@@ -23,7 +23,7 @@ enum BlockMessage {
     Start(Op, Option<Buffer>, From),
     /// The store has answered from another thread.
     Completed(Completion),
-    /// End once nothing is under way.
+    /// Ends once nothing is in flight.
     Stop,
 }
 

@@ -150,7 +150,7 @@ fn a_target_stops_while_commands_are_under_way() {
         eventually("commands are in the store", || server.usage().store_commands >= 50);
         let begin = Instant::now();
         server.stop();
-        // It gives up on a store that does not answer after ten seconds.
+        // The product abandons a store that does not reply after ten seconds.
         assert!(begin.elapsed() < Duration::from_secs(9), "not {:?}", begin.elapsed());
         drop(completions);
     }

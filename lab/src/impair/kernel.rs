@@ -13,7 +13,7 @@ const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const TCX_INGRESS: u32 = 46;
-/// The program's verdict on a frame that is lost, or has gone on as a copy.
+/// The program's verdict on a frame that is lost, or was forwarded as a copy.
 const DROP: i32 = 2;
 
 const GET_PRANDOM_U32: i32 = 7;

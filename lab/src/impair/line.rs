@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// More frames than this are not under way: what comes then is lost.
+/// Most frames in flight: frames that arrive beyond that are lost.
 const FRAMES_MAX: usize = 1 << 14;
 
 /// Treated frames, by treatment.
@@ -19,7 +19,7 @@ pub(super) struct Counts {
     pub(super) reordered: u64,
 }
 
-/// Frames under way.
+/// Frames in flight.
 #[derive(Debug)]
 pub(super) struct ImpairedLine {
     impairment: Impairment,

@@ -110,7 +110,7 @@ impl ExchangeSide {
     }
 }
 
-/// Connects, exchanges for a while, and says how much: the host on core 0, the target on core 1.
+/// Connects, exchanges for a while, and returns the rate: the host on core 0, the target on core 1.
 pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Result<Measure> {
     let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback")?;
     let (mut hosts, mut targets) = (Vec::new(), Vec::new());

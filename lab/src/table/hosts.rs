@@ -13,7 +13,7 @@ use std::path::Path;
 /// Host processes, and the requests that each has in flight.
 const COUNTS: [usize; 5] = [1, 2, 4, 16, 64];
 const DEPTHS: [usize; 4] = [1, 8, 32, 128];
-/// Requests in flight of the process beside a latency-critical one.
+/// Requests in flight of the process that runs together with a latency-critical one.
 const BULK_DEPTH: usize = 128;
 const TARGET_CORE: usize = 1;
 /// Seconds of load before those that are measured, and more for each process: all have to be there.
@@ -31,7 +31,7 @@ pub(super) struct HostProcesses {
     pub(super) name: &'static str,
     setup: ProductSetup,
     load: HostLoad,
-    /// Cores of the processes in turn.
+    /// Cores of the processes, one after the other.
     cores: &'static [usize],
 }
 
@@ -55,7 +55,7 @@ const SETTINGS: [(&str, &str, LoadWaiting); 5] = [
     ("auto --spin-us 50", "auto", LoadWaiting::SpinUs(50)),
 ];
 
-/// Grid of processes on one core and on both, and a latency-critical process beside another one.
+/// Grid of processes on one core and on both, and a latency-critical process together with another one.
 pub(super) fn cases() -> Vec<TableCase> {
     let placements: [(&str, &str, &'static [usize]); 2] =
         [("hosts", "on core 0", &[0]), ("hosts-both", "on both cores", &[0, 1])];

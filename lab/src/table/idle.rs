@@ -20,7 +20,7 @@ const IO_QUEUES: u16 = 124;
 /// Time for threads to settle after a connection is made.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Runs all checks; one that cannot run says why.
+/// Runs all checks; one that cannot run reports why.
 pub(super) fn checks(program: &Path, seconds: f64) -> Vec<Judged> {
     let mut checks = cpu(program, seconds)
         .unwrap_or_else(|e| vec![Judged::failed("idle-cpu", "CPU of an idle target and host", &e)]);

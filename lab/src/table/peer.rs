@@ -1,4 +1,4 @@
-//! Another stack beside ours: a command that the user names, run once for each load.
+//! Another stack to compare with: a command that the user names, run once for each load.
 
 use crate::command;
 use crate::floor::DataDirection;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time that a run may take beside its measured time.
+/// Time that a run may take in addition to its measured time.
 const EXTRA: Duration = Duration::from_secs(60);
 
 /// The JSON object that it prints as its last line.

@@ -30,7 +30,7 @@ pub(super) enum TableSection {
     Hosts,
     /// The product with and without TLS.
     Tls,
-    /// Ways of waiting: asleep, spinning for a set time, as the product decides, polling all the time.
+    /// Waiting modes: blocking, spinning for a set time, the product's default, polling all the time.
     Waiting,
 }
 
@@ -222,7 +222,7 @@ fn load(rw: DataDirection, bs: usize, depth: usize) -> LabLoad {
     LabLoad::new(if rw == DataDirection::Read { 100 } else { 0 }, bs, depth)
 }
 
-/// The product beside the floor; the ratio of one figure may have a bound.
+/// The product compared with the floor; the ratio of one figure may have a bound.
 fn beside_floor(
     (id, title): (String, String),
     section: TableSection,

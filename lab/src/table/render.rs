@@ -172,7 +172,7 @@ const INSTRUMENTS: [(&str, Show); 5] = [
     ("switches/IO", switches),
 ];
 
-/// The product beside the floor.
+/// The product compared with the floor.
 const fn comparison(
     unit: &'static str,
     show: Show,

@@ -21,7 +21,7 @@ pub(super) struct Dropped;
 pub(super) struct TSocketsPipe {
     socket: Socket,
     ip: Ipv4Addr,
-    /// The other end's; `None`: it has called, and not yet said.
+    /// Socket number of the other end; `None` until its first frame.
     socket_number: Option<u16>,
     /// With room for Ethernet's header before the first frame; made when something comes.
     input: Vec<u8>,

@@ -153,7 +153,7 @@ fn connections_with_nonsense_are_ended_and_the_others_are_not() {
             _ => break, // closed, or reset
         }
     }
-    // Half a frame says nothing.
+    // Half a frame is ignored.
     let mut stranger = TcpStream::connect((HERE, socket_number)).unwrap();
     stranger.write_all(&[1; FRAME_HEADER_BYTES]).unwrap();
     put(&mut a, mac(HERE), socket_number, b"two", b"");

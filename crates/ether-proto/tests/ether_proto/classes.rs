@@ -248,7 +248,7 @@ proptest! {
     ) {
         let mut now = Instant(0);
         let mut outbox = SendQueue::new(&policy, Role::Target);
-        let mut twin = Batcher::new(&policy, Role::Target); // says which freight it is
+        let mut twin = Batcher::new(&policy, Role::Target); // shows the freight of each PDU
         let (mut waiting, mut passed) = ([0u32; 3], [0u32; 3]);
         for pushes in rounds {
             for Push { parcel, count } in pushes {

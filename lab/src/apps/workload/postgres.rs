@@ -28,7 +28,7 @@ max_wal_senders = 0
 autovacuum = off
 ";
 
-/// PostgreSQL as it is installed, and for whom it runs.
+/// The installation of PostgreSQL, and the user that it runs as.
 pub(in crate::apps) struct Installation {
     programs: PathBuf,
     uid: u32,
@@ -106,7 +106,7 @@ impl Installation {
 }
 
 impl PostgresServer<'_> {
-    /// Loads it for so long.
+    /// Loads the server for the given time.
     pub(in crate::apps) fn run(&self, reading: bool, meter: &AppMeter) -> anyhow::Result<Measure> {
         let folder = &self.installation.folder;
         let prefix = folder.join("transactions");

@@ -29,7 +29,7 @@ pub(in crate::apps) fn create(folder: &Path) -> anyhow::Result<()> {
     finish(&mut command::words(&line), CREATE).map(drop)
 }
 
-/// Reads random keys for so long.
+/// Reads random keys for the given time.
 pub(in crate::apps) fn run(
     folder: &Path,
     writing: bool,

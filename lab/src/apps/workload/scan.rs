@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const KIB: usize = 1024;
-/// Sizes, in turn.
+/// File sizes, one after the other.
 const SIZES: [usize; 5] = [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB];
 const FILES: usize = 400;
 /// Bytes of one call.

@@ -148,7 +148,7 @@ fn write_sizes(extent: MeasuringExtent) -> EvalFigure {
     }
 }
 
-/// Point requests beside what flushing and compaction write.
+/// Point requests together with the writes of flushing and compaction.
 fn key_value_load() -> LabLoad {
     LabLoad::small(90, 32).beside(SecondLoad {
         rw: DataDirection::Write,

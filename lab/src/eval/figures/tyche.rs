@@ -92,7 +92,7 @@ fn adaptive(levels: &[usize]) -> EvalClaim {
     }
 }
 
-/// 4 KiB requests beside 128 KiB ones of the same direction.
+/// 4 KiB requests together with 128 KiB ones of the same direction.
 fn mixed(share: u8) -> LabLoad {
     let rw = if share == 100 { DataDirection::Read } else { DataDirection::Write };
     let beside = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };

@@ -14,7 +14,6 @@ pub struct Costs {
     ///
     /// The variation matters. With a constant time, two ends would take turns for ever at the depths where keeping
     /// both busy needs a lucky start and then continues by itself.
-    /// keeping both busy needs a happy moment to begin with, and then goes on by itself.
     pub wake_up_min: Duration,
     pub wake_up_max: Duration,
     /// Sleep after which a wake-up takes its full time; a shorter sleep ends sooner.

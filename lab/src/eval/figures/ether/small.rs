@@ -83,7 +83,7 @@ fn requests(extent: MeasuringExtent) -> EvalFigure {
     }
 }
 
-/// Figure 7: the same with batching of data, beside others.
+/// Figure 7: the same with batching of data, compared with others.
 fn data(extent: MeasuringExtent) -> EvalFigure {
     let depths = extent.pick(&[1, 8, 32, 128], &[128]);
     let sides = [
@@ -142,7 +142,7 @@ fn data(extent: MeasuringExtent) -> EvalFigure {
     }
 }
 
-/// Figure 8: 4 KiB requests beside 128 KiB ones of the same direction.
+/// Figure 8: 4 KiB requests together with 128 KiB ones of the same direction.
 fn joined(extent: MeasuringExtent) -> EvalFigure {
     let mixed = |share| {
         let rw = if share == 100 { DataDirection::Read } else { DataDirection::Write };
