@@ -142,7 +142,7 @@ impl Passage {
 /// A passage that works on another thread, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ImpairedPassage {
-    ways: Option<[ForwardingPath; 2]>,
+    paths: Option<[ForwardingPath; 2]>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -151,8 +151,8 @@ impl ImpairedPassage {
     /// Opens it, in the calling thread's network namespace.
     pub(crate) fn new(one: &str, other: &str, impairment: Impairment) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (ways, thread) = match Passage::new(one, other, impairment)? {
-            Passage::Kernel(ways) => (Some(ways), None),
+        let (paths, thread) = match Passage::new(one, other, impairment)? {
+            Passage::Kernel(paths) => (Some(paths), None),
             Passage::Process(bridge) => {
                 let stop = stop.clone();
                 let serve = move || match bridge.run(|| stop.load(Ordering::Relaxed)) {
@@ -162,14 +162,14 @@ impl ImpairedPassage {
                 (None, Some(thread::spawn(serve)))
             }
         };
-        Ok(Self { ways, stop, thread })
+        Ok(Self { paths, stop, thread })
     }
 
     /// From now on frames are treated so, if the kernel does it.
     pub(crate) fn set(&self, impairment: Impairment) -> anyhow::Result<()> {
         ensure!(impairment.is_for_kernel(), "only loss and doubles change");
-        let ways = self.ways.as_ref().context("this link is served by a process")?;
-        ways.iter().try_for_each(|way| way.set(impairment))
+        let paths = self.paths.as_ref().context("this link is served by a process")?;
+        paths.iter().try_for_each(|path| path.set(impairment))
     }
 }
 

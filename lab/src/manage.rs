@@ -107,7 +107,7 @@ impl QueryingClient {
     }
 
     /// Runs `work` meanwhile.
-    fn beside<T>(
+    fn run_while_querying<T>(
         path: &Path,
         metrics: Option<u16>,
         work: impl FnOnce() -> anyhow::Result<T>,
@@ -165,13 +165,13 @@ fn watched_once(
     let measured = match called {
         CalledServer::Nothing => measure()?,
         CalledServer::Target => {
-            QueryingClient::beside(&managed.rpc(), Some(managed.metrics), measure)?
+            QueryingClient::run_while_querying(&managed.rpc(), Some(managed.metrics), measure)?
         }
         CalledServer::Echo => {
             let path = managed.loopback.path("echo.sock");
             let listener = UnixListener::bind(&path)?;
             let answers = thread::spawn(move || echo(&listener));
-            let measured = QueryingClient::beside(&path, None, measure)?;
+            let measured = QueryingClient::run_while_querying(&path, None, measure)?;
             answers.join().expect("it does not panic")?;
             std::fs::remove_file(path)?;
             measured

@@ -101,7 +101,7 @@ fn host(load: &LabLoad, setup: &ProductSetup, timing: &LoadTiming) -> String {
     add("ramp", Some(timing.ramp_seconds).filter(|&s| s > 0.0).map(|s| s.to_string()));
     add("rate", timing.rate.map(|rate| format!("{rate:.0}")));
     add("class", load.class.map(|class| class.name().to_owned()));
-    add("stream", load.beside.map(|stream| stream.option()));
+    add("stream", load.second_load.map(|stream| stream.option()));
     text + &format!(" --policy {} --json", setup.policy)
 }
 
@@ -300,7 +300,7 @@ mod tests {
             own_lane: false,
         };
         let load = LabLoad { class: Some(StreamClass::Latency), ..LabLoad::small(70, 1) };
-        let load = load.on(LoadStore::Ssd).beside(bulk);
+        let load = load.on(LoadStore::Ssd).with_second_load(bulk);
         let setup = ProductSetup { batch_level: Some(4), ..ProductSetup::new("tyche") };
         let timing = LoadTiming { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
         assert_eq!(

@@ -103,7 +103,7 @@ pub(crate) struct LabLoad {
     /// An open loop at this share of the store's peak; a closed loop without.
     pub(crate) peak_percent: Option<u8>,
     pub(crate) class: Option<StreamClass>,
-    pub(crate) beside: Option<SecondLoad>,
+    pub(crate) second_load: Option<SecondLoad>,
     /// Threads with one request each at a time; the requests arise on the lanes' reactors without.
     pub(crate) threads: Option<usize>,
     /// The depth changes between 1 and `depth`, each for half of [`STEP_PERIOD_MS`].
@@ -204,7 +204,7 @@ impl LabLoad {
             lanes: 1,
             peak_percent: None,
             class: None,
-            beside: None,
+            second_load: None,
             threads: None,
             steps: false,
             wire: None,
@@ -229,8 +229,8 @@ impl LabLoad {
         Self { wire: Some(wire), ..self }
     }
 
-    pub(crate) const fn beside(self, stream: SecondLoad) -> Self {
-        Self { beside: Some(stream), ..self }
+    pub(crate) const fn with_second_load(self, stream: SecondLoad) -> Self {
+        Self { second_load: Some(stream), ..self }
     }
 
     /// Arguments with which the floor moves the same bytes.
@@ -355,7 +355,7 @@ impl fmt::Display for LabLoad {
         if let Some(class) = self.class {
             write!(f, ", {}", class.name())?;
         }
-        if let Some(stream) = self.beside {
+        if let Some(stream) = self.second_load {
             write!(f, " beside {stream}")?;
         }
         match self.wire {
@@ -462,7 +462,7 @@ mod tests {
         };
         assert_eq!(bulk.option(), "rw=randwrite,bs=131072,depth=8,class=bulk,lane=own");
         assert_eq!(
-            LabLoad::small(100, 1).beside(bulk).to_string(),
+            LabLoad::small(100, 1).with_second_load(bulk).to_string(),
             "mem: 4 KiB reads, depth 1 beside 128 KiB writes, depth 8, bulk, own lane"
         );
     }

@@ -8,12 +8,12 @@ use crate::tables::distinct;
 
 /// Every cell of a panel with all that explains it.
 pub(crate) fn panel(panel: &Panel, data: &EvalData) -> Grid {
-    let beside = panel.cells.iter().any(|cell| cell.point.load.beside.is_some());
+    let has_second_load = panel.cells.iter().any(|cell| cell.point.load.second_load.is_some());
     let mut metrics = Metric::ALWAYS.to_vec();
     if panel.cells.iter().any(|cell| cell.point.load.steps) {
         metrics.push(Metric::Settle);
     }
-    if beside {
+    if has_second_load {
         metrics.extend(Metric::BESIDE);
     }
     if panel.cells.iter().any(|cell| cell.point.load.wire.is_some_and(|w| w.is_gigabit)) {

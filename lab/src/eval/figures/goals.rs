@@ -312,9 +312,9 @@ fn writes(extent: MeasuringExtent) -> EvalFigure {
 }
 
 fn mixed(extent: MeasuringExtent) -> EvalFigure {
-    let beside =
+    let second_load =
         SecondLoad { rw: DataDirection::Write, bs: LARGE, depth: 8, class: None, own_lane: false };
-    let load = LabLoad::small(100, 32).beside(beside);
+    let load = LabLoad::small(100, 32).with_second_load(second_load);
     let setups = extent.pick(&[NONE, I10, PINOF, TYCHE, AUTO], &[NONE, I10, AUTO]);
     let panel = Panel::new(load.to_string(), XAxis::Ticks("load")).loads("mixed", load, &setups);
     let i10 = [EvalPoint::new(load, I10)];
@@ -350,9 +350,15 @@ fn class(extent: MeasuringExtent) -> EvalFigure {
         let critical =
             LabLoad { class: Some(StreamClass::Latency), ..LabLoad::small(100, 1).on(store) };
         let bulk = LabLoad { class: Some(StreamClass::Bulk), ..LabLoad::small(100, 128).on(store) };
-        let beside = |own_lane| {
+        let second_load = |own_lane| {
             let (rw, class) = (DataDirection::Read, bulk.class);
-            critical.beside(SecondLoad { rw, bs: bulk.bs, depth: bulk.depth, class, own_lane })
+            critical.with_second_load(SecondLoad {
+                rw,
+                bs: bulk.bs,
+                depth: bulk.depth,
+                class,
+                own_lane,
+            })
         };
         let title = format!("4 KiB random reads, {}", store.name());
         let mut panel = Panel::new(title, XAxis::Ticks("load"))
@@ -360,7 +366,7 @@ fn class(extent: MeasuringExtent) -> EvalFigure {
             .loads("bulk alone", bulk, &setups);
         let (alone, bulk) = ([EvalPoint::new(critical, AUTO)], EvalPoint::new(bulk, AUTO));
         for (lane, own_lane, bound) in [("own lane", true, 1.3), ("shared lane", false, 2.0)] {
-            let load = beside(own_lane);
+            let load = second_load(own_lane);
             panel = panel.loads(format!("both, {lane}"), load, &setups);
             let place = |what: &str| (format!("{what}, {lane}"), store.name());
             goals.push(against(

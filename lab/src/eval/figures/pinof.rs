@@ -150,7 +150,7 @@ fn write_sizes(extent: MeasuringExtent) -> EvalFigure {
 
 /// Point requests together with the writes of flushing and compaction.
 fn key_value_load() -> LabLoad {
-    LabLoad::small(90, 32).beside(SecondLoad {
+    LabLoad::small(90, 32).with_second_load(SecondLoad {
         rw: DataDirection::Write,
         bs: LARGE,
         depth: 4,

@@ -95,8 +95,8 @@ fn adaptive(levels: &[usize]) -> EvalClaim {
 /// 4 KiB requests together with 128 KiB ones of the same direction.
 fn mixed(share: u8) -> LabLoad {
     let rw = if share == 100 { DataDirection::Read } else { DataDirection::Write };
-    let beside = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
-    LabLoad::small(share, 64).beside(beside)
+    let second_load = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
+    LabLoad::small(share, 64).with_second_load(second_load)
 }
 
 fn joined(extent: MeasuringExtent) -> EvalFigure {

@@ -146,8 +146,8 @@ fn data(extent: MeasuringExtent) -> EvalFigure {
 fn joined(extent: MeasuringExtent) -> EvalFigure {
     let mixed = |share| {
         let rw = if share == 100 { DataDirection::Read } else { DataDirection::Write };
-        let beside = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
-        LabLoad::small(share, 64).beside(beside).over(WIRE)
+        let second_load = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
+        LabLoad::small(share, 64).with_second_load(second_load).over(WIRE)
     };
     let setups = match extent {
         MeasuringExtent::Full => vec![("all apart", APART), ("ether", ETHER), ("TCP", TCP)],
