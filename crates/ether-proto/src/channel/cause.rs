@@ -66,7 +66,7 @@ impl LossCause {
     }
 
     /// Records a measured round trip.
-    pub(super) fn sampled(&mut self, rtt: Duration) {
+    pub(super) fn record_rtt(&mut self, rtt: Duration) {
         self.floor = self.floor.min(rtt);
         let longer = rtt.max(mem::replace(&mut self.last, rtt));
         self.mean = match self.mean {
@@ -76,7 +76,7 @@ impl LossCause {
     }
 
     /// Records the loss of a window's first frame. `neighbour_rtt` is the longer one of its neighbours' round trips.
-    pub(super) fn lost(&mut self, neighbour_rtt: Duration) {
+    pub(super) fn record_loss(&mut self, neighbour_rtt: Duration) {
         let long = match neighbour_rtt.abs_diff(self.mean) <= RESOLUTION {
             true => 0.5,
             false => f64::from(u8::from(neighbour_rtt > self.mean)),
@@ -86,7 +86,7 @@ impl LossCause {
     }
 
     /// Records a cut of the window: the frames sent since the last cut, and the lost ones among them.
-    pub(super) fn cut(&mut self, frames: u32, lost: u32) {
+    pub(super) fn record_cut(&mut self, frames: u32, lost: u32) {
         let lost = lost.clamp(1, LOST_MAX);
         self.frames += (f64::from(frames.min(lost * FRAMES_MAX)) - self.frames) / LOSSES;
         self.lost += (f64::from(lost) - self.lost) / LOSSES;
@@ -118,9 +118,9 @@ mod tests {
         for round in 0..losses {
             let lost = if is_chance { round * 7 % 20 } else { 19 };
             for step in 0..20 {
-                cause.sampled(us(100 + 2 * step));
+                cause.record_rtt(us(100 + 2 * step));
                 if step == lost {
-                    cause.lost(us(100 + 2 * step));
+                    cause.record_loss(us(100 + 2 * step));
                 }
             }
         }
@@ -140,8 +140,8 @@ mod tests {
     fn losses_where_no_queue_is_are_chance() {
         let mut cause = LossCause::new();
         for _ in 0..60 {
-            cause.sampled(us(100));
-            cause.lost(us(100));
+            cause.record_rtt(us(100));
+            cause.record_loss(us(100));
         }
         assert_eq!(cause.share(us(100)), BETA_CHANCE);
     }
@@ -149,21 +149,21 @@ mod tests {
     #[test]
     fn losses_of_many_frames_are_no_chance_whatever_the_round_trips() {
         let mut cause = after(true, 60);
-        (0..200).for_each(|_| cause.cut(25, 1));
+        (0..200).for_each(|_| cause.record_cut(25, 1));
         assert_eq!(cause.share(us(100)), BETA);
-        (0..100).for_each(|_| cause.cut(150, 4));
+        (0..100).for_each(|_| cause.record_cut(150, 4));
         assert!((BETA + 0.05..BETA_CHANCE - 0.05).contains(&cause.share(us(100))));
-        (0..100).for_each(|i| cause.cut(if i % 2 == 0 { 40 } else { 120 }, 1));
+        (0..100).for_each(|i| cause.record_cut(if i % 2 == 0 { 40 } else { 120 }, 1));
         assert_eq!(cause.share(us(100)), BETA_CHANCE);
         // A queue that overflowed once, by hundreds of frames.
-        cause.cut(1000, 300);
+        cause.record_cut(1000, 300);
         assert_eq!(cause.share(us(100)), BETA_CHANCE);
     }
 
     #[test]
     fn losses_never_at_long_round_trips_are_none_either() {
         let mut cause = after(true, 100);
-        (0..200).for_each(|_| cause.lost(us(50)));
+        (0..200).for_each(|_| cause.record_loss(us(50)));
         assert!(cause.share(us(100)) < BETA + 0.02);
     }
 
@@ -175,8 +175,8 @@ mod tests {
         assert!(shares.is_sorted_by(|a, b| a >= b) && shares[2] < 0.75, "{shares:?}");
         // A path that had a queue from the start.
         let mut late = LossCause::new();
-        late.sampled(us(2900));
-        (0..100).for_each(|i| late.lost(us(2000 + i % 2 * 2000)));
+        late.record_rtt(us(2900));
+        (0..100).for_each(|i| late.record_loss(us(2000 + i % 2 * 2000)));
         assert_eq!(late.share(us(2900)), BETA);
     }
 }

@@ -97,14 +97,14 @@ impl Cubic {
     }
 
     /// Records a sent frame and the number of frames in flight.
-    pub(super) fn sent(&mut self, in_flight: u32) {
+    pub(super) fn record_sent(&mut self, in_flight: u32) {
         self.most_in_flight = self.most_in_flight.max(in_flight);
     }
 
     /// Records a measured round trip.
-    pub(super) fn sampled(&mut self, rtt: Duration) {
+    pub(super) fn record_rtt(&mut self, rtt: Duration) {
         self.round_rtt = self.round_rtt.min(rtt);
-        self.cause.sampled(rtt);
+        self.cause.record_rtt(rtt);
     }
 
     /// Records `frames` acknowledged frames; `highest - 1` is the highest number acknowledged, and `next` is sent
@@ -149,7 +149,7 @@ impl Cubic {
 
     /// Records the loss of `seq`. `neighbour_rtt` is the longer one of its neighbours' round trips; `next` is sent
     /// next.
-    pub(super) fn lost(
+    pub(super) fn record_loss(
         &mut self,
         now: Instant,
         (seq, next): (u32, u32),
@@ -167,9 +167,9 @@ impl Cubic {
 
     fn begin_cut(&mut self, now: Instant, next: u32, neighbour_rtt: Option<Duration>) {
         if let Some(neighbour_rtt) = neighbour_rtt {
-            self.cause.lost(neighbour_rtt);
+            self.cause.record_loss(neighbour_rtt);
         }
-        self.cause.cut(next.wrapping_sub(self.cut_end), self.cut_losses);
+        self.cause.record_cut(next.wrapping_sub(self.cut_end), self.cut_losses);
         let share = self.cause.share(self.shortest);
         self.saved = Some(self.window);
         self.window.cut(share, self.least());
@@ -198,14 +198,14 @@ impl Cubic {
     }
 
     /// Records that the loss of `seq` is confirmed.
-    pub(super) fn confirmed(&mut self, seq: u32) {
+    pub(super) fn confirm_loss(&mut self, seq: u32) {
         if is_before(seq, self.cut_end) {
             self.saved = None;
         }
     }
 
     /// Restores the window: `seq` was not lost, so the cut had no cause.
-    pub(super) fn revived(&mut self, seq: u32) {
+    pub(super) fn undo_cut(&mut self, seq: u32) {
         if is_before(seq, self.cut_end)
             && let Some(saved) = self.saved.take()
             && saved.frames > self.window.frames
@@ -279,8 +279,8 @@ mod tests {
         let mut next = from;
         for _ in 0..rounds {
             let frames = cubic.frames();
-            cubic.sent(frames);
-            cubic.sampled(rtt);
+            cubic.record_sent(frames);
+            cubic.record_rtt(rtt);
             let highest = next.wrapping_add(frames);
             let now = Instant(u64::from(highest) * 1000);
             cubic.acknowledged(now, frames, (highest, highest, 0), (rtt, RTT));
@@ -304,14 +304,14 @@ mod tests {
     fn a_loss_cuts_once_in_a_round_trip_and_is_undone_if_it_was_none() {
         let mut cubic = Cubic::new(Instant(0), 0);
         let next = run(&mut cubic, 0, 3, RTT);
-        cubic.lost(Instant(0), (next - 5, next), None);
-        cubic.lost(Instant(0), (next - 1, next), None);
+        cubic.record_loss(Instant(0), (next - 5, next), None);
+        cubic.record_loss(Instant(0), (next - 1, next), None);
         assert_eq!(cubic.frames(), 89);
-        cubic.revived(next - 5);
+        cubic.undo_cut(next - 5);
         assert_eq!(cubic.frames(), 128);
-        cubic.lost(Instant(0), (next, next + 9), None);
-        cubic.confirmed(next);
-        cubic.revived(next + 1);
+        cubic.record_loss(Instant(0), (next, next + 9), None);
+        cubic.confirm_loss(next);
+        cubic.undo_cut(next + 1);
         assert_eq!(cubic.frames(), 89);
         cubic.collapse(Instant(0), next + 20);
         assert_eq!(cubic.frames(), 2);
@@ -322,15 +322,15 @@ mod tests {
         let mut cubic = Cubic::new(Instant(0), 0);
         let mut next = run(&mut cubic, 0, 3, RTT);
         for _ in 0..100 {
-            cubic.lost(Instant(0), (next, next + 1), Some(RTT));
+            cubic.record_loss(Instant(0), (next, next + 1), Some(RTT));
             next = run(&mut cubic, next + 1, 8, RTT);
         }
         next = run(&mut cubic, next, 100, RTT);
         let before = cubic.frames();
         let end = next + before;
-        (next..next + 3).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        (next..next + 3).for_each(|seq| cubic.record_loss(Instant(0), (seq, end), Some(RTT)));
         assert!(cubic.frames() * 100 >= before * 97, "{} of {before}", cubic.frames());
-        (next + 3..end).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        (next + 3..end).for_each(|seq| cubic.record_loss(Instant(0), (seq, end), Some(RTT)));
         assert_eq!(cubic.frames(), before * 7 / 10);
     }
 
@@ -338,7 +338,7 @@ mod tests {
     fn a_window_that_is_not_used_does_not_grow() {
         let mut cubic = Cubic::new(Instant(0), 0);
         for round in 1..100 {
-            cubic.sent(4);
+            cubic.record_sent(4);
             let now = Instant(u64::from(round) * 100_000);
             cubic.acknowledged(now, 4, (round * 4, round * 4, 0), (RTT, RTT));
         }

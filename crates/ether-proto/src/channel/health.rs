@@ -47,7 +47,7 @@ impl LinkHealth {
     }
 
     /// Records a timeout of the oldest frame, sent at `sent`. Returns true if the link becomes suspect.
-    pub(super) fn timed_out(&mut self, now: Instant, sent: Instant) -> bool {
+    pub(super) fn record_timeout(&mut self, now: Instant, sent: Instant) -> bool {
         if self.timeouts == 0 {
             self.stalled_at = sent;
         }
@@ -60,7 +60,7 @@ impl LinkHealth {
     }
 
     /// Records a new acknowledgement. Returns true if the link is in use again.
-    pub(super) fn replied(&mut self, now: Instant) -> bool {
+    pub(super) fn record_reply(&mut self, now: Instant) -> bool {
         self.timeouts = 0;
         let Some(trial) = self.trial.as_mut().filter(|_| self.has_carrier) else { return false };
         trial.replies += 1;
@@ -78,7 +78,7 @@ impl LinkHealth {
     }
 
     /// Restores the link at once: there is no better one.
-    pub(super) fn trust(&mut self) {
+    pub(super) fn restore(&mut self) {
         self.trial = None;
     }
 

@@ -199,43 +199,43 @@ impl<R: Copy> LaneChannel<R> {
         let progress = self.sender.acknowledge(ack, words, acked);
         if progress.frames + progress.revived > 0 {
             let delay_us = Some(header.delay_us.get()).filter(|&us| is_newest && us < u16::MAX);
-            self.progressed(now, &progress, delay_us);
+            self.handle_progress(now, &progress, delay_us);
         }
     }
 
-    fn progressed(&mut self, now: Instant, progress: &AckProgress, delay_us: Option<u16>) {
+    fn handle_progress(&mut self, now: Instant, progress: &AckProgress, delay_us: Option<u16>) {
         self.timer_from = now;
         if let (Some(sent), Some(delay_us)) = (progress.newest_sent, delay_us) {
             let whole = now.since(sent);
             let rtt = whole.checked_sub(Duration::from_micros(delay_us.into())).unwrap_or(whole);
             self.rtt.sample(now, rtt);
-            self.sender.measured(rtt);
-            self.cubic.sampled(rtt);
+            self.sender.record_rtt(rtt);
+            self.cubic.record_rtt(rtt);
         }
         if let Some(seq) = progress.revived_one {
-            self.revived(progress, seq);
+            self.handle_revived(progress, seq);
         }
-        self.rate.acknowledged(progress.octets);
+        self.rate.add_acknowledged(progress.octets);
         let numbers = (self.sender.highest(), self.sender.next(), self.sender.in_flight());
         let times = (self.rtt.smoothed(), self.rtt.minimum());
         if let Some(shortest) = self.cubic.acknowledged(now, progress.frames, numbers, times) {
-            self.rate.round(now, shortest, times.1);
+            self.rate.end_round(now, shortest, times.1);
         }
         self.find_lost(now);
         let window_bytes = u64::from(self.cubic.frames()) * u64::from(self.frame_bytes);
         self.pacer.set(now, window_bytes, times.0, self.cubic.cut_at());
-        if self.health.replied(now) {
+        if self.health.record_reply(now) {
             self.restart(now);
         }
         self.update_latency();
     }
 
     /// Handles the arrival of frames that were counted as lost.
-    fn revived(&mut self, progress: &AckProgress, seq: u32) {
+    fn handle_revived(&mut self, progress: &AckProgress, seq: u32) {
         self.stats.revived += u64::from(progress.revived);
-        self.cubic.revived(seq);
+        self.cubic.undo_cut(seq);
         if progress.is_hasty {
-            self.rtt.too_short();
+            self.rtt.raise_floor();
         }
         if progress.distance > 0 {
             self.threshold = (self.threshold.max(progress.distance) + 1).min(THRESHOLD_MAX);
@@ -248,17 +248,17 @@ impl<R: Copy> LaneChannel<R> {
         let next = sender.next();
         let mut lost = |seq, neighbour_rtt| {
             stats.lost += 1;
-            cubic.lost(now, (seq, next), neighbour_rtt);
+            cubic.record_loss(now, (seq, next), neighbour_rtt);
         };
-        sender.overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
-        sender.overdue(now, overdue, &mut lost);
-        sender.settle(|seq, is_timed_out| {
+        sender.find_overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
+        sender.find_overdue(now, overdue, &mut lost);
+        sender.settle_losses(|seq, is_timed_out| {
             if is_timed_out {
-                cubic.lost(now, (seq, next), None);
+                cubic.record_loss(now, (seq, next), None);
             }
-            cubic.confirmed(seq);
+            cubic.confirm_loss(seq);
             if is_timed_out {
-                rtt.right();
+                rtt.lower_floor();
             } else {
                 *threshold = (*threshold - 1).max(THRESHOLD_MIN);
             }
@@ -312,7 +312,7 @@ impl<R: Copy> LaneChannel<R> {
     /// Sends a frame of `octets` bytes with these records. Sets every field of `header` that belongs to the channel.
     pub fn send(&mut self, now: Instant, octets: u32, records: &[R], header: &mut FrameHeader) {
         let seq = self.sender.send(now, octets, records);
-        self.cubic.sent(self.sender.in_flight());
+        self.cubic.record_sent(self.sender.in_flight());
         self.must_request_ack |= self.fills_window(seq);
         self.pacer.sent(now, octets);
         self.is_held = self.pacer.ready_at() > now;
@@ -416,7 +416,7 @@ impl<R: Copy> LaneChannel<R> {
     /// Uses the link again without further replies.
     pub(super) fn trust(&mut self, now: Instant) {
         if self.is_suspect() {
-            self.health.trust();
+            self.health.restore();
             self.restart(now);
         }
     }

@@ -19,12 +19,12 @@ impl Rate {
         Rate { ns_per_kib: 0, round_from: now, octets: 0 }
     }
 
-    pub(super) fn acknowledged(&mut self, octets: u64) {
+    pub(super) fn add_acknowledged(&mut self, octets: u64) {
         self.octets += octets;
     }
 
     /// Ends a round trip. The received bytes measure the link's rate only while frames queue.
-    pub(super) fn round(&mut self, now: Instant, shortest: Duration, minimum: Duration) {
+    pub(super) fn end_round(&mut self, now: Instant, shortest: Duration, minimum: Duration) {
         let took = now.since(self.round_from).as_nanos() as u64;
         let sample = took.saturating_mul(1024) / self.octets.max(1);
         let is_queue = shortest > minimum + minimum / 4 + QUEUE_MIN;

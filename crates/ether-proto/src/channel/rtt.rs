@@ -69,12 +69,12 @@ impl Rtt {
     }
 
     /// Raises the shortest timeout: one expired although its frame arrived.
-    pub(super) fn too_short(&mut self) {
+    pub(super) fn raise_floor(&mut self) {
         self.floor = (self.floor * 2).min(FLOOR_MAX);
     }
 
     /// Lowers the shortest timeout: one expired for a lost frame.
-    pub(super) fn right(&mut self) {
+    pub(super) fn lower_floor(&mut self) {
         self.floor = (self.floor / 2).max(TIMEOUT_MIN);
     }
 }
@@ -89,9 +89,9 @@ mod tests {
         let ms = Duration::from_millis;
         (0..100).for_each(|_| rtt.sample(Instant(0), Duration::from_micros(50)));
         assert_eq!((rtt.timeout(0), rtt.timeout(3), rtt.timeout(60)), (ms(1), ms(8), ms(200)));
-        rtt.too_short();
+        rtt.raise_floor();
         assert_eq!(rtt.timeout(0), ms(2));
-        rtt.right();
+        rtt.lower_floor();
         assert_eq!(rtt.timeout(0), ms(1));
         (0..100).for_each(|_| rtt.sample(Instant(0), ms(10)));
         assert!((ms(10)..ms(11)).contains(&rtt.timeout(0)));

@@ -111,7 +111,7 @@ impl<R: Copy> ChannelSender<R> {
     }
 
     /// Records the round trip of the highest acknowledged number.
-    pub(super) fn measured(&mut self, rtt: Duration) {
+    pub(super) fn record_rtt(&mut self, rtt: Duration) {
         let frame = self.frame_mut(self.highest.wrapping_sub(1));
         frame.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
     }
@@ -153,7 +153,7 @@ impl<R: Copy> ChannelSender<R> {
         self.in_flight.insert(seq);
         self.octets += u64::from(octets);
         self.next = seq.wrapping_add(1);
-        self.forget_lost();
+        self.settle_oldest_losses();
         seq
     }
 
@@ -172,12 +172,12 @@ impl<R: Copy> ChannelSender<R> {
                 few @ 0..64 => (1 << few) - 1,
                 _ => u64::MAX,
             };
-            self.take(at, bits, &mut progress, acked);
+            self.acknowledge_word(at, bits, &mut progress, acked);
             at = at.wrapping_add(64);
         }
         let mut at = ack.wrapping_add(1);
         for bits in words {
-            self.take(at, bits, &mut progress, acked);
+            self.acknowledge_word(at, bits, &mut progress, acked);
             at = at.wrapping_add(64);
         }
         if let Some(seq) = progress.revived_one {
@@ -188,20 +188,20 @@ impl<R: Copy> ChannelSender<R> {
     }
 
     /// Records that the numbers `start + i` have arrived, for each bit `i`.
-    fn take(
+    fn acknowledge_word(
         &mut self,
         start: u32,
         bits: u64,
         progress: &mut AckProgress,
         acked: &mut impl FnMut(R),
     ) {
-        let bits = self.within(start, bits);
+        let bits = self.mask_unsettled(start, bits);
         let mut fresh = bits & self.in_flight.word(start);
         let mut late = bits & self.lost.word(start);
         while fresh != 0 {
             let seq = start.wrapping_add(fresh.trailing_zeros());
             fresh &= fresh - 1;
-            self.land(seq, progress, acked);
+            self.acknowledge_frame(seq, progress, acked);
         }
         while late != 0 {
             let seq = start.wrapping_add(late.trailing_zeros());
@@ -211,7 +211,7 @@ impl<R: Copy> ChannelSender<R> {
     }
 
     /// Masks the bits whose numbers are settled or not yet sent.
-    fn within(&self, start: u32, bits: u64) -> u64 {
+    fn mask_unsettled(&self, start: u32, bits: u64) -> u64 {
         let settled = self.base.wrapping_sub(start).cast_signed();
         let sent = self.next.wrapping_sub(start).cast_signed();
         if settled >= 64 || sent <= 0 {
@@ -222,7 +222,12 @@ impl<R: Copy> ChannelSender<R> {
         bits & from & to
     }
 
-    fn land(&mut self, seq: u32, progress: &mut AckProgress, acked: &mut impl FnMut(R)) {
+    fn acknowledge_frame(
+        &mut self,
+        seq: u32,
+        progress: &mut AckProgress,
+        acked: &mut impl FnMut(R),
+    ) {
         self.in_flight.remove(seq);
         let frame = *self.frame(seq);
         self.octets -= u64::from(frame.octets);
@@ -249,7 +254,7 @@ impl<R: Copy> ChannelSender<R> {
 
     /// Counts frames as lost that at least `threshold` later ones have overtaken, if they were sent `age` ago. Passes
     /// each number and the round trip of its neighbours to `lost`.
-    pub(super) fn overtaken(
+    pub(super) fn find_overtaken(
         &mut self,
         now: Instant,
         threshold: u32,
@@ -281,7 +286,7 @@ impl<R: Copy> ChannelSender<R> {
 
     /// Counts frames as lost that any later one has overtaken, if they were sent `age` ago. Passes each number and
     /// the round trip of its neighbours to `lost`.
-    pub(super) fn overdue(
+    pub(super) fn find_overdue(
         &mut self,
         now: Instant,
         age: Duration,
@@ -312,12 +317,12 @@ impl<R: Copy> ChannelSender<R> {
         self.octets -= u64::from(frame.octets);
         let start = frame.first_record.wrapping_sub(self.first_record) as usize;
         self.lost_records.extend(self.records.range(start..start + frame.records as usize));
-        self.forget_lost();
+        self.settle_oldest_losses();
     }
 
     /// Settles confirmed losses: a frame that was sent after the loss was detected has arrived. Passes each to
     /// `confirmed`.
-    pub(super) fn settle(&mut self, mut confirmed: impl FnMut(u32, bool)) {
+    pub(super) fn settle_losses(&mut self, mut confirmed: impl FnMut(u32, bool)) {
         let mut at = self.base;
         while let Some(seq) = self.lost.first(at, self.next) {
             let frame = self.frame(seq);
@@ -331,7 +336,7 @@ impl<R: Copy> ChannelSender<R> {
     }
 
     /// Settles the oldest losses, so that they do not block the window.
-    fn forget_lost(&mut self) {
+    fn settle_oldest_losses(&mut self) {
         while self.next.wrapping_sub(self.base) > LOST_SPAN_MAX && self.lost.remove(self.base) {
             self.advance();
         }

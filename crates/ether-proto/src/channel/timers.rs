@@ -78,7 +78,7 @@ impl<R: Copy> LaneChannel<R> {
         self.stats.timeouts += 1;
         self.timer_from = now;
         self.must_request_ack = true;
-        if self.health.timed_out(now, sent) {
+        if self.health.record_timeout(now, sent) {
             self.begin_suspicion();
         } else if self.health.timeouts() == 2 {
             self.cubic.collapse(now, self.sender.next());
