@@ -1,6 +1,6 @@
-//! Authentications (DH-HMAC-CHAP) between two honest ends, with somebody between them who alters, cuts,
-//! repeats, moves, drops and makes up messages. Nobody is taken for who he is not, nothing that was proved
-//! was altered, and what nobody has interfered with succeeds.
+//! Authentications (DH-HMAC-CHAP) between two honest ends, with an attacker who alters, cuts, repeats, moves, drops
+//! and forges messages. No end accepts an impostor, nothing that was proved was altered, and an authentication
+//! without interference succeeds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any 64 octets as a command: the fields of every format, and the checks of an I/O command.
+//! Any 64 bytes as a command: the fields of every format, and the checks of an I/O command.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

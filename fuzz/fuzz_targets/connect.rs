@@ -1,4 +1,4 @@
-//! Any octets as the data of a Connect command.
+//! Any bytes as the data of a Connect command.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! Any commands, on the admin queue and on an I/O queue, to a controller of a subsystem and to a discovery
-//! controller: no panic, and data for the host of exactly the length the command asks for.
+//! controller: no panic, and data for the host of exactly the length that the command requests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any octets as a discovery log.
+//! Any bytes as a discovery log.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

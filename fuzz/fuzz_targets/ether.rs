@@ -1,4 +1,4 @@
-//! Any octets as a frame, behind right check sums too, and as every body: refused or consistent.
+//! Any bytes as a frame, also with correct checksums, and as every body: refused or consistent.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 fuzz_target!(|input: &[u8]| {
     check(input);
-    // A fuzzer does not guess a CRC: the same octets as somebody would send who means harm.
+    // A fuzzer cannot guess a CRC: the same bytes with the checksum that an attacker would add.
     let Ok((mut header, body)) = FrameHeader::read_from_prefix(input) else { return };
     header.version = VERSION;
     header.kind = header.kind % 10 + 1;

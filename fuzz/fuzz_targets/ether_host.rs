@@ -1,12 +1,12 @@
-//! Any frames from a target into a host's end of a lane with commands in flight: no panic, every command
-//! completes at most once, data lies within its buffer, every frame sent is right.
+//! Any frames from a target into a host's end of a lane with commands in flight: no panic, every command completes at
+//! most once, data lies within its buffer, every frame sent is valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::host_queue::{Config, Qpair, RxEvent};
-use roadtrain_fuzz::cursor::Cursor;
+use roadtrain_fuzz::cursor::InputCursor;
 use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
 use roadtrain_host_proto::qpair::Data;
@@ -14,7 +14,7 @@ use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, opcode};
 
-/// Commands kept in flight: of every kind of data.
+/// Commands kept in flight, of every kind of data.
 const COMMANDS: [(u8, Data); 5] = [
     (opcode::READ, Data::In(4096)),
     (opcode::WRITE, Data::Out(512)),
@@ -24,7 +24,7 @@ const COMMANDS: [(u8, Data); 5] = [
 ];
 
 fuzz_target!(|input: &[u8]| {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
     let config = Config {
         queue_entries: 5,
@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
         let (header, kind, body) = frame(&mut cursor, &mut newest);
         qpair.receive(now, &header, kind, &body, &mut |event| match event {
             RxEvent::Data { slot, offset, start, length } => {
-                let data = in_flight[usize::from(slot)].expect("data for nobody");
+                let data = in_flight[usize::from(slot)].expect("data for an idle slot");
                 let Data::In(bytes) = data else { panic!("data for a write") };
                 assert!(offset + length <= bytes && start + length as usize <= body.len());
             }

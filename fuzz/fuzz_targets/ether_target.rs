@@ -1,12 +1,12 @@
-//! Any frames from a host into a target's end of a lane that executes what it gets: no panic, data lies
-//! within the damq, no more commands than slots, every frame sent is right.
+//! Any frames from a host into a target's end of a lane that executes all commands: no panic, data lies within the
+//! damq, no more commands than slots, every frame sent is valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::target_queue::{Config, Qpair, RxEvent};
-use roadtrain_fuzz::cursor::Cursor;
+use roadtrain_fuzz::cursor::InputCursor;
 use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
 use roadtrain_proto::policy::Class;
@@ -18,7 +18,7 @@ const SLOTS: u16 = 4;
 const PAGES: u32 = 6;
 
 fuzz_target!(|input: &[u8]| {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
     let config = Config {
         slots: SLOTS,
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
     let mut qpair = Qpair::new(config, links());
     qpair.set_connected(1, SLOTS + 1, shape & 8 == 0, Class::from_cattr(shape));
     let (mut now, mut newest) = (Instant(0), [0; 2]);
-    // Slots with a command, and with data that was not released.
+    // Slots with a command, and slots with data that was not released.
     let (mut executing, mut kept) = ([false; SLOTS as usize], [false; SLOTS as usize]);
     while !cursor.is_empty() {
         let (header, kind, body) = frame(&mut cursor, &mut newest);
@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
         });
         let answers = cursor.octet();
         for (slot, room_bytes) in commands {
-            // Some commands stay under way for ever.
+            // Some commands stay in flight for ever.
             if answers & 1 << slot == 0 {
                 executing[usize::from(slot)] = false;
                 kept[usize::from(slot)] = true;

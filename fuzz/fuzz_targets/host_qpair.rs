@@ -1,5 +1,5 @@
-//! Any octets from a target, in pieces of any size, into a host's queue pair with commands in flight:
-//! no panic, every command completes at most once, every PDU sent is well-formed.
+//! Any bytes from a target, in pieces of any size, into a host's queue pair with commands in flight: no panic, every
+//! command completes at most once, every PDU sent is well-formed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 
-/// Commands kept in flight: of every kind of data.
+/// Commands kept in flight, of every kind of data.
 const COMMANDS: [(u8, Data); 5] = [
     (opcode::READ, Data::In(4096)),
     (opcode::WRITE, Data::Out(512)),
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     let digests = Digests { header: shape & 1 != 0, data: shape & 2 != 0 };
     let policy = policy(shape);
     let config = Config { digests, queue_entries: 16, in_capsule_bytes: 8192, policy };
-    let mut end = End::new(config);
+    let mut end = HostQpairEnd::new(config);
     let mut kept: Vec<u8> = Vec::new();
     for piece in stream.chunks(usize::from(piece) + 1) {
         end.submit();
@@ -40,21 +40,21 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-struct End {
+struct HostQpairEnd {
     qpair: Qpair,
     now: Instant,
     is_set_up: bool,
-    /// By slot: a command in flight.
+    /// True for a slot with a command in flight.
     in_flight: Vec<bool>,
     submitted: usize,
 }
 
-impl End {
+impl HostQpairEnd {
     fn new(config: Config) -> Self {
         let now = Instant(0);
         let qpair = Qpair::new(now, config);
         let mut end =
-            End { qpair, now, is_set_up: false, in_flight: vec![false; 16], submitted: 0 };
+            HostQpairEnd { qpair, now, is_set_up: false, in_flight: vec![false; 16], submitted: 0 };
         end.send();
         end
     }

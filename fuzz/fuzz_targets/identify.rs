@@ -1,4 +1,4 @@
-//! Any octets as every Identify page.
+//! Any bytes as every Identify page.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

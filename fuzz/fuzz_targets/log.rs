@@ -1,4 +1,4 @@
-//! Any octets as the log pages and lists that are walked.
+//! Any bytes as the log pages and lists that are parsed entry by entry.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any octets as every NBD format.
+//! Any bytes as every NBD format.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any octets as an NBD client: answered the same however they arrive, and requests are only handed out
-//! when they are valid.
+//! Any bytes from an NBD client: the replies do not depend on the portions in which they arrive, and only valid
+//! requests are passed on.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -36,8 +36,8 @@ fn export(read_only: bool) -> Arc<Export> {
     Arc::new(Export::new(info).expect("a valid export"))
 }
 
-/// What is handed out and how many octets are answered, with the input in portions of `step`. With TLS it ends where
-/// that begins: whether octets after it are refused at once depends on when they come.
+/// Returns the requests and the bytes of the replies, with the input in portions of `step`. With TLS, it ends where
+/// TLS begins: bytes after that are refused at once or later, depending on their arrival.
 fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<Event>, usize) {
     let mut out = ReplyQueue::default();
     let mut session = Session::new(export(read_only), tls, &mut out);
@@ -70,7 +70,7 @@ fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<Event
                     assert!(!read_only || !changes);
                     events.push(event);
                     if request.command == Command::WRITE {
-                        // The payload is not the session's: this client sends none.
+                        // The payload is not part of the session; this client sends none.
                         session.reply_done(request.cookie, &mut out);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Any octets as PDUs, from either end, with any digests: refused or cut into parts that lie inside.
+//! Any bytes as PDUs, from either end, with any digests: refused or divided into parts within the input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! A stream of JSON-RPC requests: however it is cut into pieces the same requests come of it, and each is answered in
-//! one line of JSON, by a target that has nothing, makes nothing and may open nothing. So every method reads its own
-//! parameters, and checks what it checks before it changes something.
+//! A stream of JSON-RPC requests to a target without objects that refuses every change. The requests do not depend on
+//! the pieces in which they arrive, and each gets a reply of one line of JSON. So every method parses its own
+//! parameters, and checks them before it changes something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,10 +12,10 @@ use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConf
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// A target of which nothing changes: it would take memory, addresses and folders.
-struct Still(Arc<Server>);
+/// A target that refuses every change: changes would take memory, addresses and folders.
+struct RefusingPlane(Arc<Server>);
 
-impl Plane for Still {
+impl Plane for RefusingPlane {
     fn apply(
         &self,
         _: &[Operation<Export>],
@@ -35,10 +35,10 @@ impl Plane for Still {
     }
 }
 
-/// All methods, of a target that another process has taken over from: nothing is made, and nothing can be opened.
-struct Idle<'a>(Caller<'a>);
+/// All methods of a target that another process has taken over: nothing can be created or opened.
+struct RefusingMethods<'a>(Caller<'a>);
 
-impl Methods for Idle<'_> {
+impl Methods for RefusingMethods<'_> {
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
         let waits = |params: &Value| params.get("timeout").is_some();
         match name == "bdev_get_bdevs" && params.read().is_ok_and(|params| waits(&params)) {
@@ -57,7 +57,7 @@ fn manager() -> &'static Manager {
     MANAGER.get_or_init(|| {
         let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
         let server = Server::start(config).expect("a target starts");
-        let plane = Box::new(Still(Arc::new(server)));
+        let plane = Box::new(RefusingPlane(Arc::new(server)));
         let manager = Manager::new(plane, Model::default(), Files::default());
         manager.release();
         manager
@@ -89,7 +89,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(request.len() <= REQUEST_BYTES_MAX);
         let answered = answer(
             request,
-            &Idle(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }),
+            &RefusingMethods(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }),
         );
         if let Some(text) = answered.text {
             assert_eq!(text.matches('\n').count(), 1);

@@ -1,6 +1,6 @@
-//! Sealed lanes over Ethernet between two honest ends, with somebody between them who has no key, and who
-//! alters, cuts, repeats, moves, drops and makes up frames. What is delivered is what was sent, at most once;
-//! what is repeated or in the clear is no sign of life; and when he stops, every request completes.
+//! Sealed lanes over Ethernet between two honest ends, with an attacker who has no key, and who alters, cuts,
+//! repeats, moves, drops and forges frames. Each frame is delivered as it was sent, at most once. Replayed and clear
+//! frames are no signs of life, and every request completes when the attacker stops.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

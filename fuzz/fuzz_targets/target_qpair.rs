@@ -1,5 +1,5 @@
-//! Any octets from a host, in pieces of any size, into a target's queue pair that executes what it gets:
-//! no panic, no more commands than the queue holds, every command answered once, every PDU sent well-formed.
+//! Any bytes from a host, in pieces of any size, into a target's queue pair that executes all commands: no panic, no
+//! more commands than the queue holds, one response for each command, every PDU sent well-formed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,9 +26,14 @@ fuzz_target!(|input: &[u8]| {
     let both = Digests { header: true, data: true };
     let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
     let block_bytes = if shape & 4 == 0 { 1 } else { 1 << GEOMETRY.lba_shift };
-    let mut end = End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false, block_bytes };
+    let mut end = TargetQpairEnd {
+        qpair: Qpair::new(config),
+        now: Instant(0),
+        is_set_up: false,
+        block_bytes,
+    };
     end.qpair.set_connected(1, 16, shape & 2 == 0, Class::from_cattr(shape));
-    // As an engine does: octets arrive in pieces, those not used are kept in front of the next piece.
+    // As in an engine, bytes arrive in pieces, and unused ones are kept in front of the next piece.
     let mut kept: Vec<u8> = Vec::new();
     for piece in stream.chunks(usize::from(piece) + 1) {
         kept.extend_from_slice(piece);
@@ -42,15 +47,15 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-struct End {
+struct TargetQpairEnd {
     qpair: Qpair,
     now: Instant,
     is_set_up: bool,
-    /// What data is delivered in multiples of, until a block is split.
+    /// Unit of delivered data in bytes, until a block is split.
     block_bytes: u32,
 }
 
-impl End {
+impl TargetQpairEnd {
     fn receive(&mut self, input: &[u8], at: &mut usize) -> bool {
         loop {
             match self.qpair.poll_rx(self.now, input, at, |_, _, _| {}) {

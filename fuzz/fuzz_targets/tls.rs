@@ -1,6 +1,6 @@
-//! Connections secured by TLS, their handshake or what comes after it, with somebody between the ends who
-//! alters, cuts, repeats, moves, drops and makes up records. An end hears what its peer has said, as far as
-//! it gets; without the key it gets nowhere.
+//! Connections secured by TLS, in their handshake or after it, with an attacker between the ends who alters, cuts,
+//! repeats, moves, drops and forges records. An end receives a prefix of its peer's data, and nothing without the
+//! key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
-//! Authentications (DH-HMAC-CHAP) between two honest ends, with somebody between them: nobody is taken for
-//! who he is not, and nothing that was proved was altered.
+//! Authentications (DH-HMAC-CHAP) between two honest ends, with an attacker between them. No end accepts an impostor,
+//! and nothing that was proved was altered.
 
 mod messages;
 
-use crate::between::{Between, Message, Next, STEPS_MAX, Side};
-use crate::cursor::Cursor;
+use crate::attacker::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::cursor::InputCursor;
 use crate::reached::Reached;
-use messages::{Answer, Asked, challenge_bytes, is_response, kind_of, reply_bytes};
+use messages::{HostChallenge, HostReply, challenge_bytes, is_response, kind_of, reply_bytes};
 use roadtrain_proto::security::dhchap::{
     Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State,
     Work,
@@ -14,22 +14,22 @@ use roadtrain_proto::security::dhchap::{
 use roadtrain_proto::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{RECEIVE_BYTES, message};
 
-/// Octets of a Negotiate.
+/// Bytes of a Negotiate.
 const NEGOTIATE_BYTES: usize = 72;
-/// What was said before the lane's authentication.
+/// Context of a lane's authentication: the messages before it.
 const CONTEXT: [u8; 32] = [8; 32];
 
-/// Whose keys agree.
+/// Agreement of the two ends' keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum AuthKeys {
     Agree,
-    /// The host has the one that is being replaced.
+    /// The host has the key that is being replaced.
     Former,
     HostHasAnother,
     ControllerHasAnother,
 }
 
-/// What the authentication is for.
+/// Purpose of the authentication.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Nothing,
@@ -37,28 +37,28 @@ enum Purpose {
     Psk,
 }
 
-/// How a session begins.
-struct Plan {
+/// Parameters of a session.
+struct AuthPlan {
     hash: Hash,
     group: Group,
-    /// The controller is to prove itself, too.
+    /// True if the controller must prove itself, too.
     both: bool,
-    keys: Keys,
+    keys: AuthKeys,
     purpose: Purpose,
 }
 
-impl Plan {
-    fn read(cursor: &mut Cursor<'_>) -> Self {
+impl AuthPlan {
+    fn read(cursor: &mut InputCursor<'_>) -> Self {
         let (shape, purpose) = (cursor.octet(), cursor.octet());
-        Plan {
+        AuthPlan {
             hash: Hash::ALL[usize::from(shape & 3) % Hash::ALL.len()],
             group: if shape & 4 != 0 { Group::Ffdhe2048 } else { Group::Null },
             both: shape & 8 != 0,
             keys: match shape >> 4 & 3 {
-                0 => Keys::Agree,
-                1 => Keys::Former,
-                2 => Keys::HostHasAnother,
-                _ => Keys::ControllerHasAnother,
+                0 => AuthKeys::Agree,
+                1 => AuthKeys::Former,
+                2 => AuthKeys::HostHasAnother,
+                _ => AuthKeys::ControllerHasAnother,
             },
             purpose: match purpose % 3 {
                 0 => Purpose::Nothing,
@@ -68,13 +68,13 @@ impl Plan {
         }
     }
 
-    /// Whether they authenticate when nobody interferes.
+    /// True if the authentication succeeds without interference.
     fn succeeds(&self) -> bool {
         let makes_psk = self.group != Group::Null && self.hash != Hash::Sha512;
         let has_keys = match self.keys {
-            Keys::Agree | Keys::Former => true,
-            Keys::HostHasAnother => false,
-            Keys::ControllerHasAnother => !self.both,
+            AuthKeys::Agree | AuthKeys::Former => true,
+            AuthKeys::HostHasAnother => false,
+            AuthKeys::ControllerHasAnother => !self.both,
         };
         has_keys && (self.purpose != Purpose::Psk || makes_psk)
     }
@@ -87,7 +87,7 @@ impl Plan {
     }
 
     fn host(&self, t_id: u16) -> Host {
-        let key = if self.keys == Keys::HostHasAnother { 3 } else { 1 };
+        let key = if self.keys == AuthKeys::HostHasAnother { 3 } else { 1 };
         let parties = self.parties(key, self.both.then_some(2));
         let host = Host::new(parties, Offer::default(), t_id);
         match self.purpose {
@@ -98,9 +98,9 @@ impl Plan {
     }
 
     fn controller(&self) -> Controller {
-        let own = if self.keys == Keys::ControllerHasAnother { 4 } else { 2 };
+        let own = if self.keys == AuthKeys::ControllerHasAnother { 4 } else { 2 };
         let (key, former) = match self.keys {
-            Keys::Former => (5, Some(Secret::new(&[1; 32]))),
+            AuthKeys::Former => (5, Some(Secret::new(&[1; 32]))),
             _ => (1, None),
         };
         let offer = Offer { hashes: vec![self.hash], groups: vec![self.group] };
@@ -117,46 +117,46 @@ impl Plan {
     }
 }
 
-/// What a host waits for.
+/// State of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum HostAuthStage {
     Challenge,
     Success1,
-    /// Nothing: it goes on.
-    Believes,
-    /// Nothing: it has given up.
+    /// Authenticated.
+    Authenticated,
+    /// Failed.
     Over,
 }
 
-/// What an end seals frames with, and what it has heard and said until then.
-struct Sealing {
+/// Sealing secret of an end, and its transcript at that time.
+struct SealingSecret {
     secret: FrameSecret,
     transcript: Vec<u8>,
 }
 
-struct Session {
-    plan: Plan,
-    between: Between,
+struct AuthSession {
+    plan: AuthPlan,
+    attacker: Attacker,
     host: Host,
     controller: Controller,
-    stage: Stage,
+    stage: HostAuthStage,
     t_id: u16,
     random: u64,
-    /// The controller's public value.
+    /// Public value of the controller.
     public: Vec<u8>,
-    /// The last challenge of the controller.
+    /// Last challenge of the controller.
     challenge: Vec<u8>,
-    /// The Reply that the controller has believed.
-    believed: Option<Vec<u8>>,
-    /// The last Reply of the host.
+    /// Last Reply that the controller has accepted.
+    accepted: Option<Vec<u8>>,
+    /// Last Reply of the host.
     reply: Vec<u8>,
-    /// What the host has answered, and how.
-    answers: Vec<(Asked, Answer)>,
-    /// What the controller has answered: a Reply that it believed, and Success1.
-    proofs: Vec<(Answer, Vec<u8>)>,
-    /// By end: what it has heard and said in this transaction.
+    /// Challenges that the host has received, with its replies.
+    answers: Vec<(HostChallenge, HostReply)>,
+    /// Replies that the controller has accepted, with its Success1.
+    proofs: Vec<(HostReply, Vec<u8>)>,
+    /// Transcripts of this transaction, by end.
     transcripts: [Vec<u8>; 2],
-    sealings: [Option<Sealing>; 2],
+    sealings: [Option<SealingSecret>; 2],
     psks: [Option<GeneratedPsk>; 2],
     reached: Reached,
 }
@@ -164,11 +164,11 @@ struct Session {
 /// Runs the session of an input.
 ///
 /// # Panics
-/// When somebody is taken for who he is not, or an authentication with which nobody has interfered fails.
+/// If an end accepts an impostor, or an authentication without interference fails.
 pub fn run(input: &[u8]) -> Reached {
-    let mut cursor = Cursor(input);
-    let plan = Plan::read(&mut cursor);
-    let mut session = Session::new(plan, cursor.pair());
+    let mut cursor = InputCursor(input);
+    let plan = AuthPlan::read(&mut cursor);
+    let mut session = AuthSession::new(plan, cursor.pair());
     session.begin();
     for _ in 0..STEPS_MAX {
         if cursor.is_empty() {
@@ -188,20 +188,20 @@ fn fill(state: &mut u64, place: &mut [u8]) {
     }
 }
 
-impl Session {
-    fn new(plan: Plan, t_id: u16) -> Self {
+impl AuthSession {
+    fn new(plan: AuthPlan, t_id: u16) -> Self {
         let (host, controller) = (plan.host(t_id), plan.controller());
-        Session {
+        AuthSession {
             plan,
-            between: Between::default(),
+            attacker: Attacker::default(),
             host,
             controller,
-            stage: Stage::Over,
+            stage: HostAuthStage::Over,
             t_id,
             random: 1,
             public: Vec::new(),
             challenge: Vec::new(),
-            believed: None,
+            accepted: None,
             reply: Vec::new(),
             answers: Vec::new(),
             proofs: Vec::new(),
@@ -212,53 +212,53 @@ impl Session {
         }
     }
 
-    /// The host begins a transaction.
+    /// Begins a transaction at the host.
     fn begin(&mut self) {
         self.host = self.plan.host(self.t_id);
         self.t_id = self.t_id.wrapping_add(1);
         let negotiate = self.host.negotiate();
         self.transcripts[0] = negotiate.clone();
         (self.sealings, self.psks) = ([None, None], [None, None]);
-        self.stage = Stage::Challenge;
-        self.between.say(Side::Target, negotiate);
+        self.stage = HostAuthStage::Challenge;
+        self.attacker.send(HonestEnd::Target, negotiate);
     }
 
-    fn step(&mut self, cursor: &mut Cursor<'_>) {
-        match self.between.step(cursor) {
-            Next::Deliver(message) => self.deliver(&message),
-            Next::Act { kind: 0 | 1, .. } if self.stage == Stage::Believes => {
+    fn step(&mut self, cursor: &mut InputCursor<'_>) {
+        match self.attacker.step(cursor) {
+            AttackStep::Deliver(message) => self.deliver(&message),
+            AttackStep::Act { kind: 0 | 1, .. } if self.stage == HostAuthStage::Authenticated => {
                 self.reached.note("host: begins again");
                 self.begin();
             }
-            Next::Act { kind: 2, .. } => {
-                self.between.touch();
+            AttackStep::Act { kind: 2, .. } => {
+                self.attacker.touch();
                 self.fetch();
             }
-            Next::Act { .. } | Next::Nothing => {}
+            AttackStep::Act { .. } | AttackStep::Nothing => {}
         }
     }
 
-    fn deliver(&mut self, message: &Message) {
+    fn deliver(&mut self, message: &InterceptedMessage) {
         match (message.to, self.stage) {
-            (Side::Target, _) => self.at_controller(&message.octets),
-            (Side::Host, Stage::Challenge) => self.challenged(&message.octets),
-            (Side::Host, Stage::Success1) => self.answered(&message.octets),
-            (Side::Host, Stage::Believes | Stage::Over) => {}
+            (HonestEnd::Target, _) => self.at_controller(&message.octets),
+            (HonestEnd::Host, HostAuthStage::Challenge) => self.challenged(&message.octets),
+            (HonestEnd::Host, HostAuthStage::Success1) => self.answered(&message.octets),
+            (HonestEnd::Host, HostAuthStage::Authenticated | HostAuthStage::Over) => {}
         }
     }
 
     // ---- The host ----
 
     fn challenged(&mut self, octets: &[u8]) {
-        let Session { host, random, .. } = self;
+        let AuthSession { host, random, .. } = self;
         let challenged = match host.challenge(octets, &mut |place| fill(random, place)) {
             Ok(challenged) => challenged,
-            Err(error) => return self.give_up(error),
+            Err(error) => return self.abandon(error),
         };
-        let asked = Asked::of(octets).expect("it was read");
+        let host_challenge = HostChallenge::of(octets).expect("it was read");
         if let Some(work) = challenged.work() {
-            let public = self.make_public(asked.public.len());
-            let session_key = Some(self.shared(&asked.public, &public));
+            let public = self.make_public(host_challenge.public.len());
+            let session_key = Some(self.shared(&host_challenge.public, &public));
             work.supply(Powers { public, session_key });
         }
         let random = &mut self.random;
@@ -267,47 +267,46 @@ impl Session {
         assert!(reply.len() <= RECEIVE_BYTES as usize);
         self.transcripts[0].extend_from_slice(&octets[..challenge_bytes(octets)]);
         self.transcripts[0].extend_from_slice(&reply);
-        self.answers.push((asked, Answer::of(&reply).expect("a reply")));
-        self.stage = Stage::Success1;
+        self.answers.push((host_challenge, HostReply::of(&reply).expect("a reply")));
+        self.stage = HostAuthStage::Success1;
         self.reached.note("host: Reply");
         self.reply.clone_from(&reply);
-        self.between.say(Side::Target, reply);
+        self.attacker.send(HonestEnd::Target, reply);
     }
 
-    /// What hosts without a key for the controller believe is that it has said so.
+    /// Handles Success1. A host without a key for the controller accepts any.
     fn answered(&mut self, octets: &[u8]) {
         let success2 = match self.host.success1(octets) {
             Ok(success2) => success2,
-            Err(error) => return self.give_up(error),
+            Err(error) => return self.abandon(error),
         };
         assert_eq!(success2.is_some(), self.plan.both);
         if let Some(success2) = success2 {
-            assert!(self.is_proved(octets), "the host takes somebody for the controller");
+            assert!(self.is_proved(octets), "the host accepts an impostor as the controller");
             self.reached.note("host: the controller is proved");
-            self.between.say(Side::Target, success2);
+            self.attacker.send(HonestEnd::Target, success2);
         }
         self.reached.note("host: believes");
-        self.stage = Stage::Believes;
+        self.stage = HostAuthStage::Authenticated;
         self.psks[0] = self.host.take_psk();
         let secret = self.host.take_frame_secret();
         let transcript = self.transcripts[0].clone();
-        self.sealings[0] = secret.map(|secret| Sealing { secret, transcript });
+        self.sealings[0] = secret.map(|secret| SealingSecret { secret, transcript });
         self.compare_sealings();
     }
 
-    /// Whether the controller has answered the host's challenge so.
+    /// True if the controller has replied to the host's challenge with `success1`.
     fn is_proved(&self, success1: &[u8]) -> bool {
-        let Some(reply) = Answer::of(&self.reply) else { return false };
-        let has_key = self.plan.keys != Keys::ControllerHasAnother;
+        let Some(reply) = HostReply::of(&self.reply) else { return false };
+        let has_key = self.plan.keys != AuthKeys::ControllerHasAnother;
         has_key
-            && self
-                .proofs
-                .iter()
-                .any(|(heard, said)| heard.asks_as(&reply) && is_response(success1, said))
+            && self.proofs.iter().any(|(received, sent)| {
+                received.challenges_alike(&reply) && is_response(success1, sent)
+            })
     }
 
-    fn give_up(&mut self, error: HostError) {
-        self.stage = Stage::Over;
+    fn abandon(&mut self, error: HostError) {
+        self.stage = HostAuthStage::Over;
         self.reached.note(match error {
             HostError::Refuses(_, what) => what,
             HostError::Refused(_) => "host: refused",
@@ -315,14 +314,14 @@ impl Session {
             _ => "host: no key",
         });
         if let Some(failure2) = self.host.failure2(error) {
-            self.between.say(Side::Target, failure2);
+            self.attacker.send(HonestEnd::Target, failure2);
         }
     }
 
     // ---- The controller ----
 
     fn at_controller(&mut self, octets: &[u8]) {
-        let Session { controller, random, .. } = self;
+        let AuthSession { controller, random, .. } = self;
         let progress = controller.send(octets, &mut |place| fill(random, place));
         if let Progress::Compute(work) = progress {
             assert!(!self.controller.resume(), "it was not computed");
@@ -331,10 +330,10 @@ impl Session {
         }
         match self.controller.state() {
             State::Challenge => {
-                self.believed = None;
+                self.accepted = None;
                 self.transcripts[1] = octets[..NEGOTIATE_BYTES].to_vec();
             }
-            State::Success1 => self.believe(octets),
+            State::Success1 => self.accept(octets),
             _ => {}
         }
         self.check_controller();
@@ -343,45 +342,48 @@ impl Session {
         }
     }
 
-    fn compute(&mut self, work: &Work, heard: &[u8]) {
+    fn compute(&mut self, work: &Work, received: &[u8]) {
         let (public, session_key) = match self.controller.state() {
             State::Challenging => {
                 self.public = self.make_public(self.controller.agreed().1.bytes());
                 (self.public.clone(), None)
             }
             _ => {
-                let theirs = Answer::of(heard).expect("it was read").public;
+                let theirs = HostReply::of(received).expect("it was read").public;
                 (Vec::new(), Some(self.shared(&self.public, &theirs)))
             }
         };
         work.supply(Powers { public, session_key });
     }
 
-    /// The host is who it says: it has answered this very challenge with this very response.
-    fn believe(&mut self, octets: &[u8]) {
-        let (asked, heard) = (Asked::of(&self.challenge), Answer::of(octets));
-        let (Some(asked), Some(heard)) = (asked, heard) else {
+    /// Handles the controller's acceptance of the host, which must have replied to this challenge with this response.
+    fn accept(&mut self, octets: &[u8]) {
+        let (host_challenge, received) =
+            (HostChallenge::of(&self.challenge), HostReply::of(octets));
+        let (Some(host_challenge), Some(received)) = (host_challenge, received) else {
             panic!("no challenge, or no reply")
         };
-        assert!(self.plan.keys != Keys::HostHasAnother, "the host has another key");
-        let is_said = |(to, said): &(Asked, Answer)| *to == asked && said.proves_as(&heard);
-        assert!(self.answers.iter().any(is_said), "the controller takes somebody for the host");
+        assert!(self.plan.keys != AuthKeys::HostHasAnother, "the host has another key");
+        let is_sent = |(to, sent): &(HostChallenge, HostReply)| {
+            *to == host_challenge && sent.proves_as(&received)
+        };
+        assert!(self.answers.iter().any(is_sent), "the controller accepts an impostor as the host");
         self.reached.note("controller: the host is proved");
-        self.believed = Some(octets.to_vec());
+        self.accepted = Some(octets.to_vec());
         self.transcripts[1].extend_from_slice(&octets[..reply_bytes(octets)]);
         let secret = self.controller.take_frame_secret();
         assert_eq!(secret.is_some(), self.plan.purpose == Purpose::Frames);
         let transcript = self.transcripts[1].clone();
-        self.sealings[1] = secret.map(|secret| Sealing { secret, transcript });
+        self.sealings[1] = secret.map(|secret| SealingSecret { secret, transcript });
         self.compare_sealings();
     }
 
-    /// Nobody gets further without a proof.
+    /// Asserts that no transaction advances without a proof.
     fn check_controller(&mut self) {
         match self.controller.state() {
-            State::Success1 | State::Success2 => assert!(self.believed.is_some()),
+            State::Success1 | State::Success2 => assert!(self.accepted.is_some()),
             State::Authenticated => {
-                assert!(self.believed.is_some());
+                assert!(self.accepted.is_some());
                 self.reached.note("controller: authenticated");
                 self.psks[1] = self.controller.take_psk().or(self.psks[1].take());
             }
@@ -392,7 +394,7 @@ impl Session {
         }
     }
 
-    /// The host, or somebody in its place, asks for the controller's message.
+    /// Fetches the controller's message, for the host or the attacker.
     fn fetch(&mut self) {
         let octets = self.controller.receive();
         assert!(octets.len() <= RECEIVE_BYTES as usize);
@@ -403,18 +405,19 @@ impl Session {
                 self.challenge.clone_from(&octets);
             }
             message::SUCCESS1 => {
-                let heard = self.believed.as_deref().and_then(Answer::of);
-                self.proofs.push((heard.expect("the host is believed"), octets.clone()));
+                let received = self.accepted.as_deref().and_then(HostReply::of);
+                self.proofs.push((received.expect("the host is believed"), octets.clone()));
             }
             kind => assert_eq!(kind, message::FAILURE1),
         }
         self.check_controller();
-        self.between.say(Side::Host, octets);
+        self.attacker.send(HonestEnd::Host, octets);
     }
 
     // ---- Both ----
 
-    /// Powers take too long to be computed here. These are as good against somebody who does not compute.
+    /// Returns a pseudo-random public value. Real exponentiation takes too long here, and the attacker does not
+    /// compute either.
     fn make_public(&mut self, bytes: usize) -> Vec<u8> {
         let mut public = vec![0; bytes];
         fill(&mut self.random, &mut public);
@@ -426,7 +429,7 @@ impl Session {
         self.plan.hash.digest(&[controller, host])
     }
 
-    /// Both seal with the same only if they have heard what the other one has said, to the last octet.
+    /// Asserts that both ends have the same sealing secret only if their transcripts are equal, to the last byte.
     fn compare_sealings(&mut self) {
         let [Some(host), Some(controller)] = &self.sealings else { return };
         let is_same = host.transcript == controller.transcript;
@@ -434,17 +437,20 @@ impl Session {
         self.reached.note(if is_same { "frames: the same keys" } else { "frames: other keys" });
     }
 
-    /// What is under way arrives. Where nobody has interfered, both are content.
+    /// Delivers the messages in flight. Without interference, both ends must have succeeded.
     fn finish(&mut self) {
-        while let Some(message) = self.between.pass() {
+        while let Some(message) = self.attacker.pass() {
             self.deliver(&message);
         }
-        if self.between.is_touched() {
+        if self.attacker.is_touched() {
             return;
         }
         let is_authenticated = matches!(self.controller.state(), State::Authenticated);
         let succeeds = self.plan.succeeds();
-        assert_eq!((self.stage == Stage::Believes, is_authenticated), (succeeds, succeeds));
+        assert_eq!(
+            (self.stage == HostAuthStage::Authenticated, is_authenticated),
+            (succeeds, succeeds)
+        );
         let [host, controller] = &self.psks;
         assert_eq!(host, controller);
         assert_eq!(host.is_some(), succeeds && self.plan.purpose == Purpose::Psk);
@@ -457,7 +463,7 @@ impl Session {
 /// Runs the fixed inputs.
 ///
 /// # Panics
-/// When one of them does not get as far as it is made for.
+/// If an input does not reach the states that it was made for.
 pub fn assert_reached() {
     crate::reached::assert_reached(&crate::inputs::auth(), run);
 }

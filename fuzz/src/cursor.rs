@@ -1,33 +1,33 @@
-//! The octets of an input.
+//! A cursor over the bytes of an input.
 
-/// The octets of an input, one after the other; zeroes behind its end.
-pub struct Cursor<'a>(pub &'a [u8]);
+/// The bytes of an input in order, and zeroes after its end.
+pub struct InputCursor<'a>(pub &'a [u8]);
 
-impl Cursor<'_> {
-    /// Whether there are no more.
+impl InputCursor<'_> {
+    /// True if the input has ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// An octet.
+    /// Returns the next byte.
     pub fn octet(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or_default()
     }
 
-    /// Two octets, the lower first.
+    /// Returns the next two bytes, the lower first.
     pub fn pair(&mut self) -> u16 {
         u16::from_le_bytes([self.octet(), self.octet()])
     }
 
-    /// So many octets, or what there is.
+    /// Returns up to `count` bytes.
     pub fn octets(&mut self, count: usize) -> Vec<u8> {
         let (octets, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         octets.to_vec()
     }
 
-    /// A number that is most often small, also below zero.
+    /// Returns a number that is usually small, also below zero.
     pub fn number(&mut self) -> u32 {
         match self.octet() {
             0x7f => u32::from_le_bytes([0; 4].map(|_| self.octet())),

@@ -1,6 +1,6 @@
-//! Lanes over Ethernet: frames as the octets of an input say, and what is to be right of those sent.
+//! Lanes over Ethernet: frames from the bytes of an input, and checks of the frames sent.
 
-use crate::cursor::Cursor;
+use crate::cursor::InputCursor;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
 use roadtrain_ether_proto::links::Links;
@@ -15,25 +15,25 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// This end's token.
+/// Token of this end.
 pub const TOKEN: u64 = 0x1234_5678_0000_0001;
-/// The peer's.
+/// Token of the peer.
 pub const PEER_TOKEN: u64 = 0xfedc_ba98_0000_0002;
-/// PIECE.
+/// PIECE of the lane.
 pub const PIECE_BYTES: u16 = 1408;
-/// First SEQ of either end: soon after it the numbers begin anew.
+/// First SEQ of either end: numbers wrap soon after it.
 const FIRST: u32 = u32::MAX - 20;
 const FRAME_BYTES: u16 = 1500;
 /// Links of a lane.
 pub const LINKS: u8 = 2;
 
-/// An end's links.
+/// Returns the links of an end.
 #[must_use]
 pub fn links<R: Copy>() -> Links<R> {
     links_of(TOKEN, PEER_TOKEN)
 }
 
-/// The links of an end with these tokens, its own first.
+/// Returns the links of an end with these tokens, its own first.
 #[must_use]
 pub fn links_of<R: Copy>(token: u64, peer_token: u64) -> Links<R> {
     let mut links = Links::new(token, peer_token, 7);
@@ -50,9 +50,9 @@ pub fn links_of<R: Copy>(token: u64, peer_token: u64) -> Links<R> {
     links
 }
 
-/// A frame that the input says; `newest` is the SEQ of the last of each link.
+/// Returns a frame from the input; `newest` is the SEQ of the last frame of each link.
 pub fn frame(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut InputCursor<'_>,
     newest: &mut [u32; LINKS as usize],
 ) -> (FrameHeader, FrameType, Vec<u8>) {
     let bits = cursor.octet();
@@ -63,7 +63,7 @@ pub fn frame(
     };
     let link = bits >> 3 & 1;
     let last = &mut newest[usize::from(link)];
-    // Mostly the next number.
+    // Usually the next number.
     let seq =
         FIRST.wrapping_add(*last).wrapping_add(if bits & 0x10 != 0 { cursor.number() } else { 0 });
     *last = last.wrapping_add(1);
@@ -101,8 +101,8 @@ pub fn frame(
     (header, kind, body)
 }
 
-/// A record that the input says: the fields that have to fit together mostly do.
-fn record(cursor: &mut Cursor<'_>, body: &mut Vec<u8>) {
+/// Appends a record from the input; dependent fields usually fit together.
+fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
     let bits = cursor.octet();
     let (slot, generation) = (u16::from(bits >> 3 & 3), u32::from(cursor.octet()) % 4);
     let octets = u32::from(cursor.octet()) * 64;
@@ -143,7 +143,7 @@ fn record(cursor: &mut Cursor<'_>, body: &mut Vec<u8>) {
     }
 }
 
-/// Panics unless the frames are right, as the peer would see them.
+/// Asserts that the peer can parse the frames.
 pub fn assert_right(frames: &[MemoryFrame]) {
     for frame in frames {
         let octets = [frame.header.as_bytes(), &frame.body].concat();

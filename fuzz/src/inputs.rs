@@ -1,21 +1,20 @@
-//! Fixed inputs of the targets in which somebody sits between two honest ends: what fuzzing begins with, and
-//! what has to reach the states that it is made for.
+//! Fixed inputs of the targets with an attacker between two honest ends: seeds for fuzzing, and tests of the states
+//! that they must reach.
 //!
-//! Such an input begins with the octets of a plan, and goes on with steps. The low four bits of a step's
-//! first octet say what becomes of the next message under way: 0 to 3 it passes, 4 it is altered, 5 cut, 6
-//! repeated, 7 put behind the others, 8 lost; 9 octets are made up, 10 an earlier message comes again, and
-//! from 11 on an end does something.
+//! Such an input begins with the bytes of a plan, followed by steps. The low four bits of a step's first byte specify
+//! the treatment of the next message in flight: 0 to 3 it passes, 4 it is altered, 5 cut, 6 repeated, 7 moved to the
+//! end, 8 lost; 9 forged bytes arrive, 10 an earlier message is replayed, and from 11 on an end acts.
 
-/// Name, octets, and the states that it reaches.
+/// Name, bytes, and the states that the input reaches.
 pub(crate) type Input = (&'static str, Vec<u8>, &'static [&'static str]);
 
 const PASS: u8 = 0;
 const REPEAT: u8 = 6;
 const LATER: u8 = 7;
 const LOSE: u8 = 8;
-/// Of what is made up or comes again, and of what an end does: it is about the target.
+/// Flag of a forgery, a replay or an action: it concerns the target.
 pub(crate) const TARGET: u8 = 0x80;
-/// Sums that need no key are made right.
+/// Flag: checksums without a key are corrected.
 const MENDED: u8 = 0x40;
 
 fn alter(at: u16, xor: u8) -> Vec<u8> {
@@ -28,13 +27,13 @@ fn cut(length: u16) -> Vec<u8> {
     vec![5, low, high]
 }
 
-/// `octets` arrive at the host, or at the target.
-pub(crate) fn make_up(side: u8, octets: &[u8]) -> Vec<u8> {
+/// Forges a message for the host or for the target.
+pub(crate) fn forge(side: u8, octets: &[u8]) -> Vec<u8> {
     let [low, high] = (octets.len() as u16).to_le_bytes();
     [&[9 | side, low, high], octets].concat()
 }
 
-fn again(side: u8, number: u8) -> Vec<u8> {
+fn replay(side: u8, number: u8) -> Vec<u8> {
     vec![10 | side, number]
 }
 
@@ -50,19 +49,19 @@ fn passes(count: usize) -> Vec<u8> {
     vec![PASS; count]
 }
 
-/// The plan of an authentication in which the controller agrees to `group`, if any.
+/// Returns the plan of an authentication in which the controller agrees to `group`, if any.
 pub(crate) fn auth_plan(bits: u8, purpose: u8, t_id: u16) -> [u8; 4] {
     let [low, high] = t_id.to_le_bytes();
     [bits, purpose, low, high]
 }
 
-/// In the plan's first octet, above the hash.
+/// Bits of the plan's first byte, above the hash.
 pub(crate) const GROUP: u8 = 4;
 pub(crate) const BOTH: u8 = 8;
 const FORMER: u8 = 0x10;
 const OTHER_HOST_KEY: u8 = 0x20;
 const OTHER_CONTROLLER_KEY: u8 = 0x30;
-/// What it is for.
+/// Purposes.
 const FRAMES: u8 = 1;
 const PSK: u8 = 2;
 
@@ -76,7 +75,7 @@ const PROVED: &[&str] = &[
 const OTHER_RESPONSE: &[&str] = &["response: the host has another key", "host: refused"];
 const OTHER_PROOF: &[&str] = &["do --dhchap-ctrl-secret and the target's own key agree?"];
 
-/// Authentications that nobody hinders, or in which keys do not agree.
+/// Authentications without interference, or with keys that differ.
 fn auth_untouched() -> Vec<Input> {
     let plan = |bits, purpose| auth_plan(bits, purpose, 7).to_vec();
     let begin = act(0, 0, 0);
@@ -100,12 +99,12 @@ fn auth_untouched() -> Vec<Input> {
     ]
 }
 
-/// Authentications in which somebody changes what is said.
+/// Authentications in which the attacker changes messages.
 fn auth_touched() -> Vec<Input> {
     let input = |bits, purpose, passed, step: Vec<u8>| {
         steps(&auth_plan(bits, purpose, 7), &[passes(passed), step])
     };
-    let twice = [passes(4), act(0, 0, 0), passes(2), again(TARGET, 2)].concat();
+    let twice = [passes(4), act(0, 0, 0), passes(2), replay(TARGET, 2)].concat();
     vec![
         ("another T_ID", input(0, 0, 1, alter(4, 1)), &["T_ID"]),
         ("a T_ID for each end", input(0, 0, 0, alter(4, 1).repeat(3)), OTHER_RESPONSE),
@@ -126,12 +125,12 @@ fn auth_touched() -> Vec<Input> {
         ("a reserved octet", input(BOTH, FRAMES, 1, alter(7, 1)), &["frames: other keys"]),
         ("no frames", input(0, FRAMES, 0, alter(6, 0xf0)), &["SC_C"]),
         ("a short Reply", input(0, 0, 2, cut(40)), &["length"]),
-        ("a Challenge that comes back", input(0, 0, 1, again(TARGET, 1)), &["message"]),
+        ("a Challenge that comes back", input(0, 0, 1, replay(TARGET, 1)), &["message"]),
         ("a Reply that is repeated", input(0, 0, 2, vec![REPEAT]), PROVED),
         ("a Reply of before", steps(&auth_plan(0, 0, 7), &[twice]), &["T_ID"]),
-        ("asked out of turn", input(0, 0, 2, act(0, 2, 0)), &["message"]),
+        ("fetched out of turn", input(0, 0, 2, act(0, 2, 0)), &["message"]),
         ("lost", input(0, 0, 1, vec![LOSE]), &["controller: Challenge"]),
-        ("noise", input(0, 0, 1, make_up(TARGET, &[1])), &["length"]),
+        ("noise", input(0, 0, 1, forge(TARGET, &[1])), &["length"]),
     ]
 }
 
@@ -139,7 +138,7 @@ pub(crate) fn auth() -> Vec<Input> {
     [auth_untouched(), auth_touched()].concat()
 }
 
-/// In the first octet of a connection's plan; the second is how much arrives at once.
+/// Bits of the first byte of a connection's plan; the second is the size of a delivery.
 const SHAKES: u8 = 1;
 const SUITE_256: u8 = 2;
 const OTHER_KEY: u8 = 8;
@@ -156,12 +155,12 @@ fn tls_handshakes() -> Vec<Input> {
         ("an unknown host", input(UNKNOWN, 255, &[]), &["handshake: unknown", "handshake: alert"]),
         ("another ClientHello", input(0, 255, &[alter(20, 1)]), &["handshake: wrong key"]),
         ("another ServerHello", input(0, 255, &[passes(1), alter(20, 1)]), &["handshake: refused"]),
-        ("no TLS", input(0, 255, &[make_up(TARGET, b"GET ")]), &["handshake: plain"]),
+        ("no TLS", input(0, 255, &[forge(TARGET, b"GET ")]), &["handshake: plain"]),
         ("nothing comes", input(0, 255, &[vec![LOSE]]), &[]),
     ]
 }
 
-/// Connections whose handshake is done.
+/// Connections after their handshake.
 fn tls_records() -> Vec<Input> {
     let input = |bits, list: &[Vec<u8>]| steps(&[bits, 255], list);
     let (hosts, targets) = (act(0, 0, 10), act(TARGET, 0, 255));
@@ -173,7 +172,11 @@ fn tls_records() -> Vec<Input> {
         ("other records", input(SUITE_256, &[others, targets]), &["data"]),
         ("new keys", input(0, &[updates]), &["data"]),
         ("the end", input(0, &[hosts.clone(), act(0, 4, 3)]), &["data", "closed"]),
-        ("records of nobody", input(OTHER_KEY, std::slice::from_ref(&hosts)), &["record: tag"]),
+        (
+            "records of another key",
+            input(OTHER_KEY, std::slice::from_ref(&hosts)),
+            &["record: tag"],
+        ),
         ("another octet", input(0, &[hosts.clone(), alter(30, 1)]), &["record: tag"]),
         ("another length", input(0, &[two.clone(), alter(4, 1)]), &["record: tag"]),
         ("another type", input(0, &[hosts.clone(), alter(0, 1)]), &["record: cannot be"]),
@@ -181,7 +184,7 @@ fn tls_records() -> Vec<Input> {
         ("a record twice", input(0, &[hosts.clone(), vec![REPEAT]]), &["data", "record: tag"]),
         ("a record too late", input(0, &[two.clone(), vec![LATER]]), &["record: tag"]),
         ("a record is lost", input(0, &[two, vec![LOSE]]), &["record: tag"]),
-        ("a record comes back", input(0, &[hosts, again(0, 0)]), &["record: tag"]),
+        ("a record comes back", input(0, &[hosts, replay(0, 0)]), &["record: tag"]),
     ]
 }
 
@@ -189,12 +192,12 @@ pub(crate) fn tls() -> Vec<Input> {
     [tls_handshakes(), tls_records()].concat()
 }
 
-/// In the first octet of a lane's plan; the second is the policy.
+/// Bits of the first byte of a lane's plan; the second is the policy.
 const BEGUN: u8 = 2;
 const PACKED: u8 = 12;
 const OTHER_KEYS: u8 = 32;
 
-/// Lanes whose frames are changed.
+/// Lanes with altered frames.
 fn sealed_touched() -> Vec<Input> {
     const COMPLETE: &[&str] = &["all is complete"];
     let input = |list: &[Vec<u8>]| steps(&[BEGUN, 0], list);
@@ -214,8 +217,8 @@ fn sealed_touched() -> Vec<Input> {
             input(&[act(0, 0, 3), passes(2), act(0, 2, 4), vec![REPEAT]]),
             &["replayed"],
         ),
-        ("a frame of before", input(&[read.clone(), again(TARGET, 0)]), &["replayed"]),
-        ("a frame comes back", input(&[again(0, 0)]), &[]),
+        ("a frame of before", input(&[read.clone(), replay(TARGET, 0)]), &["replayed"]),
+        ("a frame comes back", input(&[replay(0, 0)]), &[]),
         ("a frame too late", input(&[four, vec![LATER]]), &["overtaken", "all is complete"]),
         ("a frame is lost", input(&[write.clone(), vec![LOSE], act(0, 2, 255)]), COMPLETE),
         ("in the clear", input(&[act(TARGET, 3, 0), vec![0, 0]]), &["clear"]),
@@ -229,7 +232,7 @@ pub(crate) fn sealed() -> Vec<Input> {
     const ALL: &[&str] =
         &["the lane is sealed", "executed", "read", "completed", "all is complete"];
     let requests = (0..5).map(|kind| act(0, 0, kind)).collect::<Vec<_>>().concat();
-    // A command of slot 0 in its first generation, as `ether::frame` makes it.
+    // A command of slot 0 in its first generation, as `ether::frame` builds it.
     let clear = [act(TARGET, 3, 0), vec![0, 1, 0, 1, 0, 0, 0]].concat();
     let mut inputs = vec![
         ("requests", steps(&[0, 0], std::slice::from_ref(&requests)), ALL),

@@ -1,7 +1,7 @@
-//! What the fuzz targets share.
+//! Common parts of the fuzz targets.
 
+mod attacker;
 pub mod auth;
-mod between;
 pub mod cursor;
 pub mod ether;
 mod inputs;
@@ -18,12 +18,12 @@ use roadtrain_wire::pdu::Digests;
 pub const DATA_BYTES_MAX: usize = 1 << 18;
 static ZEROES: [u8; DATA_BYTES_MAX] = [0; DATA_BYTES_MAX];
 
-/// The octets to send when all data is zeroes.
+/// Returns the bytes of a caravan whose data is all zeroes.
 pub fn octets(caravan: &Manifest) -> Vec<u8> {
     caravan.octets(|_| &ZEROES)
 }
 
-/// Panics unless `octets` are whole PDUs of that end, with right digests.
+/// Asserts that `octets` are whole PDUs of that end with correct digests.
 pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, octets: &[u8]) {
     let mut framer = Framer::new(from_host);
     framer.agree(digests, alignment);
@@ -40,7 +40,7 @@ pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, oct
     assert_eq!(at, octets.len(), "we sent half a PDU");
 }
 
-/// One of the policies, chosen by the upper bits.
+/// Returns a policy, chosen by the upper bits.
 #[must_use]
 pub fn policy(shape: u8) -> PolicyConfig {
     let kinds =

@@ -1,25 +1,25 @@
-//! How far sessions get.
+//! Records of the states that sessions reach.
 
 use std::collections::BTreeMap;
 
-/// States that were reached, and how often.
+/// Counts of the states that were reached.
 #[derive(Debug, Default)]
 pub struct Reached(BTreeMap<&'static str, u32>);
 
 impl Reached {
-    /// It has been reached.
+    /// Counts a state.
     pub fn note(&mut self, state: &'static str) {
         *self.0.entry(state).or_default() += 1;
     }
 
-    /// How often it was.
+    /// Returns the count of a state.
     #[must_use]
     pub fn count(&self, state: &str) -> u32 {
         self.0.get(state).copied().unwrap_or_default()
     }
 }
 
-/// Panics unless each fixed input gets as far as it is made for.
+/// Asserts that each fixed input reaches its states.
 pub(crate) fn assert_reached(inputs: &[crate::inputs::Input], run: impl Fn(&[u8]) -> Reached) {
     for (name, octets, states) in inputs {
         let reached = run(octets);

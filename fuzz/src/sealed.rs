@@ -1,13 +1,13 @@
-//! Sealed lanes between two honest ends, with somebody between them who has no key: what is delivered is what
-//! was sent, at most once, and only what is new is a sign of life.
+//! Sealed lanes between two honest ends, with an attacker between them who has no key. Each frame is delivered as it
+//! was sent, at most once, and only new frames are signs of life.
 
 mod ends;
 
-use crate::between::{Between, Message, Next, STEPS_MAX, Side};
-use crate::cursor::Cursor;
+use crate::attacker::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::cursor::InputCursor;
 use crate::ether::{PEER_TOKEN, TOKEN, frame};
 use crate::reached::Reached;
-use ends::{Ends, Shape};
+use ends::{SealedEnds, SendingParams};
 use roadtrain_proto::seal::{Limits, Seal};
 use roadtrain_proto::security::{FrameSecret, Hash, Secret};
 use roadtrain_tls::FrameCipher;
@@ -16,43 +16,43 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags, p
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Turns in which everything has to be complete when nobody interferes any more.
+/// Most turns until all requests complete without interference.
 const TURNS_MAX: usize = 2000;
-/// How long a step takes, and a unit of waiting.
+/// Duration of a step, and unit of waiting.
 const STEP_NS: u64 = 5_000;
 const WAIT_NS: u64 = 50_000;
 
-/// A sealed frame as its sender knows it.
-struct Sent {
+/// A sealed frame as its sender built it.
+struct SentFrame {
     header: FrameHeader,
     sealed: Vec<u8>,
     clear: Vec<u8>,
 }
 
-/// What is known of one direction, by the end that it leads to.
+/// State of one direction, kept by its receiving end.
 #[derive(Default)]
-struct Way {
-    /// By NUMBER.
-    sent: BTreeMap<u64, Sent>,
+struct SealedDirection {
+    /// Frames by NUMBER.
+    sent: BTreeMap<u64, SentFrame>,
     /// Numbers that were signs of life.
-    lively: BTreeSet<u64>,
-    /// By LINK: the last of them.
+    signs_of_life: BTreeSet<u64>,
+    /// Newest sign of life, by LINK.
     newest: BTreeMap<u8, u64>,
-    /// Numbered frames whose body has counted.
+    /// Numbers of the frames that were opened.
     opened: BTreeSet<u64>,
-    /// The last SEQ of what was made up, by link.
+    /// Last SEQ of forged frames, by link.
     made_up: [u32; crate::ether::LINKS as usize],
 }
 
-struct Session {
-    ends: Ends,
+struct SealedSession {
+    ends: SealedEnds,
     seals: [Seal<FrameCipher>; 2],
-    ways: [Way; 2],
-    between: Between,
+    directions: [SealedDirection; 2],
+    attacker: Attacker,
     has_keys: bool,
-    /// Nobody can have said anything before the lane was sealed.
+    /// True if the lane was sealed before the first step.
     was_begun: bool,
-    /// Somebody who may has ended it.
+    /// True if an authorized end has ended the lane.
     is_left: bool,
     reached: Reached,
 }
@@ -60,12 +60,11 @@ struct Session {
 /// Runs the session of an input.
 ///
 /// # Panics
-/// When an end takes a frame that was not sent so, or a sealed lane does not survive what is done to its
-/// frames.
+/// If an end accepts a frame that was not sent so, or a sealed lane does not survive the interference.
 pub fn run(input: &[u8]) -> Reached {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
-    let mut session = Session::new(shape, cursor.octet());
+    let mut session = SealedSession::new(shape, cursor.octet());
     if shape & 2 != 0 && session.has_keys {
         session.submit(3);
         session.settle();
@@ -81,7 +80,7 @@ pub fn run(input: &[u8]) -> Reached {
     session.reached
 }
 
-impl Session {
+impl SealedSession {
     fn new(shape: u8, policy: u8) -> Self {
         let hash = if shape & 1 != 0 { Hash::Sha384 } else { Hash::Sha256 };
         let has_keys = shape & 32 == 0;
@@ -92,20 +91,20 @@ impl Session {
         let (own, other) = (keys(1), keys(if has_keys { 1 } else { 2 }));
         let host = Seal::host(&own, Limits::HOST).expect("a key");
         let target = Seal::target(&other, Limits::TARGET).expect("a key");
-        let shape = Shape {
+        let shape = SendingParams {
             requests: shape & 4 != 0,
             pieces: shape & 8 != 0,
             body_crc: shape & 16 != 0,
             policy,
         };
-        let mut ends = Ends::new(shape);
+        let mut ends = SealedEnds::new(shape);
         ends.host.set_sealed(host.proofs());
         ends.target.end.prove_leave(target.proofs());
-        Session {
+        SealedSession {
             ends,
             seals: [host, target],
-            ways: [Way::default(), Way::default()],
-            between: Between::default(),
+            directions: [SealedDirection::default(), SealedDirection::default()],
+            attacker: Attacker::default(),
             has_keys,
             was_begun: false,
             is_left: false,
@@ -113,19 +112,19 @@ impl Session {
         }
     }
 
-    fn step(&mut self, cursor: &mut Cursor<'_>) {
+    fn step(&mut self, cursor: &mut InputCursor<'_>) {
         self.ends.now.0 += STEP_NS;
-        match self.between.step(cursor) {
-            Next::Deliver(message) => self.deliver(&message),
-            Next::Act { kind: 0 | 1, argument, .. } => self.submit(argument),
-            Next::Act { kind: 2, argument, .. } => self.wait(u64::from(argument) * WAIT_NS),
-            Next::Act { kind: 3, side, argument } => self.make_up(side, argument, cursor),
-            Next::Act { side, argument: 0xff, .. } => self.leave(side),
-            Next::Act { .. } | Next::Nothing => {}
+        match self.attacker.step(cursor) {
+            AttackStep::Deliver(message) => self.deliver(&message),
+            AttackStep::Act { kind: 0 | 1, argument, .. } => self.submit(argument),
+            AttackStep::Act { kind: 2, argument, .. } => self.wait(u64::from(argument) * WAIT_NS),
+            AttackStep::Act { kind: 3, side, argument } => self.make_up(side, argument, cursor),
+            AttackStep::Act { side, argument: 0xff, .. } => self.leave(side),
+            AttackStep::Act { .. } | AttackStep::Nothing => {}
         }
     }
 
-    // ---- What the ends do ----
+    // ---- Actions of the ends ----
 
     fn submit(&mut self, kind: u8) {
         if self.ends.submit(kind) {
@@ -140,39 +139,39 @@ impl Session {
         self.send();
     }
 
-    fn leave(&mut self, side: Side) {
+    fn leave(&mut self, side: HonestEnd) {
         self.is_left = true;
         self.ends.end(side).leave(Reason::Done);
         self.send();
     }
 
-    /// What may leave is under way.
+    /// Puts the frames that may leave in flight.
     fn send(&mut self) {
-        for side in Side::BOTH {
+        for side in HonestEnd::BOTH {
             for (mut header, clear) in self.ends.poll(side) {
                 let mut sealed = clear.clone();
                 let seal = &mut self.seals[side as usize];
                 if seal.is_on() && header.kind != FrameType::Leave as u8 {
                     assert!(seal.seal(&mut header, &mut sealed), "a session uses no key up");
-                    let sent = Sent { header, sealed: sealed.clone(), clear };
-                    let way = &mut self.ways[side.peer() as usize];
-                    assert!(way.sent.insert(header.number.get(), sent).is_none());
+                    let sent = SentFrame { header, sealed: sealed.clone(), clear };
+                    let direction = &mut self.directions[side.peer() as usize];
+                    assert!(direction.sent.insert(header.number.get(), sent).is_none());
                 }
-                self.between.say(side.peer(), [header.as_bytes(), &sealed].concat());
+                self.attacker.send(side.peer(), [header.as_bytes(), &sealed].concat());
             }
         }
     }
 
-    // ---- What arrives ----
+    // ---- Receiving ----
 
-    /// A frame in the clear, or one that only looks sealed.
-    fn make_up(&mut self, to: Side, bits: u8, cursor: &mut Cursor<'_>) {
-        let newest = &mut self.ways[to as usize].made_up;
+    /// Forges a clear frame, or one that only has the flag of a sealed one.
+    fn make_up(&mut self, to: HonestEnd, bits: u8, cursor: &mut InputCursor<'_>) {
+        let newest = &mut self.directions[to as usize].made_up;
         let (mut header, kind, mut body) = frame(cursor, newest);
         if kind == FrameType::Leave && !self.seals[to as usize].is_on() {
-            return; // nobody hinders that before the lane is sealed
+            return; // no protection against Leave before the lane is sealed
         }
-        header.token = if to == Side::Host { TOKEN } else { PEER_TOKEN }.into();
+        header.token = if to == HonestEnd::Host { TOKEN } else { PEER_TOKEN }.into();
         body.truncate(1400);
         header.body = (body.len() as u16).into();
         if bits & 1 != 0 {
@@ -180,27 +179,27 @@ impl Session {
             header.number = u64::from(cursor.number()).into();
         }
         set_hcrc(&mut header);
-        self.between.touch();
+        self.attacker.touch();
         self.receive(to, &[header.as_bytes(), &body].concat());
     }
 
-    fn deliver(&mut self, message: &Message) {
+    fn deliver(&mut self, message: &InterceptedMessage) {
         if !message.is_mended {
             return self.receive(message.to, &message.octets);
         }
-        // HCRC can be made right by anybody.
+        // Anyone can correct HCRC.
         let Ok((mut header, body)) = FrameHeader::read_from_prefix(&message.octets) else { return };
         set_hcrc(&mut header);
         self.receive(message.to, &[header.as_bytes(), body].concat());
     }
 
-    fn receive(&mut self, to: Side, octets: &[u8]) {
+    fn receive(&mut self, to: HonestEnd, octets: &[u8]) {
         let Ok((header, kind, body)) = parse(octets) else {
             self.reached.note("no frame");
             return;
         };
         let before = self.ends.end(to).rejected;
-        self.look_at(to, (&header, kind, body), octets);
+        self.process(to, (&header, kind, body), octets);
         let after = self.ends.end(to).rejected;
         for ((what, then), (_, now)) in before.by_reason().into_iter().zip(after.by_reason()) {
             if now > then {
@@ -210,7 +209,7 @@ impl Session {
         self.send();
     }
 
-    fn look_at(&mut self, to: Side, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
+    fn process(&mut self, to: HonestEnd, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
         let (header, kind, body) = frame;
         let was_on = self.seals[to as usize].is_on();
         let mut out = vec![0; body.len()];
@@ -230,46 +229,49 @@ impl Session {
         let had_ended = self.ends.end(to).ended().is_some();
         self.ends.take(to, (header, kind, opened), is_sealed, &mut self.reached);
         if self.ends.end(to).ended().is_some() && !had_ended {
-            assert!(self.is_left || !was_on, "somebody without the proof has ended the lane");
+            assert!(self.is_left || !was_on, "the lane was ended without the proof");
             self.is_left = true;
             self.reached.note("left");
         }
     }
 
-    /// The frame is one that the other end has sealed, says what was said, and lives once.
+    /// Asserts that the frame is one that the other end has sealed, unchanged, and a sign of life at most once.
     fn check_sealed(
         &mut self,
-        to: Side,
+        to: HonestEnd,
         header: &FrameHeader,
         octets: &[u8],
         body: &[u8],
         is_sign_of_life: bool,
     ) {
         assert!(self.has_keys, "a frame is opened with another key");
-        let way = &mut self.ways[to as usize];
+        let direction = &mut self.directions[to as usize];
         let number = header.number.get();
-        let sent = way.sent.get(&number).expect("nobody has sealed it");
+        let sent = direction.sent.get(&number).expect("the other end has not sealed it");
         let without_sum = |header: &FrameHeader| FrameHeader { hcrc: 0.into(), ..*header };
         assert_eq!(without_sum(header), without_sum(&sent.header));
         let length = usize::from(header.body.get());
         assert_eq!(octets[FRAME_HEADER_BYTES..][..length], sent.sealed);
         assert!(body == sent.clear, "it says what was not said");
-        assert!(way.opened.insert(number), "it is opened twice");
+        assert!(direction.opened.insert(number), "it is opened twice");
         if !is_sign_of_life {
             self.reached.note("overtaken");
             return;
         }
-        assert!(way.lively.insert(number), "a frame that was repeated is a sign of life");
-        let newest = way.newest.insert(header.link, number);
+        assert!(
+            direction.signs_of_life.insert(number),
+            "a frame that was repeated is a sign of life"
+        );
+        let newest = direction.newest.insert(header.link, number);
         assert!(newest.is_none_or(|newest| newest < number), "an old frame is a sign of life");
     }
 
-    // ---- In the end ----
+    // ---- End of the session ----
 
-    /// All that is under way arrives, until there is nothing left to do.
+    /// Delivers all frames in flight, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
-            while let Some(message) = self.between.pass() {
+            while let Some(message) = self.attacker.pass() {
                 self.deliver(&message);
             }
             if self.ends.are_idle() || self.is_left || !self.has_keys {
@@ -282,10 +284,10 @@ impl Session {
         }
     }
 
-    /// Whoever has no key can do no more to a sealed lane than lose its frames.
+    /// Asserts the result: without a key, the attacker can only lose frames of a sealed lane.
     fn finish(&mut self) {
         self.settle();
-        let is_survived = self.was_begun || !self.between.is_touched();
+        let is_survived = self.was_begun || !self.attacker.is_touched();
         if self.has_keys && !self.is_left && is_survived {
             assert!(self.ends.are_idle(), "requests are not complete");
             self.reached.note("all is complete");
@@ -297,7 +299,7 @@ impl Session {
 /// Runs the fixed inputs.
 ///
 /// # Panics
-/// When one of them does not get as far as it is made for.
+/// If an input does not reach the states that it was made for.
 pub fn assert_reached() {
     crate::reached::assert_reached(&crate::inputs::sealed(), run);
 }

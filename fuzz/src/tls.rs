@@ -1,12 +1,12 @@
-//! Connections secured by TLS between two honest ends, with somebody between them: what an end hears is what
-//! its peer has said, as far as it gets.
+//! Connections secured by TLS between two honest ends, with an attacker between them. Each end receives a prefix of
+//! the data that its peer has sent.
 
 mod end;
 
-use crate::between::{Between, Message, Next, STEPS_MAX, Side};
-use crate::cursor::Cursor;
+use crate::attacker::{AttackStep, Attacker, HonestEnd, InterceptedMessage, STEPS_MAX};
+use crate::cursor::InputCursor;
 use crate::reached::Reached;
-use end::{End, Phase};
+use end::{TlsEnd, TlsPhase};
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use roadtrain_tls::{
     Acceptor, BLOCKS_MAX, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HANDSHAKE_BYTES_MAX,
@@ -14,23 +14,23 @@ use roadtrain_tls::{
 };
 use std::sync::LazyLock;
 
-/// A ticket for a next session: hosts get some of OpenSSL and do not want them.
+/// A ticket for another session: hosts receive some from OpenSSL and ignore them.
 const TICKET: [u8; 9] = [4, 0, 0, 5, 1, 2, 3, 4, 5];
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
 
-/// Whose keys agree.
+/// Agreement of the two ends' keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum TlsKeyAgreement {
     Agree,
     HostHasAnother,
     HostIsUnknown,
 }
 
-/// How a session begins.
-struct Plan {
+/// Parameters of a session.
+struct TlsPlan {
     suite: Suite,
-    keys: Keys,
-    /// Octets that an end receives at once.
+    keys: TlsKeyAgreement,
+    /// Bytes that an end receives at once.
     part: usize,
 }
 
@@ -48,42 +48,42 @@ fn identity(suite: Suite) -> &'static str {
 
 static ACCEPTOR: LazyLock<Acceptor> = LazyLock::new(|| {
     let known = SUITES.map(|suite| psk(identity(suite), 7, suite));
-    let look_up = move |name: &str| known.iter().find(|psk| psk.identity == name).cloned();
-    Acceptor::new(look_up).expect("TLS")
+    let find_psk = move |name: &str| known.iter().find(|psk| psk.identity == name).cloned();
+    Acceptor::new(find_psk).expect("TLS")
 });
 
-impl Plan {
+impl TlsPlan {
     fn read(shape: u8, part: u8) -> Self {
-        Plan {
+        TlsPlan {
             suite: SUITES[usize::from(shape >> 1 & 1)],
             keys: match shape >> 2 & 3 {
-                0 | 1 => Keys::Agree,
-                2 => Keys::HostHasAnother,
-                _ => Keys::HostIsUnknown,
+                0 | 1 => TlsKeyAgreement::Agree,
+                2 => TlsKeyAgreement::HostHasAnother,
+                _ => TlsKeyAgreement::HostIsUnknown,
             },
             part: (usize::from(part) + 1) * 16,
         }
     }
 
-    /// Both ends before their handshake.
-    fn shaking(&self) -> [Phase; 2] {
+    /// Returns both ends before their handshake.
+    fn handshaking(&self) -> [TlsPhase; 2] {
         let psk = match self.keys {
-            Keys::Agree => psk(identity(self.suite), 7, self.suite),
-            Keys::HostHasAnother => psk(identity(self.suite), 8, self.suite),
-            Keys::HostIsUnknown => psk("NVMe1R01 nobody", 7, self.suite),
+            TlsKeyAgreement::Agree => psk(identity(self.suite), 7, self.suite),
+            TlsKeyAgreement::HostHasAnother => psk(identity(self.suite), 8, self.suite),
+            TlsKeyAgreement::HostIsUnknown => psk("NVMe1R01 nobody", 7, self.suite),
         };
         let host = Handshake::connect(psk).expect("a host");
         let target = ACCEPTOR.accept().expect("a target");
-        [host, target].map(|handshake| Phase::Shaking(Box::new(handshake)))
+        [host, target].map(|handshake| TlsPhase::Handshaking(Box::new(handshake)))
     }
 
-    /// Both ends as a handshake would have left them.
-    fn talking(&self) -> [Phase; 2] {
+    /// Returns both ends in the state after a handshake.
+    fn established(&self) -> [TlsPhase; 2] {
         let secret = |fill| {
             let octets = vec![fill; self.suite.hash().bytes()];
             TrafficSecret::new(self.suite, &octets).expect("as long as the hash")
         };
-        let other = if self.keys == Keys::Agree { 0 } else { 2 };
+        let other = if self.keys == TlsKeyAgreement::Agree { 0 } else { 2 };
         let made = |own: u8, peer: u8, is_host: bool| Made {
             sealer: Sealer::new(secret(own), BLOCKS_MAX).expect("a key"),
             opener: Opener::new(secret(peer), BLOCKS_MAX, is_host).expect("a key"),
@@ -93,68 +93,68 @@ impl Plan {
             blocks_max: BLOCKS_MAX,
             is_host,
         };
-        [made(1, 2, true), made(2 + other, 1 + other, false)].map(Phase::talking)
+        [made(1, 2, true), made(2 + other, 1 + other, false)].map(TlsPhase::established)
     }
 }
 
-struct Session {
-    plan: Plan,
-    between: Between,
-    ends: [End; 2],
+struct TlsFuzzSession {
+    plan: TlsPlan,
+    attacker: Attacker,
+    ends: [TlsEnd; 2],
     reached: Reached,
 }
 
 /// Runs the session of an input.
 ///
 /// # Panics
-/// When an end hears what its peer has not said, or a connection with which nobody has interfered fails.
+/// If an end receives data that its peer has not sent, or a connection without interference fails.
 pub fn run(input: &[u8]) -> Reached {
-    let mut cursor = Cursor(input);
+    let mut cursor = InputCursor(input);
     let shape = cursor.octet();
-    let plan = Plan::read(shape, cursor.octet());
-    let phases = if shape & 1 != 0 { plan.shaking() } else { plan.talking() };
-    let (between, ends) = (Between::default(), phases.map(End::new));
-    let mut session = Session { plan, between, ends, reached: Reached::default() };
-    session.flush(Side::Host);
+    let plan = TlsPlan::read(shape, cursor.octet());
+    let phases = if shape & 1 != 0 { plan.handshaking() } else { plan.established() };
+    let (attacker, ends) = (Attacker::default(), phases.map(TlsEnd::new));
+    let mut session = TlsFuzzSession { plan, attacker, ends, reached: Reached::default() };
+    session.flush(HonestEnd::Host);
     for _ in 0..STEPS_MAX {
         if cursor.is_empty() {
             break;
         }
-        match session.between.step(&mut cursor) {
-            Next::Deliver(message) => session.deliver(&message),
-            Next::Act { side, kind, argument } => session.act(side, kind, argument),
-            Next::Nothing => {}
+        match session.attacker.step(&mut cursor) {
+            AttackStep::Deliver(message) => session.deliver(&message),
+            AttackStep::Act { side, kind, argument } => session.act(side, kind, argument),
+            AttackStep::Nothing => {}
         }
     }
     session.finish();
     session.reached
 }
 
-impl Session {
-    fn end(&mut self, side: Side) -> &mut End {
+impl TlsFuzzSession {
+    fn end(&mut self, side: HonestEnd) -> &mut TlsEnd {
         &mut self.ends[side as usize]
     }
 
-    /// What the end has to send is under way, record by record.
-    fn flush(&mut self, side: Side) {
-        let is_heard = matches!(self.end(side.peer()).phase, Phase::Talking { .. });
-        let octets = self.end(side).take_outgoing(is_heard);
+    /// Puts an end's outgoing bytes in flight, record by record.
+    fn flush(&mut self, side: HonestEnd) {
+        let peer_is_ready = matches!(self.end(side.peer()).phase, TlsPhase::Established { .. });
+        let octets = self.end(side).take_outgoing(peer_is_ready);
         for record in end::records(&octets) {
-            self.between.say(side.peer(), record.to_vec());
+            self.attacker.send(side.peer(), record.to_vec());
         }
     }
 
-    fn deliver(&mut self, message: &Message) {
+    fn deliver(&mut self, message: &InterceptedMessage) {
         let (to, octets) = (message.to, &message.octets);
-        if let Phase::Shaking(_) = self.end(to).phase {
-            self.shake(message);
+        if let TlsPhase::Handshaking(_) = self.end(to).phase {
+            self.continue_handshake(message);
         } else {
             let [host, target] = &mut self.ends;
             let (end, peer) = match to {
-                Side::Host => (host, target),
-                Side::Target => (target, host),
+                HonestEnd::Host => (host, target),
+                HonestEnd::Target => (target, host),
             };
-            if let Some(state) = end.hear(octets, &peer.stream, self.plan.part) {
+            if let Some(state) = end.receive(octets, &peer.stream, self.plan.part) {
                 self.reached.note(state);
             }
         }
@@ -162,85 +162,90 @@ impl Session {
         self.flush(to);
     }
 
-    fn shake(&mut self, message: &Message) {
+    fn continue_handshake(&mut self, message: &InterceptedMessage) {
         // The headers of records are not authenticated.
         let is_spoiled = message.altered.is_some_and(|at| at >= 5)
             && matches!(message.octets[0], CONTENT_TYPE_HANDSHAKE | CONTENT_TYPE_DATA);
         let (to, part) = (message.to, self.plan.part);
         let end = self.end(to);
         end.is_spoiled |= is_spoiled;
-        if let Some(state) = end.shake(&message.octets, part) {
+        if let Some(state) = end.continue_handshake(&message.octets, part) {
             self.reached.note(state);
         }
         let end = &self.ends[to as usize];
-        assert!(end.received <= HANDSHAKE_BYTES_MAX || !matches!(end.phase, Phase::Shaking(_)));
-        if let Phase::Talking { .. } = end.phase {
+        assert!(
+            end.received <= HANDSHAKE_BYTES_MAX || !matches!(end.phase, TlsPhase::Handshaking(_))
+        );
+        if let TlsPhase::Established { .. } = end.phase {
             assert!(!end.is_spoiled, "a message of the handshake was altered");
-            assert!(self.plan.keys == Keys::Agree, "the peer has another key");
+            assert!(self.plan.keys == TlsKeyAgreement::Agree, "the peer has another key");
             self.reached.note(match to {
-                Side::Host => "host: the handshake is done",
-                Side::Target => "target: the handshake is done",
+                HonestEnd::Host => "host: the handshake is done",
+                HonestEnd::Target => "target: the handshake is done",
             });
         }
     }
 
-    /// What an end has heard is what its peer has said, and nothing without the key.
-    fn check(&mut self, side: Side) {
+    /// Asserts that an end has received a prefix of its peer's data, and nothing without the key.
+    fn check(&mut self, side: HonestEnd) {
         let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
-        assert!(peer.said.starts_with(&end.heard), "what nobody has said is heard");
-        assert!(end.heard.is_empty() || self.plan.keys == Keys::Agree);
-        if !end.heard.is_empty() {
+        assert!(
+            peer.data_sent.starts_with(&end.data_received),
+            "data was received that was not sent"
+        );
+        assert!(end.data_received.is_empty() || self.plan.keys == TlsKeyAgreement::Agree);
+        if !end.data_received.is_empty() {
             self.reached.note("data");
         }
     }
 
-    /// An end says something by itself.
-    fn act(&mut self, side: Side, kind: u8, argument: u8) {
+    /// Performs an action of an end.
+    fn act(&mut self, side: HonestEnd, kind: u8, argument: u8) {
         let end = self.end(side);
-        if !end.can_talk() {
+        if !end.can_send() {
             return;
         }
         let count = usize::from(argument);
         let padding = vec![0; count];
-        let idle = IDLE_MAX - 2; // with a key's update
+        let idle = IDLE_MAX - 2; // minus the update of a key
         match (kind, argument & 3) {
-            (0 | 1, _) => end.say_data(if argument == 0xff { 40_000 } else { count * 41 + 1 }),
+            (0 | 1, _) => end.send_data(if argument == 0xff { 40_000 } else { count * 41 + 1 }),
             (2, _) => end.update(argument & 1 != 0),
-            (3, 0) if end.idle < idle => end.say_other(CONTENT_TYPE_DATA, &[]),
+            (3, 0) if end.idle < idle => end.send_other(CONTENT_TYPE_DATA, &[]),
             (3, 1) if end.idle < idle => {
-                end.say_other(0, &[&[CONTENT_TYPE_DATA][..], &padding].concat());
+                end.send_other(0, &[&[CONTENT_TYPE_DATA][..], &padding].concat());
             }
-            (3, 2) if end.idle < idle && side == Side::Target => {
-                end.say_other(CONTENT_TYPE_HANDSHAKE, &TICKET);
+            (3, 2) if end.idle < idle && side == HonestEnd::Target => {
+                end.send_other(CONTENT_TYPE_HANDSHAKE, &TICKET);
             }
-            (3, 3) => end.say_padded(count, &padding),
+            (3, 3) => end.send_padded(count, &padding),
             (4, 3) => end.close(),
             _ => {}
         }
         self.flush(side);
     }
 
-    /// What is under way arrives. Where nobody has interfered, all that was said is heard, and more can be.
+    /// Delivers the records in flight. Without interference, all data must have arrived, and more can be sent.
     fn finish(&mut self) {
         self.pass_all();
-        if self.between.is_touched() {
+        if self.attacker.is_touched() {
             return;
         }
-        for side in Side::BOTH {
+        for side in HonestEnd::BOTH {
             self.act(side, 0, 2);
         }
         self.pass_all();
-        for side in Side::BOTH {
+        for side in HonestEnd::BOTH {
             let (end, peer) = (&self.ends[side as usize], &self.ends[side.peer() as usize]);
-            let has_said = !peer.said.is_empty() || peer.is_closed;
-            let is_whole = has_said && end.heard == peer.said;
-            let has_keys = self.plan.keys == Keys::Agree;
-            assert!(is_whole || !has_keys, "{side:?} does not hear what was said");
+            let has_said = !peer.data_sent.is_empty() || peer.is_closed;
+            let is_whole = has_said && end.data_received == peer.data_sent;
+            let has_keys = self.plan.keys == TlsKeyAgreement::Agree;
+            assert!(is_whole || !has_keys, "{side:?} does not receive what was sent");
         }
     }
 
     fn pass_all(&mut self) {
-        while let Some(message) = self.between.pass() {
+        while let Some(message) = self.attacker.pass() {
             self.deliver(&message);
         }
     }
@@ -249,7 +254,7 @@ impl Session {
 /// Runs the fixed inputs.
 ///
 /// # Panics
-/// When one of them does not get as far as it is made for.
+/// If an input does not reach the states that it was made for.
 pub fn assert_reached() {
     crate::reached::assert_reached(&crate::inputs::tls(), run);
 }

@@ -13,20 +13,20 @@ mod workload;
 use crate::interrupt;
 use crate::machine::Conditions;
 use crate::output::{write, write_json};
-use crate::runs::{Extent, Run};
+use crate::runs::{MeasuringExtent, SideRun};
 use anyhow::{Context, ensure};
-use plan::Row;
-use run::Manner;
+use plan::AppRow;
+use run::AppsManner;
 use serde::{Deserialize, Serialize};
-use side::Side;
+use side::AppSide;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
-pub(crate) use workload::scan::{Args as ScanArgs, main as scan_main};
+pub(crate) use workload::scan::{ScanWorkloadArgs as ScanArgs, main as scan_main};
 
 /// Runs applications.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct AppsArgs {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
@@ -56,27 +56,27 @@ pub(crate) struct Args {
     from: Option<PathBuf>,
 }
 
-impl Args {
-    fn extent(&self) -> Extent {
-        Extent::new(self.quick)
+impl AppsArgs {
+    fn extent(&self) -> MeasuringExtent {
+        MeasuringExtent::new(self.quick)
     }
 
-    fn rows(&self) -> Vec<Row> {
-        let wanted = |row: &Row| {
+    fn rows(&self) -> Vec<AppRow> {
+        let wanted = |row: &AppRow| {
             self.only.is_empty() || self.only.iter().any(|id| id == row.workload.group().id())
         };
         self.extent().rows().into_iter().filter(wanted).collect()
     }
 
-    fn sides(&self) -> Vec<Side> {
+    fn sides(&self) -> Vec<AppSide> {
         if self.sides.is_empty() {
             return self.extent().sides();
         }
         if self.sides.iter().any(|id| id == "all") {
-            return Side::ALL.to_vec();
+            return AppSide::ALL.to_vec();
         }
-        let wanted = |side: &Side| self.sides.iter().any(|id| id == side.id());
-        Side::ALL.into_iter().filter(wanted).collect()
+        let wanted = |side: &AppSide| self.sides.iter().any(|id| id == side.id());
+        AppSide::ALL.into_iter().filter(wanted).collect()
     }
 }
 
@@ -94,7 +94,7 @@ struct Applications {
     sides: Vec<SideResult>,
     /// Rows that were left out.
     skipped: Vec<Skipped>,
-    runs: Vec<Run>,
+    runs: Vec<SideRun>,
 }
 
 /// A side, and why it is not there if it is not.
@@ -113,8 +113,8 @@ struct Skipped {
 }
 
 impl Applications {
-    fn extent(&self) -> Extent {
-        Extent::new(self.quick)
+    fn extent(&self) -> MeasuringExtent {
+        MeasuringExtent::new(self.quick)
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
 }
 
 /// Measures or reads what was measured; writes JSON and report.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &AppsArgs) -> anyhow::Result<()> {
     if args.list {
         list(args);
         return Ok(());
@@ -156,11 +156,11 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &Args) -> anyhow::Result<Applications> {
+fn measure(args: &AppsArgs) -> anyhow::Result<Applications> {
     ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     // SAFETY: no pointers are involved.
     ensure!(unsafe { libc::geteuid() } == 0, "mounts and loop devices need root");
-    let manner = Manner {
+    let manner = AppsManner {
         program: args.program.canonicalize()?,
         sides: args.sides(),
         rows: args.rows(),
@@ -183,14 +183,14 @@ fn measure(args: &Args) -> anyhow::Result<Applications> {
     })
 }
 
-fn list(args: &Args) {
+fn list(args: &AppsArgs) {
     let show = |why: Option<String>| why.map_or_else(String::new, |why| format!(" SKIPPED: {why}"));
     for row in args.rows() {
         let why = data::unavailable(row).map(|(_, why)| why);
         println!("{:<9} {row}{}", row.workload.group().id(), show(why));
     }
     println!();
-    for side in Side::ALL {
+    for side in AppSide::ALL {
         println!("{:<9} {side}: {}{}", side.id(), side.how(), show(side.unavailable()));
     }
 }
@@ -198,36 +198,36 @@ fn list(args: &Args) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Cpu, Usage};
+    use crate::measure::{Cpu, MachineUsage};
     use crate::runs::tests::run;
 
     /// With the given rounds; zero is a failure. Two cores are used, of which one and a half are known.
-    pub(super) fn applications(runs: &[(Row, Side, &[f64])]) -> Applications {
+    pub(super) fn applications(runs: &[(AppRow, AppSide, &[f64])]) -> Applications {
         let cpu = |cores| Cpu { cores, switches_per_second: 0.0 };
-        let usage = Usage {
+        let usage = MachineUsage {
             machine: cpu(2.0),
             application: cpu(0.5),
             client: cpu(0.75),
             server: cpu(0.25),
         };
-        let run = |(row, side, rounds): &(Row, Side, &[f64])| {
+        let run = |(row, side, rounds): &(AppRow, AppSide, &[f64])| {
             let mut run = run(&(row.to_string(), side.to_string()), rounds);
             for measure in run.rounds.iter_mut().chain([&mut run.median]).flatten() {
                 measure.usage = Some(usage);
             }
             run
         };
-        let side = |side: Side| SideResult {
+        let side = |side: AppSide| SideResult {
             side: side.to_string(),
             how: side.how(),
-            skipped: (side == Side::Tgt).then(|| "tgtd is not installed".into()),
+            skipped: (side == AppSide::Tgt).then(|| "tgtd is not installed".into()),
         };
         Applications {
             conditions: Conditions::made_up(),
             quick: true,
             minutes: 3.0,
             device_bytes: 1 << 30,
-            sides: Side::ALL.into_iter().map(side).collect(),
+            sides: AppSide::ALL.into_iter().map(side).collect(),
             skipped: vec![Skipped { what: "rocksdb".into(), why: "no db_bench".into() }],
             runs: runs.iter().map(run).collect(),
         }

@@ -1,6 +1,6 @@
 //! How long a target takes to spread lanes over its cores whose packets all come in on one.
 
-use crate::checks::{self, Args, Bench, Set};
+use crate::checks::{self, CheckBench, ChecksArgs, Set};
 use crate::interrupt;
 use crate::judge::Judged;
 use crate::loopback::Loopback;
@@ -23,14 +23,14 @@ const MS_MAX: f64 = 1000.0;
 
 /// A target, as `roadtrain status --json` shows it.
 #[derive(Deserialize)]
-struct Target {
+struct BalanceTarget {
     pid: Option<u32>,
     #[serde(default)]
-    lanes: Vec<Lane>,
+    lanes: Vec<BalanceLane>,
 }
 
 #[derive(Deserialize)]
-struct Lane {
+struct BalanceLane {
     qid: u16,
     core: Option<usize>,
     moves: u32,
@@ -38,13 +38,14 @@ struct Lane {
 }
 
 /// Runs the check.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let checks: [checks::Check; 1] = [("balance", "lanes that all come in on one core", &balance)];
+pub(crate) fn main(args: &ChecksArgs) -> anyhow::Result<()> {
+    let checks: [checks::CheckEntry; 1] =
+        [("balance", "lanes that all come in on one core", &balance)];
     let set = Set { name: "balance", rounds: 5, seconds: 2.0, needs_links: false, checks: &checks };
     checks::main(args, &set)
 }
 
-fn balance(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+fn balance(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let mut times = Vec::new();
     let mut notes = Vec::new();
     for _ in 0..bench.rounds {
@@ -66,7 +67,9 @@ fn balance(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
 }
 
 /// Milliseconds from the first request seen to the last move seen, the moves, and the lanes on the second core.
-fn watch(lanes: &dyn Fn() -> anyhow::Result<Vec<Lane>>) -> anyhow::Result<(f64, u32, usize)> {
+fn watch(
+    lanes: &dyn Fn() -> anyhow::Result<Vec<BalanceLane>>,
+) -> anyhow::Result<(f64, u32, usize)> {
     let (mut began, mut last) = (None, None);
     let (mut moves, mut on_second_core) = (0, 0);
     let until = Instant::now() + WATCHED;
@@ -90,9 +93,10 @@ fn watch(lanes: &dyn Fn() -> anyhow::Result<Vec<Lane>>) -> anyhow::Result<(f64, 
     Ok((ms, moves, on_second_core))
 }
 
-fn lanes(status: &mut Command, pid: u32) -> anyhow::Result<Vec<Lane>> {
+fn lanes(status: &mut Command, pid: u32) -> anyhow::Result<Vec<BalanceLane>> {
     let output = status.output().context("query the status")?;
-    let targets: Vec<Target> = serde_json::from_slice(&output.stdout).context("read the status")?;
+    let targets: Vec<BalanceTarget> =
+        serde_json::from_slice(&output.stdout).context("read the status")?;
     let target = targets.into_iter().find(|target| target.pid == Some(pid));
     Ok(target.context("the target is not there")?.lanes)
 }

@@ -4,13 +4,13 @@
 mod stamp;
 
 use crate::judge::{Judged, score};
-use crate::machine::Machine;
+use crate::machine::LabMachine;
 use crate::output::write_json;
-use crate::page::Page;
+use crate::page::PageParts;
 use crate::{interrupt, links, noise, tables};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
-use stamp::Stamp;
+use stamp::CheckStamp;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Options of a set of checks.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ChecksArgs {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
@@ -44,15 +44,15 @@ pub(crate) struct Args {
 }
 
 /// The program and the manner of measuring that checks are given.
-pub(crate) struct Bench {
+pub(crate) struct CheckBench {
     pub(crate) program: PathBuf,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
 }
 
 /// A check: its name, its subject, and the function that measures.
-pub(crate) type Check<'a> =
-    (&'static str, &'static str, &'a dyn Fn(&Bench) -> anyhow::Result<Vec<Judged>>);
+pub(crate) type CheckEntry<'a> =
+    (&'static str, &'static str, &'a dyn Fn(&CheckBench) -> anyhow::Result<Vec<Judged>>);
 
 /// The checks of a command, with their usual rounds and seconds.
 pub(crate) struct Set<'a> {
@@ -60,15 +60,15 @@ pub(crate) struct Set<'a> {
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
     pub(crate) needs_links: bool,
-    pub(crate) checks: &'a [Check<'a>],
+    pub(crate) checks: &'a [CheckEntry<'a>],
 }
 
 /// Results, as written to and read from JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report {
-    machine: Option<Machine>,
+pub(crate) struct ChecksReport {
+    machine: Option<LabMachine>,
     /// Time and source of each check's run.
-    stamps: BTreeMap<String, Stamp>,
+    stamps: BTreeMap<String, CheckStamp>,
     judged: Vec<Judged>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Report {
 const QUIET_MAX: Duration = Duration::from_secs(20);
 
 /// Measures or reads what was measured; prints.
-pub(crate) fn main(args: &Args, set: &Set<'_>) -> anyhow::Result<()> {
+pub(crate) fn main(args: &ChecksArgs, set: &Set<'_>) -> anyhow::Result<()> {
     if args.list {
         set.checks.iter().for_each(|(name, about, _)| println!("{name:<9} {about}"));
         return Ok(());
@@ -88,48 +88,48 @@ pub(crate) fn main(args: &Args, set: &Set<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<Report> {
+fn read(path: &Path) -> anyhow::Result<ChecksReport> {
     let json = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    Report::parse(&json)
+    ChecksReport::parse(&json)
 }
 
-fn measure(args: &Args, set: &Set<'_>, output: &Path) -> anyhow::Result<Report> {
+fn measure(args: &ChecksArgs, set: &Set<'_>, output: &Path) -> anyhow::Result<ChecksReport> {
     if let Some(why) = links::unavailable().filter(|_| set.needs_links) {
         bail!("no links: {why}");
     }
     ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|o| name.contains(o));
-    let checks: Vec<&Check<'_>> = set.checks.iter().filter(|check| wanted(check.0)).collect();
+    let checks: Vec<&CheckEntry<'_>> = set.checks.iter().filter(|check| wanted(check.0)).collect();
     ensure!(!checks.is_empty(), "no check is called that: see --list");
     interrupt::watch();
-    let bench = Bench {
+    let bench = CheckBench {
         program: args.program.canonicalize()?,
         rounds: args.rounds.unwrap_or(set.rounds).max(1),
         seconds: args.seconds.unwrap_or(set.seconds).max(0.5),
     };
     // An interrupted run, too, leaves what other runs had.
-    let mut report = if output.exists() { read(output)? } else { Report::default() };
-    report.machine = Some(Machine::read());
+    let mut report = if output.exists() { read(output)? } else { ChecksReport::default() };
+    report.machine = Some(LabMachine::read());
     for (name, about, run) in checks {
         let began = Instant::now();
         let foreign_cores = noise::settle(QUIET_MAX);
         let judged = run(&bench).unwrap_or_else(|e| vec![Judged::failed(name, about, &e)]);
         interrupt::check()?;
         eprintln!("{name}: {:.0} s", began.elapsed().as_secs_f64());
-        report.replace(name, judged, Stamp::now(bench.rounds, bench.seconds, foreign_cores));
+        report.replace(name, judged, CheckStamp::now(bench.rounds, bench.seconds, foreign_cores));
         report.sort(set.checks.iter().map(|check| check.0));
         write_json(output, &report)?;
     }
     Ok(report)
 }
 
-impl Report {
+impl ChecksReport {
     pub(crate) fn parse(json: &str) -> anyhow::Result<Self> {
         serde_json::from_str(json).context("JSON of checks")
     }
 
     /// Puts the figures of a check in the place of its old ones.
-    fn replace(&mut self, check: &str, judged: Vec<Judged>, stamp: Stamp) {
+    fn replace(&mut self, check: &str, judged: Vec<Judged>, stamp: CheckStamp) {
         self.stamps.insert(check.to_owned(), stamp);
         self.judged.retain(|one| one.case != check);
         self.judged.extend(judged);
@@ -153,9 +153,9 @@ impl Report {
     }
 
     /// All figures.
-    pub(crate) fn page(&self) -> Page {
-        let mut page = Page::default();
-        page.text(self.machine.as_ref().map_or_else(String::new, Machine::to_string));
+    pub(crate) fn page(&self) -> PageParts {
+        let mut page = PageParts::default();
+        page.text(self.machine.as_ref().map_or_else(String::new, LabMachine::to_string));
         page.table(tables::checks(&self.judged));
         page.text(format!("{} bars kept.", score(&self.judged)));
         page.text(self.stamps());
@@ -163,9 +163,9 @@ impl Report {
     }
 
     /// A line for each check; `about` is its subject.
-    pub(crate) fn short(&self, about: impl Fn(&str) -> &'static str) -> Page {
-        let mut page = Page::default();
-        page.text(self.machine.as_ref().map_or_else(String::new, Machine::to_string));
+    pub(crate) fn short(&self, about: impl Fn(&str) -> &'static str) -> PageParts {
+        let mut page = PageParts::default();
+        page.text(self.machine.as_ref().map_or_else(String::new, LabMachine::to_string));
         page.wide(tables::by_case(self.checks().into_iter(), &self.judged, about));
         page.text(self.stamps());
         page
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_check_that_is_run_again_replaces_its_figures() {
-        let mut report = Report::default();
-        let stamp = |commit: &str| Stamp {
+        let mut report = ChecksReport::default();
+        let stamp = |commit: &str| CheckStamp {
             date: "2026-11-21 10:00".into(),
             commit: commit.into(),
             rounds: 1,

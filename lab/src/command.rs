@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often an end is looked for.
+/// Interval of checks for the end of a process.
 const POLL: Duration = Duration::from_millis(10);
 /// A process that was killed and is not gone by then is stuck in the kernel, and left.
 const STUCK: Duration = Duration::from_secs(5);
@@ -41,12 +41,12 @@ pub(crate) fn undo(command: &mut Command, limit: Duration) -> anyhow::Result<()>
     watched(command, limit, POLL, |_| Ok(())).map(drop)
 }
 
-/// Runs it with `look` called with its number every `period`; an error of that ends it.
+/// Runs a command and calls `observe` with its number every `period`; an error of `observe` ends the command.
 pub(crate) fn watched(
     command: &mut Command,
     limit: Duration,
     period: Duration,
-    mut look: impl FnMut(u32) -> anyhow::Result<()>,
+    mut observe: impl FnMut(u32) -> anyhow::Result<()>,
 ) -> anyhow::Result<String> {
     let name = command.get_program().display().to_string();
     let (mut stdout, mut stderr) = (nameless()?, nameless()?);
@@ -63,7 +63,7 @@ pub(crate) fn watched(
             break status;
         }
         let seen = match Instant::now() < until {
-            true => look(child.id()),
+            true => observe(child.id()),
             false => Err(anyhow::anyhow!("{name} did not end within {} s", limit.as_secs())),
         };
         if let Err(e) = seen {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn a_command_ends_at_its_limit() {
         let error = run(&mut words("sleep 3600"), Duration::ZERO).expect_err("too long");
         assert!(error.to_string().contains("did not end"), "{error}");
         let stop = |_| bail!("enough");

@@ -7,33 +7,34 @@ mod fair;
 mod rates;
 mod trouble;
 
-use crate::checks::{self, Report, Set};
+use crate::checks::{self, ChecksReport, Set};
 use crate::measure::{Measure, median};
-use crate::product::Timing;
+use crate::product::LoadTiming;
 use crate::runs;
-use crate::wired::{Contestant, Wired};
-use crate::workload::{Load, Over, Setup};
+use crate::wired::{Wired, WiredContestant};
+use crate::workload::{LabLoad, ProductSetup, ProductTransport};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
 /// Checks the bars.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct EtherChecksArgs {
     #[command(flatten)]
-    checks: checks::Args,
+    checks: checks::ChecksArgs,
     /// The program that sends hostile frames
     #[arg(long, default_value = "target/release/roadtrain-exercise")]
     exercise: PathBuf,
 }
 
 /// The product over frames, as it comes.
-const ETHER: Setup = Setup { over: Over::Ether, ..Setup::new("auto") };
+const ETHER: ProductSetup =
+    ProductSetup { over: ProductTransport::Ether, ..ProductSetup::new("auto") };
 /// The same policy over TCP.
-const TCP: Setup = Setup::new("auto");
+const TCP: ProductSetup = ProductSetup::new("auto");
 
 /// Runs the checks, or hands them over.
-fn with_checks<T>(exercise: &Path, then: impl FnOnce(&[checks::Check<'_>]) -> T) -> T {
-    let hostile = |bench: &checks::Bench| trouble::hostile(bench, exercise);
+fn with_checks<T>(exercise: &Path, then: impl FnOnce(&[checks::CheckEntry<'_>]) -> T) -> T {
+    let hostile = |bench: &checks::CheckBench| trouble::hostile(bench, exercise);
     then(&[
         ("use", "how full a link of 1 Gbit/s is", &rates::link_use),
         ("links", "1 to 6 links of 1 Gbit/s", &rates::links),
@@ -49,7 +50,7 @@ fn with_checks<T>(exercise: &Path, then: impl FnOnce(&[checks::Check<'_>]) -> T)
 }
 
 /// Measures or reads what was measured; prints.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &EtherChecksArgs) -> anyhow::Result<()> {
     with_checks(&args.exercise, |checks| {
         let set = Set { name: "ether", rounds: 3, seconds: 1.0, needs_links: true, checks };
         checks::main(&args.checks, &set)
@@ -58,7 +59,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 
 /// The section of the page for users.
 pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
-    let report = Report::parse(json)?;
+    let report = ChecksReport::parse(json)?;
     let page = with_checks(Path::new(""), |checks| {
         report.short(|wanted| {
             checks.iter().find(|(name, ..)| *name == wanted).map_or("", |(_, about, _)| *about)
@@ -69,20 +70,20 @@ pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
 
 /// The section of the journal.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
-    Ok(Report::parse(json)?.page().markdown())
+    Ok(ChecksReport::parse(json)?.page().markdown())
 }
 
 /// So much memory for the target.
-fn timing(bench: &checks::Bench) -> Timing {
-    Timing { mib: 64, seconds: bench.seconds, ramp_seconds: 0.3, rate: None }
+fn timing(bench: &checks::CheckBench) -> LoadTiming {
+    LoadTiming { mib: 64, seconds: bench.seconds, ramp_seconds: 0.3, rate: None }
 }
 
 /// Measures contestants in turns; the figures of each round, in the contestants' order.
 fn rounds(
-    bench: &checks::Bench,
+    bench: &checks::CheckBench,
     wired: &Wired,
-    load: &Load,
-    contestants: &[Contestant],
+    load: &LabLoad,
+    contestants: &[WiredContestant],
 ) -> anyhow::Result<Vec<Vec<Measure>>> {
     runs::rounds(bench.rounds, contestants, |contestant| {
         wired.measure(load, *contestant, &timing(bench)).with_context(|| load.to_string())

@@ -13,12 +13,12 @@ mod tables;
 use crate::interrupt;
 use crate::machine::Conditions;
 use crate::output::{write, write_json};
-use crate::runs::Extent;
-use crate::workload::Waiting;
+use crate::runs::MeasuringExtent;
+use crate::workload::LoadWaiting;
 use anyhow::{Context, ensure};
-use plan::{Figure, Point};
-use result::{Data, Evaluation, ProfileResult};
-use run::{Budget, Manner};
+use plan::{EvalFigure, EvalPoint};
+use result::{EvalData, Evaluation, ProfileResult};
+use run::{EvalBudget, EvalManner};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -26,7 +26,7 @@ use std::time::Instant;
 /// Size of the namespaces: far beyond the caches, and quickly filled before each run.
 const MIB: usize = 256;
 
-const FULL: Budget = Budget {
+const FULL: EvalBudget = EvalBudget {
     rounds: 5,
     seconds: 0.35,
     ramp_seconds: 0.15,
@@ -34,7 +34,7 @@ const FULL: Budget = Budget {
     wired_seconds: 1.0,
     profile_rounds: 3,
 };
-const QUICK: Budget = Budget {
+const QUICK: EvalBudget = EvalBudget {
     rounds: 3,
     seconds: 0.2,
     ramp_seconds: 0.15,
@@ -45,7 +45,7 @@ const QUICK: Budget = Budget {
 
 /// Runs the evaluation.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct EvalArgs {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
@@ -91,10 +91,10 @@ pub(crate) struct RenderArgs {
 }
 
 /// Measures, judges, writes JSON, charts and report.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let extent = Extent::new(args.quick);
+pub(crate) fn main(args: &EvalArgs) -> anyhow::Result<()> {
+    let extent = MeasuringExtent::new(args.quick);
     let wanted = |id: &str| args.only.is_empty() || args.only.iter().any(|part| id.contains(part));
-    let figures: Vec<Figure> =
+    let figures: Vec<EvalFigure> =
         figures::all(extent).into_iter().filter(|figure| wanted(figure.id)).collect();
     if args.list {
         for figure in &figures {
@@ -110,10 +110,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     interrupt::check()
 }
 
-fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Evaluation> {
-    let budget = if extent == Extent::Quick { QUICK } else { FULL };
-    let manner = Manner {
-        budget: Budget {
+fn measure(
+    args: &EvalArgs,
+    extent: MeasuringExtent,
+    figures: &[EvalFigure],
+) -> anyhow::Result<Evaluation> {
+    let budget = if extent == MeasuringExtent::Quick { QUICK } else { FULL };
+    let manner = EvalManner {
+        budget: EvalBudget {
             rounds: args.rounds.unwrap_or(budget.rounds).max(1),
             seconds: args.seconds.unwrap_or(budget.seconds),
             ramp_seconds: args.ramp.unwrap_or(budget.ramp_seconds),
@@ -121,8 +125,8 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
         },
         retries: args.retries,
         has_neighbours: args.neighbours,
-        waiting: args.default_waiting.then_some(Waiting::Default),
-        ..Manner::new(&args.program, budget)
+        waiting: args.default_waiting.then_some(LoadWaiting::Default),
+        ..EvalManner::new(&args.program, budget)
     };
     let began = Instant::now();
     let points = run::points(figures);
@@ -133,7 +137,7 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
     eprintln!("{runs} runs: about {minutes:.0} minutes, longer when others disturb");
     let peaks = manner.peaks(&points);
     let results = manner.run(&points, &peaks);
-    let profiled: Vec<Point> =
+    let profiled: Vec<EvalPoint> =
         figures.iter().flat_map(|figure| figure.profiled.iter().copied()).collect();
     let skipped = if profiled.is_empty() { None } else { profile::unavailable() };
     let profiles = match skipped {
@@ -143,7 +147,7 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
     };
     Ok(Evaluation {
         conditions: Conditions::now(manner.budget.rounds, manner.budget.seconds),
-        quick: extent == Extent::Quick,
+        quick: extent == MeasuringExtent::Quick,
         figures: figures.iter().map(|figure| figure.id.to_owned()).collect(),
         ramp_seconds: manner.budget.ramp_seconds,
         minutes: began.elapsed().as_secs_f64() / 60.0,
@@ -154,8 +158,8 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
     })
 }
 
-fn profiles(manner: &Manner, points: &[Point], rounds: usize) -> Vec<ProfileResult> {
-    let profile = |point: &Point| {
+fn profiles(manner: &EvalManner, points: &[EvalPoint], rounds: usize) -> Vec<ProfileResult> {
+    let profile = |point: &EvalPoint| {
         eprintln!("profile: {} {}", point.load, point.side);
         profile::take(&manner.program, point, rounds)
     };
@@ -171,10 +175,10 @@ pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
 }
 
 /// An evaluation and the figures that it measured.
-fn read(json: &str) -> anyhow::Result<(Vec<Figure>, Evaluation)> {
+fn read(json: &str) -> anyhow::Result<(Vec<EvalFigure>, Evaluation)> {
     let evaluation: Evaluation = serde_json::from_str(json).context("an evaluation's JSON")?;
-    let extent = Extent::new(evaluation.quick);
-    let is_in = |figure: &Figure| evaluation.figures.iter().any(|id| id == figure.id);
+    let extent = MeasuringExtent::new(evaluation.quick);
+    let is_in = |figure: &EvalFigure| evaluation.figures.iter().any(|id| id == figure.id);
     Ok((figures::all(extent).into_iter().filter(is_in).collect(), evaluation))
 }
 
@@ -187,12 +191,12 @@ pub(crate) fn short_of(results: &[String]) -> anyhow::Result<String> {
 /// The section of the journal.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let (figures, evaluation) = read(json)?;
-    Ok(page::journal(&figures, &Data::new(&evaluation)).markdown())
+    Ok(page::journal(&figures, &EvalData::new(&evaluation)).markdown())
 }
 
-/// Writes the report and the charts beside the JSON, and prints how it went.
-fn render(json: &Path, figures: &[Figure], evaluation: &Evaluation) -> anyhow::Result<()> {
-    let data = Data::new(evaluation);
+/// Writes the report and the charts next to the JSON, and prints the result.
+fn render(json: &Path, figures: &[EvalFigure], evaluation: &Evaluation) -> anyhow::Result<()> {
+    let data = EvalData::new(evaluation);
     let html = json.with_extension("html");
     write(&html, &page::report(figures, &data).html("Roadtrain: an evaluation"))?;
     let folder = json.with_extension("plots");
@@ -209,7 +213,7 @@ fn render(json: &Path, figures: &[Figure], evaluation: &Evaluation) -> anyhow::R
 }
 
 /// A figure's charts with the names of their files.
-fn plots(figure: &Figure, data: &Data) -> Vec<(String, String)> {
+fn plots(figure: &EvalFigure, data: &EvalData) -> Vec<(String, String)> {
     let panels = figure.panels.iter().flat_map(|panel| {
         panel.charts.iter().filter_map(move |chart| chart::svg(panel, chart, data))
     });

@@ -3,7 +3,7 @@
 //! Both ends are threads of this process, each on a core of its own. The product's requests are submitted on its
 //! reactor's thread, as the bare ones on theirs. All run side by side, at different moments.
 
-use crate::floor::Random;
+use crate::floor::BlockRandom;
 use anyhow::Context;
 use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
@@ -31,7 +31,7 @@ const TARGET_CORE: usize = 1;
 
 /// Options.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FirstArgs {
     /// Seconds of idleness before each request
     #[arg(long, default_value_t = 10.0)]
     pause: f64,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 /// Measures and prints.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &FirstArgs) -> anyhow::Result<()> {
     let pause = Duration::from_secs_f64(args.pause);
     let apart = pause / 3;
     let begin = |name, run: fn(Duration, u32) -> anyhow::Result<Vec<u64>>| {
@@ -100,7 +100,7 @@ fn answer(listener: &TcpListener) -> anyhow::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let memory = vec![7; BLOCK * BLOCKS as usize];
-    let mut random = Random::default();
+    let mut random = BlockRandom::default();
     let (mut request, mut answer) = ([0; REQUEST], [0; ANSWER]);
     while stream.read_exact(&mut request).is_ok() {
         let at = random.below(BLOCKS) as usize * BLOCK;
@@ -123,7 +123,7 @@ fn product(pause: Duration, requests: u32, waiting: Waiting) -> anyhow::Result<V
     let (times, answers) = channel();
     let controller = Controller::connect(config, |_, _| {
         let buffer = Some(Buffer::alloc(BLOCK));
-        let (random, times) = (Random::default(), times.clone());
+        let (random, times) = (BlockRandom::default(), times.clone());
         Box::new(Lone { buffer, due: Instant::default(), answered: 0, pause, random, times })
     })?;
     let wanted = (WARM_UP + requests) as usize;
@@ -135,12 +135,12 @@ fn product(pause: Duration, requests: u32, waiting: Waiting) -> anyhow::Result<V
 
 /// One request, a pause, one request.
 struct Lone {
-    /// While no request is under way.
+    /// While no request is in flight.
     buffer: Option<Buffer>,
     due: Instant,
     answered: u32,
     pause: Duration,
-    random: Random,
+    random: BlockRandom,
     times: Sender<u64>,
 }
 

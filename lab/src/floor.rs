@@ -17,11 +17,11 @@ mod send_buffer;
 mod sizes;
 mod target;
 
-pub(crate) use args::{Args, Direction, parse_bytes};
-pub(crate) use cipher::{Cipher, Sealing};
-pub(crate) use host::Random;
-pub(crate) use memory::Memory;
-pub(crate) use result::{Probe, Sample, latencies};
+pub(crate) use args::{DataDirection, FloorArgs, parse_bytes};
+pub(crate) use cipher::{FloorCipher, SealingCost};
+pub(crate) use host::BlockRandom;
+pub(crate) use memory::FloorMemory;
+pub(crate) use result::{ThreadUsage, ThreadUsageProbe, latencies};
 
 use crate::measure::Measure;
 use anyhow::Context;
@@ -30,7 +30,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 /// Runs the floor and prints its result.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &FloorArgs) -> anyhow::Result<()> {
     let measure = run(args)?;
     if args.json {
         println!("{}", serde_json::to_string(&measure)?);
@@ -38,30 +38,30 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         print!("{}", result::text(args, &measure));
     }
     if let Some(cipher) = args.seal {
-        let Sealing { host_us, target_us } = Sealing::measure(cipher, args)?;
+        let SealingCost { host_us, target_us } = SealingCost::measure(cipher, args)?;
         println!("  {cipher:?} alone, CPU-us/IO: host {host_us:.2}, target {target_us:.2}");
     }
     Ok(())
 }
 
 /// Runs the floor: the target and the host each on a pinned thread of their own.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Measure> {
+pub(crate) fn run(args: &FloorArgs) -> anyhow::Result<Measure> {
     args.check()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback")?;
     let address = listener.local_addr()?;
     thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let target = scope.spawn(move || -> anyhow::Result<target::Counts> {
+        let target = scope.spawn(move || -> anyhow::Result<target::FloorCounts> {
             tuning::pin_to_core(args.target_core).context("pin the target")?;
-            let mut target = target::Target::new(args)?;
-            sender.send(result::Probe::current())?;
+            let mut target = target::FloorTarget::new(args)?;
+            sender.send(result::ThreadUsageProbe::current())?;
             let (stream, _) = listener.accept()?;
             target.serve(stream)
         });
-        let host = scope.spawn(move || -> anyhow::Result<result::Outcome> {
+        let host = scope.spawn(move || -> anyhow::Result<result::FloorOutcome> {
             tuning::pin_to_core(args.host_core).context("pin the host")?;
             let target = receiver.recv().context("the target did not start")?;
-            let mut host = host::Host::new(args, TcpStream::connect(address)?)?;
+            let mut host = host::FloorHost::new(args, TcpStream::connect(address)?)?;
             host.run(args, &target)
         });
         let outcome = host.join().expect("the host does not panic")?;

@@ -5,16 +5,16 @@ mod contestant;
 mod memory;
 
 use crate::measure::Measure;
-use crate::page::{Page, cells, optional};
-use crate::runs::{self, Case, Index, Run, Turn};
+use crate::page::{PageParts, cells, optional};
+use crate::runs::{self, Index, RunCase, SideRun, SideTurn};
 use crate::{command, fio, interrupt, procfs};
-use contestant::{Contestant, Running};
+use contestant::{FuseContestant, FuseRunning};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The limit of the FUSE front-end, and how close the product comes
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FloorFuseArgs {
     /// Only serve memory at this directory, until a signal ends it
     #[arg(long, value_name = "MOUNTPOINT")]
     serve: Option<PathBuf>,
@@ -41,19 +41,19 @@ pub(crate) struct Args {
 /// Time of fio beyond measuring.
 const SLACK: Duration = Duration::from_secs(30);
 
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &FloorFuseArgs) -> anyhow::Result<()> {
     if let Some(mountpoint) = &args.serve {
         return memory::serve(mountpoint, args.uring);
     }
     let directory = std::env::temp_dir().join(format!("floor-fuse-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     interrupt::watch();
-    let turn = |contestant: Contestant| {
-        let run = |depth| Run::new(&names(contestant, depth), String::new());
-        Turn { side: contestant, runs: args.depths.iter().copied().map(run).collect() }
+    let turn = |contestant: FuseContestant| {
+        let run = |depth| SideRun::new(&names(contestant, depth), String::new());
+        SideTurn { side: contestant, runs: args.depths.iter().copied().map(run).collect() }
     };
-    let turns = Contestant::ALL.map(turn).into();
-    let mut cases = [Case { title: "all depths".into(), rounds: args.rounds, turns }];
+    let turns = FuseContestant::ALL.map(turn).into();
+    let mut cases = [RunCase { title: "all depths".into(), rounds: args.rounds, turns }];
     runs::measure(&mut cases, |&contestant, _| {
         measure(args, contestant, &directory)
             .unwrap_or_else(|e| args.depths.iter().map(|_| Err(anyhow::anyhow!("{e:#}"))).collect())
@@ -64,22 +64,22 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     interrupt::check()
 }
 
-fn names(contestant: Contestant, depth: u32) -> (String, &'static str) {
+fn names(contestant: FuseContestant, depth: u32) -> (String, &'static str) {
     (depth.to_string(), contestant.name())
 }
 
 /// All depths of a contestant that is started for them.
 fn measure(
-    args: &Args,
-    contestant: Contestant,
+    args: &FloorFuseArgs,
+    contestant: FuseContestant,
     directory: &Path,
 ) -> anyhow::Result<Vec<anyhow::Result<Measure>>> {
-    let running = Running::start(contestant, &args.program, directory)?;
+    let running = FuseRunning::start(contestant, &args.program, directory)?;
     Ok(args.depths.iter().map(|&depth| load(args, &running, depth)).collect())
 }
 
 /// Random reads of 4 KiB with direct I/O; CPU time is that of all but fio, the rest is of the server of the files.
-fn load(args: &Args, running: &Running, depth: u32) -> anyhow::Result<Measure> {
+fn load(args: &FloorFuseArgs, running: &FuseRunning, depth: u32) -> anyhow::Result<Measure> {
     let line = format!(
         "fio --name=load --filename={} --rw=randread --bs=4k --direct=1 --time_based --output-format=json \
          --ioengine={} --iodepth={depth} --runtime={}s",
@@ -106,13 +106,13 @@ fn load(args: &Args, running: &Running, depth: u32) -> anyhow::Result<Measure> {
     })
 }
 
-fn page(runs: &[Run], depths: &[u32]) -> Page {
+fn page(runs: &[SideRun], depths: &[u32]) -> PageParts {
     let index = Index::new(runs);
     let mut grid = vec![cells(
         "depth |  | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers | wake-ups/IO, front | ready us/IO, front",
     )];
     for &depth in depths {
-        for contestant in Contestant::ALL {
+        for contestant in FuseContestant::ALL {
             let median = |contestant| index.median(&names(contestant, depth));
             let Some(m) = median(contestant) else { continue };
             let of_floor = median(contestant.floor()).map(|floor| m.iops / floor.iops);
@@ -129,7 +129,7 @@ fn page(runs: &[Run], depths: &[u32]) -> Page {
             ]);
         }
     }
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.table(grid);
     page
 }

@@ -31,7 +31,7 @@ const POOL_BYTES: u64 = 128 << 20;
 
 /// Kinds of hand-overs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum HandOverMode {
     /// Completions.
     Rec,
     /// Commands and completions.
@@ -40,15 +40,15 @@ enum Mode {
 
 /// Runs a target that hands commands to other threads.
 #[derive(Debug, Arguments)]
-pub(crate) struct Args {
+pub(crate) struct HandOverArgs {
     /// Work that is handed over: rec completions, base commands, too
-    mode: Mode,
+    mode: HandOverMode,
     /// Arguments of `roadtrain`: serve with addresses or interfaces, namespaces in memory, cores, policy, sharing
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &HandOverArgs) -> anyhow::Result<()> {
     let words = [OsString::from("roadtrain")].into_iter().chain(args.arguments.iter().cloned());
     let Command::Serve(serve) = Cli::try_parse_from(words)?.command else { bail!("serve only") };
     let _server = Server::start(config(args.mode, &serve)?)?;
@@ -59,7 +59,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The same target as the product's but for its stores.
-fn config(mode: Mode, serve: &ServeArgs) -> anyhow::Result<ServerConfig> {
+fn config(mode: HandOverMode, serve: &ServeArgs) -> anyhow::Result<ServerConfig> {
     let export = |(nsid, spec): (u32, &NamespaceSpec)| {
         anyhow::Ok(Export::with_store(nsid, store(mode, spec)?))
     };
@@ -90,7 +90,7 @@ fn config(mode: Mode, serve: &ServeArgs) -> anyhow::Result<ServerConfig> {
 }
 
 /// A namespace's store. An emulated SSD keeps its pace on the reactor, and hands over what it then does.
-fn store(mode: Mode, spec: &NamespaceSpec) -> anyhow::Result<Arc<dyn Store>> {
+fn store(mode: HandOverMode, spec: &NamespaceSpec) -> anyhow::Result<Arc<dyn Store>> {
     let (path, size) = (spec.path.clone().unwrap_or_default(), spec.size.unwrap_or(0));
     let kind = match spec.kind {
         Kind::Mem | Kind::Ssd => StoreKind::Memory { size },

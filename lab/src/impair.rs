@@ -9,7 +9,7 @@ mod line;
 use crate::interrupt;
 use anyhow::{Context, ensure};
 use bridge::Bridge;
-use kernel::Way;
+use kernel::ForwardingPath;
 use line::Counts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Passes all frames between two interfaces of this network namespace, badly.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ImpairArgs {
     /// The interfaces: what arrives at one leaves the other
     one: String,
     other: String,
@@ -91,12 +91,12 @@ impl Impairment {
 }
 
 /// Impairs until a signal or the time ends it.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &ImpairArgs) -> anyhow::Result<()> {
     interrupt::watch();
     let until = args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
     let ended =
         || interrupt::check().is_err() || until.is_some_and(|until| Instant::now() >= until);
-    let Args { one, other, impairment, .. } = args;
+    let ImpairArgs { one, other, impairment, .. } = args;
     let passage = Passage::new(one, other, *impairment)?;
     println!("ready");
     let counts = passage.run(ended)?;
@@ -109,7 +109,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 /// A way through between two interfaces.
 #[derive(Debug)]
 enum Passage {
-    Kernel([Way; 2]),
+    Kernel([ForwardingPath; 2]),
     Process(Bridge),
 }
 
@@ -119,7 +119,10 @@ impl Passage {
         if !impairment.is_for_kernel() {
             return Ok(Self::Process(Bridge::new(one, other, impairment)?));
         }
-        Ok(Self::Kernel([Way::new(one, other, impairment)?, Way::new(other, one, impairment)?]))
+        Ok(Self::Kernel([
+            ForwardingPath::new(one, other, impairment)?,
+            ForwardingPath::new(other, one, impairment)?,
+        ]))
     }
 
     /// Passes frames until `ended`; gives what has become of them if it knows.
@@ -136,20 +139,20 @@ impl Passage {
     }
 }
 
-/// A passage that works beside, until it is dropped.
+/// A passage that works on another thread, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Beside {
-    ways: Option<[Way; 2]>,
+pub(crate) struct ImpairedPassage {
+    paths: Option<[ForwardingPath; 2]>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Beside {
+impl ImpairedPassage {
     /// Opens it, in the calling thread's network namespace.
     pub(crate) fn new(one: &str, other: &str, impairment: Impairment) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (ways, thread) = match Passage::new(one, other, impairment)? {
-            Passage::Kernel(ways) => (Some(ways), None),
+        let (paths, thread) = match Passage::new(one, other, impairment)? {
+            Passage::Kernel(paths) => (Some(paths), None),
             Passage::Process(bridge) => {
                 let stop = stop.clone();
                 let serve = move || match bridge.run(|| stop.load(Ordering::Relaxed)) {
@@ -159,18 +162,18 @@ impl Beside {
                 (None, Some(thread::spawn(serve)))
             }
         };
-        Ok(Self { ways, stop, thread })
+        Ok(Self { paths, stop, thread })
     }
 
     /// From now on frames are treated so, if the kernel does it.
     pub(crate) fn set(&self, impairment: Impairment) -> anyhow::Result<()> {
         ensure!(impairment.is_for_kernel(), "only loss and doubles change");
-        let ways = self.ways.as_ref().context("this link is served by a process")?;
-        ways.iter().try_for_each(|way| way.set(impairment))
+        let paths = self.paths.as_ref().context("this link is served by a process")?;
+        paths.iter().try_for_each(|path| path.set(impairment))
     }
 }
 
-impl Drop for Beside {
+impl Drop for ImpairedPassage {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

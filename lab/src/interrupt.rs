@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: what is under way is given up, and what was set up is undone.
+//! Ctrl-C and SIGTERM: work in progress is abandoned, and the setup is undone.
 
 use anyhow::ensure;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 
 use crate::measure::{interval, median};
 use crate::metric::Metric;
-use crate::runs::{Compare, Index, Named};
+use crate::runs::{Compare, Index, NamedSide};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl Bound {
         }
     }
 
-    /// The best of some values, as far as the bound says what is better.
+    /// The best of some values, by the direction of the bound.
     pub(crate) fn best<T>(self, values: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
         match self {
             Self::AtLeast(_) => values.max_by(|a, b| a.1.total_cmp(&b.1)),
@@ -70,7 +70,7 @@ pub(crate) fn digits(value: f64) -> String {
 
 /// The result of holding a figure against its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BoundVerdict {
     Kept,
     /// Beyond its bound, though the rounds do not exclude that it is kept: counts as kept.
     Open,
@@ -79,7 +79,7 @@ pub(crate) enum Verdict {
     Unjudged,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for BoundVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Kept => "kept",
@@ -100,14 +100,14 @@ pub(crate) struct Score {
     pub(crate) unjudged: usize,
 }
 
-impl FromIterator<Verdict> for Score {
-    fn from_iter<T: IntoIterator<Item = Verdict>>(verdicts: T) -> Self {
+impl FromIterator<BoundVerdict> for Score {
+    fn from_iter<T: IntoIterator<Item = BoundVerdict>>(verdicts: T) -> Self {
         let mut score = Self::default();
         for verdict in verdicts {
-            score.kept += usize::from(matches!(verdict, Verdict::Kept | Verdict::Open));
-            score.open += usize::from(verdict == Verdict::Open);
-            score.missed += usize::from(verdict == Verdict::Missed);
-            score.unjudged += usize::from(verdict == Verdict::Unjudged);
+            score.kept += usize::from(matches!(verdict, BoundVerdict::Kept | BoundVerdict::Open));
+            score.open += usize::from(verdict == BoundVerdict::Open);
+            score.missed += usize::from(verdict == BoundVerdict::Missed);
+            score.unjudged += usize::from(verdict == BoundVerdict::Unjudged);
         }
         score
     }
@@ -167,9 +167,9 @@ impl Judged {
     }
 
     /// `None` where there is no bound.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
+    pub(crate) fn verdict(&self) -> Option<BoundVerdict> {
         let holds = |bound: Bound| self.value.is_some_and(|value| bound.holds(value));
-        self.bound.map(|bound| if holds(bound) { Verdict::Kept } else { Verdict::Missed })
+        self.bound.map(|bound| if holds(bound) { BoundVerdict::Kept } else { BoundVerdict::Missed })
     }
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct Goal<P> {
 
 /// A goal with what was reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome<P> {
+pub(crate) struct GoalOutcome<P> {
     /// The best of the others.
     pub(crate) best: Option<P>,
     pub(crate) of: Option<f64>,
@@ -216,11 +216,11 @@ pub(crate) struct Outcome<P> {
     pub(crate) value: Option<f64>,
     /// Limits of the median of the rounds, nine times in ten.
     pub(crate) interval: Option<(f64, f64)>,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: BoundVerdict,
 }
 
-impl<P: Named + Clone> Goal<P> {
-    pub(crate) fn judge(&self, index: &Index) -> Outcome<P> {
+impl<P: NamedSide + Clone> Goal<P> {
+    pub(crate) fn judge(&self, index: &Index) -> GoalOutcome<P> {
         let of = index.value(self.metric, &self.of);
         let mut known = self.among.iter().filter_map(|p| Some((p, index.value(self.metric, p)?)));
         let best = match self.bound {
@@ -235,14 +235,16 @@ impl<P: Named + Clone> Goal<P> {
         let interval = rounds.and_then(|rounds| interval(&rounds));
         let holds = |value| self.bound.is_some_and(|bound| bound.holds(value));
         let verdict = match self.rule {
-            _ if self.bound.is_none() => Verdict::Unjudged,
-            _ if value.is_some_and(holds) => Verdict::Kept,
-            Rule::IfThere if best.is_none() => Verdict::Unjudged,
-            Rule::Interval if interval.is_some_and(|(a, b)| holds(a) || holds(b)) => Verdict::Open,
-            _ => Verdict::Missed,
+            _ if self.bound.is_none() => BoundVerdict::Unjudged,
+            _ if value.is_some_and(holds) => BoundVerdict::Kept,
+            Rule::IfThere if best.is_none() => BoundVerdict::Unjudged,
+            Rule::Interval if interval.is_some_and(|(a, b)| holds(a) || holds(b)) => {
+                BoundVerdict::Open
+            }
+            _ => BoundVerdict::Missed,
         };
         let (best, to) = best.map(|(point, value)| (point.clone(), value)).unzip();
-        Outcome { best, of, to, value, interval, verdict }
+        GoalOutcome { best, of, to, value, interval, verdict }
     }
 
     /// The figure for results that are kept, with row and column for names.
@@ -273,19 +275,19 @@ impl<P: Named + Clone> Goal<P> {
 }
 
 /// The verdicts of goals.
-pub(crate) fn score_goals<P: Named + Clone>(goals: &[Goal<P>], index: &Index) -> Score {
+pub(crate) fn score_goals<P: NamedSide + Clone>(goals: &[Goal<P>], index: &Index) -> Score {
     goals.iter().map(|goal| goal.judge(index).verdict).collect()
 }
 
 /// The missed goal whose figure is farthest from its bound, as a share of the bound.
-pub(crate) fn farthest<'a, P: Named + Clone>(
+pub(crate) fn farthest<'a, P: NamedSide + Clone>(
     goals: &'a [Goal<P>],
     index: &Index,
 ) -> Option<&'a Goal<P>> {
     let distance = |goal: &Goal<P>| {
         let outcome = goal.judge(index);
         let far = goal.bound.zip(outcome.value).map_or(f64::INFINITY, |(b, v)| b.distance(v));
-        (outcome.verdict == Verdict::Missed).then_some(far)
+        (outcome.verdict == BoundVerdict::Missed).then_some(far)
     };
     let missed = goals.iter().filter_map(|goal| Some((goal, distance(goal)?)));
     missed.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(goal, _)| goal)
@@ -294,7 +296,7 @@ pub(crate) fn farthest<'a, P: Named + Clone>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::Run;
+    use crate::runs::SideRun;
     use crate::runs::tests::run;
 
     type Side = (&'static str, &'static str);
@@ -319,12 +321,12 @@ mod tests {
     #[test]
     fn figures_are_kept_or_missed_and_failures_are_misses() {
         let judged = |value| Judged::new("use", "reads", "%", value);
-        assert_eq!(judged(95.0).at_least(95.0).verdict(), Some(Verdict::Kept));
-        assert_eq!(judged(94.9).at_least(95.0).verdict(), Some(Verdict::Missed));
-        assert_eq!(judged(1.2).at_most(1.15).verdict(), Some(Verdict::Missed));
+        assert_eq!(judged(95.0).at_least(95.0).verdict(), Some(BoundVerdict::Kept));
+        assert_eq!(judged(94.9).at_least(95.0).verdict(), Some(BoundVerdict::Missed));
+        assert_eq!(judged(1.2).at_most(1.15).verdict(), Some(BoundVerdict::Missed));
         assert_eq!(judged(1.0).verdict(), None);
         let failed = Judged::failed("use", "x", &anyhow::anyhow!("no"));
-        assert_eq!(failed.verdict(), Some(Verdict::Missed));
+        assert_eq!(failed.verdict(), Some(BoundVerdict::Missed));
         assert_eq!(score([&judged(1.0), &judged(1.0).at_most(2.0), &failed]).to_string(), "1 of 2");
     }
 
@@ -336,12 +338,18 @@ mod tests {
             let index = Index::new(&runs);
             (goals[0].judge(&index).verdict, score_goals(&goals, &index).to_string())
         };
-        assert_eq!(result(&[99.0; 5]), (Verdict::Kept, "1 of 1".into()));
-        assert_eq!(result(&[90.0, 91.0, 92.0, 93.0, 94.0]), (Verdict::Missed, "0 of 1".into()));
-        assert_eq!(result(&[90.0, 91.0, 92.0, 93.0, 98.0]), (Verdict::Open, "1 of 1 (~1)".into()));
-        assert_eq!(result(&[90.0, 91.0, 98.0, 90.0]).0, Verdict::Missed, "too few rounds");
+        assert_eq!(result(&[99.0; 5]), (BoundVerdict::Kept, "1 of 1".into()));
+        assert_eq!(
+            result(&[90.0, 91.0, 92.0, 93.0, 94.0]),
+            (BoundVerdict::Missed, "0 of 1".into())
+        );
+        assert_eq!(
+            result(&[90.0, 91.0, 92.0, 93.0, 98.0]),
+            (BoundVerdict::Open, "1 of 1 (~1)".into())
+        );
+        assert_eq!(result(&[90.0, 91.0, 98.0, 90.0]).0, BoundVerdict::Missed, "too few rounds");
         let eight = [90.0, 91.0, 92.0, 93.0, 93.0, 93.0, 93.0, 98.0];
-        assert_eq!(result(&eight).0, Verdict::Missed, "one in eight is chance");
+        assert_eq!(result(&eight).0, BoundVerdict::Missed, "one in eight is chance");
     }
 
     #[test]
@@ -354,29 +362,33 @@ mod tests {
         use Bound::{AtLeast, AtMost};
         use Compare::{Difference, Ratio, Value};
         let iops = result(Metric::Iops, Ratio, AtLeast(0.97));
-        assert_eq!((iops.best, iops.verdict), (Some(I10), Verdict::Missed));
-        assert_eq!(verdict(Metric::LatencyP99, Ratio, AtMost(1.05)), Verdict::Kept);
-        assert_eq!(verdict(Metric::LatencyP99, Ratio, AtMost(1.01)), Verdict::Missed);
-        assert_eq!(verdict(Metric::Syscalls, Ratio, AtMost(9.0)), Verdict::Missed, "no figures");
+        assert_eq!((iops.best, iops.verdict), (Some(I10), BoundVerdict::Missed));
+        assert_eq!(verdict(Metric::LatencyP99, Ratio, AtMost(1.05)), BoundVerdict::Kept);
+        assert_eq!(verdict(Metric::LatencyP99, Ratio, AtMost(1.01)), BoundVerdict::Missed);
+        assert_eq!(
+            verdict(Metric::Syscalls, Ratio, AtMost(9.0)),
+            BoundVerdict::Missed,
+            "no figures"
+        );
         // p99 is 1e9/IOPS.
-        assert_eq!(verdict(Metric::Settle, Value, AtMost(10.0)), Verdict::Missed);
-        assert_eq!(verdict(Metric::Iops, Value, AtMost(0.095)), Verdict::Missed);
-        assert_eq!(verdict(Metric::Iops, Value, AtMost(0.097)), Verdict::Kept);
+        assert_eq!(verdict(Metric::Settle, Value, AtMost(10.0)), BoundVerdict::Missed);
+        assert_eq!(verdict(Metric::Iops, Value, AtMost(0.095)), BoundVerdict::Missed);
+        assert_eq!(verdict(Metric::Iops, Value, AtMost(0.097)), BoundVerdict::Kept);
         let above = result(Metric::LatencyP99, Difference, AtMost(500_000.0));
-        assert!(above.verdict == Verdict::Kept && above.value.is_some_and(|v| v > 400_000.0));
+        assert!(above.verdict == BoundVerdict::Kept && above.value.is_some_and(|v| v > 400_000.0));
     }
 
     #[test]
     fn without_the_other_side_nothing_is_judged_where_the_rule_says_so() {
-        let verdict = |runs: &[Run], rule| {
+        let verdict = |runs: &[SideRun], rule| {
             let goal = goal(Metric::Iops, Compare::Ratio, Bound::AtLeast(1.0), &[NONE]);
             Goal { rule, ..goal }.judge(&Index::new(runs)).verdict
         };
         let alone = [run(&AUTO, &[1.0])];
-        assert_eq!(verdict(&alone, Rule::IfThere), Verdict::Unjudged);
-        assert_eq!(verdict(&alone, Rule::Median), Verdict::Missed);
+        assert_eq!(verdict(&alone, Rule::IfThere), BoundVerdict::Unjudged);
+        assert_eq!(verdict(&alone, Rule::Median), BoundVerdict::Missed);
         let failing = [run(&AUTO, &[0.0]), run(&NONE, &[1.0])];
-        assert_eq!(verdict(&failing, Rule::IfThere), Verdict::Missed);
+        assert_eq!(verdict(&failing, Rule::IfThere), BoundVerdict::Missed);
     }
 
     #[test]

@@ -15,9 +15,9 @@ mod segment;
 use crate::command::{find, run};
 use crate::impair::{self, Impairment};
 use anyhow::{Context, ensure};
-pub(crate) use command::{Args, main};
-pub(crate) use namespace::Namespace;
-pub(crate) use segment::{Shape, Wiring};
+pub(crate) use command::{LinksArgs, main};
+pub(crate) use namespace::NetworkNamespace;
+pub(crate) use segment::{LinkSpeed, SegmentWiring};
 use std::process::Command;
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ const LINKS_MAX: usize = 16;
 
 /// Namespaces and the links between them; all is gone when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Links {
-    pub(crate) host: Namespace,
-    pub(crate) target: Namespace,
+pub(crate) struct NamespaceLinks {
+    pub(crate) host: NetworkNamespace,
+    pub(crate) target: NetworkNamespace,
     middle: Option<Middle>,
     links: usize,
 }
@@ -38,9 +38,9 @@ pub(crate) struct Links {
 /// The switch between host and target.
 #[derive(Debug)]
 struct Middle {
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     /// The passage of each link.
-    passages: Vec<impair::Beside>,
+    passages: Vec<impair::ImpairedPassage>,
 }
 
 /// Why no links can be made, if so.
@@ -53,11 +53,11 @@ pub(crate) fn unavailable() -> Option<String> {
     missing.map(|tool| format!("{tool} is not installed"))
 }
 
-impl Links {
+impl NamespaceLinks {
     /// Makes one.
-    pub(crate) fn new(links: usize, wiring: &Wiring) -> anyhow::Result<Self> {
+    pub(crate) fn new(links: usize, wiring: &SegmentWiring) -> anyhow::Result<Self> {
         ensure!((1..=LINKS_MAX).contains(&links), "1 to {LINKS_MAX} links");
-        let (host, target) = (Namespace::new()?, Namespace::new()?);
+        let (host, target) = (NetworkNamespace::new()?, NetworkNamespace::new()?);
         for namespace in [&host, &target] {
             namespace.run(segment::quiet)?;
         }
@@ -83,7 +83,7 @@ impl Links {
     }
 
     /// The namespace in the middle of links that are not direct.
-    pub(crate) fn middle(&self) -> anyhow::Result<&Namespace> {
+    pub(crate) fn middle(&self) -> anyhow::Result<&NetworkNamespace> {
         Ok(&self.middle.as_ref().context("the links are direct")?.namespace)
     }
 
@@ -110,12 +110,12 @@ impl Links {
 
 impl Middle {
     fn new(
-        host: &Namespace,
-        target: &Namespace,
+        host: &NetworkNamespace,
+        target: &NetworkNamespace,
         links: usize,
-        wiring: &Wiring,
+        wiring: &SegmentWiring,
     ) -> anyhow::Result<Self> {
-        let namespace = Namespace::new()?;
+        let namespace = NetworkNamespace::new()?;
         namespace.run(segment::quiet)?;
         let mut passages = Vec::new();
         for link in 0..links {
@@ -129,7 +129,7 @@ impl Middle {
             for end in [&h, &t] {
                 segment::shape(&namespace, end, wiring)?;
             }
-            let open = || impair::Beside::new(&h, &t, wiring.impairment_of(link));
+            let open = || impair::ImpairedPassage::new(&h, &t, wiring.impairment_of(link));
             passages.push(namespace.run(open)?);
         }
         Ok(Self { namespace, passages })
@@ -142,7 +142,7 @@ pub(crate) fn addresses(link: usize) -> [String; 2] {
 }
 
 /// Runs a command line in a namespace, to its end.
-fn tool(namespace: &Namespace, line: &str) -> anyhow::Result<()> {
+fn tool(namespace: &NetworkNamespace, line: &str) -> anyhow::Result<()> {
     let mut words = line.split_whitespace();
     let name = words.next().unwrap_or_default();
     let mut command = Command::new(find(name).with_context(|| format!("no {name}"))?);
@@ -155,10 +155,10 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    const JUMBO: Wiring = Wiring::plain(9000);
+    const JUMBO: SegmentWiring = SegmentWiring::plain(9000);
 
-    fn arrivals(wiring: &Wiring) -> anyhow::Result<Vec<u8>> {
-        let links = Links::new(1, wiring)?;
+    fn arrivals(wiring: &SegmentWiring) -> anyhow::Result<Vec<u8>> {
+        let links = NamespaceLinks::new(1, wiring)?;
         let [from, to] = addresses(0);
         let socket = links.target.run(|| Ok(UdpSocket::bind((to.as_str(), 4000))?))?;
         socket.set_read_timeout(Some(LIMIT))?;
@@ -182,13 +182,13 @@ mod tests {
         }
         let doubled = Impairment { duplicate: 100.0, ..Impairment::NONE };
         let process = Impairment { delay_us: 1, ..doubled };
-        let arrivals = |wiring: Wiring| arrivals(&wiring).expect("a pair of ends");
+        let arrivals = |wiring: SegmentWiring| arrivals(&wiring).expect("a pair of ends");
         assert_eq!(arrivals(JUMBO), [1, 2]);
-        assert_eq!(arrivals(Wiring { shape: Some(Shape::GIGABIT), ..JUMBO }), [1, 2]);
-        assert_eq!(arrivals(Wiring { impairment: doubled, ..JUMBO }), [1, 1, 2, 2]);
-        let another = Wiring { impairment: doubled, impaired: Some(1), ..JUMBO };
+        assert_eq!(arrivals(SegmentWiring { shape: Some(LinkSpeed::GIGABIT), ..JUMBO }), [1, 2]);
+        assert_eq!(arrivals(SegmentWiring { impairment: doubled, ..JUMBO }), [1, 1, 2, 2]);
+        let another = SegmentWiring { impairment: doubled, impaired: Some(1), ..JUMBO };
         assert_eq!(arrivals(another), [1, 2]);
-        let mut late = arrivals(Wiring { impairment: process, ..JUMBO });
+        let mut late = arrivals(SegmentWiring { impairment: process, ..JUMBO });
         late.sort_unstable();
         assert_eq!(late, [1, 1, 2, 2]);
     }

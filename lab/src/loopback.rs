@@ -1,7 +1,7 @@
 //! A target of the product and loads on it, over TCP on loopback or on links; host on core 0, target on core 1.
 
 use crate::command;
-use crate::links::Links;
+use crate::links::NamespaceLinks;
 use crate::measure::Measure;
 use crate::product;
 use crate::service::{Service, free_port};
@@ -26,7 +26,7 @@ pub(crate) struct Loopback {
     program: PathBuf,
     scratch: Folder,
     /// The ends are in their namespaces, if there are any.
-    links: Option<Links>,
+    links: Option<NamespaceLinks>,
     port: u16,
 }
 
@@ -40,7 +40,7 @@ impl Loopback {
     }
 
     /// The same over links.
-    pub(crate) fn over(program: &Path, links: Links) -> anyhow::Result<Self> {
+    pub(crate) fn over(program: &Path, links: NamespaceLinks) -> anyhow::Result<Self> {
         Ok(Self { links: Some(links), ..Self::new(program)? })
     }
 

@@ -6,7 +6,7 @@ use std::{fmt, fs};
 /// Conditions of a measurement: part of the JSON of results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Conditions {
-    pub(crate) machine: Machine,
+    pub(crate) machine: LabMachine,
     /// Command line of the measurement.
     pub(crate) command: String,
     pub(crate) rounds: usize,
@@ -18,13 +18,13 @@ impl Conditions {
     /// This machine and this command.
     pub(crate) fn now(rounds: usize, seconds: f64) -> Self {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        Self { machine: Machine::read(), command, rounds, seconds }
+        Self { machine: LabMachine::read(), command, rounds, seconds }
     }
 }
 
 /// A machine, as far as it decides the figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub(crate) struct LabMachine {
     pub(crate) processor: String,
     pub(crate) cores: usize,
     pub(crate) memory_gib: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Machine {
     pub(crate) huge_pages: String,
 }
 
-impl Machine {
+impl LabMachine {
     /// This machine.
     pub(crate) fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -64,7 +64,7 @@ impl Machine {
 #[cfg(test)]
 impl Conditions {
     pub(crate) fn made_up() -> Self {
-        let machine = Machine {
+        let machine = LabMachine {
             processor: "made up".into(),
             cores: 2,
             memory_gib: 1.0,
@@ -77,7 +77,7 @@ impl Conditions {
     }
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for LabMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -51,72 +51,72 @@ use std::process::ExitCode;
 /// Measures what this machine allows and how close Roadtrain comes.
 #[derive(Parser)]
 #[command(name = "roadtrain-lab", version)]
-struct Cli {
+struct LabCli {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum LabCommand {
     /// Move an NVMe/TCP workload's bytes over a bare TCP socket: the physical limit
-    Floor(floor::Args),
+    Floor(floor::FloorArgs),
     /// The first request after a time of idleness, by the product and over a bare socket
-    First(first::Args),
+    First(first::FirstArgs),
     /// The limit of the Ethernet transport: the same frames, without a protocol (as root)
-    FloorEther(floor_ether::Args),
+    FloorEther(floor_ether::FloorEtherArgs),
     /// The limit of the FUSE front-end, and how close the product comes (as root, with fio)
-    FloorFuse(floor_fuse::Args),
+    FloorFuse(floor_fuse::FloorFuseArgs),
     /// Run the product and the floor alternately; print what is reached, write JSON
-    Table(table::Args),
+    Table(table::TableArgs),
     /// Reproduce the published figures and check our goals: JSON, charts, an HTML report
-    Eval(eval::Args),
+    Eval(eval::EvalArgs),
     /// Render an evaluation's report from its JSON again
     Render(eval::RenderArgs),
     /// Run RocksDB, PostgreSQL and scans of files on our devices and on others': JSON, an HTML report
-    Apps(apps::Args),
+    Apps(apps::AppsArgs),
     /// Check what the Ethernet transport has to reach, bar by bar (as root)
-    Ether(ether::Args),
+    Ether(ether::EtherChecksArgs),
     /// Pass frames between two interfaces as a bad link does (as root)
-    Impair(impair::Args),
+    Impair(impair::ImpairArgs),
     /// Check what several paths have to reach, bar by bar (as root)
-    Paths(checks::Args),
+    Paths(checks::ChecksArgs),
     /// How long lanes that come in on one core take to be spread over two
-    Balance(checks::Args),
+    Balance(checks::ChecksArgs),
     /// Check what managing and limiting may cost, bar by bar
-    Manage(checks::Args),
+    Manage(checks::ChecksArgs),
     /// Run a command at each end of links between two network namespaces (as root)
-    Links(links::Args),
+    Links(links::LinksArgs),
     /// Read files by threads, and say how fast
     #[command(hide = true)]
     Scan(apps::ScanArgs),
     /// Run a target that hands commands and completions to other threads, to compare
-    HandOver(hand_over::Args),
+    HandOver(hand_over::HandOverArgs),
     /// Run `roadtrain` with TCP connections that carry the frames of -t ether, to compare
-    Tsockets(tsockets::Args),
+    Tsockets(tsockets::TSocketsArgs),
     /// Put committed results into docs/PERFORMANCE.md and lab/JOURNAL.md again, or check that they are there
-    Report(report::Args),
+    Report(report::ReportArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let done = match Cli::parse().command {
-        Command::Balance(args) => balance::main(&args),
-        Command::Floor(args) => floor::main(&args),
-        Command::First(args) => first::main(&args),
-        Command::FloorEther(args) => floor_ether::main(&args),
-        Command::FloorFuse(args) => floor_fuse::main(&args),
-        Command::Table(args) => table::main(args),
-        Command::Eval(args) => eval::main(&args),
-        Command::Render(args) => eval::render_main(&args),
-        Command::Apps(args) => apps::main(&args),
-        Command::Ether(args) => ether::main(&args),
-        Command::Impair(args) => impair::main(&args),
-        Command::Links(args) => links::main(&args),
-        Command::Paths(args) => paths::main(&args),
-        Command::Manage(args) => manage::main(&args),
-        Command::Scan(args) => apps::scan_main(&args),
-        Command::HandOver(args) => hand_over::main(&args),
-        Command::Tsockets(args) => return Ok(tsockets::main(args)),
-        Command::Report(args) => report::main(&args),
+    let done = match LabCli::parse().command {
+        LabCommand::Balance(args) => balance::main(&args),
+        LabCommand::Floor(args) => floor::main(&args),
+        LabCommand::First(args) => first::main(&args),
+        LabCommand::FloorEther(args) => floor_ether::main(&args),
+        LabCommand::FloorFuse(args) => floor_fuse::main(&args),
+        LabCommand::Table(args) => table::main(args),
+        LabCommand::Eval(args) => eval::main(&args),
+        LabCommand::Render(args) => eval::render_main(&args),
+        LabCommand::Apps(args) => apps::main(&args),
+        LabCommand::Ether(args) => ether::main(&args),
+        LabCommand::Impair(args) => impair::main(&args),
+        LabCommand::Links(args) => links::main(&args),
+        LabCommand::Paths(args) => paths::main(&args),
+        LabCommand::Manage(args) => manage::main(&args),
+        LabCommand::Scan(args) => apps::scan_main(&args),
+        LabCommand::HandOver(args) => hand_over::main(&args),
+        LabCommand::Tsockets(args) => return Ok(tsockets::main(args)),
+        LabCommand::Report(args) => report::main(&args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -1,12 +1,13 @@
-//! The cost of managing and limiting, and how well limits are kept: the data path of a target that is watched (its
-//! metrics scraped each second, requests recorded, a management call each millisecond) against one that is not, rate
-//! limits against what they say, and a host without a limit beside one with. Host on core 0, target on core 1.
+//! The cost of managing and limiting, and the accuracy of limits. The data path of a target that is watched (its
+//! metrics scraped each second, requests recorded, a management call each millisecond) is compared with one that is
+//! not. Rate limits are compared with their settings, and a host without a limit with one that has one. Host on core
+//! 0, target on core 1.
 //!
-//! Where the data path has both cores whoever calls and whoever answers takes time from it, whatever the answer. So the
-//! same calls to a server that answers with a fixed text are measured, too, and both ends on core 0, where the other core
-//! is there for who calls.
+//! Where the data path has both cores, caller and server take time from it, whatever the reply. So the same calls to
+//! a server that replies with a fixed text are measured, too, and both ends on core 0, where the other core is free
+//! for the caller.
 
-use crate::checks::{self, Args, Bench, Set};
+use crate::checks::{self, CheckBench, ChecksArgs, Set};
 use crate::judge::Judged;
 use crate::loopback::Loopback;
 use crate::measure::{Measure, median};
@@ -22,12 +23,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LIMITS: [u64; 4] = [1_000, 10_000, 100_000, 500_000];
-/// Limit of the host beside which another is measured.
+/// Limit of the host that runs together with the measured one.
 const LIMITED: u64 = 20_000;
 
 /// Runs the checks.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let checks: [checks::Check; 3] = [
+pub(crate) fn main(args: &ChecksArgs) -> anyhow::Result<()> {
+    let checks: [checks::CheckEntry; 3] = [
         ("watched", "a target that is watched, and records, beside one that is not", &watched),
         ("limit", "the rate of a host whose namespace is limited", &limits),
         ("neighbour", "a host beside one that is limited", &neighbour),
@@ -37,14 +38,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Targets with metrics and a control socket, and loads on them.
-struct Managed<'a> {
-    bench: &'a Bench,
+struct ManagedTargets<'a> {
+    bench: &'a CheckBench,
     loopback: Loopback,
     metrics: u16,
 }
 
-impl<'a> Managed<'a> {
-    fn new(bench: &'a Bench) -> anyhow::Result<Self> {
+impl<'a> ManagedTargets<'a> {
+    fn new(bench: &'a CheckBench) -> anyhow::Result<Self> {
         let (loopback, metrics) = (Loopback::new(&bench.program)?, free_port()?);
         Ok(Self { bench, loopback, metrics })
     }
@@ -68,13 +69,13 @@ impl<'a> Managed<'a> {
 }
 
 /// A client that queries a target all the time.
-struct Watcher {
+struct QueryingClient {
     is_over: AtomicBool,
     calls: AtomicU64,
     scrapes: AtomicU64,
 }
 
-impl Watcher {
+impl QueryingClient {
     /// A call each millisecond.
     fn call(&self, path: &Path) -> anyhow::Result<()> {
         let mut socket = UnixStream::connect(path)?;
@@ -106,13 +107,13 @@ impl Watcher {
     }
 
     /// Runs `work` meanwhile.
-    fn beside<T>(
+    fn run_while_querying<T>(
         path: &Path,
         metrics: Option<u16>,
         work: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let (is_over, calls, scrapes) = Default::default();
-        let watcher = Watcher { is_over, calls, scrapes };
+        let watcher = QueryingClient { is_over, calls, scrapes };
         let began = Instant::now();
         let done = thread::scope(|scope| {
             let caller = scope.spawn(|| watcher.call(path));
@@ -143,7 +144,7 @@ fn echo(listener: &UnixListener) -> anyhow::Result<()> {
 
 /// The server that is called while the data path is measured.
 #[derive(Clone, Copy, PartialEq)]
-enum Called {
+enum CalledServer {
     Nothing,
     /// A server that does nothing.
     Echo,
@@ -151,19 +152,26 @@ enum Called {
     Target,
 }
 
-fn watched_once(managed: &Managed, core: u32, load: &str, called: Called) -> anyhow::Result<f64> {
-    let slow_over = if called == Called::Target { "p99" } else { "off" };
+fn watched_once(
+    managed: &ManagedTargets,
+    core: u32,
+    load: &str,
+    called: CalledServer,
+) -> anyhow::Result<f64> {
+    let slow_over = if called == CalledServer::Target { "p99" } else { "off" };
     let namespaces = format!("--namespace mem:256MiB --slow-over {slow_over}");
     let _target = managed.serve(core, &namespaces)?;
     let measure = || managed.measure(&format!("{load} --slow-over {slow_over}"));
     let measured = match called {
-        Called::Nothing => measure()?,
-        Called::Target => Watcher::beside(&managed.rpc(), Some(managed.metrics), measure)?,
-        Called::Echo => {
+        CalledServer::Nothing => measure()?,
+        CalledServer::Target => {
+            QueryingClient::run_while_querying(&managed.rpc(), Some(managed.metrics), measure)?
+        }
+        CalledServer::Echo => {
             let path = managed.loopback.path("echo.sock");
             let listener = UnixListener::bind(&path)?;
             let answers = thread::spawn(move || echo(&listener));
-            let measured = Watcher::beside(&path, None, measure)?;
+            let measured = QueryingClient::run_while_querying(&path, None, measure)?;
             answers.join().expect("it does not panic")?;
             std::fs::remove_file(path)?;
             measured
@@ -172,15 +180,15 @@ fn watched_once(managed: &Managed, core: u32, load: &str, called: Called) -> any
     Ok(measured.iops)
 }
 
-/// A target that is watched, and records, beside one for which neither is so.
-fn watched(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let managed = Managed::new(bench)?;
+/// A watched target that records, compared with one without both.
+fn watched(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let managed = ManagedTargets::new(bench)?;
     let mut judged = Vec::new();
     for (core, cores) in [(1, "a core for each end"), (0, "one core for both ends")] {
         for (rw, depth) in [("randread", 128), ("randwrite", 128), ("randread", 1)] {
             let load = format!("--rw {rw} --bs 4k --depth {depth}");
-            let called = [Called::Target, Called::Nothing, Called::Echo];
-            let once = |&called: &Called| watched_once(&managed, core, &load, called);
+            let called = [CalledServer::Target, CalledServer::Nothing, CalledServer::Echo];
+            let once = |&called: &CalledServer| watched_once(&managed, core, &load, called);
             let iops = rounds(bench.rounds, &called, once)?;
             for (other, unit) in [(1, "x unwatched"), (2, "x calls to nothing")] {
                 let ratio = median(iops.iter().map(|iops| iops[0] / iops[other]));
@@ -194,8 +202,8 @@ fn watched(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
 }
 
 /// The share that a host gets of the limit of its namespace.
-fn limits(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let managed = Managed::new(bench)?;
+fn limits(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let managed = ManagedTargets::new(bench)?;
     let mut judged = Vec::new();
     for limit in LIMITS {
         let _target = managed.serve(1, &format!("--namespace mem:256MiB,iops={limit}"))?;
@@ -212,7 +220,7 @@ fn limits(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
 
 /// A host of a namespace without a limit: alone, while another host exhausts its own one's, and while the other
 /// requests just so much without a limit. Both hosts share a core.
-fn neighbour(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+fn neighbour(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let stores =
         [("memory", "mem:256MiB"), ("emulated SSD", "ssd:256MiB,service-us=100,parallel=64")];
     let mut judged = Vec::new();
@@ -222,8 +230,8 @@ fn neighbour(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     Ok(judged)
 }
 
-fn neighbour_of(bench: &Bench, name: &str, store: &str) -> anyhow::Result<Vec<Judged>> {
-    let managed = Managed::new(bench)?;
+fn neighbour_of(bench: &CheckBench, name: &str, store: &str) -> anyhow::Result<Vec<Judged>> {
+    let managed = ManagedTargets::new(bench)?;
     let limited = format!("--namespace {store},iops={LIMITED}");
     let namespaces = format!("--namespace {store} {limited} --namespace {store}");
     let _target = managed.serve(1, &namespaces)?;

@@ -31,8 +31,8 @@ pub(crate) struct Measure {
     pub(crate) fairness: Option<f64>,
     /// Resident memory of the target under load, above that before it, in KiB for each connection.
     pub(crate) target_kib: Option<f64>,
-    /// The load beside the measured one.
-    pub(crate) beside: Option<Beside>,
+    /// The load that runs together with the measured one.
+    pub(crate) beside: Option<SecondLoadMeasure>,
     /// Data over what Ethernet can carry on shaped links, as a share.
     pub(crate) link_use: Option<f64>,
     /// Share of the kernel in the CPU time.
@@ -42,7 +42,7 @@ pub(crate) struct Measure {
     /// CPU time on this machine that was neither the run's nor idle, in cores: disturbance.
     pub(crate) foreign_cores: f64,
     /// Usage of the machine by the parties of an application.
-    pub(crate) usage: Option<Usage>,
+    pub(crate) usage: Option<MachineUsage>,
 }
 
 /// CPU time and context switches of processes.
@@ -54,7 +54,7 @@ pub(crate) struct Cpu {
 
 /// Usage of the whole machine, and of the known processes on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Usage {
+pub(crate) struct MachineUsage {
     /// All processes and the threads of the kernel.
     pub(crate) machine: Cpu,
     /// The application, and its own server if it has one.
@@ -65,7 +65,7 @@ pub(crate) struct Usage {
     pub(crate) server: Cpu,
 }
 
-impl Usage {
+impl MachineUsage {
     /// Cores used by unknown processes: the loop device's threads, and the kernel's others.
     pub(crate) fn rest_cores(&self) -> f64 {
         let known = self.application.cores + self.client.cores + self.server.cores;
@@ -73,9 +73,9 @@ impl Usage {
     }
 }
 
-/// Figures of the load beside the measured one; CPU, calls and caravans of a run cover both.
+/// Figures of the load that runs together with the measured one; CPU, calls and caravans of a run cover both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Beside {
+pub(crate) struct SecondLoadMeasure {
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,
     pub(crate) latency_us_mean: f64,
@@ -245,7 +245,7 @@ mod tests {
     fn usage_is_of_all_cores() {
         let machine = Cpu { cores: 2.0, switches_per_second: 0.0 };
         let application = Cpu { cores: 0.5, ..machine };
-        let usage = Usage { machine, application, ..Usage::default() };
+        let usage = MachineUsage { machine, application, ..MachineUsage::default() };
         let measure = Measure { iops: 1e5, usage: Some(usage), ..Measure::default() };
         assert_eq!((measure.per_cpu_second(), usage.rest_cores()), (Some(5e4), 1.5));
         assert_eq!(Measure::median(&[measure.clone(), measure.clone()]), measure);

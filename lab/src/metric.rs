@@ -9,7 +9,7 @@ pub(crate) enum Metric {
     Iops,
     /// The main load's data.
     Bandwidth,
-    /// With the load beside it.
+    /// Including the second load.
     BandwidthTotal,
     LatencyMean,
     LatencyP50,
@@ -24,11 +24,11 @@ pub(crate) enum Metric {
     Switches,
     /// The host's voluntary ones: each is a wake-up.
     HostWakeUps,
-    /// The load beside the main one.
+    /// The second load.
     BesideIops,
     BesideBandwidth,
     BesideP99,
-    /// The bulk load's requests, whether it is the one beside or the only one.
+    /// The bulk load's requests, whether it is the second load or the only one.
     BulkIops,
     /// All data over what the links can carry.
     LinkUse,
@@ -43,7 +43,7 @@ pub(crate) enum Metric {
 }
 
 /// The value of a figure.
-type Figure = fn(&Measure) -> Option<f64>;
+type MetricValue = fn(&Measure) -> Option<f64>;
 
 impl Metric {
     /// Figures of every row of a table.
@@ -82,7 +82,7 @@ impl Metric {
     }
 
     /// Title, digits, and the figure of a measurement.
-    fn row(self) -> (&'static str, usize, Figure) {
+    fn row(self) -> (&'static str, usize, MetricValue) {
         match self {
             Self::Iops => ("kIOPS", 1, |m| Some(m.iops / 1e3)),
             Self::Bandwidth => ("GB/s", 2, |m| Some(m.bytes_per_second / 1e9)),

@@ -20,7 +20,7 @@ pub(crate) fn quiet(
 ) -> anyhow::Result<Measure> {
     let mut best: Option<Measure> = None;
     for _ in 0..=retries {
-        let watch = Watch::start();
+        let watch = NoiseWatch::start();
         let mut measure = run()?;
         measure.foreign_cores = watch.foreign_cores();
         if best.as_ref().is_none_or(|b| measure.foreign_cores < b.foreign_cores) {
@@ -57,7 +57,7 @@ pub(crate) fn settle(limit: Duration) -> f64 {
     const POLL: Duration = Duration::from_millis(300);
     let until = Instant::now() + limit;
     loop {
-        let watch = Watch::start();
+        let watch = NoiseWatch::start();
         thread::sleep(POLL);
         let foreign = watch.foreign_cores();
         if foreign <= FOREIGN_CORES_MAX || Instant::now() >= until {
@@ -67,13 +67,13 @@ pub(crate) fn settle(limit: Duration) -> f64 {
 }
 
 /// The state at the start of a run.
-struct Watch {
+struct NoiseWatch {
     began: Instant,
     busy_seconds: f64,
     own_seconds: f64,
 }
 
-impl Watch {
+impl NoiseWatch {
     /// Starts watching.
     fn start() -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! Figures that were read off a command's output by hand, and are committed as they were noted.
 
-use crate::page::{Grid, Page};
+use crate::page::{Grid, PageParts};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let noted: Noted = serde_json::from_str(json).context("JSON of noted figures")?;
     let columns = noted.table.first().context("no heading")?.len();
     ensure!(noted.table.iter().all(|line| line.len() == columns), "lines of different lengths");
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.text(format!("{}\nCommand: `{}`.", noted.conditions, noted.command));
     page.table(noted.table);
     Ok(page.markdown())
@@ -29,7 +29,7 @@ mod tests {
     use super::page_of;
 
     #[test]
-    fn a_table_is_told_with_its_conditions() {
+    fn a_table_states_its_conditions() {
         let page = page_of(
             r#"{"conditions": "Here.", "command": "x", "table": [["a", "b"], ["1", "2"]]}"#,
         );

@@ -16,9 +16,9 @@ const BUFFER_BYTES: libc::c_int = 8 << 20;
 
 /// Sees all that arrives at an interface, and sends there.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct InterfaceSocket(OwnedFd);
 
-impl Socket {
+impl InterfaceSocket {
     /// Opens one, in the calling thread's network namespace.
     pub(crate) fn open(interface: &str) -> anyhow::Result<Self> {
         let index = index(interface)?;
@@ -43,7 +43,7 @@ impl Socket {
         address.sll_protocol = protocol;
         address.sll_ifindex = index as libc::c_int;
         let length = mem::size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address is as long as is said.
+        // SAFETY: the address has the given length.
         check(unsafe { libc::bind(fd, (&raw const address).cast(), length) })
             .with_context(|| format!("listen at {interface}"))?;
         Ok(Self(socket))
@@ -51,14 +51,14 @@ impl Socket {
 
     /// The next frame with its notes, if there is one.
     pub(crate) fn receive(&self, frame: &mut [u8]) -> anyhow::Result<Option<usize>> {
-        // SAFETY: the buffer is as long as is said.
+        // SAFETY: the buffer has the given length.
         let length =
             unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
         if length >= 0 {
             return Ok(Some(length as usize));
         }
         match io::Error::last_os_error() {
-            // An interface that goes down says so once.
+            // An interface that goes down reports it once.
             e if e.raw_os_error() == Some(libc::ENETDOWN) => Ok(None),
             e if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(None)
@@ -69,22 +69,22 @@ impl Socket {
 
     /// Sends a frame; one that cannot be sent is lost, as on any link. Notes come first here, too.
     pub(crate) fn send(&self, frame: &[u8]) {
-        // SAFETY: the buffer is as long as is said.
+        // SAFETY: the buffer has the given length.
         unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
     }
 }
 
 fn set<T>(fd: RawFd, level: libc::c_int, option: libc::c_int, value: &T) -> anyhow::Result<()> {
     let length = mem::size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value is as long as is said.
+    // SAFETY: the value has the given length.
     check(unsafe { libc::setsockopt(fd, level, option, ptr::from_ref(value).cast(), length) })
         .context("set up a packet socket")?;
     Ok(())
 }
 
 /// Waits until a frame has come, but not longer than `limit`.
-pub(crate) fn wait(sockets: &[Socket; 2], limit: Duration) -> anyhow::Result<()> {
-    let poll = |socket: &Socket| libc::pollfd {
+pub(crate) fn wait(sockets: &[InterfaceSocket; 2], limit: Duration) -> anyhow::Result<()> {
+    let poll = |socket: &InterfaceSocket| libc::pollfd {
         fd: socket.0.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,

@@ -27,7 +27,7 @@ pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-enum Part {
+enum PagePart {
     /// The level begins with 2.
     Heading(usize, String),
     Text(String),
@@ -46,43 +46,43 @@ enum Part {
 
 /// Parts below each other.
 #[derive(Default)]
-pub(crate) struct Page(Vec<Part>);
+pub(crate) struct PageParts(Vec<PagePart>);
 
-impl Page {
+impl PageParts {
     pub(crate) fn heading(&mut self, level: usize, text: impl Into<String>) {
-        self.0.push(Part::Heading(level, text.into()));
+        self.0.push(PagePart::Heading(level, text.into()));
     }
 
     /// Adds text, unless there is none.
     pub(crate) fn text(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !text.is_empty() {
-            self.0.push(Part::Text(text));
+            self.0.push(PagePart::Text(text));
         }
     }
 
     pub(crate) fn note(&mut self, text: impl Into<String>) {
-        self.0.push(Part::Note(text.into()));
+        self.0.push(PagePart::Note(text.into()));
     }
 
     pub(crate) fn list(&mut self, lines: Vec<String>) {
-        self.0.push(Part::List(lines));
+        self.0.push(PagePart::List(lines));
     }
 
     pub(crate) fn table(&mut self, grid: Grid) {
-        self.0.push(Part::Table(grid));
+        self.0.push(PagePart::Table(grid));
     }
 
     pub(crate) fn wide(&mut self, grid: Grid) {
-        self.0.push(Part::Wide(grid));
+        self.0.push(PagePart::Wide(grid));
     }
 
     pub(crate) fn folded(&mut self, title: impl Into<String>, grid: Grid) {
-        self.0.push(Part::Folded(title.into(), grid));
+        self.0.push(PagePart::Folded(title.into(), grid));
     }
 
     pub(crate) fn charts(&mut self, charts: impl IntoIterator<Item = String>) {
-        self.0.push(Part::Charts(charts.into_iter().collect()));
+        self.0.push(PagePart::Charts(charts.into_iter().collect()));
     }
 
     /// The page for a document or a terminal.
@@ -90,12 +90,14 @@ impl Page {
         let parts = self.0.iter().filter_map(|part| {
             let mut out = String::new();
             match part {
-                Part::Heading(level, text) => out = format!("{} {text}\n", "#".repeat(*level)),
-                Part::Text(text) => out = format!("{text}\n"),
-                Part::List(lines) => lines.iter().for_each(|line| out += &format!("- {line}\n")),
-                Part::Table(grid) => padded(&mut out, grid),
-                Part::Wide(grid) => plain(&mut out, grid),
-                Part::Note(_) | Part::Folded(..) | Part::Charts(_) => return None,
+                PagePart::Heading(level, text) => out = format!("{} {text}\n", "#".repeat(*level)),
+                PagePart::Text(text) => out = format!("{text}\n"),
+                PagePart::List(lines) => {
+                    lines.iter().for_each(|line| out += &format!("- {line}\n"))
+                }
+                PagePart::Table(grid) => padded(&mut out, grid),
+                PagePart::Wide(grid) => plain(&mut out, grid),
+                PagePart::Note(_) | PagePart::Folded(..) | PagePart::Charts(_) => return None,
             }
             Some(out)
         });
@@ -159,22 +161,22 @@ fn plain(out: &mut String, grid: &Grid) {
     }
 }
 
-fn html_part(part: &Part) -> String {
+fn html_part(part: &PagePart) -> String {
     match part {
-        Part::Heading(level, text) => format!("<h{level}>{}</h{level}>\n", escape(text)),
-        Part::Text(text) => format!("<p>{}</p>\n", html_text(text)),
-        Part::Note(text) => format!("<p class=\"note\">{}</p>\n", html_text(text)),
-        Part::List(lines) => {
+        PagePart::Heading(level, text) => format!("<h{level}>{}</h{level}>\n", escape(text)),
+        PagePart::Text(text) => format!("<p>{}</p>\n", html_text(text)),
+        PagePart::Note(text) => format!("<p class=\"note\">{}</p>\n", html_text(text)),
+        PagePart::List(lines) => {
             let lines = lines.iter().map(|line| format!("<li>{}</li>\n", html_text(line)));
             format!("<ul>\n{}</ul>\n", lines.collect::<String>())
         }
-        Part::Table(grid) | Part::Wide(grid) => html_grid(grid),
-        Part::Folded(title, grid) => format!(
+        PagePart::Table(grid) | PagePart::Wide(grid) => html_grid(grid),
+        PagePart::Folded(title, grid) => format!(
             "<details><summary>{}</summary>\n{}</details>\n",
             escape(title),
             html_grid(grid)
         ),
-        Part::Charts(charts) => {
+        PagePart::Charts(charts) => {
             let charts = charts.iter().map(|svg| format!("<figure>{svg}</figure>\n"));
             format!("<div class=\"charts\">\n{}</div>\n", charts.collect::<String>())
         }
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut page = Page::default();
+        let mut page = PageParts::default();
         page.table(grid());
         page.wide(grid());
         let text = page.markdown();
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn parts_stand_apart_and_html_has_all_of_them() {
-        let mut page = Page::default();
+        let mut page = PageParts::default();
         page.heading(3, "One < two");
         page.text("Command: `x`.");
         page.text("");

@@ -4,10 +4,10 @@
 //! Pauses at faults are measured by the end-to-end tests `faults_of_paths_are_pauses`, `ana_*` and `takeover_*`, which
 //! print them.
 
-use crate::checks::{self, Args, Bench, Set};
+use crate::checks::{self, CheckBench, ChecksArgs, Set};
 use crate::impair::Impairment;
 use crate::judge::Judged;
-use crate::links::{self, Links, Shape, Wiring};
+use crate::links::{self, LinkSpeed, NamespaceLinks, SegmentWiring};
 use crate::loopback::Loopback;
 use crate::measure::{Measure, median};
 use crate::runs::rounds;
@@ -18,8 +18,8 @@ const DELAY_US: u64 = 30_000;
 const TARGET: &str = "--namespace mem:256MiB --cores 1";
 
 /// Runs the checks.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let checks: [checks::Check; 3] = [
+pub(crate) fn main(args: &ChecksArgs) -> anyhow::Result<()> {
+    let checks: [checks::CheckEntry; 3] = [
         ("links", "two links beside one, each of 1 Gbit/s", &two_links),
         ("delay", "a good path beside one that is late", &slow_path),
         ("layer", "one path that is chosen beside one that is not", &layer),
@@ -30,7 +30,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 
 /// The median of the comparisons of a load at two addresses.
 fn compare(
-    bench: &Bench,
+    bench: &CheckBench,
     loopback: &Loopback,
     at: [&str; 2],
     load: &str,
@@ -41,8 +41,8 @@ fn compare(
     median(rounds.iter().map(|round| compare(&round[0], &round[1]))).context("no rounds")
 }
 
-fn two_links(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let wiring = Wiring { shape: Some(Shape::GIGABIT), ..Wiring::plain(9000) };
+fn two_links(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let wiring = SegmentWiring { shape: Some(LinkSpeed::GIGABIT), ..SegmentWiring::plain(9000) };
     between(bench, &wiring, |rw, both| {
         let what = format!("128 KiB {rw}, depth 32, over two links");
         let ratio = both(&format!("--rw {rw} --bs 128k --depth 32"))?;
@@ -50,9 +50,10 @@ fn two_links(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     })
 }
 
-fn slow_path(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+fn slow_path(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let late = Impairment { delay_us: DELAY_US, back_delay_us: Some(0), ..Impairment::NONE };
-    let wiring = Wiring { impairment: late, impaired: Some(1), ..Wiring::plain(1500) };
+    let wiring =
+        SegmentWiring { impairment: late, impaired: Some(1), ..SegmentWiring::plain(1500) };
     between(bench, &wiring, |rw, both| {
         let what = format!("4 KiB {rw}, depth 32, beside a path that is late");
         let ratio = both(&format!("--rw {rw} --bs 4k --depth 32"))?;
@@ -60,16 +61,16 @@ fn slow_path(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     })
 }
 
-/// A figure for each direction; `judge` is given the function that measures both paths beside the first one.
+/// A figure for each direction; `judge` receives the function that measures both paths against the first one.
 fn between(
-    bench: &Bench,
-    wiring: &Wiring,
+    bench: &CheckBench,
+    wiring: &SegmentWiring,
     judge: impl Fn(&str, &dyn Fn(&str) -> anyhow::Result<f64>) -> anyhow::Result<Judged>,
 ) -> anyhow::Result<Vec<Judged>> {
     if let Some(why) = links::unavailable() {
         bail!("no links: {why}");
     }
-    let loopback = Loopback::over(&bench.program, Links::new(2, wiring)?)?;
+    let loopback = Loopback::over(&bench.program, NamespaceLinks::new(2, wiring)?)?;
     let path = |link: usize| format!("-a {}:{}", links::addresses(link)[1], loopback.port());
     let both = format!("{} {}", path(0), path(1));
     let _target = loopback.serve(TARGET)?;
@@ -79,7 +80,7 @@ fn between(
 }
 
 /// A path that is chosen, as it was discovered and others may come.
-fn layer(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+fn layer(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let loopback = Loopback::new(&bench.program)?;
     let at = format!("-a 127.0.0.1:{}", loopback.port());
     let chosen = format!("{at} --discover");

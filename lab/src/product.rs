@@ -1,8 +1,10 @@
 //! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
 
 use crate::command;
-use crate::measure::{Beside, Measure, fairness};
-use crate::workload::{self, Load, Mode, Over, Setup, Sharing, Waiting};
+use crate::measure::{Measure, SecondLoadMeasure, fairness};
+use crate::workload::{
+    self, LabLoad, LoadWaiting, ProductSetup, ProductTransport, SendMode, Sharing,
+};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -19,7 +21,7 @@ const LANE_MIB: usize = 16;
 
 /// On how much data to work, how long to load and to measure, and how fast in an open loop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
+pub(crate) struct LoadTiming {
     pub(crate) mib: usize,
     pub(crate) seconds: f64,
     pub(crate) ramp_seconds: f64,
@@ -28,7 +30,7 @@ pub(crate) struct Timing {
 }
 
 /// Arguments of `roadtrain` for one run with a target of its own.
-pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<String> {
+pub(crate) fn arguments(load: &LabLoad, setup: &ProductSetup, timing: &LoadTiming) -> Vec<String> {
     let own = format!(
         "--namespace {} --target-cores 1 --target-policy {}",
         load.store.namespace(timing.mib),
@@ -38,13 +40,18 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
 }
 
 /// The same for a run against a target that `serve` has started, at an address or interfaces.
-pub(crate) fn against(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
+pub(crate) fn against(
+    load: &LabLoad,
+    setup: &ProductSetup,
+    timing: &LoadTiming,
+    at: &str,
+) -> Vec<String> {
     let at = format!("-t {} -a {at} -n {NQN}", setup.over.transport());
     words(&format!("bench {at} {} {}", host(load, setup, timing), both(setup)))
 }
 
 /// Arguments of a run that writes all of that target's memory.
-pub(crate) fn fill(setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
+pub(crate) fn fill(setup: &ProductSetup, timing: &LoadTiming, at: &str) -> Vec<String> {
     let (over, bs) = (setup.over.transport(), 128 << 10);
     let ios = (timing.mib << 20) / bs;
     words(&format!(
@@ -53,7 +60,12 @@ pub(crate) fn fill(setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
 }
 
 /// Arguments of that target.
-pub(crate) fn serve(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
+pub(crate) fn serve(
+    load: &LabLoad,
+    setup: &ProductSetup,
+    timing: &LoadTiming,
+    at: &str,
+) -> Vec<String> {
     let cores = (0..setup.reactors).map(|n| (1 - n % 2).to_string()).collect::<Vec<_>>().join(",");
     words(&format!(
         "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {}",
@@ -70,7 +82,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// The load, and what only the host has.
-fn host(load: &Load, setup: &Setup, timing: &Timing) -> String {
+fn host(load: &LabLoad, setup: &ProductSetup, timing: &LoadTiming) -> String {
     let mut text = match load.direction() {
         Some(direction) => format!("--rw {}", workload::direction(direction)),
         None => format!("--rw randrw --rwmixread {}", load.reads_percent),
@@ -89,12 +101,12 @@ fn host(load: &Load, setup: &Setup, timing: &Timing) -> String {
     add("ramp", Some(timing.ramp_seconds).filter(|&s| s > 0.0).map(|s| s.to_string()));
     add("rate", timing.rate.map(|rate| format!("{rate:.0}")));
     add("class", load.class.map(|class| class.name().to_owned()));
-    add("stream", load.beside.map(|stream| stream.option()));
+    add("stream", load.second_load.map(|stream| stream.option()));
     text + &format!(" --policy {} --json", setup.policy)
 }
 
 /// Options of both ends.
-pub(crate) fn both(setup: &Setup) -> String {
+pub(crate) fn both(setup: &ProductSetup) -> String {
     let mut text = String::new();
     let mut add = |option: &str, value: Option<usize>| {
         if let Some(value) = value {
@@ -107,10 +119,10 @@ pub(crate) fn both(setup: &Setup) -> String {
     add("batch-level", setup.batch_level);
     add("batch-interval-ms", setup.batch_interval_ms);
     match setup.waiting {
-        Waiting::Default => {}
-        Waiting::Sleep => text += "--no-spin ",
-        Waiting::SpinUs(us) => text += &format!("--spin-us {us} "),
-        Waiting::BusyPoll => text += "--busy-poll ",
+        LoadWaiting::Default => {}
+        LoadWaiting::Sleep => text += "--no-spin ",
+        LoadWaiting::SpinUs(us) => text += &format!("--spin-us {us} "),
+        LoadWaiting::BusyPoll => text += "--busy-poll ",
     }
     text += match setup.sharing {
         Sharing::All => "",
@@ -121,22 +133,22 @@ pub(crate) fn both(setup: &Setup) -> String {
 }
 
 /// Memory for what a target receives: over frames every lane has its part of it.
-fn buffers(load: &Load, setup: &Setup) -> String {
+fn buffers(load: &LabLoad, setup: &ProductSetup) -> String {
     const LANES_OF_DEFAULT: usize = 8;
     let lanes = match setup.mode {
-        Mode::Inline => load.threads.unwrap_or(load.lanes),
-        Mode::Queue => load.lanes,
+        SendMode::Inline => load.threads.unwrap_or(load.lanes),
+        SendMode::Queue => load.lanes,
     };
-    let is_short = setup.over != Over::Tcp && lanes > LANES_OF_DEFAULT;
+    let is_short = setup.over != ProductTransport::Tcp && lanes > LANES_OF_DEFAULT;
     if is_short { format!("--buffers {}MiB", LANE_MIB * lanes) } else { String::new() }
 }
 
 /// Where requests come from and how many are in flight, as options.
-fn flights(load: &Load, setup: &Setup) -> String {
+fn flights(load: &LabLoad, setup: &ProductSetup) -> String {
     let (lanes, depth) = (load.lanes, (load.depth / load.lanes).max(1));
     match (load.threads, setup.mode) {
-        (Some(threads), Mode::Inline) => format!("--threads {threads}"),
-        (Some(threads), Mode::Queue) => {
+        (Some(threads), SendMode::Inline) => format!("--threads {threads}"),
+        (Some(threads), SendMode::Queue) => {
             format!("--threads {threads} --mode queue --lanes {lanes}")
         }
         (None, _) if load.steps => {
@@ -183,7 +195,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         host_wake_ups_per_io: number("/host/voluntary_switches_per_io"),
         settle_ms: number("/step/settle_ms"),
         fairness: fairness(lanes.iter().filter_map(|lane| lane["iops"].as_f64())),
-        beside: number("/streams/0/iops").map(|iops| Beside {
+        beside: number("/streams/0/iops").map(|iops| SecondLoadMeasure {
             iops,
             bytes_per_second: number("/streams/0/bytes_per_second").unwrap_or_default(),
             latency_us_mean: number("/streams/0/latency/mean_us").unwrap_or_default(),
@@ -196,11 +208,12 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::floor::Direction;
-    use crate::workload::{Class, StoreKind, Stream, Wire};
+    use crate::floor::DataDirection;
+    use crate::workload::{LoadLinks, LoadStore, SecondLoad, StreamClass};
     use serde_json::json;
 
-    const CLOSED: Timing = Timing { mib: 1024, seconds: 1.0, ramp_seconds: 0.0, rate: None };
+    const CLOSED: LoadTiming =
+        LoadTiming { mib: 1024, seconds: 1.0, ramp_seconds: 0.0, rate: None };
 
     fn output() -> Value {
         json!({
@@ -249,16 +262,16 @@ mod tests {
 
     #[test]
     fn depth_is_shared_by_the_lanes() {
-        let load = Load { lanes: 4, ..Load::small(100, 128) };
-        let line = arguments(&load, &Setup::new("i10"), &CLOSED).join(" ");
+        let load = LabLoad { lanes: 4, ..LabLoad::small(100, 128) };
+        let line = arguments(&load, &ProductSetup::new("i10"), &CLOSED).join(" ");
         assert!(line.contains("--depth 32 --lanes 4"), "{line}");
         assert!(!line.contains("caravan"), "{line}");
     }
 
     #[test]
     fn a_load_that_steps_says_so_and_is_read() {
-        let load = Load { steps: true, ..Load::small(100, 128) };
-        let line = arguments(&load, &Setup::new("auto"), &CLOSED).join(" ");
+        let load = LabLoad { steps: true, ..LabLoad::small(100, 128) };
+        let line = arguments(&load, &ProductSetup::new("auto"), &CLOSED).join(" ");
         assert!(line.contains("--step depth=1:128,period-ms=100"), "{line}");
         assert!(!line.contains("--depth"), "{line}");
         assert_eq!(load.to_string(), "mem: 4 KiB reads, depth 1 to 128");
@@ -269,22 +282,27 @@ mod tests {
 
     #[test]
     fn threads_have_no_depth() {
-        let load = Load::of_threads(100, 512 << 10, 16);
-        let line = |setup: &Setup| arguments(&load, setup, &CLOSED).join(" ");
-        let inline = line(&Setup::new("auto"));
+        let load = LabLoad::of_threads(100, 512 << 10, 16);
+        let line = |setup: &ProductSetup| arguments(&load, setup, &CLOSED).join(" ");
+        let inline = line(&ProductSetup::new("auto"));
         assert!(inline.contains("--bs 524288 --threads 16 --cores 0"), "{inline}");
-        let queue = line(&Setup { mode: Mode::Queue, ..Setup::new("auto") });
+        let queue = line(&ProductSetup { mode: SendMode::Queue, ..ProductSetup::new("auto") });
         assert!(queue.contains("--threads 16 --mode queue --lanes 1 --cores 0"), "{queue}");
     }
 
     #[test]
     fn everything_is_passed_on() {
-        let bulk =
-            Stream { rw: Direction::Write, bs: 4096, depth: 8, class: None, own_lane: false };
-        let load = Load { class: Some(Class::Latency), ..Load::small(70, 1) };
-        let load = load.on(StoreKind::Ssd).beside(bulk);
-        let setup = Setup { batch_level: Some(4), ..Setup::new("tyche") };
-        let timing = Timing { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
+        let bulk = SecondLoad {
+            rw: DataDirection::Write,
+            bs: 4096,
+            depth: 8,
+            class: None,
+            own_lane: false,
+        };
+        let load = LabLoad { class: Some(StreamClass::Latency), ..LabLoad::small(70, 1) };
+        let load = load.on(LoadStore::Ssd).with_second_load(bulk);
+        let setup = ProductSetup { batch_level: Some(4), ..ProductSetup::new("tyche") };
+        let timing = LoadTiming { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
         assert_eq!(
             arguments(&load, &setup, &timing).join(" "),
             "bench --rw randrw --rwmixread 70 --bs 4096 --depth 1 --lanes 1 --cores 0 \
@@ -293,16 +311,23 @@ mod tests {
              --namespace ssd:1024MiB,service-us=100,parallel=64 --target-cores 1 \
              --target-policy tyche --batch-level 4 --no-spin"
         );
-        let i10 = Setup { doorbell_delay_us: Some(9), ..Setup::new("i10").limited(16, 65536) };
+        let i10 = ProductSetup {
+            doorbell_delay_us: Some(9),
+            ..ProductSetup::new("i10").limited(16, 65536)
+        };
         let i10 = arguments(&load, &i10, &timing).join(" ");
         let options = "--caravan-requests 16 --caravan-bytes 65536 --doorbell-delay-us 9 --no-spin";
         assert!(i10.ends_with(options), "{i10}");
     }
 
     #[test]
-    fn a_target_elsewhere_is_told_the_same() {
-        let load = Load::small(100, 8).over(Wire::gigabit(2));
-        let setup = Setup { over: Over::Ether, sharing: Sharing::NoData, ..Setup::new("auto") };
+    fn a_target_in_a_namespace_gets_the_same_options() {
+        let load = LabLoad::small(100, 8).over(LoadLinks::gigabit(2));
+        let setup = ProductSetup {
+            over: ProductTransport::Ether,
+            sharing: Sharing::NoData,
+            ..ProductSetup::new("auto")
+        };
         assert_eq!(
             serve(&load, &setup, &CLOSED, "lan0,lan1").join(" "),
             "serve -t ether -a lan0,lan1 -n nqn.2026-11.io.roadtrain:bench --namespace \
@@ -318,13 +343,14 @@ mod tests {
 
     #[test]
     fn many_lanes_over_frames_get_memory_for_each() {
-        let setup = Setup { over: Over::Ether, ..Setup::new("auto") };
-        let line = |load: Load, setup: &Setup| serve(&load, setup, &CLOSED, "lan0").join(" ");
-        let many = Load::of_threads(0, 512 << 10, 64);
+        let setup = ProductSetup { over: ProductTransport::Ether, ..ProductSetup::new("auto") };
+        let line =
+            |load: LabLoad, setup: &ProductSetup| serve(&load, setup, &CLOSED, "lan0").join(" ");
+        let many = LabLoad::of_threads(0, 512 << 10, 64);
         assert!(line(many, &setup).ends_with("--buffers 1024MiB"));
-        assert!(!line(Load::of_threads(0, 512 << 10, 4), &setup).contains("--buffers"));
-        let queue = Setup { mode: Mode::Queue, ..setup };
+        assert!(!line(LabLoad::of_threads(0, 512 << 10, 4), &setup).contains("--buffers"));
+        let queue = ProductSetup { mode: SendMode::Queue, ..setup };
         assert!(!line(many, &queue).contains("--buffers"));
-        assert!(!line(many, &Setup::new("auto")).contains("--buffers"));
+        assert!(!line(many, &ProductSetup::new("auto")).contains("--buffers"));
     }
 }

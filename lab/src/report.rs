@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Puts committed results into the pages again, without measuring.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ReportArgs {
     /// Where the results are
     #[arg(long, default_value = "lab/results")]
     results: PathBuf,
@@ -30,17 +30,17 @@ pub(crate) struct Args {
 }
 
 /// A part of a page that comes from committed results.
-struct Section {
-    page: Page,
+struct ReportSection {
+    page: ReportPage,
     name: &'static str,
     /// The results' files.
     files: &'static [&'static str],
-    write: Write,
+    write: SectionWriter,
 }
 
 /// The pages that quote results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+enum ReportPage {
     /// The page for users.
     Performance,
     /// The journal: everything, with what was tried.
@@ -48,7 +48,7 @@ enum Page {
 }
 
 /// The text of a section, from its results.
-type Write = fn(&[String]) -> anyhow::Result<String>;
+type SectionWriter = fn(&[String]) -> anyhow::Result<String>;
 
 const TABLE: &str = "reference.json";
 const DEFAULT: &str = "reference-default.json";
@@ -64,40 +64,40 @@ const FUSE: &str = "reference-fuse.json";
 const HOSTS: &str = "reference-hosts.json";
 
 const fn section(
-    page: Page,
+    page: ReportPage,
     name: &'static str,
     files: &'static [&'static str],
-    write: Write,
-) -> Section {
-    Section { page, name, files, write }
+    write: SectionWriter,
+) -> ReportSection {
+    ReportSection { page, name, files, write }
 }
 
-const SECTIONS: [Section; 16] = [
-    section(Page::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
-    section(Page::Performance, "default", &[DEFAULT], |all| table::page_of(&all[0])),
+const SECTIONS: [ReportSection; 16] = [
+    section(ReportPage::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
+    section(ReportPage::Performance, "default", &[DEFAULT], |all| table::page_of(&all[0])),
     section(
-        Page::Performance,
+        ReportPage::Performance,
         "policies",
         &[EVAL, GOALS, LATER, MODES, ETHER_EVAL],
         eval::short_of,
     ),
-    section(Page::Performance, "apps", &[APPS], |all| apps::short_of(&all[0])),
-    section(Page::Performance, "ether", &[ETHER], |all| ether::short_of(&all[0])),
-    section(Page::Journal, "measured", &[TABLE], |all| table::page_of(&all[0])),
-    section(Page::Journal, "tls", &[TLS], |all| table::page_of(&all[0])),
-    section(Page::Journal, "eval", &[EVAL], |all| eval::page_of(&all[0])),
-    section(Page::Journal, "goals", &[GOALS], |all| eval::page_of(&all[0])),
-    section(Page::Journal, "later", &[LATER], |all| eval::page_of(&all[0])),
-    section(Page::Journal, "hosts", &[HOSTS], |all| table::page_of(&all[0])),
-    section(Page::Journal, "modes", &[MODES], |all| eval::page_of(&all[0])),
-    section(Page::Journal, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
-    section(Page::Journal, "apps", &[APPS], |all| apps::page_of(&all[0])),
-    section(Page::Journal, "ether", &[ETHER], |all| ether::page_of(&all[0])),
-    section(Page::Journal, "ether-eval", &[ETHER_EVAL], |all| eval::page_of(&all[0])),
+    section(ReportPage::Performance, "apps", &[APPS], |all| apps::short_of(&all[0])),
+    section(ReportPage::Performance, "ether", &[ETHER], |all| ether::short_of(&all[0])),
+    section(ReportPage::Journal, "measured", &[TABLE], |all| table::page_of(&all[0])),
+    section(ReportPage::Journal, "tls", &[TLS], |all| table::page_of(&all[0])),
+    section(ReportPage::Journal, "eval", &[EVAL], |all| eval::page_of(&all[0])),
+    section(ReportPage::Journal, "goals", &[GOALS], |all| eval::page_of(&all[0])),
+    section(ReportPage::Journal, "later", &[LATER], |all| eval::page_of(&all[0])),
+    section(ReportPage::Journal, "hosts", &[HOSTS], |all| table::page_of(&all[0])),
+    section(ReportPage::Journal, "modes", &[MODES], |all| eval::page_of(&all[0])),
+    section(ReportPage::Journal, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
+    section(ReportPage::Journal, "apps", &[APPS], |all| apps::page_of(&all[0])),
+    section(ReportPage::Journal, "ether", &[ETHER], |all| ether::page_of(&all[0])),
+    section(ReportPage::Journal, "ether-eval", &[ETHER_EVAL], |all| eval::page_of(&all[0])),
 ];
 
 /// Updates all sections, or checks them.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &ReportArgs) -> anyhow::Result<()> {
     let read = |file: &&str| {
         let path = args.results.join(file);
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
@@ -109,28 +109,28 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         let results = section.files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
         let text = section.text(&results)?;
         let page = match section.page {
-            Page::Performance => &args.page,
-            Page::Journal => &args.journal,
+            ReportPage::Performance => &args.page,
+            ReportPage::Journal => &args.journal,
         };
         update(page, section.name, &text, args.check)?;
     }
     Ok(())
 }
 
-impl Section {
+impl ReportSection {
     fn text(&self, results: &[String]) -> anyhow::Result<String> {
         (self.write)(results).with_context(|| self.files.join(", "))
     }
 }
 
 /// Leaves out of each file of runs what none of its sections quotes.
-fn prune_all(args: &Args) -> anyhow::Result<()> {
+fn prune_all(args: &ReportArgs) -> anyhow::Result<()> {
     for file in [TABLE, DEFAULT, HOSTS, TLS, MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
         let read = |file: &str| Ok(fs::read_to_string(args.results.join(file))?);
-        let sections: Vec<&Section> =
+        let sections: Vec<&ReportSection> =
             SECTIONS.iter().filter(|section| section.files.contains(&file)).collect();
         let quoted = |json: &str| -> anyhow::Result<Vec<String>> {
-            let text = |section: &&Section| {
+            let text = |section: &&ReportSection| {
                 let of = |one: &&str| if *one == file { Ok(json.to_owned()) } else { read(one) };
                 let results: anyhow::Result<Vec<String>> = section.files.iter().map(of).collect();
                 section.text(&results?)
@@ -184,17 +184,17 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
     }
 
-    fn page_of(page: Page) -> PathBuf {
+    fn page_of(page: ReportPage) -> PathBuf {
         checkout().join(match page {
-            Page::Performance => "docs/PERFORMANCE.md",
-            Page::Journal => "lab/JOURNAL.md",
+            ReportPage::Performance => "docs/PERFORMANCE.md",
+            ReportPage::Journal => "lab/JOURNAL.md",
         })
     }
 
     #[test]
     fn the_pages_say_what_was_measured() {
-        let (page, journal) = (page_of(Page::Performance), page_of(Page::Journal));
-        let args = Args {
+        let (page, journal) = (page_of(ReportPage::Performance), page_of(ReportPage::Journal));
+        let args = ReportArgs {
             results: checkout().join("lab/results"),
             page,
             journal,
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_marked_section_is_generated() {
-        for page in [Page::Performance, Page::Journal] {
+        for page in [ReportPage::Performance, ReportPage::Journal] {
             let text = fs::read_to_string(page_of(page)).expect("the page");
             let marked = text.lines().filter_map(|line| line.strip_prefix("<!-- begin "));
             let marked: Vec<&str> = marked.filter_map(|rest| rest.strip_suffix(" -->")).collect();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_page_for_users_is_short() {
-        let text = fs::read_to_string(page_of(Page::Performance)).expect("the page");
+        let text = fs::read_to_string(page_of(ReportPage::Performance)).expect("the page");
         assert!(text.lines().count() <= 200, "{} lines", text.lines().count());
     }
 

@@ -9,13 +9,13 @@ use std::time::Instant;
 
 /// Amount of measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum MeasuringExtent {
     Full,
     /// Fewer points and rounds: fits into a CI job.
     Quick,
 }
 
-impl Extent {
+impl MeasuringExtent {
     pub(crate) fn new(is_quick: bool) -> Self {
         if is_quick { Self::Quick } else { Self::Full }
     }
@@ -32,7 +32,7 @@ impl Extent {
 /// One side of a case: the figures of each round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Run {
+pub(crate) struct SideRun {
     pub(crate) case: String,
     pub(crate) side: String,
     /// Command line.
@@ -44,8 +44,8 @@ pub(crate) struct Run {
     pub(crate) rounds: Vec<Option<Measure>>,
 }
 
-impl Run {
-    pub(crate) fn new(of: &impl Named, command: String) -> Self {
+impl SideRun {
+    pub(crate) fn new(of: &impl NamedSide, command: String) -> Self {
         Self { case: of.case(), side: of.side(), command, ..Self::default() }
     }
 
@@ -69,12 +69,12 @@ impl Run {
 }
 
 /// A side of a case, with the names that it has in results.
-pub(crate) trait Named {
+pub(crate) trait NamedSide {
     fn case(&self) -> String;
     fn side(&self) -> String;
 }
 
-impl<C: AsRef<str>, S: AsRef<str>> Named for (C, S) {
+impl<C: AsRef<str>, S: AsRef<str>> NamedSide for (C, S) {
     fn case(&self) -> String {
         self.0.as_ref().to_owned()
     }
@@ -85,26 +85,27 @@ impl<C: AsRef<str>, S: AsRef<str>> Named for (C, S) {
 }
 
 /// Cases that are measured one after the other in each round.
-pub(crate) struct Case<S> {
+pub(crate) struct RunCase<S> {
     pub(crate) title: String,
     pub(crate) rounds: usize,
-    pub(crate) turns: Vec<Turn<S>>,
+    pub(crate) turns: Vec<SideTurn<S>>,
 }
 
 /// A side and the runs that it makes when it is its turn: one, or several that belong together.
-pub(crate) struct Turn<S> {
+pub(crate) struct SideTurn<S> {
     pub(crate) side: S,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<SideRun>,
 }
 
 /// Measures round by round, all sides of a case one after the other, in the next round the other way round. An
 /// interrupt ends it early.
 pub(crate) fn measure<S>(
-    cases: &mut [Case<S>],
+    cases: &mut [RunCase<S>],
     mut once: impl FnMut(&S, usize) -> Vec<anyhow::Result<Measure>>,
 ) {
     let rounds = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
-    let mut progress = Progress::new(cases.iter().map(|case| case.rounds * case.turns.len()).sum());
+    let mut progress =
+        TurnProgress::new(cases.iter().map(|case| case.rounds * case.turns.len()).sum());
     for round in 0..rounds {
         for case in cases.iter_mut().filter(|case| round < case.rounds) {
             progress.show(&format!("round {}/{}: {}", round + 1, rounds, case.title));
@@ -114,7 +115,7 @@ pub(crate) fn measure<S>(
                 }
                 progress.done += 1;
                 let turn = &mut case.turns[index];
-                if turn.runs.iter().all(Run::is_hopeless) {
+                if turn.runs.iter().all(SideRun::is_hopeless) {
                     continue;
                 }
                 let outcomes = once(&turn.side, round);
@@ -128,7 +129,7 @@ pub(crate) fn measure<S>(
 }
 
 /// The runs of all cases, in their order.
-pub(crate) fn finish<S>(cases: Vec<Case<S>>) -> Vec<Run> {
+pub(crate) fn finish<S>(cases: Vec<RunCase<S>>) -> Vec<SideRun> {
     let turns = cases.into_iter().flat_map(|case| case.turns);
     turns.flat_map(|turn| turn.runs).collect()
 }
@@ -161,13 +162,13 @@ fn order(round: usize, count: usize) -> Vec<usize> {
 }
 
 /// Turns that are done, of all.
-struct Progress {
+struct TurnProgress {
     began: Instant,
     done: usize,
     all: usize,
 }
 
-impl Progress {
+impl TurnProgress {
     fn new(all: usize) -> Self {
         Self { began: Instant::now(), done: 0, all }
     }
@@ -202,23 +203,23 @@ impl Compare {
 }
 
 /// Runs by their names.
-pub(crate) struct Index<'a>(HashMap<(&'a str, &'a str), &'a Run>);
+pub(crate) struct Index<'a>(HashMap<(&'a str, &'a str), &'a SideRun>);
 
 impl<'a> Index<'a> {
-    pub(crate) fn new(runs: &'a [Run]) -> Self {
+    pub(crate) fn new(runs: &'a [SideRun]) -> Self {
         Self(runs.iter().map(|run| ((run.case.as_str(), run.side.as_str()), run)).collect())
     }
 
-    pub(crate) fn run(&self, of: &impl Named) -> Option<&'a Run> {
+    pub(crate) fn run(&self, of: &impl NamedSide) -> Option<&'a SideRun> {
         self.0.get(&(of.case().as_str(), of.side().as_str())).copied()
     }
 
-    pub(crate) fn median(&self, of: &impl Named) -> Option<&'a Measure> {
+    pub(crate) fn median(&self, of: &impl NamedSide) -> Option<&'a Measure> {
         self.run(of)?.median.as_ref()
     }
 
     /// The median of a figure.
-    pub(crate) fn value(&self, metric: Metric, of: &impl Named) -> Option<f64> {
+    pub(crate) fn value(&self, metric: Metric, of: &impl NamedSide) -> Option<f64> {
         metric.of(self.median(of)?)
     }
 
@@ -227,8 +228,8 @@ impl<'a> Index<'a> {
         &self,
         metric: Metric,
         compare: Compare,
-        of: &impl Named,
-        to: &impl Named,
+        of: &impl NamedSide,
+        to: &impl NamedSide,
     ) -> Vec<f64> {
         let (Some(of), Some(to)) = (self.run(of), self.run(to)) else { return vec![] };
         let rounds = of.rounds.iter().zip(&to.rounds);
@@ -242,8 +243,8 @@ impl<'a> Index<'a> {
         &self,
         metric: Metric,
         compare: Compare,
-        of: &impl Named,
-        to: &impl Named,
+        of: &impl NamedSide,
+        to: &impl NamedSide,
     ) -> Option<f64> {
         median(self.compared(metric, compare, of, to))
     }
@@ -254,8 +255,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A run with these IOPS by round, 0 for a failure; latencies and other figures follow from them.
-    pub(crate) fn run(of: &impl Named, iops: &[f64]) -> Run {
-        let mut run = Run::new(of, "roadtrain bench".into());
+    pub(crate) fn run(of: &impl NamedSide, iops: &[f64]) -> SideRun {
+        let mut run = SideRun::new(of, "roadtrain bench".into());
         for &iops in iops {
             run.add(match iops > 0.0 {
                 true => Ok(measure(iops)),
@@ -284,7 +285,7 @@ pub(crate) mod tests {
     fn json_round_trip() {
         let before = run(&("one", "auto"), &[1e5, 0.0, 3e5]);
         let json = serde_json::to_string(&before).expect("serialisable");
-        let after: Run = serde_json::from_str(&json).expect("the same");
+        let after: SideRun = serde_json::from_str(&json).expect("the same");
         assert_eq!(serde_json::to_string(&after).expect("serialisable"), json);
         assert_eq!(after.median.as_ref().expect("two rounds").iops, 2e5);
         assert!(after.rounds[1].is_none() && after.error.is_some());
@@ -310,9 +311,12 @@ pub(crate) mod tests {
 
     #[test]
     fn every_other_round_goes_the_other_way_round() {
-        let turn =
-            |side: &'static str| Turn { side, runs: vec![Run::new(&("one", side), "".into())] };
-        let case = |rounds| Case { title: "one".into(), rounds, turns: vec![turn("a"), turn("b")] };
+        let turn = |side: &'static str| SideTurn {
+            side,
+            runs: vec![SideRun::new(&("one", side), "".into())],
+        };
+        let case =
+            |rounds| RunCase { title: "one".into(), rounds, turns: vec![turn("a"), turn("b")] };
         let mut cases = vec![case(2), case(1)];
         let mut order = String::new();
         super::measure(&mut cases, |side, round| {

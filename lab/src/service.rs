@@ -1,4 +1,4 @@
-//! Programs that run beside: stopped when dropped, if need be by force.
+//! Programs that run in the background: stopped when dropped, by force if necessary.
 
 use crate::{command, interrupt};
 use anyhow::{Context, bail};
@@ -26,7 +26,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it; what it says goes to `log`.
+    /// Starts it; its output goes to `log`.
     pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         interrupt::check()?;
         let name = command.get_program().display().to_string();

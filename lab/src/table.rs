@@ -13,16 +13,16 @@ use crate::interrupt;
 use crate::judge::Judged;
 use crate::machine::Conditions;
 use crate::output::write_json;
-use crate::runs::{self, Index, Run, Turn};
+use crate::runs::{self, Index, SideRun, SideTurn};
 use anyhow::Context;
-use plan::{Case, Side};
+use plan::{TableCase, TableSide};
 use serde::{Deserialize, Serialize};
-use sides::Manner;
+use sides::TableManner;
 use std::path::PathBuf;
 
 /// Runs the comparison.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TableArgs {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
@@ -60,10 +60,10 @@ pub(crate) struct Args {
 
 /// Results, as written to and read from JSON.
 #[derive(Debug, Serialize, Deserialize)]
-struct Table {
+struct TableResults {
     #[serde(flatten)]
     conditions: Conditions,
-    runs: Vec<Run>,
+    runs: Vec<SideRun>,
     judged: Vec<Judged>,
 }
 
@@ -71,7 +71,7 @@ struct Table {
 const IDLE: &str = "idle";
 
 /// Runs, prints the table, writes the JSON.
-pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
+pub(crate) fn main(mut args: TableArgs) -> anyhow::Result<()> {
     if args.quick {
         (args.rounds, args.seconds) = (3, 1.0);
     }
@@ -82,7 +82,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     }
     cases.retain(|case| wanted(&case.id));
     if args.peer.is_some() {
-        cases = cases.into_iter().map(Case::with_peer).collect();
+        cases = cases.into_iter().map(TableCase::with_peer).collect();
     }
     let is_idle_wanted = wanted(IDLE) && !args.floor_only;
     if args.list {
@@ -94,14 +94,14 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     }
     if args.floor_only {
         for case in &mut cases {
-            case.sides.retain(Side::is_floor);
+            case.sides.retain(TableSide::is_floor);
             case.goals.clear();
         }
     } else {
         anyhow::ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     }
     interrupt::watch();
-    let manner = Manner {
+    let manner = TableManner {
         program: args.program.clone(),
         seconds: args.seconds,
         retries: args.retries,
@@ -116,27 +116,28 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     if is_idle_wanted && interrupt::check().is_ok() {
         judged.extend(idle::checks(&args.program, if args.quick { 2.0 } else { 10.0 }));
     }
-    let table = Table { conditions: Conditions::now(args.rounds, args.seconds), runs, judged };
+    let table =
+        TableResults { conditions: Conditions::now(args.rounds, args.seconds), runs, judged };
     print!("{}", render::page(&table).markdown());
     write_json(&args.output, &table)?;
     println!("\nwritten to {}", args.output.display());
     interrupt::check()
 }
 
-fn in_turns(case: &Case, manner: &Manner, rounds: usize) -> runs::Case<Side> {
-    let turn = |side: &Side| {
+fn in_turns(case: &TableCase, manner: &TableManner, rounds: usize) -> runs::RunCase<TableSide> {
+    let turn = |side: &TableSide| {
         let command = match side {
-            Side::Product(load, setup) | Side::Policy(load, setup) => {
+            TableSide::Product(load, setup) | TableSide::Policy(load, setup) => {
                 format!("roadtrain {}", manner.arguments(load, setup).join(" "))
             }
-            Side::Peer(_) => manner.peer.clone().unwrap_or_default(),
+            TableSide::Peer(_) => manner.peer.clone().unwrap_or_default(),
             _ => String::new(),
         };
-        let run = |name: &str| Run::new(&(&case.id, name), command.clone());
-        Turn { side: side.clone(), runs: side.runs().into_iter().map(run).collect() }
+        let run = |name: &str| SideRun::new(&(&case.id, name), command.clone());
+        SideTurn { side: side.clone(), runs: side.runs().into_iter().map(run).collect() }
     };
     let turns = case.sides.iter().map(turn).collect();
-    runs::Case { title: case.id.clone(), rounds, turns }
+    runs::RunCase { title: case.id.clone(), rounds, turns }
 }
 
 /// The section of the page for users.

@@ -1,8 +1,8 @@
 //! Tables of goals and of checks, whatever has measured them. A cell that is missed begins with `!`.
 
-use crate::judge::{Goal, Judged, Outcome, Rule, Verdict, digits};
+use crate::judge::{BoundVerdict, Goal, GoalOutcome, Judged, Rule, digits};
 use crate::page::{Grid, cells};
-use crate::runs::{Index, Named};
+use crate::runs::{Index, NamedSide};
 
 /// The place of a bound in a table of goals.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum BoundIn {
 }
 
 /// The comparison that was reached in each row and column.
-pub(crate) fn matrix<P: Named + Clone>(
+pub(crate) fn matrix<P: NamedSide + Clone>(
     corner: &str,
     goals: &[Goal<P>],
     index: &Index,
@@ -45,7 +45,7 @@ pub(crate) fn matrix<P: Named + Clone>(
     grid
 }
 
-fn cell<P: Named + Clone>(goal: &Goal<P>, outcome: &Outcome<P>) -> String {
+fn cell<P: NamedSide + Clone>(goal: &Goal<P>, outcome: &GoalOutcome<P>) -> String {
     let mark = mark(outcome.verdict);
     let best = outcome.best.as_ref().filter(|_| goal.among.len() > 1);
     let best = best.map_or_else(String::new, |best| format!(" {}", best.side()));
@@ -54,7 +54,7 @@ fn cell<P: Named + Clone>(goal: &Goal<P>, outcome: &Outcome<P>) -> String {
 }
 
 /// A line for each goal, with all that it compares.
-pub(crate) fn goals<P: Named + Clone>(goals: &[Goal<P>], index: &Index) -> Grid {
+pub(crate) fn goals<P: NamedSide + Clone>(goals: &[Goal<P>], index: &Index) -> Grid {
     let mut grid =
         vec![cells(" |  | figure | reached | best other | its side | compared | bar | ")];
     for goal in goals {
@@ -67,7 +67,7 @@ pub(crate) fn goals<P: Named + Clone>(goals: &[Goal<P>], index: &Index) -> Grid 
             goal.metric.title().to_owned(),
             show(outcome.of),
             show(outcome.to),
-            outcome.best.as_ref().map_or("-".into(), Named::side),
+            outcome.best.as_ref().map_or("-".into(), NamedSide::side),
             format!("{mark}{}{}", reached(goal, &outcome), between(goal, &outcome)),
             goal.limit(),
             format!("{}{}", mark.trim_start_matches('~'), outcome.verdict),
@@ -77,27 +77,27 @@ pub(crate) fn goals<P: Named + Clone>(goals: &[Goal<P>], index: &Index) -> Grid 
 }
 
 /// A missed goal in a line.
-pub(crate) fn missed<P: Named + Clone>(goal: &Goal<P>, index: &Index) -> String {
+pub(crate) fn missed<P: NamedSide + Clone>(goal: &Goal<P>, index: &Index) -> String {
     let outcome = goal.judge(index);
     let (reached, between) = (reached(goal, &outcome), between(goal, &outcome));
     let (column, row, figure) = (&goal.column, &goal.row, goal.metric.title());
     format!("{column}, {row}: {figure} {reached}{between} ({})", goal.limit())
 }
 
-fn mark(verdict: Verdict) -> &'static str {
+fn mark(verdict: BoundVerdict) -> &'static str {
     match verdict {
-        Verdict::Kept | Verdict::Unjudged => "",
-        Verdict::Open => "~",
-        Verdict::Missed => "!",
+        BoundVerdict::Kept | BoundVerdict::Unjudged => "",
+        BoundVerdict::Open => "~",
+        BoundVerdict::Missed => "!",
     }
 }
 
-fn reached<P: Named + Clone>(goal: &Goal<P>, outcome: &Outcome<P>) -> String {
+fn reached<P: NamedSide + Clone>(goal: &Goal<P>, outcome: &GoalOutcome<P>) -> String {
     outcome.value.map_or("-".into(), |value| goal.show(value))
 }
 
 /// The interval, where it decides and the rounds give one.
-fn between<P: Named + Clone>(goal: &Goal<P>, outcome: &Outcome<P>) -> String {
+fn between<P: NamedSide + Clone>(goal: &Goal<P>, outcome: &GoalOutcome<P>) -> String {
     let interval = outcome.interval.filter(|_| goal.rule == Rule::Interval);
     let show = |(least, most)| format!(" [{} {}]", goal.show(least), goal.show(most));
     interval.map_or_else(String::new, show)
@@ -131,7 +131,7 @@ pub(crate) fn checks<'a>(judged: impl IntoIterator<Item = &'a Judged>) -> Grid {
 pub(crate) fn short(judged: &Judged) -> String {
     let Some((bound, held)) = judged.bound.zip(judged.verdict()) else { return String::new() };
     let unit = if judged.unit.is_empty() { String::new() } else { format!(" {}", judged.unit) };
-    let held = if held == Verdict::Missed { "MISSED" } else { "kept" };
+    let held = if held == BoundVerdict::Missed { "MISSED" } else { "kept" };
     format!("{} {}{unit} ({bound}) {held}", judged.what, value(judged))
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn by_case<'a>(
         let values = || of_case.iter().filter_map(|one| one.value);
         let least = values().reduce(f64::min).map_or_else(|| "-".into(), digits);
         let most = values().reduce(f64::max).map_or_else(|| "-".into(), digits);
-        let is_missed = |one: &&&Judged| one.verdict() == Some(Verdict::Missed);
+        let is_missed = |one: &&&Judged| one.verdict() == Some(BoundVerdict::Missed);
         let missed = of_case.iter().filter(is_missed).map(|one| {
             let bound = one.bound.map_or_else(String::new, |bound| bound.to_string());
             format!("{}: {} ({bound})", one.what, value(one))
@@ -173,8 +173,8 @@ fn value(judged: &Judged) -> String {
     judged.value.map_or_else(|| "-".into(), digits)
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
-    if verdict == Verdict::Missed { "!MISSED" } else { "kept" }
+fn verdict(verdict: BoundVerdict) -> &'static str {
+    if verdict == BoundVerdict::Missed { "!MISSED" } else { "kept" }
 }
 
 /// Each once, in the order in which they first appear.

@@ -13,7 +13,7 @@ mod pipe;
 
 use crate::epoll::{Epoll, Readiness};
 use clap::Args as Arguments;
-use pipe::{Dropped, Pipe};
+use pipe::{Dropped, TSocketsPipe};
 use roadtrain_ether_port::port::medium::{self, Medium, Opened, Outgoing};
 use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, Sent};
 use roadtrain_reactor::tuning;
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 const FRAME_BYTES: usize = 9000;
 /// Numbers that there is room for; TCP has windows of its own.
 const RING_FRAMES: usize = 1024;
-/// Where targets listen unless the name says it.
+/// Port of targets, unless the name contains one.
 const TCP_PORT: u16 = 4420;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -45,13 +45,13 @@ const LISTENER: usize = usize::MAX;
 
 /// Who is at the other end: an address and a socket number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct End {
+struct TSocketsPeer {
     ip: Ipv4Addr,
     socket_number: u16,
 }
 
 struct TSockets {
-    wires: Wires,
+    wires: TSocketsConnections,
     /// The pieces of frames for one connection.
     iov: Vec<libc::iovec>,
     /// A connection has frames that were received but not shown.
@@ -59,14 +59,14 @@ struct TSockets {
 }
 
 /// The connections, and how they are made.
-struct Wires {
+struct TSocketsConnections {
     epoll: Epoll,
     listener: Socket,
     local: Ipv4Addr,
-    /// Where who looks for a target asks.
+    /// Address that receives the frames to the discovery group.
     target: Ipv4Addr,
     tcp_port: u16,
-    pipes: Vec<Option<Pipe>>,
+    pipes: Vec<Option<TSocketsPipe>>,
 }
 
 // SAFETY: the pointers in `iov` are made and used within one `flush`.
@@ -74,13 +74,13 @@ unsafe impl Send for TSockets {}
 
 /// Runs the product's program with TCP connections in the place of interfaces.
 #[derive(Debug, Arguments)]
-pub(crate) struct Args {
+pub(crate) struct TSocketsArgs {
     /// Arguments of `roadtrain`: with -t ether, -a takes IPv4 addresses of the target, IP or IP:PORT, several with commas
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-pub(crate) fn main(args: Args) -> ExitCode {
+pub(crate) fn main(args: TSocketsArgs) -> ExitCode {
     medium::provide(open);
     roadtrain_cli::main_with([OsString::from("roadtrain")].into_iter().chain(args.arguments))
 }
@@ -106,13 +106,14 @@ impl TSockets {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         listener.set_reuse_address(true)?;
         let tcp_port = target.port();
-        listener.bind(&place(End { ip: local, socket_number }, tcp_port).into())?;
+        listener.bind(&place(TSocketsPeer { ip: local, socket_number }, tcp_port).into())?;
         listener.listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new()?;
         epoll.watch(&listener, LISTENER, false)?;
         let target = *target.ip();
-        let wires = Wires { epoll, listener, local, target, tcp_port, pipes: Vec::new() };
+        let wires =
+            TSocketsConnections { epoll, listener, local, target, tcp_port, pipes: Vec::new() };
         let medium = Box::new(TSockets { wires, iov: Vec::new(), has_more: false });
         Ok(Opened { medium, mac: mac(local), mtu: FRAME_BYTES })
     }
@@ -203,27 +204,27 @@ impl Medium for TSockets {
 }
 
 /// Watches a connection for room to send if something waits for that, and only then.
-fn follow(epoll: &Epoll, pipe: &mut Pipe, index: usize) -> io::Result<()> {
+fn follow(epoll: &Epoll, pipe: &mut TSocketsPipe, index: usize) -> io::Result<()> {
     let Some(writing) = pipe.change_of_watch() else { return Ok(()) };
     epoll.change(pipe.socket(), index, writing)
 }
 
-impl Wires {
+impl TSocketsConnections {
     /// The destination of a frame, from its own bytes.
-    fn end_of(&self, own: &[u8]) -> End {
+    fn end_of(&self, own: &[u8]) -> TSocketsPeer {
         let destination =
             own.first_chunk().map_or_else(MacAddress::default, |mac| MacAddress(*mac));
         let header = own.get(ETHERNET_HEADER_BYTES..);
         let header = header.and_then(|octets| FrameHeader::ref_from_prefix(octets).ok());
         let socket_number = header.map_or(0, |(header, _)| header.socket_number.get());
         let ip = if destination == GROUP { self.target } else { ip(destination) };
-        End { ip, socket_number }
+        TSocketsPeer { ip, socket_number }
     }
 
     /// Sends frames to one end, and forgets their pieces.
     fn send(
         &mut self,
-        end: Option<End>,
+        end: Option<TSocketsPeer>,
         iov: &mut Vec<libc::iovec>,
         frames: usize,
         sent: &mut Sent,
@@ -235,7 +236,7 @@ impl Wires {
                 return Err(Dropped);
             };
             sent.calls += 1;
-            // SAFETY: pieces are the port's own octets, or payload by `payload`'s contract.
+            // SAFETY: pieces are the port's own bytes, or payload by `payload`'s contract.
             let outcome = unsafe { pipe.send(iov) };
             if follow(&self.epoll, pipe, index).is_err() {
                 pipe.close();
@@ -250,18 +251,19 @@ impl Wires {
     }
 
     /// The connection to an end: one that is there, or a new one.
-    fn pipe(&mut self, end: End) -> Result<usize, Dropped> {
-        let leads = |pipe: &Option<Pipe>| pipe.as_ref().is_some_and(|pipe| pipe.leads_to(end));
+    fn pipe(&mut self, end: TSocketsPeer) -> Result<usize, Dropped> {
+        let leads =
+            |pipe: &Option<TSocketsPipe>| pipe.as_ref().is_some_and(|pipe| pipe.leads_to(end));
         if let Some(index) = self.pipes.iter().position(leads) {
             return Ok(index);
         }
-        let dial = || -> io::Result<Pipe> {
+        let dial = || -> io::Result<TSocketsPipe> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
             tuning::tune_socket(&socket)?;
             socket.set_nonblocking(true)?;
             match socket.connect(&place(end, self.tcp_port).into()) {
                 Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
-                _ => Ok(Pipe::new(socket, end.ip, Some(end.socket_number))),
+                _ => Ok(TSocketsPipe::new(socket, end.ip, Some(end.socket_number))),
             }
         };
         dial().and_then(|pipe| self.add(pipe)).map_err(|_| Dropped)
@@ -271,14 +273,14 @@ impl Wires {
         while let Ok((socket, from)) = self.listener.accept() {
             let Some(from) = from.as_socket_ipv4() else { continue };
             let prepared = tuning::tune_socket(&socket).and_then(|()| socket.set_nonblocking(true));
-            let pipe = Pipe::new(socket, *from.ip(), None);
+            let pipe = TSocketsPipe::new(socket, *from.ip(), None);
             if let Err(error) = prepared.and_then(|()| self.add(pipe)) {
                 tracing::debug!("a connection from {from}: {error}");
             }
         }
     }
 
-    fn add(&mut self, pipe: Pipe) -> io::Result<usize> {
+    fn add(&mut self, pipe: TSocketsPipe) -> io::Result<usize> {
         let free = self.pipes.iter().position(Option::is_none).unwrap_or(self.pipes.len());
         if free == PIPES_MAX {
             return Err(io::ErrorKind::QuotaExceeded.into());
@@ -293,7 +295,7 @@ impl Wires {
 }
 
 /// Where an end listens.
-fn place(end: End, tcp_port: u16) -> SocketAddrV4 {
+fn place(end: TSocketsPeer, tcp_port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(end.ip, if end.socket_number == 0 { tcp_port } else { end.socket_number })
 }
 
@@ -307,7 +309,7 @@ fn ip(mac: MacAddress) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// Our address for whom is at `there`, which may be ourselves.
+/// Our address towards the peer at `there`, which may be ourselves.
 fn local_towards(there: Ipv4Addr) -> io::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((there, 9))?; // sends nothing

@@ -37,9 +37,9 @@ impl Drop for Folder {
 }
 
 /// Something mounted by us or by a program of ours, which may undo it itself.
-pub(crate) struct Mount(PathBuf);
+pub(crate) struct LabMount(PathBuf);
 
-impl Mount {
+impl LabMount {
     /// Mounts: `mount ARGUMENTS... AT`.
     pub(crate) fn new(arguments: &str, at: &Path) -> anyhow::Result<Self> {
         run(command::words(&format!("mount {arguments}")).arg(at), LIMIT)?;
@@ -52,7 +52,7 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
+impl Drop for LabMount {
     fn drop(&mut self) {
         if !is_mounted(&self.0) {
             return;
@@ -68,13 +68,13 @@ impl Drop for Mount {
 }
 
 /// A loop device over a file.
-pub(crate) struct LoopDevice {
+pub(crate) struct LabLoopDevice {
     path: PathBuf,
     /// Its largest request before it was limited.
     unlimited: Option<String>,
 }
 
-impl LoopDevice {
+impl LabLoopDevice {
     /// Makes one, past the page cache.
     pub(crate) fn new(file: &Path) -> anyhow::Result<Self> {
         let mut losetup = command::words("losetup --direct-io=on --find --show");
@@ -106,7 +106,7 @@ impl LoopDevice {
     }
 }
 
-impl Drop for LoopDevice {
+impl Drop for LabLoopDevice {
     fn drop(&mut self) {
         if let Some(before) = &self.unlimited
             && let Err(e) = fs::write(self.limit_file(), before)

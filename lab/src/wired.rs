@@ -4,12 +4,12 @@
 mod nbd;
 mod sampler;
 
-use crate::links::{self, Links, Shape, Wiring};
+use crate::links::{self, LinkSpeed, NamespaceLinks, SegmentWiring};
 use crate::measure::Measure;
-use crate::product::{self, Timing};
+use crate::product::{self, LoadTiming};
 use crate::service::Service;
 use crate::undo::Folder;
-use crate::workload::{Load, Over, Setup, Wire};
+use crate::workload::{LabLoad, LoadLinks, ProductSetup, ProductTransport};
 use crate::{command, fio, impair};
 use anyhow::{Context, bail};
 use sampler::Sampler;
@@ -28,8 +28,8 @@ const EVERYWHERE: &str = "0.0.0.0";
 
 /// A program that is measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Contestant {
-    Product(Setup),
+pub(crate) enum WiredContestant {
+    Product(ProductSetup),
     /// nbdkit with fio, which uses libnbd: a connection for each link.
     Nbdkit,
 }
@@ -37,31 +37,32 @@ pub(crate) enum Contestant {
 /// Links with what runs need.
 #[derive(Debug)]
 pub(crate) struct Wired {
-    pub(crate) links: Links,
-    wire: Wire,
+    pub(crate) links: NamespaceLinks,
+    wire: LoadLinks,
     program: PathBuf,
     scratch: Folder,
 }
 
 impl Wired {
     /// Makes the links.
-    pub(crate) fn new(program: &Path, wire: Wire) -> anyhow::Result<Self> {
+    pub(crate) fn new(program: &Path, wire: LoadLinks) -> anyhow::Result<Self> {
         Self::impaired(program, wire, impair::Impairment::NONE, false)
     }
 
     /// Links that are bad, or go through the middle where they can be made so.
     pub(crate) fn impaired(
         program: &Path,
-        wire: Wire,
+        wire: LoadLinks,
         impairment: impair::Impairment,
         is_switched: bool,
     ) -> anyhow::Result<Self> {
         if let Some(why) = links::unavailable() {
             bail!("no links: {why}");
         }
-        let shape = wire.is_gigabit.then_some(Shape::GIGABIT);
-        let wiring = Wiring { shape, impairment, is_switched, ..Wiring::plain(wire.mtu) };
-        let links = Links::new(wire.links, &wiring)?;
+        let shape = wire.is_gigabit.then_some(LinkSpeed::GIGABIT);
+        let wiring =
+            SegmentWiring { shape, impairment, is_switched, ..SegmentWiring::plain(wire.mtu) };
+        let links = NamespaceLinks::new(wire.links, &wiring)?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("roadtrain-links-{}-{number}", std::process::id());
         let scratch = Folder::new(std::env::temp_dir().join(name))?;
@@ -71,9 +72,9 @@ impl Wired {
     /// A target for `setup`, ready.
     pub(crate) fn serve(
         &self,
-        load: &Load,
-        setup: &Setup,
-        timing: &Timing,
+        load: &LabLoad,
+        setup: &ProductSetup,
+        timing: &LoadTiming,
     ) -> anyhow::Result<Service> {
         let arguments = product::serve(load, setup, timing, &self.served_at(setup));
         let mut command = match setup.hand_over.mode() {
@@ -87,18 +88,18 @@ impl Wired {
     }
 
     /// The program, or this one in its place where that is needed.
-    fn program(&self, setup: &Setup) -> anyhow::Result<Command> {
-        if setup.over != Over::Sockets {
+    fn program(&self, setup: &ProductSetup) -> anyhow::Result<Command> {
+        if setup.over != ProductTransport::Sockets {
             return Ok(Command::new(&self.program));
         }
         this(&["tsockets"])
     }
 
-    fn served_at(&self, setup: &Setup) -> String {
+    fn served_at(&self, setup: &ProductSetup) -> String {
         match setup.over {
-            Over::Ether => self.links.interfaces(),
-            Over::Sockets => self.target_addresses().join(","),
-            Over::Tcp => EVERYWHERE.into(),
+            ProductTransport::Ether => self.links.interfaces(),
+            ProductTransport::Sockets => self.target_addresses().join(","),
+            ProductTransport::Tcp => EVERYWHERE.into(),
         }
     }
 
@@ -110,15 +111,17 @@ impl Wired {
     /// The host's commands: all links at once, or a process for each.
     pub(crate) fn loads(
         &self,
-        load: &Load,
-        setup: &Setup,
-        timing: &Timing,
+        load: &LabLoad,
+        setup: &ProductSetup,
+        timing: &LoadTiming,
     ) -> anyhow::Result<Vec<Command>> {
         let (at, load) = match setup.over {
-            Over::Ether | Over::Sockets => (vec![self.served_at(setup)], *load),
-            Over::Tcp => {
+            ProductTransport::Ether | ProductTransport::Sockets => {
+                (vec![self.served_at(setup)], *load)
+            }
+            ProductTransport::Tcp => {
                 let depth = (load.depth / self.wire.links).max(1);
-                (self.target_addresses(), Load { depth, ..*load })
+                (self.target_addresses(), LabLoad { depth, ..*load })
             }
         };
         let command = |at: &String| {
@@ -132,12 +135,13 @@ impl Wired {
     /// Measures a load once.
     pub(crate) fn measure(
         &self,
-        load: &Load,
-        contestant: Contestant,
-        timing: &Timing,
+        load: &LabLoad,
+        contestant: WiredContestant,
+        timing: &LoadTiming,
     ) -> anyhow::Result<Measure> {
         let mut measure = self.once(load, contestant, timing)?;
-        let rate = Shape::GIGABIT.payload_bytes_per_second(self.wire.mtu) * self.wire.links as f64;
+        let rate =
+            LinkSpeed::GIGABIT.payload_bytes_per_second(self.wire.mtu) * self.wire.links as f64;
         let share = measure.bytes_per_second_total() / rate;
         measure.link_use = self.wire.is_gigabit.then_some(share);
         Ok(measure)
@@ -145,18 +149,18 @@ impl Wired {
 
     fn once(
         &self,
-        load: &Load,
-        contestant: Contestant,
-        timing: &Timing,
+        load: &LabLoad,
+        contestant: WiredContestant,
+        timing: &LoadTiming,
     ) -> anyhow::Result<Measure> {
         match contestant {
-            Contestant::Product(setup) => {
+            WiredContestant::Product(setup) => {
                 let target = self.serve(load, &setup, timing)?;
                 self.fill(&setup, timing)?;
                 let read = |said: &String| product::measure(said.as_bytes());
                 self.metered(self.loads(load, &setup, timing)?, target, timing, read)
             }
-            Contestant::Nbdkit => {
+            WiredContestant::Nbdkit => {
                 let target = self.nbdkit(timing)?;
                 let load = self.fio(load, timing)?;
                 self.metered(vec![load], target, timing, |said| Ok(fio::parse(said)?.0))
@@ -171,10 +175,10 @@ impl Wired {
 
     /// Writes all of the target's memory: what has never been written is one page for all and faster to read, and
     /// slower to write, as the kernel has to clear it first.
-    fn fill(&self, setup: &Setup, timing: &Timing) -> anyhow::Result<()> {
+    fn fill(&self, setup: &ProductSetup, timing: &LoadTiming) -> anyhow::Result<()> {
         let at = match setup.over {
-            Over::Tcp => links::addresses(0)[1].clone(),
-            Over::Ether | Over::Sockets => self.served_at(setup),
+            ProductTransport::Tcp => links::addresses(0)[1].clone(),
+            ProductTransport::Ether | ProductTransport::Sockets => self.served_at(setup),
         };
         let mut command = self.program(setup)?;
         self.links.host.enter(command.args(product::fill(setup, timing, &at)));
@@ -186,7 +190,7 @@ impl Wired {
         &self,
         commands: Vec<Command>,
         target: Service,
-        timing: &Timing,
+        timing: &LoadTiming,
         read: impl Fn(&String) -> anyhow::Result<Measure>,
     ) -> anyhow::Result<Measure> {
         let sampler = Sampler::new(target.id(), timing);

@@ -1,6 +1,6 @@
 //! A load, and the product's settings for it. Both have a short name in results.
 
-use crate::floor::{self, Direction};
+use crate::floor::{self, DataDirection};
 use std::fmt;
 
 pub(crate) const KIB: usize = 1024;
@@ -9,7 +9,7 @@ pub(crate) const STEP_PERIOD_MS: usize = 100;
 
 /// Where the target keeps the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum StoreKind {
+pub(crate) enum LoadStore {
     /// Memory.
     Memory,
     /// Memory whose every command takes 100 us, at most 64 at once: an emulated SSD.
@@ -18,25 +18,25 @@ pub(crate) enum StoreKind {
 
 /// How a stream's requests are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Class {
+pub(crate) enum StreamClass {
     Latency,
     Bulk,
 }
 
-/// A second load beside the main one, from the same core.
+/// A second load together with the main one, from the same core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stream {
-    pub(crate) rw: Direction,
+pub(crate) struct SecondLoad {
+    pub(crate) rw: DataDirection,
     pub(crate) bs: usize,
     pub(crate) depth: usize,
-    pub(crate) class: Option<Class>,
+    pub(crate) class: Option<StreamClass>,
     /// Over a connection of its own instead of the main load's.
     pub(crate) own_lane: bool,
 }
 
 /// The links that a load goes over, instead of the loopback: interfaces between two network namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Wire {
+pub(crate) struct LoadLinks {
     pub(crate) links: usize,
     pub(crate) mtu: usize,
     /// Shaped to 1 Gbit/s each; else as fast as the machine.
@@ -45,7 +45,7 @@ pub(crate) struct Wire {
 
 /// Transport of the product's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Over {
+pub(crate) enum ProductTransport {
     /// NVMe/TCP; over several links a process of its own for each.
     Tcp,
     /// Ethernet frames.
@@ -92,8 +92,8 @@ impl HandOver {
 
 /// A workload: random requests, host on core 0, target on core 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Load {
-    pub(crate) store: StoreKind,
+pub(crate) struct LabLoad {
+    pub(crate) store: LoadStore,
     /// Reads of 100 requests.
     pub(crate) reads_percent: u8,
     pub(crate) bs: usize,
@@ -102,31 +102,31 @@ pub(crate) struct Load {
     pub(crate) lanes: usize,
     /// An open loop at this share of the store's peak; a closed loop without.
     pub(crate) peak_percent: Option<u8>,
-    pub(crate) class: Option<Class>,
-    pub(crate) beside: Option<Stream>,
+    pub(crate) class: Option<StreamClass>,
+    pub(crate) second_load: Option<SecondLoad>,
     /// Threads with one request each at a time; the requests arise on the lanes' reactors without.
     pub(crate) threads: Option<usize>,
     /// The depth changes between 1 and `depth`, each for half of [`STEP_PERIOD_MS`].
     pub(crate) steps: bool,
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<LoadLinks>,
 }
 
 /// How both ends wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Waiting {
+pub(crate) enum LoadWaiting {
     /// As the product does without an option.
     Default,
     /// Asleep.
     Sleep,
-    /// So many microseconds awake, then asleep.
+    /// Polling for so many microseconds, then blocking.
     SpinUs(u64),
-    /// Never asleep.
+    /// Always polling.
     BusyPoll,
 }
 
 /// Who sends the requests of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mode {
+pub(crate) enum SendMode {
     /// They themselves, each over a lane of its own.
     Inline,
     /// A reactor that they hand over to.
@@ -135,7 +135,7 @@ pub(crate) enum Mode {
 
 /// How the product is set, at both ends; what is absent is left to its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Setup {
+pub(crate) struct ProductSetup {
     pub(crate) policy: &'static str,
     pub(crate) caravan_requests: Option<usize>,
     pub(crate) caravan_bytes: Option<usize>,
@@ -145,9 +145,9 @@ pub(crate) struct Setup {
     pub(crate) batch_level: Option<usize>,
     /// How often tyche adapts.
     pub(crate) batch_interval_ms: Option<usize>,
-    pub(crate) waiting: Waiting,
-    pub(crate) mode: Mode,
-    pub(crate) over: Over,
+    pub(crate) waiting: LoadWaiting,
+    pub(crate) mode: SendMode,
+    pub(crate) over: ProductTransport,
     pub(crate) sharing: Sharing,
     /// Work that the target hands to other threads.
     pub(crate) hand_over: HandOver,
@@ -155,7 +155,7 @@ pub(crate) struct Setup {
     pub(crate) reactors: usize,
 }
 
-impl StoreKind {
+impl LoadStore {
     /// The target's namespace.
     pub(crate) fn namespace(self, mib: usize) -> String {
         match self {
@@ -172,7 +172,7 @@ impl StoreKind {
     }
 }
 
-impl Class {
+impl StreamClass {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -181,7 +181,7 @@ impl Class {
     }
 }
 
-impl Stream {
+impl SecondLoad {
     /// The stream as `roadtrain bench --stream` takes it.
     pub(crate) fn option(&self) -> String {
         let Self { bs, depth, .. } = self;
@@ -193,18 +193,18 @@ impl Stream {
     }
 }
 
-impl Load {
+impl LabLoad {
     /// A closed loop over one lane, on memory.
     pub(crate) const fn new(reads_percent: u8, bs: usize, depth: usize) -> Self {
         Self {
-            store: StoreKind::Memory,
+            store: LoadStore::Memory,
             reads_percent,
             bs,
             depth,
             lanes: 1,
             peak_percent: None,
             class: None,
-            beside: None,
+            second_load: None,
             threads: None,
             steps: false,
             wire: None,
@@ -221,39 +221,46 @@ impl Load {
         Self::new(reads_percent, 4 * KIB, depth)
     }
 
-    pub(crate) const fn on(self, store: StoreKind) -> Self {
+    pub(crate) const fn on(self, store: LoadStore) -> Self {
         Self { store, ..self }
     }
 
-    pub(crate) const fn over(self, wire: Wire) -> Self {
+    pub(crate) const fn over(self, wire: LoadLinks) -> Self {
         Self { wire: Some(wire), ..self }
     }
 
-    pub(crate) const fn beside(self, stream: Stream) -> Self {
-        Self { beside: Some(stream), ..self }
+    pub(crate) const fn with_second_load(self, stream: SecondLoad) -> Self {
+        Self { second_load: Some(stream), ..self }
     }
 
     /// Arguments with which the floor moves the same bytes.
-    pub(crate) fn floor(&self, rw: Direction, waiting: Waiting) -> floor::Args {
+    pub(crate) fn floor(&self, rw: DataDirection, waiting: LoadWaiting) -> floor::FloorArgs {
         let (spin_us, busy_poll) = match waiting {
-            Waiting::Default | Waiting::Sleep => (0, false),
-            Waiting::SpinUs(us) => (us, false),
-            Waiting::BusyPoll => (0, true),
+            LoadWaiting::Default | LoadWaiting::Sleep => (0, false),
+            LoadWaiting::SpinUs(us) => (us, false),
+            LoadWaiting::BusyPoll => (0, true),
         };
-        floor::Args { rw, bs: self.bs, depth: self.depth, spin_us, busy_poll, ..Default::default() }
+        floor::FloorArgs {
+            rw,
+            bs: self.bs,
+            depth: self.depth,
+            spin_us,
+            busy_poll,
+            ..Default::default()
+        }
     }
 
     /// The direction, if there is but one.
-    pub(crate) fn direction(&self) -> Option<Direction> {
+    pub(crate) fn direction(&self) -> Option<DataDirection> {
         match self.reads_percent {
-            100 => Some(Direction::Read),
-            0 => Some(Direction::Write),
+            100 => Some(DataDirection::Read),
+            0 => Some(DataDirection::Write),
             _ => None,
         }
     }
 }
 
-impl Wire {
+impl LoadLinks {
     /// Links with jumbo frames, shaped to 1 Gbit/s each.
     pub(crate) const fn gigabit(links: usize) -> Self {
         Self { links, mtu: 9000, is_gigabit: true }
@@ -265,7 +272,7 @@ impl Wire {
     }
 }
 
-impl Over {
+impl ProductTransport {
     /// How it is called.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -283,7 +290,7 @@ impl Over {
     }
 }
 
-impl Setup {
+impl ProductSetup {
     /// A policy with its own defaults.
     pub(crate) const fn new(policy: &'static str) -> Self {
         Self {
@@ -293,9 +300,9 @@ impl Setup {
             doorbell_delay_us: None,
             batch_level: None,
             batch_interval_ms: None,
-            waiting: Waiting::Sleep,
-            mode: Mode::Inline,
-            over: Over::Tcp,
+            waiting: LoadWaiting::Sleep,
+            mode: SendMode::Inline,
+            over: ProductTransport::Tcp,
             sharing: Sharing::All,
             hand_over: HandOver::Default,
             reactors: 1,
@@ -309,10 +316,10 @@ impl Setup {
 }
 
 /// fio's word for random requests of one direction.
-pub(crate) fn direction(rw: Direction) -> &'static str {
+pub(crate) fn direction(rw: DataDirection) -> &'static str {
     match rw {
-        Direction::Read => "randread",
-        Direction::Write => "randwrite",
+        DataDirection::Read => "randread",
+        DataDirection::Write => "randwrite",
     }
 }
 
@@ -325,7 +332,7 @@ pub(crate) fn size(bytes: usize) -> String {
     }
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for LabLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.reads_percent {
             100 => "reads".to_owned(),
@@ -348,7 +355,7 @@ impl fmt::Display for Load {
         if let Some(class) = self.class {
             write!(f, ", {}", class.name())?;
         }
-        if let Some(stream) = self.beside {
+        if let Some(stream) = self.second_load {
             write!(f, " beside {stream}")?;
         }
         match self.wire {
@@ -358,7 +365,7 @@ impl fmt::Display for Load {
     }
 }
 
-impl fmt::Display for Wire {
+impl fmt::Display for LoadLinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let several = if self.links == 1 { "" } else { "s" };
         write!(f, "{} link{several}", self.links)?;
@@ -369,11 +376,11 @@ impl fmt::Display for Wire {
     }
 }
 
-impl fmt::Display for Stream {
+impl fmt::Display for SecondLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.rw {
-            Direction::Read => "reads",
-            Direction::Write => "writes",
+            DataDirection::Read => "reads",
+            DataDirection::Write => "writes",
         };
         write!(f, "{} {what}, depth {}", size(self.bs), self.depth)?;
         if let Some(class) = self.class {
@@ -383,7 +390,7 @@ impl fmt::Display for Stream {
     }
 }
 
-impl fmt::Display for Setup {
+impl fmt::Display for ProductSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.policy)?;
         match (self.caravan_requests, self.caravan_bytes) {
@@ -402,15 +409,15 @@ impl fmt::Display for Setup {
             write!(f, ", every {ms} ms")?;
         }
         match self.waiting {
-            Waiting::Default => f.write_str(", waiting by default")?,
-            Waiting::Sleep => {}
-            Waiting::SpinUs(us) => write!(f, ", spinning {us} us")?,
-            Waiting::BusyPoll => f.write_str(", polling")?,
+            LoadWaiting::Default => f.write_str(", waiting by default")?,
+            LoadWaiting::Sleep => {}
+            LoadWaiting::SpinUs(us) => write!(f, ", spinning {us} us")?,
+            LoadWaiting::BusyPoll => f.write_str(", polling")?,
         }
-        if self.mode == Mode::Queue {
+        if self.mode == SendMode::Queue {
             f.write_str(", queue mode")?;
         }
-        if self.over != Over::Tcp {
+        if self.over != ProductTransport::Tcp {
             write!(f, ", {}", self.over.name())?;
         }
         f.write_str(match self.sharing {
@@ -436,52 +443,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_loads_apart() {
-        let plain = Load::small(70, 8).on(StoreKind::Ssd);
+    fn loads_have_distinct_names() {
+        let plain = LabLoad::small(70, 8).on(LoadStore::Ssd);
         assert_eq!(plain.to_string(), "ssd: 4 KiB 70 % reads, depth 8");
-        let threads = Load::of_threads(0, 512 * KIB, 64);
+        let threads = LabLoad::of_threads(0, 512 * KIB, 64);
         assert_eq!(threads.to_string(), "mem: 512 KiB writes, 64 threads");
-        let open = Load { peak_percent: Some(30), lanes: 4, ..Load::small(100, 128) };
+        let open = LabLoad { peak_percent: Some(30), lanes: 4, ..LabLoad::small(100, 128) };
         assert_eq!(
             open.to_string(),
             "mem: 4 KiB reads, depth 128 over 4 lanes, 30 % of the peak rate"
         );
-        let bulk = Stream {
-            rw: Direction::Write,
+        let bulk = SecondLoad {
+            rw: DataDirection::Write,
             bs: 128 * KIB,
             depth: 8,
-            class: Some(Class::Bulk),
+            class: Some(StreamClass::Bulk),
             own_lane: true,
         };
         assert_eq!(bulk.option(), "rw=randwrite,bs=131072,depth=8,class=bulk,lane=own");
         assert_eq!(
-            Load::small(100, 1).beside(bulk).to_string(),
+            LabLoad::small(100, 1).with_second_load(bulk).to_string(),
             "mem: 4 KiB reads, depth 1 beside 128 KiB writes, depth 8, bulk, own lane"
         );
     }
 
     #[test]
-    fn names_tell_links_apart() {
-        let load = Load::small(100, 8);
-        let shaped = load.over(Wire::gigabit(2)).to_string();
+    fn links_have_distinct_names() {
+        let load = LabLoad::small(100, 8);
+        let shaped = load.over(LoadLinks::gigabit(2)).to_string();
         assert_eq!(shaped, "mem: 4 KiB reads, depth 8, 2 links of 1 Gbit/s");
-        let small = load.over(Wire { mtu: 1500, ..Wire::unshaped(1) }).to_string();
+        let small = load.over(LoadLinks { mtu: 1500, ..LoadLinks::unshaped(1) }).to_string();
         assert_eq!(small, "mem: 4 KiB reads, depth 8, 1 link, MTU 1500");
     }
 
     #[test]
-    fn names_tell_setups_apart() {
-        assert_eq!(Setup::new("auto").to_string(), "auto");
-        let lifted = Setup {
+    fn setups_have_distinct_names() {
+        assert_eq!(ProductSetup::new("auto").to_string(), "auto");
+        let lifted = ProductSetup {
             doorbell_delay_us: Some(0),
-            waiting: Waiting::BusyPoll,
-            ..Setup::new("i10").limited(128, 512 * KIB)
+            waiting: LoadWaiting::BusyPoll,
+            ..ProductSetup::new("i10").limited(128, 512 * KIB)
         };
         assert_eq!(lifted.to_string(), "i10 128 / 512 KiB, 0 us, polling");
-        let queue = Setup { mode: Mode::Queue, ..Setup::new("auto") };
+        let queue = ProductSetup { mode: SendMode::Queue, ..ProductSetup::new("auto") };
         assert_eq!(queue.to_string(), "auto, queue mode");
-        let frames = Setup { over: Over::Ether, ..Setup::new("auto") };
-        let apart = Setup { sharing: Sharing::NoData, hand_over: HandOver::Rec, ..frames };
+        let frames = ProductSetup { over: ProductTransport::Ether, ..ProductSetup::new("auto") };
+        let apart = ProductSetup { sharing: Sharing::NoData, hand_over: HandOver::Rec, ..frames };
         assert_eq!(frames.to_string(), "auto, ether");
         assert_eq!(apart.to_string(), "auto, ether, data apart, rec");
     }

@@ -13,7 +13,7 @@ const NQN: &str = "nqn.2025-01.io.example:tsockets";
 
 /// `roadtrain COMMAND`, with a driver of TSockets in it.
 fn program(command: &str) -> Command {
-    // When it runs: a compiler behind a shell script does not hear of names with a hyphen.
+    // At run time: a compiler behind a shell script does not get variables with a hyphen in their name.
     let lab = std::env::var_os("CARGO_BIN_EXE_roadtrain-lab").expect("cargo runs this");
     let mut program = Command::new(lab);
     program.args(["tsockets", command]);
@@ -29,18 +29,18 @@ fn over(port: u16, command: &str, arguments: &str) -> Command {
 }
 
 /// Is killed at the end of its test.
-struct Running(Child);
+struct TSocketsProgram(Child);
 
-impl Drop for Running {
+impl Drop for TSocketsProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts it, and waits until it says that it is ready.
-fn start(command: &mut Command) -> (Running, String) {
-    let mut running = Running(command.stdout(Stdio::piped()).spawn().expect("it starts"));
+/// Starts it, and waits for its `ready`.
+fn start(command: &mut Command) -> (TSocketsProgram, String) {
+    let mut running = TSocketsProgram(command.stdout(Stdio::piped()).spawn().expect("it starts"));
     let said = running.0.stdout.take().expect("piped");
     let mut lines = BufReader::new(said).lines().map(|line| line.expect("text"));
     let ready = lines.find(|line| line.starts_with("ready")).expect("it gets ready");
@@ -48,7 +48,7 @@ fn start(command: &mut Command) -> (Running, String) {
     (running, ready)
 }
 
-fn serve(port: u16, namespaces: &str) -> Running {
+fn serve(port: u16, namespaces: &str) -> TSocketsProgram {
     let (target, ready) = start(&mut over(port, "serve", &format!("-n {NQN} {namespaces}")));
     assert_eq!(ready, format!("ready ether:127.0.0.1:{port} {NQN}"));
     target

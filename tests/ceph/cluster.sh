@@ -30,7 +30,7 @@ require_programs() {
 }
 
 # daemon NAME [ARG...]: runs mon.a or osd.N. It goes into the background once it is initialised and
-# has a pid file, so the exit status tells whether it started. No signal may interrupt it before that
+# has a pid file, so the exit status shows whether it started. No signal may interrupt it before that
 # (a half-started one would escape `stop`), and fds 3 and 4 (see start) are not for it to keep.
 daemon() (
     trap '' INT TERM HUP

@@ -19,7 +19,7 @@ from control.proto import gateway_pb2 as pb2
 
 
 class Gateway:
-    """What the collector asks of its gateway."""
+    """The calls of the collector to its gateway."""
 
     def __init__(self, client):
         self.client = client

@@ -19,7 +19,7 @@ clean_up() {
     local process
     for process in "${started[@]}"; do
         kill "$process" || continue
-        timeout 5 tail --pid="$process" -f /dev/null || kill -KILL "$process"  # tgtd may not hear it
+        timeout 5 tail --pid="$process" -f /dev/null || kill -KILL "$process"  # tgtd may not handle it
         wait "$process" || true
     done 2>/dev/null
     [ ! -d "$work/ceph" ] || "$here/cluster.sh" stop "$work/ceph"

@@ -16,7 +16,7 @@ test_rbd_carries_verified_load() {
     fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=16M --io_size=4M --iodepth=16 \
         --verify=crc32c --verify_fatal=1 --end_fsync=1 --eta=never --output=fio.log
     qemu-io -f raw -c 'write -P 5 0 1M' -c 'discard 0 512k' -c 'write -z 512k 512k' -c 'read -P 0 512k 512k' "$uri" >io.log
-    # Hosts hear of another size.
+    # Hosts are notified of another size.
     rbd_tool resize rbd/disk --size 128M >resize.log
     eventually 30 prints '.[0].devices[0].capacity_bytes == 134217728' "$ROADTRAIN" status --json
     # Another target is refused, until this one has ended.
@@ -33,7 +33,7 @@ test_rbd_carries_verified_load() {
     holds bench.json '.errors == 0 and .iops > 0'
 }
 
-# rbd_map: what NBD clients are told: offset, length and kind of each extent
+# rbd_map: block status for NBD clients: offset, length and kind of each extent
 rbd_map() { nbdinfo --map --json "$uri" | jq -c '[.[] | [.offset, .length, .type]]'; }
 
 # Block status is that of the image's objects, with an object map and without one, and of what a clone has of its parent.
@@ -123,7 +123,7 @@ rbd_took_over() {
     fail 'the lock of a dead target stays'
 }
 
-# A full cluster is told, in the log and to hosts; what is there can be read and given back, and all goes on when there
+# A full cluster is reported in the log and to hosts; existing data can be read and discarded, and writes resume when there
 # is room.
 test_rbd_says_when_the_cluster_is_full() {
     ceph_lab
@@ -199,7 +199,7 @@ test_rbd_says_what_is_wrong() {
     grep -q 'name the file with conf=FILE' serve.log || { cat serve.log; fail 'unclear'; }
 }
 
-# Snapshots and clones by the control plane: made, listed, protected, cloned, gone back to when nobody uses the disk.
+# Snapshots and clones by the control plane: created, listed, protected, cloned, and rolled back to while no host uses the disk.
 test_rbd_snapshots() {
     ceph_lab
     serve --namespace "rbd:rbd/disk,$image,create=64MiB" --namespace "mem:1MiB"
@@ -229,7 +229,7 @@ test_rbd_snapshots() {
     "$ROADTRAIN" detach --all >detach.log
     attach --nsid 3
     qemu-io -f raw -c 'read -P 1 0 1M' -c 'write -P 3 0 1M' "$uri" >io.log
-    # Nobody's disk changes under him.
+    # No disk changes while a host is connected.
     denied 1 'is connected' rollback --nsid 1 one
     "$ROADTRAIN" detach --all >detach.log
     # Nor where another subsystem shows the image, read-only.
@@ -247,7 +247,7 @@ test_rbd_snapshots() {
     snapshot remove --nsid 1 two
     snapshot list --nsid 1 >list.log
     [ "$(cat list.log)" = 'one 67108864 bytes protected' ] || fail "$(cat list.log)"
-    # This asks all images that may be clones of it.
+    # This queries all images that may be clones of it.
     snapshot unprotect --nsid 1 one
     snapshot list --nsid 1 >list.log
     [ "$(cat list.log)" = 'one 67108864 bytes' ] || fail "$(cat list.log)"

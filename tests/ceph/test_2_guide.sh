@@ -46,7 +46,7 @@ around() {
 # loop_has BYTES: the first loop device has that size
 loop_has() { [ "$(blockdev --getsize64 "${loops[0]}")" = "$1" ]; }
 
-# resized COMMAND: as the page says; without CAP_SYS_RESOURCE, which ext4 asks for, while it is not mounted
+# resized COMMAND: as the page says; without CAP_SYS_RESOURCE, which ext4 requires, while it is not mounted
 resized() {
     (($((16#$(sed -n 's/^CapEff:\s*//p' /proc/self/status))) >> 24 & 1)) || {
         umount "$work/mnt/data"

@@ -106,7 +106,7 @@ test_gateways_owner_cut_off() {
 test_gateways_taken_over_on_command() {
     both_gateways
     with_load told
-    # There is nothing to do for who has it; what is in memory is nobody else's.
+    # A claim by the owner changes nothing; a store in memory has no other owner.
     env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" ctl namespace claim --nsid 1 >claim.log
     grep -q 'nothing has changed' claim.log || fail "$(cat claim.log)"
 }

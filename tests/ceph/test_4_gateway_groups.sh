@@ -59,7 +59,7 @@ test_group_configuration_is_applied_by_all() {
     member one
     member two
     grep -q "^ready 127.0.0.1:$port_one $nqn\$" one.log
-    # One that cannot serve takes no share: nobody has heard of it.
+    # A gateway that cannot serve takes no share, and the others do not learn of it.
     rc=0
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$port_one" --group gates --pool rbd --gateway three \
         --ceph-conf "$ceph/ceph.conf" --ceph-id tenant >three.log 2>&1 || rc=$?
@@ -89,7 +89,7 @@ test_group_configuration_is_applied_by_all() {
     group namespace remove -n "$nqn" --nsid 2 --json >remove.json
     holds remove.json '.config_version == 3 and .applied == ["one", "two"] and (.refusals | length == 0)'
     group_soon "($all | map(.nsid)) == [1, 3]"
-    # A key is never shown, and asked for by all.
+    # A key is never shown, and required by all gateways.
     "$ROADTRAIN" keys dhchap >host.key
     chmod 600 host.key
     group host keys -q nqn.2026-11.test:host --dhchap-key host.key >add.log
@@ -155,7 +155,7 @@ test_group_shares_images_out() {
     group_soon "$shared and (.gateways | map(.serves) | add == 6)"
     metrics_of_group
     attach_group
-    # A third one takes its share, without a word to anybody; nobody else's images move.
+    # A third gateway takes its share without a command; no other images move.
     jq -c "$all | map([.nsid, .served_by[0]])" show.json >before.json
     member c
     group_soon "$shared and (.gateways | map(.serves) | add == 6 and .[2] > 0)"

@@ -24,7 +24,7 @@ FLAGS = [
 
 
 class Browser:
-    """A Chromium of its own; what it says goes to `heard`."""
+    """A Chromium process of its own; its messages go to `heard`."""
 
     def __init__(self, program, folder):
         to_read, self.to = os.pipe()

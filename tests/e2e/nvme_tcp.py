@@ -1,4 +1,4 @@
-"""A host that speaks NVMe/TCP octet by octet, for tests of what no honest host does."""
+"""A host that speaks NVMe/TCP byte by byte, for tests of hostile behaviour."""
 
 import socket
 import struct

@@ -59,7 +59,7 @@ for broken in [
 for odd in [b"{}", b"[]", b'{"method":1}', b'{"method":"a","method":"b"}', b'{"method":"a","id":[]}']:
     assert code(odd, ends=False) == -32600, odd
 
-# Indented, without separators, in single octets, several at once.
+# Indented, without separators, in single bytes, several at once.
 text = (json.dumps(call, indent=2) + json.dumps(call) + "\n" + json.dumps([call, call])).encode()
 stream = connect()
 for octet in text:

@@ -1,4 +1,4 @@
-"""JSON-RPC over HTTP: who may call, and what the answers look like."""
+"""JSON-RPC over HTTP: access control, and the form of the replies."""
 
 import base64
 import http.client

@@ -1,4 +1,4 @@
-"""What somebody who has proved nothing may not take from a running target: one attack for each word."""
+"""Attacks of an unauthenticated host on a running target: one for each word."""
 
 import resource
 import socket
@@ -26,7 +26,7 @@ def claims(count, host=own, **more):
 
 
 def until_told(line="done"):
-    """The test goes on, and tells when these connections may end."""
+    """Lets the test continue, which reports when these connections may end."""
     print("ready", flush=True)
     assert sys.stdin.readline().strip() == line
 
@@ -37,7 +37,7 @@ if what == "hold":  # N Connects that claim a host's name
 elif what == "queues":  # I/O queues of whatever controllers there are
     held = [claims(1, qid=qid, cntlid=cntlid)[0] for cntlid in range(1, 9) for qid in range(1, 9)]
     until_told()
-elif what == "answers":  # what statuses tell before the proof
+elif what == "answers":  # statuses of Connect before authentication
     answers = set()
     for name, host, qid, cntlid in [
         (nqn, own, 0, DYNAMIC),
@@ -67,7 +67,7 @@ elif what == "names":  # Connects of N hosts that are not let in; names that no 
     for odd in [b"nqn.2026-11.test:\x1b[2J", b"nqn.2026-11.test:a\nb"]:
         status, _ = Host(address).connect(nqn, odd)
         assert status & 0x7FF == 0x182, hex(status)
-elif what == "unread":  # scrapes that nobody reads
+elif what == "unread":  # scrapes whose replies are not read
     held = []
     for _ in range(64):
         one = socket.create_connection(address)

@@ -52,7 +52,7 @@ test_ether_finds_its_target() {
     eventually 20 is_offered
 }
 
-# One look listens for a third of a second.
+# One discovery listens for a third of a second.
 is_offered() { in_host "$lab" "$ROADTRAIN" discover -t ether -a "$links" >discover.log && grep -q "$nqn" discover.log; }
 
 test_ether_verified_over_one_link() {
@@ -85,7 +85,7 @@ test_ether_verified_over_two_links() {
     done
 }
 
-# Tagged frames; who has another tag, or none, hears nothing of the target.
+# Tagged frames; a host with another tag, or none, receives nothing from the target.
 test_ether_in_a_vlan() {
     ether_lab 1 9000
     serve_ether --vlan 7 --namespace mem:64MiB
@@ -139,7 +139,7 @@ ether_bench_ends() {
     wait "$load" || { cat bench.log; fail 'bench saw errors'; }
 }
 
-# Killed three times under load: what was acknowledged is there, and nothing fails. Over Ethernet a target does not tell its
+# Killed three times under load: acknowledged writes survive, and nothing fails. Over Ethernet a target does not announce its
 # place, so writes that were sent to the one before wait for three keep-alive timeouts.
 test_ether_target_killed_and_back() {
     ether_lab 2 9000
@@ -241,7 +241,7 @@ test_ether_port_of_the_target_comes_later() {
     away_port_gone
     serve_ether --namespace mem:64MiB --cores 0,1
     grep -q 'lan1: no such interface yet' target.log || { cat target.log; fail 'no warning'; }
-    # No time without a keep-alive on a full link is to look like a target that is away.
+    # A time without keep-alives on a full link must not count as an absent target.
     links=lan0 attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 --keep-alive-tmo 30
     verified_load
     local round first

@@ -31,7 +31,7 @@ within() {
     done
 }
 
-# goes_on ROUND: lanes were connected again so often, and carry what they are asked for; long before anybody would find
+# goes_on ROUND: lanes were reconnected so often, and carry requests; long before a timeout would show
 # that a target is silent (30 s)
 goes_on() {
     within 15 'connected again' lanes_said "all(.reconnects == $1)"

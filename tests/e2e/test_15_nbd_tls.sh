@@ -102,7 +102,7 @@ test_nbd_tls_certificates() {
     [ "$(grep -c 'TLS handshake: this client is refused: .* peer=127.0.0.1:' attach.log)" = 2 ] || fail "$(cat attach.log)"
 }
 
-# What TLS is asked for where there is none, or is wrong, is said, and nothing listens.
+# TLS options without TLS, or wrong ones, are reported, and nothing listens.
 test_nbd_tls_needs() {
     nbd_keys
     serve --namespace mem:64MiB

@@ -94,7 +94,7 @@ print("read" if readable else "not read")' >"seen.$seal" &
     grep -qx 'not read' seen.allowed || fail 'sealed frames can be read'
 }
 
-# Somebody who sees all frames and knows the format does no harm: data is as it was written, and no lane ends.
+# An attacker who sees all frames and knows the format does no harm: data is as it was written, and no lane ends.
 test_ether_sealed_under_attack() {
     ether_keys
     serve_keys -v

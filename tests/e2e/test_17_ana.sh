@@ -44,7 +44,7 @@ test_ana_states_follow_the_command() {
     eventually 20 stands_still
     before=$(jq '.[0].data_bytes' status.json)
     sleep 0.5
-    ways ".data_bytes == $before"  # it asks, and nothing is executed
+    ways ".data_bytes == $before"  # it queries, and nothing is executed
     ctl -a "127.0.0.1:$port" --ana non-optimized >ctl.out
     eventually 20 ways_are ".data_bytes > $before"
     kill -INT "$load"
@@ -95,7 +95,7 @@ test_ana_two_targets_one_subsystem() {
     grep -q "127.0.0.1:$port: ANA non-optimized" ctl.out || fail "$(cat ctl.out)"
 }
 
-# A target leaves while a host with another way is busy: no error, and a pause that nobody feels.
+# A target leaves while a host with another path is busy: no error, and no noticeable pause.
 alone+=(ana_a_departure_is_no_pause)
 thorough+=(ana_a_departure_is_no_pause)  # alone with the machine
 test_ana_a_departure_is_no_pause() {
@@ -125,7 +125,7 @@ test_ana_a_departure_is_no_pause() {
     [ "$(printf '%s\n' "${pauses[@]}" | sort -n | sed -n 3p)" -le 100 ] || fail "pauses of ${pauses[*]} ms"
 }
 
-# A busy host is told, its commands are finished, and the end comes soon.
+# A busy host is notified, its commands are finished, and the target ends soon.
 test_ana_a_target_takes_leave() {
     local begun
     serve --namespace "file:$work/disk.img,size=64MiB" --drain-timeout 20

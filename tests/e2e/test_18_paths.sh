@@ -131,7 +131,7 @@ test_paths_that_fall_silent_pause_for_a_keep_alive_timeout() {
     until_line target.log '^ready' "$pid"
     falls_within 3500000 black-holed links_cut "$lab" 0 -- links_mend "$lab" 0
     grep -q 'queue closed peer=10.77.0.1:.* reason=CrossControllerReset' target.log
-    # Its connections are reset, and nobody listens there any more.
+    # Its connections are reset, and no process listens there any more.
     # Milliseconds; so much where others compute.
     falls_within 1000000 reset in_lab h ss -K dst 10.77.1.2 -- true
     grep -q 'Connection reset by peer .* peer=10.77.1.1:' target.log ||

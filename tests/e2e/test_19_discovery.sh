@@ -148,7 +148,7 @@ test_discovery_by_mdns() {
     lab=d$BASHPID
     trap 'links_remove "$lab"' EXIT
     links_make "$lab" 1 1500
-    # A link that is new is not up at once, and multicast DNS looks for links every few seconds only.
+    # A new link is not up at once, and multicast DNS checks for links only every few seconds.
     until ip -n "rt-$lab-h" link show lan0 | grep -q 'state UP' && ip -n "rt-$lab-t" link show lan0 | grep -q 'state UP'; do
         sleep 0.05
     done

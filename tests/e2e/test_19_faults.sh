@@ -111,7 +111,7 @@ test_faults_of_paths_are_pauses() {
     for ((n = 0; n < FAULTS; n++)); do
         # Each kind once, and then what comes.
         kind=${kinds[n < 5 ? n : RANDOM % 5]} link=$((RANDOM % 2)) tenths=$((2 + RANDOM % 40))
-        # Now and then the next one comes at once; whose pause it is then nobody knows.
+        # Now and then the next fault follows at once; the pause then belongs to neither of them.
         before=$calm calm=$((RANDOM % 4 > 0))
         [ $before$calm = 11 ] && echo "$(date +%s%3N) $kind" >>faults || echo "$(date +%s%3N) overlapping" >>faults
         fault "$kind" $link $tenths

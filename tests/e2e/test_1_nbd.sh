@@ -115,7 +115,7 @@ tells_holes() {
     [ "$(qemu-img map --output=json -f raw probe | jq -c '[.[].data]')" = '[false,true,false]' ]
 }
 
-# map: what the client is told: offset, length and kind of each extent
+# map: block status for the client: offset, length and kind of each extent
 map() { nbdinfo --map --json "$uri" | jq -c '[.[] | [.offset, .length, .type]]'; }
 
 # Block status is what the target's file system says; discards make holes, and a copy leaves them out.
@@ -159,7 +159,7 @@ test_nbd_copy_leaves_holes_out() {
     [ "$(nbdinfo --map --totals "$uri" | awk '$4 == "data" {print $1}')" = 1048576 ]
 }
 
-# Memory does not know, and what nobody knows is data.
+# A store in memory has no block status, so all blocks count as data.
 test_nbd_block_status_of_memory() {
     serve --namespace mem:64MiB
     attach

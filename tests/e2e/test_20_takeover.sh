@@ -48,7 +48,7 @@ bench_at() {
 # carries_on: the target moves data, soon
 carries_on() { ROADTRAIN_RUNTIME_DIR="$work/served" moves_data; }
 
-# bench_ended LOG: it goes on, and ends when it is told to; its report is left in bench.json
+# bench_ended LOG: it continues, and ends at SIGINT; its report is left in bench.json
 bench_ended() {
     carries_on
     kill -INT "$load"
@@ -160,7 +160,7 @@ test_takeover_by_a_process_that_is_killed() {
     bench_ended bench.log
 }
 
-# After the old process has gone nobody else serves: what the new one cannot have then it does without.
+# After the old process has ended no other one serves, so the new one does without the resources that it cannot get.
 test_takeover_goes_on_without_what_cannot_be_had() {
     serve_disk --rpc "$work/rpc.sock" --state "$work/state.toml"
     (umask 077 && echo admin:secret >credentials)
@@ -188,10 +188,10 @@ test_takeover_from_a_process_that_hangs() {
     taken_over_soon new.log --namespace "file:$work/disk.img"
 }
 
-# has_notified COUNT: the service manager has heard so many times who serves
+# has_notified COUNT: the service manager was notified so many times of the serving process
 has_notified() { [ "$(grep -cE '^(READY|MAINPID)' notify.log)" -ge "$1" ]; }
 
-# A service manager is told which process it is now.
+# The service manager is notified of the new process.
 test_takeover_tells_the_service_manager() {
     python3 - "$work/notify" >notify.log <<'END' &
 import socket, sys
@@ -211,7 +211,7 @@ END
     [ "$(grep -E '^(READY|MAINPID)' notify.log | tr '\n' ' ')" = "READY=1 MAINPID=$new READY=1 " ] || fail "$(cat notify.log)"
 }
 
-# The running target starts the program anew; the one who asks hears what has become of it.
+# The running target starts the program anew; the caller receives the result.
 test_takeover_by_upgrade() {
     local rc=0 old
     cp "$ROADTRAIN" program

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Two processes and one store: who comes second is refused, and hears who has it.
+# Two processes and one store: the second is refused, with a message that names the owner.
 
 # second OUTCOME NAMESPACE: another process with that is refused (with a text), or serves
 second() {

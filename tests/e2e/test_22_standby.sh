@@ -51,7 +51,7 @@ size_at() {
     fail "$1 shows $size octets"
 }
 
-# Each process is killed in its turn, under load that is checked octet for octet, and comes back to stand by.
+# Each process is killed in turn, under load that is checked byte for byte, and comes back as standby.
 test_standby_takes_over_from_killed_processes() {
     local ports n owner other killed load
     ports=("$(free_port)" "$(free_port)")
@@ -95,7 +95,7 @@ test_standby_takes_over_from_killed_processes() {
     "$ROADTRAIN" detach --all >>detach.log
 }
 
-# One that is told to stop lets the other have the disk at once; what it had said of reservations is known there.
+# A process that is stopped releases the disk to the other at once; its reservations are known there.
 test_standby_takes_over_from_a_process_that_ends() {
     local ports
     ports=("$(free_port)" "$(free_port)")

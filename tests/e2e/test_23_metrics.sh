@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Metrics: what real Prometheus, promtool and a browser make of them, under load.
 
-# ask PATH [OPTIONS of curl]: what the target's metrics address answers
+# ask PATH [OPTIONS of curl]: the reply of the target's metrics address
 ask() { curl -sS --max-time 10 "${@:2}" "http://127.0.0.1:$metrics$1"; }
 
 # shellcheck source=tests/lib/rpc.sh
@@ -195,7 +195,7 @@ assert made == json.loads(pathlib.Path('$top/monitoring/dashboard.json').read_te
         jq -e '.status == "success"' query.json >/dev/null || fail "$expression: $(cat query.json)"
     done <alerts
     holds rules.json '[.data.groups[].rules[] | select(.health == "err")] == []'
-    # Of what all alerts look at there is something, but for what did not happen.
+    # All metrics of the alerts exist, except for those of events that did not happen.
     for name in up roadtrain_healthy roadtrain_attachment_connected roadtrain_io_seconds_bucket \
         roadtrain_reactor_buffer_waits_total roadtrain_digest_errors_total roadtrain_attachment_errors_total; do
         has_data "$name"

@@ -218,7 +218,7 @@ cli() {
     ! grep -qiE 'error|invalid|traceback|no such' cli.txt || { cat cli.txt; fail "spdk-cli $*"; }
 }
 
-# What clients look for in errors.
+# The fields of errors that clients evaluate.
 test_rpc_errors() {
     local n=nqn.2026-11.test:rpc
     managed
@@ -592,7 +592,7 @@ test_rpc_ctl() {
     is '.[0] | .nqn == $n and .host_nqn == $h' --arg n $n --arg h $host
     no 1 'Device or resource busy' volume delete vols/v
     c volume delete vols/v --force
-    # Its host is told, and gives up by itself.
+    # Its host is notified, and ends by itself.
     ended $bench 20
     ! wait $bench && grep -q 'Invalid Namespace or Format' bench.out || fail "$(cat bench.out)"
     c volume delete vols/other
@@ -659,7 +659,7 @@ test_ctl_completes_names() {
     offers "$a" ctl namespace snapshot list -n ''
     [ -z "$(completed ctl namespace remove -n nqn.x:y --nsid 7)" ] || fail 'namespaces of nobody'
     offers '--ctrl-loss-tmo' attach --ctrl
-    # Without a target nothing is offered, and nobody waits.
+    # Without a target nothing is offered, and no command waits.
     kill -TERM "$target" && ended "$target" 20
     [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
     [ -z "$(completed ctl listener set -a 1)" ] || fail 'listeners of nobody'

@@ -62,7 +62,7 @@ until grep -q '^ready' /tmp/serve.log; do kill -0 $! || end_with 'the service ha
 first=$!
 [ "$(stat -c %U:%s /var/lib/roadtrain/disk.img)" = roadtrain:1073741824 ] || end_with 'no disk'
 
-# It is managed by what root and its user find by themselves, and by nobody else.
+# Root and its own user manage it without options; no other user can.
 more=nqn.2025-01.io.example:more
 by_root() { roadtrain ctl "$@" >/tmp/ctl.log 2>&1 || end_with "ctl $*"; }
 [ "$(stat -c %U:%a /run/roadtrain-serve/rpc.sock)" = roadtrain:600 ] || end_with 'the socket is for others, too'
@@ -83,7 +83,7 @@ gcc -o /tmp/program /tmp/debs/program.c $(pkg-config --cflags --libs roadtrain) 
 dpkg -P libroadtrain-dev libroadtrain0
 [ -z "$(find /usr -name '*libroadtrain*.so*' -o -name 'roadtrain.h' -o -name roadtrain.pc)" ] || end_with 'of the library something is left'
 
-# A new version, under load that is checked octet for octet.
+# A new version, under load that is checked byte for byte.
 roadtrain bench -a 127.0.0.1 -n $nqn --rw randrw --bs 4k --size 64MiB --depth 16 --verify --seconds 6 --json \
     >/tmp/bench.json 2>/tmp/bench.log &
 load=$!
@@ -147,7 +147,7 @@ test_packages_are_as_debian_has_them() {
     command -v lintian >/dev/null || skip 'no lintian: scripts/setup.sh deb'
     packages "$work/debs"
     lintian --fail-on error,warning debs/*.deb || fail 'lintian'
-    # The same again gives the same octets.
+    # A second build results in the same bytes.
     packages "$work/again"
     local file
     for file in debs/*.deb; do cmp "$file" "again/${file##*/}" || fail 'not reproducible'; done

@@ -73,7 +73,7 @@ test_watch_trace() {
     holds one.json '[.traceEvents[] | select(.ph == "M" and .name == "process_name")] | length == 1'
 }
 
-# Off is off, and costs nothing to ask.
+# A recorder that is off records nothing, and a query is still allowed.
 test_watch_recorder_off() {
     serve_here --namespace ssd:16MiB,service-us=2000,parallel=64 --slow-over off
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k --depth 8 --ios 1000 --json >bench.json

@@ -83,7 +83,7 @@ test_security_answers_before_the_proof_are_alike() {
     with_key identify >identify.log
 }
 
-# A reload that asks for a key, and one that asks for TLS, which another host has a key for.
+# A reload that requires a key, and one that requires TLS, which another host has a key for.
 test_security_a_reload_ends_what_it_would_not_let_in() {
     local change before after
     host_key
@@ -110,7 +110,7 @@ test_security_a_reload_ends_what_it_would_not_let_in() {
     done
 }
 
-# Names of hosts that were never let in do not stay, nor do answers that nobody reads.
+# Names of hosts that were never admitted are not kept, nor are unread replies.
 test_security_metrics_stay_small() {
     local metrics before
     metrics=$(free_port)

@@ -34,7 +34,7 @@ test_serve_survives_garbage() {
     nbdinfo "$uri" >/dev/null
 }
 
-# Somebody who connects and resets all the time does not fill the log, and hides nothing else.
+# A client that connects and resets all the time does not fill the log, and hides nothing else.
 test_serve_log_has_a_budget() {
     serve --namespace mem:64MiB --allow-host nqn.2026-11.test:friend
     python3 - "$port" <<'END'
@@ -125,7 +125,7 @@ test_serve_lets_an_express_lane_pass() {
     holds bench.json '.errors == 0 and (.lanes | length) == 2'
 }
 
-# io_queues: of the controllers, as the target tells.
+# io_queues: I/O queues of the controllers, from the target's status
 io_queues() {
     ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status target0 --json |
         jq -c '[.. | .io_queues? // empty]'

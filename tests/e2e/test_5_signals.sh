@@ -53,7 +53,7 @@ test_signal_serve_with_busy_hosts() {
     ends INT "$target" 0
     ends INT "$generator" 1 30
     grep -q interrupted bench.log
-    ends TERM "$attached" 1  # with requests that nobody has answered
+    ends TERM "$attached" 1  # with outstanding requests
     grep -q 'requests that the target did not answer' attach.log
     [ ! -e "$socket" ] || fail 'the socket is still there'
     ended "$client" 30

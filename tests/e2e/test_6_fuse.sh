@@ -185,7 +185,7 @@ fuse_resize() {
 }
 test_fuse_resize() { need_loop && either_way fuse_resize; }
 
-# Programs that are at it get errors; nobody waits for them.
+# Programs that use it get errors; detach does not wait for them.
 fuse_detach_under_load() {
     serve --namespace mem:128MiB
     attach_fuse --loop
@@ -342,7 +342,7 @@ fuse_leftovers() {
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
     loop_gone
     [ "$("$ROADTRAIN" list --json)" = '[]' ]
-    # The next one at the same place removes them, too, even when nobody has written them down.
+    # The next one at the same place removes them, too, even without a record of them.
     kill_attached
     local old=$loop
     attach_fuse
@@ -373,7 +373,7 @@ test_fuse_folders() {
     done
 }
 
-# One target at two places, and a file that somebody has open: all end with one command.
+# One target at two places, and a file that a process has open: all end with one command.
 test_fuse_detach_all() {
     need_loop
     local n at

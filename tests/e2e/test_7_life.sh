@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The life of attachments: in the background, listed, looked at, detached, killed, and nothing stays.
+# The life of attachments: in the background, listed, queried, detached, killed, and nothing is left.
 
 # attach_as FRONT [OPTIONS]: prints what `attach` prints
 attach_as() {
@@ -222,7 +222,7 @@ test_life_status_without_a_target() {
     nothing_left
 }
 
-# A target that moves is found again by its name: that is looked up for each connection.
+# A target that moves is found again by its name, which is resolved for each connection.
 test_life_a_name_that_leads_elsewhere() {
     local n first same=mem:16MiB,uuid=6f2f0c51-6a0c-4f0e-9a55-0c6c2f1f7a10
     unshare --mount true 2>/dev/null || skip 'mount namespaces are not allowed'
@@ -243,7 +243,7 @@ test_life_a_name_that_leads_elsewhere() {
     nbdinfo --size "nbd+unix:///?socket=$work/a.sock"
 }
 
-# A target that hangs keeps nobody: the end is soon, in order, and says what was lost.
+# A target that hangs does not delay detach, which ends soon, in order, and reports what was lost.
 test_life_detach_from_a_target_that_hangs() {
     local n
     serve --namespace mem:16MiB
@@ -332,7 +332,7 @@ test_life_units() {
     ! grep -F -e .service said.log || fail 'systemd does not take a unit'
 }
 
-# A target that was killed is not forgotten: a person has to know. What it has left is removed by whoever says so.
+# A target that was killed stays in the list, for the operator. A command removes what it has left.
 test_life_a_killed_target_is_shown() {
     local rc=0
     serve --namespace mem:16MiB
@@ -353,7 +353,7 @@ test_life_a_killed_target_is_shown() {
     grep -q 'nothing is attached or served here' status.log
 }
 
-# Root sees what a user has, and that it is a user's; nobody sees what root has.
+# Root sees a user's attachments and that they are the user's; no user sees root's.
 test_life_root_sees_every_user() {
     local uid=65533 folder=/tmp/roadtrain-65533 rc=0 served
     [ "$(id -u)" = 0 ] || skip 'needs root'

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Every octet against a model: the files of the FUSE front-end, and file systems on its loop devices.
+# Every byte against a model: the files of the FUSE front-end, and file systems on its loop devices.
 
-# Parts of blocks, by threads that share them; mappings, holes; all on a namespace of 4096-octet blocks.
+# Parts of blocks, by threads that share them; mappings, holes; all on a namespace of 4096-byte blocks.
 fuse_operations() {
     serve --namespace "file:$PWD/disk.img,size=64MiB,lba=4096"
     attach_fuse --loop --lanes 2

@@ -15,7 +15,7 @@ test_vhost_user_has_a_socket_for_each_namespace() {
     grep -q "^ready $PWD/disks/nvme0n1.sock $PWD/disks/nvme0n2.sock $nqn" disks.log
     [ -S disks/nvme0n1.sock ] && [ -S disks/nvme0n2.sock ]
     "$ROADTRAIN" status --json | jq -e '[.. | .names? // empty | .[]] | length == 2' >/dev/null
-    # Nobody else gets the same sockets, nor takes them away.
+    # No other process gets the same sockets, or removes them.
     local rc=0
     "$ROADTRAIN" attach -a 127.0.0.1 -s "$port" -n "$nqn" --as "vhost-user:$PWD/disks/" 2>second.log || rc=$?
     [ $rc = 1 ] && grep -q 'nvme0n1.sock' second.log && [ -S disks/nvme0n1.sock ]

@@ -1,4 +1,4 @@
-"""What spdk-csi relies on: its calls in its order, what it looks for in messages, many at once, all space back."""
+"""Requirements of spdk-csi: its calls in its order, the texts that it checks in messages, many at once, all space back."""
 
 import sys
 import threading

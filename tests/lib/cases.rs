@@ -1,7 +1,7 @@
 //! Sizes of random tests: a tenth, or full with `THOROUGH=1`.
 #![allow(dead_code, reason = "each user needs some of it")]
 
-/// Cases of a property, at least.
+/// Least number of cases of a property.
 const CASES_MIN: u32 = 16;
 
 /// True if tests run as long as they can.
@@ -14,7 +14,7 @@ pub(crate) fn examples(few: usize) -> usize {
     if is_thorough() { usize::MAX } else { few }
 }
 
-/// Cases of a property: `full`, or a tenth of them.
+/// Returns the cases of a property: `full`, or a tenth of them.
 pub(crate) fn cases(full: u32) -> u32 {
     if is_thorough() { full } else { (full / 10).max(CASES_MIN.min(full)) }
 }

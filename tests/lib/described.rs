@@ -1,18 +1,18 @@
-//! Machines that are described: what their sysfs and procfs would say, as files below a directory of their own.
+//! Simulated machines: the contents of their sysfs and procfs, as files below a directory.
 
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Lines are `FILE = CONTENT` or `LINK -> TARGET`, from the machine's root; `\n` in a content begins a line, `#` a
-/// comment.
+/// Creates a machine. Lines are `FILE = CONTENT` or `LINK -> TARGET`, from the machine's root; `\n` in a content
+/// begins a line, `#` a comment.
 pub fn describe(text: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     add(root.path(), text);
     root
 }
 
-/// Adds to what is described already, or replaces it.
+/// Adds files to a machine, or replaces them.
 pub fn add(root: &Path, text: &str) {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (path, content) = line.split_once(['=', '>']).unwrap();

@@ -36,7 +36,7 @@ clean_up() {
     umount -lf "$mnt" 2>/dev/null || true
 }
 
-# detach_fuse: asks it to end, which takes all away
+# detach_fuse: ends it, which removes everything
 detach_fuse() {
     kill -TERM "$attached"
     ended "$attached" 15
@@ -44,7 +44,7 @@ detach_fuse() {
     [ -z "$loop" ] || loop_gone
 }
 
-# loop_gone: it ends when the last one who has it open has closed it, be it somebody who only looks at all devices
+# loop_gone: the device ends when the last process has closed it, also one that only scans all devices
 loop_gone() {
     local n
     for n in $(seq 100); do

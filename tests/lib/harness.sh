@@ -11,7 +11,7 @@
 # tests, `--list --thorough` those that a normal run leaves out. Logs of a test that fails stay in target/test-logs/NAME.
 # SEED=N gives $RANDOM the same numbers again.
 
-# Tests send signals and expect what they do by default. Whoever started us may ignore some (nohup, cron, a shell's
+# Tests send signals and expect what they do by default. The parent process may ignore some (nohup, cron, a shell's
 # background), which all children inherit, and which a shell cannot undo for itself. And mounts are ours alone: others who
 # enter a network namespace meanwhile would hold them.
 if [ -z "${HARNESS_OWN-}" ]; then
@@ -61,7 +61,7 @@ fail() {
 background() {
     local log=$1
     shift
-    : >"$log"  # now: nobody may read what an earlier process said
+    : >"$log"  # now: no test may read an earlier process's output
     "$@" >>"$log" 2>&1 &
     pid=$!
     echo "$pid" >>"$work/.pids"
@@ -232,7 +232,7 @@ attach_tcp() {
     uri=$(sed -n 's/^ready \([^ ]*\).*/\1/p' "$work/attach.log")
 }
 
-# has_size OCTETS: the size that a new client is told, soon; '' when it is refused
+# has_size BYTES: the size for a new client, soon; '' when it is refused
 has_size() {
     local n size
     for n in $(seq 100); do
@@ -243,7 +243,7 @@ has_size() {
     fail "'$size' octets instead of '$1'"
 }
 
-# end_all PID...: asks first, then insists
+# end_all PID...: SIGTERM first, then SIGKILL
 end_all() {
     local n p
     kill -TERM "$@" 2>/dev/null || return 0
@@ -403,7 +403,7 @@ run_at_once() {
     } | awk -v tests=$# '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; next }
         { print; fflush() }
         END {
-            f += tests - p - f - s  # of one that has died nothing is heard
+            f += tests - p - f - s  # a test that has died reports nothing
             print p + 0 " passed, " f " failed, " s + 0 " skipped"; exit f > 0
         }'
 }

@@ -10,8 +10,8 @@
 #   links_remove NAME
 #
 # With a RATE (1gbit) each link goes through a bridge in a third namespace, rt-NAME-m, and is shaped there, in both
-# directions: whoever bypasses the queueing of its own interface is shaped all the same. Rates are those of the wire:
-# a frame costs 24 octets (preamble, checksum, gap) more than it has.
+# directions: an end that bypasses the queueing of its own interface is shaped all the same. Rates are those of the wire:
+# a frame costs 24 bytes (preamble, checksum, gap) more than it has.
 #
 # A namespace ends with its last process and its name, and takes its links along.
 

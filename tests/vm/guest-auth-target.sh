@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2086
-# Runs in the guest: the kernel's target asks hosts to prove who they are (DH-HMAC-CHAP). HOSTS: a word
+# Runs in the guest: the kernel's target authenticates hosts (DH-HMAC-CHAP). HOSTS: a word
 # HASH:GROUP for each; the host nqn.2026-11.test:HASH-GROUP may use nothing else. Keys are in /share,
 # HASH.host and HASH.target. The host nqn.2026-11.test:alone has no key of the target.
 set -eu

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: the kernel's own multipath over two gateways to one image, with a file system and verified load on
-# it, and the crashes that it asks run-ceph.sh for. What was synced before each of them is there at the end.
+# it, and the crashes that it requests from run-ceph.sh. Data synced before each of them is there at the end.
 set -eu
 
 . /share/load.sh

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Runs in the guest: the commands in /share/commands, one a line, as somebody would who follows docs/guide/ceph.md.
+# Runs in the guest: the commands in /share/commands, one a line, like a reader who follows docs/guide/ceph.md.
 set -eu
 
 ip route add default via 10.0.2.9

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: commands that no file system sends: Compare, Verify, Copy, Get LBA Status, by nvme-cli, and what
-# the target says that it can do of them. The kernel lets nobody send fused commands.
+# the target reports to support of them. The kernel does not pass on fused commands.
 set -eu
 
 await() { # await SECONDS COMMAND...

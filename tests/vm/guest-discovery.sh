@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: connects to everything that discovery names and keeps the discovery controller; when the
-# target has another subsystem, hears of it by an asynchronous event and connects to that, too.
+# target has another subsystem, is notified by an asynchronous event and connects to that, too.
 set -eu
 
 await() { # await SECONDS COMMAND...

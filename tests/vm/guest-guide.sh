@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC1091
-# Runs in the guest: the commands in /share/commands, one a line, as somebody would who follows the guide. The machine
+# Runs in the guest: the commands in /share/commands, one a line, like a reader who follows the guide. The machine
 # is target and host in one, at the address that the guide has.
 . /job/tls.sh
 set -eu

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions of guests that have the kernel's multipath and a loaded file system on it; they read /share/load.sh.
-# /share/NAME asks for a fault, /share/NAME.done says that it is there.
+# /share/NAME requests a fault, /share/NAME.done reports it.
 
 await() { # await SECONDS COMMAND...
     local n
@@ -45,7 +45,7 @@ load_ends() {
     umount /mnt
     e2fsck -fn /dev/nvme0n1
     nvme disconnect -n "$NQN"
-    # Reads ahead are not tried again by the kernel, and whoever needs the blocks reads them (REQ_RAHEAD, bit 19).
+    # The kernel does not retry reads ahead; a process that needs the blocks reads them (REQ_RAHEAD, bit 19).
     dmesg | grep -vE '\(READ\) flags 0x[0-9a-f]*[89a-f][0-9a-f]{4} ' >/tmp/dmesg
     ! grep -E 'I/O error|EXT4-fs error|EXT4-fs warning' /tmp/dmesg
 }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: namespace 2 appears, namespace 1 grows, another namespace takes the place of namespace 2,
-# which goes at last; each step is asked for by a file in /share.
+# which goes at last; a file in /share requests each step.
 set -eu
 
 blocks() { cat /sys/block/nvme0n1/size 2>/dev/null || echo 0; }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Runs in the guest: the kernel's NBD client on a namespace that is attached outside. The target is killed and
 # started again under a file system, the namespace grows, and at last target and host are killed: /share/STEP
-# asks for it, /share/STEP.done says it is done.
+# requests it, /share/STEP.done reports it.
 set -eu
 
 ask() {

@@ -58,7 +58,7 @@ serve() {
     done
 }
 
-# carried: octets that were sent here from one end to the other
+# carried: bytes that were sent here from one end to the other
 carried() { cat /sys/class/net/lo/statistics/tx_bytes; }
 has_carried() { [ "$(carried)" -gt "$1" ]; }
 

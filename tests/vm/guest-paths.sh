@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: the kernel's own multipath over two listeners of one target, with a file system and verified load
-# on it, and the faults that it asks paths.sh for.
+# on it, and the faults that it requests from paths.sh.
 set -eu
 
 . /share/load.sh

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: the kernel's own multipath to two target processes with one disk, of which one stands by, with a file
-# system and verified load on it, and what it asks processes.sh for.
+# system and verified load on it, and its requests to processes.sh.
 set -eu
 
 . /share/load.sh
@@ -30,7 +30,7 @@ busy 0
 fault two-stands-by
 await 60 is_state 1 live
 await 20 is_ana 1 inaccessible
-fault one-departs                 # it is told to stop
+fault one-departs                 # it is stopped
 await 60 is_ana 1 optimized
 busy 1
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: the kernel as two hosts, which share a disk by reservations. The target is killed and started
-# again in between; both ask for that by files in /share.
+# again in between; both request that by files in /share.
 set -eu
 
 one=11111111-2222-4333-8444-555555555551

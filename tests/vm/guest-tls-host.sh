@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC1091,SC2086
-# Runs in the guest: the kernel's host connects to our target over TLS. What it asks for and answers passes through
-# /share: HOST.tls are keys, restart and rekey ask for what they say, restarted and rekeyed say that it is done. At
+# Runs in the guest: the kernel's host connects to our target over TLS. Its requests and replies pass through
+# /share: HOST.tls are keys, restart and rekey are requests, restarted and rekeyed report them done. At
 # CONCAT_PORT a key for TLS is made by authenticating with sha384.host, and wanted; the target has sha384.target.
 . /job/tls.sh
 set -eu
@@ -35,7 +35,7 @@ verify() {
 host_256=(-q nqn.2026-11.test:256 -I 00000000-0000-4000-8000-000000000256)
 for suite in 256 384; do
     host=nqn.2026-11.test:$suite
-    # Hosts with different names have different identifiers: the target binds one to whoever has proved its name.
+    # Hosts with different names have different identifiers: the target binds one to the host that has proved its name.
     identifier=00000000-0000-4000-8000-000000000$suite
     key $suite $host
     step "SHA-$suite: discover"
@@ -101,7 +101,7 @@ live
 dd if=/dev/nvme0n1 bs=64k count=1 iflag=direct 2>/dev/null | cmp - /tmp/data || fail 'other data'
 nvme disconnect -n "$NQN" >/dev/null
 
-# The kernel takes this key, and does not ask for the proof.
+# The kernel accepts this key, and does not request the proof.
 step "with the target's key"
 connect "${host_256[@]}" --concat --dhchap-secret="$(cat /share/sha384.host)" \
     --dhchap-ctrl-secret="$(cat /share/sha384.target)" || fail "$(cat /tmp/connect.log)"

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC1091,SC2016,SC2034,SC2086
 # Runs in the guest: the kernel's target, over TLS only, for the hosts nqn.2026-11.test:256 and :384, whose keys are
-# /share/256.tls and 384.tls. What else it does is asked for by files in /share: away, back, rekey (the key of the
+# /share/256.tls and 384.tls. Files in /share request its further actions: away, back, rekey (the key of the
 # first host becomes /share/new.tls), end. Each goes away when it is done. Port 4421 takes connections without TLS,
 # too, for the hosts nqn.2026-11.test:concat-256 and -384, which make their keys with /share/sha256.host and sha384.host;
-# the target has sha256.target and sha384.target for those that ask.
+# the target has sha256.target and sha384.target for those that request its proof.
 . /job/tls.sh
 set -eu
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Runs in the guest: its disk /dev/vda is a remote namespace, by vhost-user-blk. /share/grow asks for a larger
+# Runs in the guest: its disk /dev/vda is a remote namespace, by vhost-user-blk. /share/grow requests a larger
 # namespace, /share/killN for the backend's death and return, /share/target for the target's, /share/stop for the
 # backend's orderly end and return, /share/crash for the end of this machine.
 set -eu

@@ -192,7 +192,7 @@ test_kernel_target_tls() {
     done
     refused 'the target refuses this host: authentication failed|connection closed by the target' \
         concatenates 256 identify wrong
-    # The kernel proves that it has its key, but makes no PSK for who asks for that.
+    # The kernel proves that it has its key, but makes no PSK for a host that requests one.
     refused 'TLS handshake: the target closed the connection' concatenates 256 identify sha256 \
         --dhchap-ctrl-secret share/sha256.target
     refused 'this host refuses the target' concatenates 256 identify sha256 --dhchap-ctrl-secret share/wrong.host

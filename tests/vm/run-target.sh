@@ -35,7 +35,7 @@ test_kernel_target_qemu_img_round_trip() {
     kernel_target_ends
 }
 
-# Two ports of the kernel's target and our host over both, under verified load. A file in /share asks the guest for a
+# Two ports of the kernel's target and our host over both, under verified load. A file in /share requests from the guest a
 # port's ANA state, or to take the subsystem away from a port and give it back.
 test_kernel_target_paths() {
     local other=${kernel_ports[1]} load
@@ -94,7 +94,7 @@ test_kernel_target_paths() {
     kernel_target_ends
 }
 
-# ask PORT-STATE: of the kernel's target, and waits until it is so
+# ask PORT-STATE: requests it from the kernel's target, and waits until it is so
 ask() {
     : >"share/ask/$1"
     until_gone "share/ask/$1"

@@ -17,7 +17,7 @@ pub(crate) fn print(root: &Path, base: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a file of the repository has no row, a row matches no file, or a row names a part that there is not.
+/// Fails if a file of the repository has no row, a row matches no file, or a row names an unknown part.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let rows = read(root)?;
     let files = git(root, &["ls-files"])?;
@@ -41,16 +41,16 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 /// A row of the table.
 #[derive(Debug, PartialEq)]
-struct Row {
+struct AffectedRow {
     prefix: String,
     parts: Vec<String>,
 }
 
-fn read(root: &Path) -> Result<Vec<Row>> {
+fn read(root: &Path) -> Result<Vec<AffectedRow>> {
     parse(&std::fs::read_to_string(root.join(TABLE)).context(TABLE)?)
 }
 
-fn parse(text: &str) -> Result<Vec<Row>> {
+fn parse(text: &str) -> Result<Vec<AffectedRow>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -62,21 +62,21 @@ fn parse(text: &str) -> Result<Vec<Row>> {
                 "{TABLE}: {prefix} has no parts; `-` says that there are none"
             );
             let parts = if parts == ["-"] { Vec::new() } else { parts };
-            Ok(Row { prefix, parts })
+            Ok(AffectedRow { prefix, parts })
         })
         .collect()
 }
 
-/// The row with the longest beginning of a path.
-fn row_of<'a>(rows: &'a [Row], path: &str) -> Option<&'a Row> {
+/// Returns the row with the longest prefix of a path.
+fn row_of<'a>(rows: &'a [AffectedRow], path: &str) -> Option<&'a AffectedRow> {
     let matching = rows.iter().filter(|row| path.starts_with(&row.prefix));
     matching.max_by_key(|row| row.prefix.len())
 }
 
-/// Parts that changed paths touch, in the order of the table. A part that runs as a whole includes its pieces, and the
-/// pieces of a suite run together.
-fn parts<'a>(rows: &[Row], changed: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let touched: Vec<&Row> = changed.filter_map(|path| row_of(rows, path)).collect();
+/// Returns the parts that changed paths touch, in the order of the table. A part that runs as a whole includes its
+/// pieces, and the pieces of a suite run together.
+fn parts<'a>(rows: &[AffectedRow], changed: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let touched: Vec<&AffectedRow> = changed.filter_map(|path| row_of(rows, path)).collect();
     let in_order = rows.iter().filter(|row| touched.contains(row));
     let mut wanted: Vec<(&str, BTreeSet<&str>)> = Vec::new();
     for part in in_order.flat_map(|row| &row.parts) {
@@ -100,7 +100,7 @@ fn parts<'a>(rows: &[Row], changed: impl Iterator<Item = &'a str>) -> Vec<String
     lines.collect()
 }
 
-/// Parts are named at the beginning of scripts/test.sh.
+/// True if scripts/test.sh names the part at its beginning.
 fn is_part(script: &str, part: &str) -> bool {
     let suite = part.split('=').next().unwrap_or(part);
     let comments = script.lines().skip(1).take_while(|line| line.starts_with('#'));

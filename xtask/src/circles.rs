@@ -1,5 +1,5 @@
-//! Circles: files of a crate that import each other, directly or through others. Whoever wants to understand one of them
-//! has to read all. Imports between a module and those inside it are left out.
+//! Circles: files of a crate that import each other, directly or through others. To understand one of them, a reader
+//! has to read all. Imports between a module and its submodules are ignored.
 
 use crate::imports::{self, Module};
 use crate::source;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Fails if files of a crate are in a circle, and prints each circle: its files, and which of them each one imports.
+/// Fails if files of a crate are in a circle, and prints each circle with the imports of its files.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let mut files = 0;
     for name in crates(root)? {
@@ -30,17 +30,17 @@ fn crates(root: &Path) -> Result<BTreeSet<String>> {
     folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Files of a circle, each with those of them that it imports.
+/// Files of a circle, each with its imports inside the circle.
 type Circle = Vec<(String, Vec<String>)>;
 
-/// The circles of a crate; paths are from its sources' folder.
+/// Returns the circles of a crate; paths are relative to its sources' folder.
 fn of_crate(root: &Path, name: &str) -> Result<Vec<Circle>> {
     let folder = format!("crates/{name}/src");
     let sources = source::files(root, &folder)?;
     Ok(circles(&folder, &imports::modules(&folder, &sources)))
 }
 
-/// Sets of files that can all be reached from each other.
+/// Returns the sets of files that can all be reached from each other.
 fn circles(folder: &str, modules: &[Module<'_>]) -> Vec<Circle> {
     let uses: Vec<Vec<usize>> = modules.iter().map(|module| used(modules, module)).collect();
     let reached: Vec<BTreeSet<usize>> = (0..modules.len()).map(|from| reach(&uses, from)).collect();
@@ -63,7 +63,7 @@ fn circles(folder: &str, modules: &[Module<'_>]) -> Vec<Circle> {
     circles
 }
 
-/// Modules that one imports, apart from those inside it and around it.
+/// Returns the modules that one imports, apart from its submodules and parents.
 fn used(modules: &[Module<'_>], module: &Module<'_>) -> Vec<usize> {
     let is_used = |other: &Module<'_>| {
         let is_family =
@@ -73,7 +73,7 @@ fn used(modules: &[Module<'_>], module: &Module<'_>) -> Vec<usize> {
     (0..modules.len()).filter(|&other| is_used(&modules[other])).collect()
 }
 
-/// All that can be reached from one module by one import or more.
+/// Returns all modules that one module reaches by one import or more.
 fn reach(uses: &[Vec<usize>], from: usize) -> BTreeSet<usize> {
     let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(number) = open.pop() {
@@ -85,11 +85,12 @@ fn reach(uses: &[Vec<usize>], from: usize) -> BTreeSet<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Source;
+    use crate::source::RustSource;
 
     fn found(modules: &[(&str, &str)]) -> Vec<Vec<String>> {
-        let source =
-            |&(name, code): &(&str, &str)| Source::new(format!("src/{name}.rs"), code.to_owned());
+        let source = |&(name, code): &(&str, &str)| {
+            RustSource::new(format!("src/{name}.rs"), code.to_owned())
+        };
         let sources: Vec<_> = modules.iter().map(source).collect();
         let circles = circles("src", &imports::modules("src", &sources));
         circles

@@ -8,7 +8,7 @@ use std::path::Path;
 
 const PAGE: &str = "docs/reference/conformance.md";
 
-/// Fails, naming every file and test that the page has and the sources have not.
+/// Fails, naming every file and test in the page that the sources do not have.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let page = fs::read_to_string(root.join(PAGE)).context(PAGE)?;
     let functions = functions(root)?;
@@ -31,12 +31,12 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What stands between backticks: a path, or the name of a test.
+/// Returns the texts between backticks: paths, or names of tests.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Names of all functions in the sources and in the shell tests.
+/// Returns the names of all functions in the sources and in the shell tests.
 fn functions(root: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for folder in ["crates", "fuzz/fuzz_targets"] {

@@ -11,8 +11,8 @@ const LINE_CHARS: usize = 110;
 const PAGES: &[&str] = &["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 /// Pages that must stay short, and their lines.
 const SHORT: &[(&str, usize)] = &[("README.md", 150)];
-/// Crates whose public types and functions have a comment each. The compiler cannot ask that of them without asking
-/// it of fields, too, whose names are the specifications'.
+/// Crates whose public types and functions must have a comment each. The compiler's lint would also require one for
+/// fields, whose names come from the specifications.
 const DOCUMENTED: &[&str] = &[
     "crates/wire/src",
     "crates/proto/src",
@@ -20,13 +20,13 @@ const DOCUMENTED: &[&str] = &[
     "crates/target-proto/src",
     "crates/ether-proto/src",
 ];
-/// Its entries have two lines at most.
+/// Changelog, whose entries have two lines at most.
 const CHANGELOG: &str = "CHANGELOG.md";
 /// Page whose rows name functions with their files.
 const ONE_READ: &str = "docs/internals/one-read.md";
-/// What each crate from elsewhere is for.
+/// Page that explains each external dependency.
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
-/// A backticked word that begins so is a path of this repository.
+/// First folders of backticked paths of this repository.
 const ROOTS: &[&str] =
     &["crates/", "docs/", "examples/", "fuzz/", "lab/", "scripts/", "systemd/", "tests/", "xtask/"];
 
@@ -69,8 +69,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Functions that the tables of `page` name and that are not in the file beside them, and sections that do not state
-/// how many functions and files their tables have.
+/// Returns the functions that the tables of `page` name and the file of the same row does not define, and the
+/// sections that do not state how many functions and files their tables have.
 fn misnamed(root: &Path, page: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for section in page.split("\n## ") {
@@ -87,7 +87,7 @@ fn misnamed(root: &Path, page: &str) -> Vec<String> {
     faults
 }
 
-/// Function and file of a row of a table that begins with both of them.
+/// Returns function and file of a table row that begins with both.
 fn function_row(line: &str) -> Option<(&str, &str)> {
     let (function, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
     let (path, _) = rest.split_once("` |")?;
@@ -101,7 +101,7 @@ fn defines(path: &Path, function: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| heads.iter().any(|head| text.contains(head)))
 }
 
-/// Crates that the workspace depends on and [`DEPENDENCIES`] does not name.
+/// Returns the crates that the workspace depends on and [`DEPENDENCIES`] does not name.
 fn unexplained(root: &Path) -> Result<Vec<String>> {
     let (manifest, page) = (read(&root.join("Cargo.toml"))?, read(&root.join(DEPENDENCIES))?);
     let (_, rest) = manifest.split_once("[workspace.dependencies]").unwrap_or_default();
@@ -114,7 +114,7 @@ fn unexplained(root: &Path) -> Result<Vec<String>> {
     Ok(unexplained.map(|name| format!("{DEPENDENCIES}: does not say what {name} is for")).collect())
 }
 
-/// Dependencies of members that are not in the workspace's table, which [`unexplained`] reads.
+/// Returns the dependencies of members that are not in the workspace's table, which [`unexplained`] reads.
 fn own_versions(root: &Path) -> Result<Vec<String>> {
     let mut members = vec![root.join("tests/exercise"), root.join("xtask")];
     for entry in fs::read_dir(root.join("crates"))? {
@@ -129,7 +129,7 @@ fn own_versions(root: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Lines of a manifest's dependency tables that name a version or a place themselves.
+/// Returns the lines of a manifest's dependency tables that name a version or a path themselves.
 fn own_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let mut is_table = false;
     manifest.lines().filter(move |line| {
@@ -142,7 +142,7 @@ fn own_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Entries of the changelog of more than two lines.
+/// Returns the entries of the changelog with more than two lines.
 fn long_entries(text: &str) -> Vec<String> {
     let (mut faults, mut begin) = (Vec::new(), 0);
     for (number, line) in text.lines().enumerate() {
@@ -155,7 +155,7 @@ fn long_entries(text: &str) -> Vec<String> {
     faults
 }
 
-/// Public types and functions without a comment in the sources of `folder`.
+/// Returns the public types and functions without a comment in the sources of `folder`.
 fn undocumented(root: &Path, folder: &str) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for source in crate::source::files(root, folder)? {
@@ -179,7 +179,7 @@ fn is_public_item(line: &str) -> bool {
         && ["fn ", "struct ", "enum ", "trait ", "type "].iter().any(|word| item.starts_with(word))
 }
 
-/// Whether the item behind these lines has a comment in front of its attributes.
+/// True if the item after these lines has a comment before its attributes.
 fn is_documented(before: &[&str]) -> bool {
     let ends_something = |line: &&&str| line.is_empty() || line.ends_with(['}', ';', '{']);
     let own = before.iter().rev().take_while(|line| !ends_something(line));
@@ -202,7 +202,7 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Lines outside of code and of what is generated, with their numbers from 0.
+/// Returns the lines outside of code and generated parts, with their numbers from 0.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let (mut is_code, mut is_generated) = (false, false);
     text.lines().enumerate().filter(move |(_, line)| {
@@ -214,13 +214,13 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What `[text](link)` refers to, but for other sites.
+/// Returns the targets of `[text](link)`, without those on other sites.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(link, _)| link).filter(|link| !link.contains("://"))
 }
 
-/// Backticked paths from the workspace's folder, without patterns and line numbers.
+/// Returns the backticked paths from the workspace's folder, without patterns and line numbers.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_path = |word: &&str| ROOTS.iter().any(|root| word.starts_with(root));
@@ -238,7 +238,7 @@ fn leads_somewhere(page: &Path, link: &str) -> bool {
     read(&target).is_ok_and(|text| anchors(&text).contains(anchor))
 }
 
-/// The anchors that a page's headings have where it is shown.
+/// Returns the anchors of a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text).filter(|(_, line)| line.starts_with('#'));
     headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()

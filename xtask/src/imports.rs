@@ -1,21 +1,21 @@
-//! Imports between the modules of a crate, as its sources have them.
+//! Imports between the modules of a crate, read from its sources.
 
-use crate::source::Source;
+use crate::source::RustSource;
 use std::collections::{HashMap, HashSet};
 
 /// A module's path from the crate's root.
-pub(crate) type Name = Vec<String>;
+pub(crate) type ModuleName = Vec<String>;
 
-/// A module's code, without that of its tests.
+/// A module's code, without its tests.
 pub(crate) struct Module<'a> {
     pub(crate) file: &'a str,
-    pub(crate) name: Name,
-    /// Modules that define what it uses.
-    pub(crate) uses: Vec<Name>,
+    pub(crate) name: ModuleName,
+    /// Modules that define the imported items.
+    pub(crate) uses: Vec<ModuleName>,
 }
 
-/// The modules of the crate whose sources lie in `folder`, without those that exist for tests.
-pub(crate) fn modules<'a>(folder: &str, sources: &'a [Source]) -> Vec<Module<'a>> {
+/// Returns the modules of the crate whose sources lie in `folder`, without test modules.
+pub(crate) fn modules<'a>(folder: &str, sources: &'a [RustSource]) -> Vec<Module<'a>> {
     let mut names = HashSet::new();
     let mut tests = Vec::new();
     for source in sources {
@@ -28,7 +28,7 @@ pub(crate) fn modules<'a>(folder: &str, sources: &'a [Source]) -> Vec<Module<'a>
     for source in sources {
         let name = module_name(folder, &source.path);
         if !tests.iter().any(|test| name.starts_with(test)) {
-            let mut paths = Paths { module: &name, names: &names, uses: Vec::new() };
+            let mut paths = ModulePaths { module: &name, names: &names, uses: Vec::new() };
             paths.read(&tokens(code(source)), &mut exports);
             modules.push(Module { file: &source.path, uses: paths.uses, name });
         }
@@ -40,14 +40,14 @@ pub(crate) fn modules<'a>(folder: &str, sources: &'a [Source]) -> Vec<Module<'a>
 }
 
 /// `a/mod.rs` and `a.rs` are `a`; `no_a.rs` takes the place of `a` where a feature is off.
-fn module_name(folder: &str, path: &str) -> Name {
+fn module_name(folder: &str, path: &str) -> ModuleName {
     let inside = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
     let parts = inside.trim_end_matches(".rs").split('/');
     let is_own = |part: &&str| !["mod", "lib"].contains(part);
     parts.filter(is_own).map(|part| part.trim_start_matches("no_").to_owned()).collect()
 }
 
-fn code(source: &Source) -> &str {
+fn code(source: &RustSource) -> &str {
     let inline = |at: &(usize, &str)| {
         let name = source.code[at.0 + at.1.len()..].trim_start_matches(|c| c != '{' && c != ';');
         name.starts_with('{')
@@ -58,7 +58,7 @@ fn code(source: &Source) -> &str {
 
 const TEST_MODULE: &str = "#[cfg(test)]\nmod ";
 
-/// Modules in other files that exist for tests.
+/// Returns the test modules in other files.
 fn test_modules(code: &str) -> impl Iterator<Item = &str> {
     let from = |(at, _)| &code[at + TEST_MODULE.len()..];
     code.match_indices(TEST_MODULE).map(from).filter_map(|rest| {
@@ -67,13 +67,13 @@ fn test_modules(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The module that has what is named: what a module only passes on is followed to where it is.
+/// Returns the module that defines an item, following re-exports.
 fn definer(
     path: &[String],
-    names: &HashSet<Name>,
-    exports: &HashMap<Name, Name>,
+    names: &HashSet<ModuleName>,
+    exports: &HashMap<ModuleName, ModuleName>,
     depth: u32,
-) -> Name {
+) -> ModuleName {
     let length = (0..=path.len()).rev().find(|&length| names.contains(&path[..length]));
     let length = length.unwrap_or(0);
     if length < path.len()
@@ -85,7 +85,7 @@ fn definer(
     path[..length].to_vec()
 }
 
-/// Words, and the signs that matter to paths.
+/// Returns words, and the signs that matter to paths.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code;
@@ -105,15 +105,15 @@ fn tokens(code: &str) -> Vec<&str> {
 }
 
 /// The paths of a module that lead to modules of its crate.
-struct Paths<'a> {
-    module: &'a Name,
-    names: &'a HashSet<Name>,
-    uses: Vec<Name>,
+struct ModulePaths<'a> {
+    module: &'a ModuleName,
+    names: &'a HashSet<ModuleName>,
+    uses: Vec<ModuleName>,
 }
 
-impl Paths<'_> {
-    /// What the module passes on goes to `exports`, by the path that it has there.
-    fn read(&mut self, tokens: &[&str], exports: &mut HashMap<Name, Name>) {
+impl ModulePaths<'_> {
+    /// Reads the module's imports; re-exports go to `exports`, by their path in this module.
+    fn read(&mut self, tokens: &[&str], exports: &mut HashMap<ModuleName, ModuleName>) {
         let mut at = 0;
         while at < tokens.len() {
             let before = at.checked_sub(1).map_or("", |before| tokens[before]);
@@ -146,12 +146,12 @@ impl Paths<'_> {
         }
     }
 
-    /// The path from the crate's root; `None` when it leads out of the crate.
-    fn absolute(&self, path: &[String], is_use: bool) -> Option<Name> {
+    /// Returns the path from the crate's root; `None` if it leads out of the crate.
+    fn absolute(&self, path: &[String], is_use: bool) -> Option<ModuleName> {
         let mut base = self.module.clone();
         let mut rest = path;
         match path.first()?.as_str() {
-            "crate" => (base, rest) = (Name::new(), &path[1..]),
+            "crate" => (base, rest) = (ModuleName::new(), &path[1..]),
             "self" => rest = &path[1..],
             "super" => {
                 while let Some(after) = rest.strip_prefix(&["super".to_owned()]) {
@@ -169,8 +169,8 @@ impl Paths<'_> {
     }
 }
 
-/// Reads a path, which may branch: its ends, each with the name that it gets.
-fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], found: &mut Vec<(Name, String)>) {
+/// Reads a path, which may branch, and collects its ends, each with the name that it gets.
+fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], found: &mut Vec<(ModuleName, String)>) {
     let mut path = prefix.to_vec();
     loop {
         match tokens.get(*at) {
@@ -188,7 +188,7 @@ fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], found: &mut Vec<(Nam
                 }
                 *at += 1;
             }
-            _ => *at += 1, // all that a module has
+            _ => *at += 1, // all items of a module
         }
         if tokens.get(*at) != Some(&"::") {
             break;

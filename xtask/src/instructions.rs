@@ -1,7 +1,8 @@
 //! Instructions of host and target together for each request, counted by callgrind, against `xtask/instructions.txt`.
 //!
-//! They do not scatter as times do: both ends of a lane are turned by one thread (`target-engine/src/per_io.rs`). Two runs of
-//! different length are subtracted, so what comes once does not count. What the kernel does is not seen.
+//! They do not vary as times do: one thread runs both ends of a lane (`target-engine/src/per_io.rs`). The counts of
+//! two runs of different length are subtracted, so constant costs cancel out. The kernel's instructions are not
+//! counted.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -15,7 +16,7 @@ const RUNS: [u64; 2] = [2_000, 12_000];
 /// Three runs of each line differed by 0.3 % at most.
 const TOLERANCE_PERCENT: u64 = 2;
 
-/// Compares; with `write`, the file gets what was counted.
+/// Compares the counts with the file; with `write`, writes them to the file.
 pub(crate) fn check(root: &Path, write: bool) -> Result<()> {
     if let Some(why) = cannot_run() {
         println!("SKIPPED instructions: {why}");
@@ -48,7 +49,7 @@ pub(crate) fn check(root: &Path, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// Another machine has another count.
+/// Returns why this machine cannot count: another one has other counts.
 fn cannot_run() -> Option<&'static str> {
     if !cfg!(target_arch = "x86_64") {
         return Some("the numbers are those of x86_64");
@@ -57,7 +58,7 @@ fn cannot_run() -> Option<&'static str> {
     (!version.is_ok_and(|output| output.status.success())).then_some("valgrind is not installed")
 }
 
-/// Operation and depth, and the number; nothing for a comment.
+/// Returns operation and depth, and the number; `None` for a comment.
 fn expectation(line: &str) -> Result<Option<(String, u64)>> {
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -66,8 +67,8 @@ fn expectation(line: &str) -> Result<Option<(String, u64)>> {
     Ok(Some((what.into(), number.parse()?)))
 }
 
-/// Tests of the target's engine, built as the release profile says: incremental units inline otherwise than whole ones, so the
-/// environment does not choose.
+/// Builds the tests of the target's engine with the release profile. Incremental units inline otherwise than whole
+/// ones, so the environment must not choose.
 fn build(root: &Path) -> Result<String> {
     let arguments = ["test", "--release", "-p", "roadtrain-target-engine", "--lib", "--no-run"];
     let output = succeeds(

@@ -1,4 +1,4 @@
-//! The layers: who may use whom, and what the core may not touch.
+//! The layers: permitted dependencies between crates, and restrictions of the core.
 
 use crate::source;
 use anyhow::{Context, Result, bail};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// A crate of the workspace and those of the workspace it may use (for its tests, too).
+/// Crates of the workspace, and the crates of the workspace that each may use (also for its tests).
 const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-wire", &[]),
     ("roadtrain-proto", &["wire"]),
@@ -81,7 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// All that wire and the state machines may use from elsewhere.
+/// External crates that wire and the state machines may use.
 const CORE_CRATES: &[(&str, &[&str])] = &[
     ("roadtrain-wire", &["crc-fast", "zerocopy"]),
     (
@@ -102,7 +102,7 @@ const CORE_CRATES: &[(&str, &[&str])] = &[
     ("roadtrain-ether-proto", &["crc-fast", "thiserror"]),
 ];
 
-/// Words that must not occur in core crates: they are bytes and states, without system, clock and threads.
+/// Words that must not occur in core crates: they handle bytes and states, without system, clock and threads.
 const CORE_WITHOUT: &[&str] = &[
     "std::net",
     "std::fs",

@@ -77,7 +77,7 @@ fn lab(arguments: &[&str]) -> Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["run", "--release", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
-    // Instead of a child: signals and the exit status are the laboratory's own.
+    // No child process: signals and the exit status are the laboratory's own.
     Err(command.exec().into())
 }
 

@@ -2,7 +2,7 @@
 
 mod prose;
 
-use crate::source::{self, Source};
+use crate::source::{self, RustSource};
 use anyhow::{Context, Result, ensure};
 use regex_lite::Regex;
 use std::cell::RefCell;
@@ -108,7 +108,7 @@ pub(crate) fn list(root: &Path, path: &str) -> Result<()> {
     Ok(())
 }
 
-fn sources(root: &Path) -> Result<Vec<Source>> {
+fn sources(root: &Path) -> Result<Vec<RustSource>> {
     let mut sources = Vec::new();
     for folder in FOLDERS {
         sources.extend(source::files(root, folder)?);
@@ -178,7 +178,7 @@ impl Words {
 }
 
 /// Names that more than one type has.
-fn shared_names(sources: &[Source]) -> BTreeSet<String> {
+fn shared_names(sources: &[RustSource]) -> BTreeSet<String> {
     let (mut names, mut shared) = (BTreeSet::new(), BTreeSet::new());
     for (name, _) in sources.iter().flat_map(|source| source.code.lines().filter_map(type_of)) {
         if !names.insert(name.clone()) {

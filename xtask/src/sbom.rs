@@ -1,4 +1,4 @@
-//! What the product is made of, for machines: a software bill of materials in CycloneDX's JSON.
+//! A software bill of materials of the product, in CycloneDX's JSON.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// Where it is left.
+/// Path of the bill.
 const PLACE: &str = "target/sbom/roadtrain.cdx.json";
-/// The package that is described, with all that is built into it.
+/// Package that the bill describes, with all its dependencies.
 const PRODUCT: &str = "roadtrain";
 
-/// Writes it. The same Cargo.lock gives the same octets.
+/// Writes the bill. The same Cargo.lock results in the same bytes.
 pub(crate) fn write(root: &Path) -> Result<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let arguments = [
@@ -34,7 +34,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The bill of a workspace's metadata.
+/// Returns the bill of a workspace's metadata.
 fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Result<Value> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -98,13 +98,13 @@ fn component(package: &Value, kind: &str, checksums: &BTreeMap<(String, String),
     value
 }
 
-/// A package URL.
+/// Returns a package URL.
 fn url(package: &Value) -> String {
     let text = |key: &str| package[key].as_str().unwrap_or_default();
     format!("pkg:cargo/{}@{}", text("name"), text("version"))
 }
 
-/// What Cargo.lock says of archives, by name and version.
+/// Returns the checksums of archives in Cargo.lock, by name and version.
 fn checksums(root: &Path) -> Result<BTreeMap<(String, String), String>> {
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock")?;
     let entries = lock.split("[[package]]").skip(1).filter_map(|entry| {

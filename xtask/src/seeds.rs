@@ -1,4 +1,4 @@
-//! First inputs of the fuzz targets: cut from the recordings, and those that they are checked with.
+//! First inputs of the fuzz targets: those cut from the recordings, and their fixed inputs.
 
 use crate::capture::{self, Recorded};
 use crate::inputs;
@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// PDU octets that are worth a seed: longer ones only repeat data.
+/// Most bytes of a PDU in a seed: longer ones only repeat data.
 const SEED_BYTES_MAX: usize = 8192;
-/// The longest request of JSON-RPC.
+/// Longest request of JSON-RPC, in bytes.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
 
 /// Writes `fuzz/corpus/TARGET/NAME` files.
@@ -29,7 +29,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One PDU a file for the parsers; one payload a file for the formats inside them.
+/// Writes one PDU a file for the parsers, and one payload a file for the formats inside them.
 fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     let mut written = 0;
     for (number, pdu) in pdus.iter().enumerate().filter(|(_, p)| p.octets.len() <= SEED_BYTES_MAX) {
@@ -40,7 +40,7 @@ fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
         let targets: &[&str] = match pdu.octets[0] {
             4 => {
                 save(corpus, "command", &file, &pdu.octets[8..72])?;
-                // Octet 0 is the target's own: an admin command to the first controller.
+                // Byte 0 belongs to the fuzz target: an admin command to the first controller.
                 let admin = [&[4], &pdu.octets[8..72], &pdu.octets[pdo.max(72)..]].concat();
                 save(corpus, "control", &file, &admin)?;
                 &["connect"]
@@ -56,13 +56,13 @@ fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     Ok(written)
 }
 
-/// What one end received on one connection, in one file: for the queue pairs' state machines.
+/// Writes the bytes that one end received on one connection to one file, for the queue pairs' state machines.
 fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     let mut streams: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
     for pdu in pdus {
         let key = (pdu.connection, pdu.from_host);
-        // The targets' own first octets: digests and policy, size of the pieces less one. ICReq and ICResp
-        // come first, with the digests in octet 11.
+        // The first bytes belong to the fuzz targets: digests and policy, and size of the pieces less one. ICReq and
+        // ICResp come first, with the digests in byte 11.
         let stream = streams.entry(key).or_insert_with(|| vec![pdu.octets[11] & 3, u8::MAX]);
         if stream.len() + pdu.octets.len() <= SEED_BYTES_MAX {
             stream.extend_from_slice(&pdu.octets);
@@ -75,21 +75,21 @@ fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> 
     Ok(streams.len())
 }
 
-/// The messages of an authentication that each end received on one connection, in one file: a plan with the T_ID of the
-/// recording, and the messages as somebody's who makes them up.
+/// Writes the messages of an authentication that each end received on one connection to one file: a plan with the
+/// T_ID of the recording, and the messages as an attacker's forgeries.
 fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     let mut sessions: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
-    let mut asked = BTreeSet::new();
+    let mut receives = BTreeSet::new();
     for pdu in pdus {
         let (kind, pdo) = (pdu.octets[0], usize::from(pdu.octets[3]));
         let is_fabrics = kind == 4 && pdu.octets[8] == 0x7f;
         let message = match (kind, is_fabrics.then(|| pdu.octets[12])) {
             (4, Some(5)) => &pdu.octets[pdo..],
             (4, Some(6)) => {
-                asked.insert((pdu.connection, pdu.octets[10..12].to_vec()));
+                receives.insert((pdu.connection, pdu.octets[10..12].to_vec()));
                 continue;
             }
-            (7, _) if asked.remove(&(pdu.connection, pdu.octets[8..10].to_vec())) => {
+            (7, _) if receives.remove(&(pdu.connection, pdu.octets[8..10].to_vec())) => {
                 &pdu.octets[pdo..]
             }
             _ => continue,
@@ -100,7 +100,7 @@ fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result
         let t_id = u16::from_le_bytes([message[4], message[5]]);
         let plan = || inputs::auth_plan(inputs::GROUP | inputs::BOTH, 0, t_id).to_vec();
         let receiver = if pdu.from_host { inputs::TARGET } else { 0 };
-        session.or_insert_with(plan).extend(inputs::make_up(receiver, message));
+        session.or_insert_with(plan).extend(inputs::forge(receiver, message));
     }
     for ((connection, from_host), octets) in &sessions {
         save(corpus, "auth", &format!("{name}-{connection}-{from_host}"), octets)?;
@@ -108,7 +108,8 @@ fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result
     Ok(sessions.len())
 }
 
-/// What the targets with somebody between two ends also run before anything else.
+/// Writes the fixed inputs of the fuzz targets with an attacker between two ends; they also run before any other
+/// input.
 fn write_fixed(corpus: &Path) -> Result<usize> {
     let targets = [("auth", inputs::auth()), ("tls", inputs::tls()), ("sealed", inputs::sealed())];
     let mut written = 0;
@@ -121,8 +122,8 @@ fn write_fixed(corpus: &Path) -> Result<usize> {
     Ok(written)
 }
 
-/// Requests as SPDK's clients send them: several at once, indented, an array, and what is none; a call of each method with
-/// all its parameters; one that is as long as may be, and one that is longer.
+/// Writes requests as SPDK's clients send them: several at once, an indented one, an array, and an invalid one.
+/// Further a call of each method with all its parameters, one of the maximum length, and one that is longer.
 fn write_rpc(root: &Path, corpus: &Path) -> Result<usize> {
     let calls = concat!(
         r#"{"jsonrpc": "2.0", "method": "bdev_malloc_create", "id": 1, "params": {"num_blocks": 8, "block_size": 512}}"#,
@@ -152,7 +153,8 @@ fn write_rpc(root: &Path, corpus: &Path) -> Result<usize> {
     Ok(written)
 }
 
-/// An NBD client from its flags to DISC: structured replies, a meta context, GO and a request of each kind.
+/// Writes an NBD client's session from its flags to DISC: structured replies, a meta context, GO and a request of
+/// each kind.
 fn write_nbd(corpus: &Path) -> Result<usize> {
     let option = |code: u32, data: &[u8]| {
         [b"IHAVEOPT", &code.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
@@ -163,7 +165,7 @@ fn write_nbd(corpus: &Path) -> Result<usize> {
     };
     let context = b"\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation";
     let go = b"\0\0\0\0\0\x01\0\x03";
-    // Octet 0 is the target's own: writable, in portions of four octets.
+    // Byte 0 belongs to the fuzz target: writable, in portions of four bytes.
     let mut octets = vec![6, 0, 0, 0, 3];
     octets.extend([option(3, &[]), option(8, &[]), option(10, context), option(7, go)].concat());
     octets.extend((0..8).filter(|&command| command != 2).flat_map(|c| request(c, 512)));

@@ -1,7 +1,7 @@
-//! Sizes: a function fits on a screen or two, a file has one purpose. What is larger says why in
-//! `xtask/oversize.txt`.
+//! Size limits: a function fits on a screen or two, a file has one purpose. `xtask/oversize.txt` explains the
+//! exceptions.
 
-use crate::source::{self, Source};
+use crate::source::{self, RustSource};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -42,8 +42,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is too long: `path` or `path:function`, and its lines.
-fn oversize(source: &Source) -> Vec<(String, usize)> {
+/// Returns what exceeds its limit: `path` or `path:function`, and its lines.
+fn oversize(source: &RustSource) -> Vec<(String, usize)> {
     let code = source.without_tests();
     let mut found: Vec<(String, usize)> = functions(code)
         .into_iter()
@@ -57,7 +57,7 @@ fn oversize(source: &Source) -> Vec<(String, usize)> {
     found
 }
 
-/// Name and lines of every function with a body.
+/// Returns name and lines of every function with a body.
 fn functions(code: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("fn ") {
@@ -72,7 +72,7 @@ fn functions(code: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Octets from `fn` to its body's closing brace; `None` without a body.
+/// Returns the bytes from `fn` to its body's closing brace; `None` without a body.
 fn body_end(code: &str) -> Option<usize> {
     let mut open = 0usize;
     let mut brackets = 0usize;

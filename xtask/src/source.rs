@@ -1,38 +1,38 @@
-//! Rust sources as text: which files there are, and their code without comments and literals.
+//! Rust sources as text: their paths, and their code without comments and literals.
 
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A source file and its code.
-pub(crate) struct Source {
+pub(crate) struct RustSource {
     /// Path from the workspace's folder.
     pub(crate) path: String,
     pub(crate) text: String,
-    /// The text with comments and the contents of literals blanked out; lines stay where they were.
+    /// Text with comments and the contents of literals blanked out; lines keep their numbers.
     pub(crate) code: String,
 }
 
-impl Source {
+impl RustSource {
     pub(crate) fn new(path: String, text: String) -> Self {
-        Source { path, code: blank(&text), text }
+        RustSource { path, code: blank(&text), text }
     }
 
-    /// The code in front of the unit tests, which by custom end a file.
+    /// Returns the code before the unit tests, which by custom end a file.
     pub(crate) fn without_tests(&self) -> &str {
         let end = self.code.find("#[cfg(test)]\nmod ").unwrap_or(self.code.len());
         &self.code[..end]
     }
 }
 
-/// All `.rs` files under `folder` (from `root`), sorted by path.
-pub(crate) fn files(root: &Path, folder: &str) -> Result<Vec<Source>> {
+/// Returns all `.rs` files under `folder` (from `root`), sorted by path.
+pub(crate) fn files(root: &Path, folder: &str) -> Result<Vec<RustSource>> {
     let mut paths = Vec::new();
     collect(&root.join(folder), &mut paths)?;
     paths.sort();
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        Ok(Source::new(path.strip_prefix(root)?.display().to_string(), text))
+        Ok(RustSource::new(path.strip_prefix(root)?.display().to_string(), text))
     };
     paths.into_iter().map(read).collect()
 }
@@ -66,7 +66,7 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// Bytes of the comment or literal that `rest` begins with.
+/// Returns the bytes of the comment or literal that `rest` begins with.
 fn literal_bytes(rest: &str, before: Option<char>) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));

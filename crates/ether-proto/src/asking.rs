@@ -1,40 +1,40 @@
-//! When a question is put, again and again until it is answered: frames get lost.
+//! Retransmission times of a query until its reply arrives: frames get lost.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// How often a question is put.
+/// Retransmission intervals of a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// First wait for an answer; it doubles.
+    /// First wait for a reply; each later wait is twice as long.
     pub first: Duration,
-    /// Longest such wait.
+    /// Longest wait before a retransmission.
     pub longest: Duration,
-    /// All of them.
+    /// Time until the query is abandoned.
     pub total: Duration,
 }
 
-/// A question that is being asked.
+/// A query in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
     longest: Duration,
-    /// The next wait.
+    /// Wait after the next transmission.
     pause: Duration,
-    /// It is put again then, ...
+    /// Time of the next transmission.
     again: Instant,
-    /// ... but not any more from then on.
+    /// Time from which on the query is not sent again.
     end: Instant,
 }
 
 impl Asking {
-    /// A question that is due at once.
+    /// Creates a query that is due immediately.
     #[must_use]
     pub fn new(now: Instant, pace: Pace) -> Self {
         let Pace { first, longest, total } = pace;
         Asking { longest, pause: first, again: now, end: now + total }
     }
 
-    /// Whether the question is to be put now. Who calls this puts it.
+    /// True if the query is due now; the caller then sends it.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.again <= now && !self.is_over(now);
         if is_due {
@@ -44,13 +44,13 @@ impl Asking {
         is_due
     }
 
-    /// Whether there was enough time for an answer.
+    /// True once the time for a reply has passed.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
         self.end <= now
     }
 
-    /// When one of the two is so.
+    /// Time of the next transmission, or of the end.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.again.min(self.end)
@@ -69,7 +69,10 @@ mod tests {
         let mut asking = Asking::new(start, pace);
         let mut put = Vec::new();
         for at in (0..200).map(|at| start + ms(at)) {
-            assert!(asking.is_over(at) || at <= asking.deadline(), "nobody wakes up for it");
+            assert!(
+                asking.is_over(at) || at <= asking.deadline(),
+                "no deadline wakes the caller for it"
+            );
             if asking.is_due(at) {
                 assert!(!asking.is_due(at), "once");
                 put.push(at.since(start).as_millis());

@@ -1,40 +1,40 @@
-//! How a request's data is cut into pieces, and which of them have arrived.
+//! The division of a request's data into pieces, and the pieces that have arrived.
 
 use roadtrain_wire::ether::{Data, PIECES_MAX};
 
-/// The cut of a lane: pieces of so many octets.
+/// The piece size of a lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(super) struct PieceCut {
     piece_bytes: u32,
 }
 
-impl Cut {
+impl PieceCut {
     pub(super) fn new(piece_bytes: u16) -> Self {
         assert!(piece_bytes >= 8 && piece_bytes.is_multiple_of(8), "octets of a piece");
-        Cut { piece_bytes: u32::from(piece_bytes) }
+        PieceCut { piece_bytes: u32::from(piece_bytes) }
     }
 
-    /// Most octets of a request's data.
+    /// Most bytes of a request's data.
     pub(super) fn bytes_max(self) -> u32 {
         self.piece_bytes * PIECES_MAX as u32
     }
 
-    /// Pieces of a request with that many octets, at most [`Cut::bytes_max`].
+    /// Number of pieces of a request with `octets` bytes, at most [`PieceCut::bytes_max`].
     pub(super) fn pieces(self, octets: u32) -> u16 {
         octets.div_ceil(self.piece_bytes) as u16
     }
 
-    /// Offset of a piece.
+    /// Offset of a piece in its request's data.
     pub(super) fn offset(self, index: u16) -> u32 {
         u32::from(index) * self.piece_bytes
     }
 
-    /// Octets of a piece.
+    /// Bytes of a piece.
     pub(super) fn length(self, octets: u32, index: u16) -> u32 {
         self.piece_bytes.min(octets.saturating_sub(self.offset(index)))
     }
 
-    /// Whether a data record with `length` octets is a piece of its request's data, cut so.
+    /// True if a data record of `length` bytes is a correct piece of its request's data.
     pub(super) fn is_piece(self, data: &Data, length: usize) -> bool {
         let (octets, index) = (data.octets.get(), data.index.get());
         octets > 0
@@ -46,7 +46,7 @@ impl Cut {
     }
 }
 
-/// Which pieces of each slot's request have arrived.
+/// The pieces of each slot's request that have arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Arrived {
     words: Vec<u64>,
@@ -54,19 +54,19 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// Room for `pieces` in each of `slots`.
+    /// Creates an empty set with room for `pieces` in each of `slots`.
     pub(super) fn new(slots: u16, pieces: u16) -> Self {
         let words_per_slot = usize::from(pieces).div_ceil(64).max(1);
         Arrived { words: vec![0; usize::from(slots) * words_per_slot], words_per_slot }
     }
 
-    /// Nothing of a request of `pieces` has.
+    /// Clears the set of a slot whose request has `pieces` pieces.
     pub(super) fn clear(&mut self, slot: u16, pieces: u16) {
         let start = usize::from(slot) * self.words_per_slot;
         self.words[start..start + usize::from(pieces).div_ceil(64)].fill(0);
     }
 
-    /// This one has; `false` when it had before.
+    /// Records the arrival of a piece. Returns false if it had arrived before.
     pub(super) fn insert(&mut self, slot: u16, index: u16) -> bool {
         let at = usize::from(slot) * self.words_per_slot + usize::from(index / 64);
         let (word, bit) = (&mut self.words[at], 1 << (index % 64));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn only_the_last_piece_is_shorter() {
-        let cut = Cut::new(1408);
+        let cut = PieceCut::new(1408);
         assert_eq!(cut.pieces(4096), 3);
         assert_eq!([0, 1, 2, 3].map(|index| cut.length(4096, index)), [1408, 1408, 1280, 0]);
         assert_eq!((cut.pieces(0), cut.pieces(1), cut.pieces(1408)), (0, 1, 1));

@@ -1,39 +1,39 @@
-//! The pages that a target keeps for a lane (damq): the host says which a write's data goes to.
+//! The pages that a target keeps for a lane (damq); the host assigns them to the data of its writes.
 //!
-//! First fit over a bitmap: the lowest pages are used again and again and stay warm at the target, which touches its
-//! pages only when they are used.
+//! First fit over a bitmap: the lowest pages are reused most and stay warm at the target, which touches pages only
+//! when they are used.
 
-/// Pages that a host uses at most, whatever a target offers: 1 GiB.
+/// Most pages that a host uses, whatever a target offers: 1 GiB.
 const PAGES_MAX: u32 = 1 << 18;
 
-/// Which pages are free.
+/// The set of free pages.
 #[derive(Clone, Debug)]
-pub(super) struct Damq {
+pub(super) struct DamqPages {
     /// A set bit is a free page.
     words: Vec<u64>,
     pages: u32,
     free: u32,
-    /// No word before this one has a free page.
+    /// First word that may contain a free page.
     first: usize,
 }
 
-impl Damq {
-    /// All of `pages` are free; of more than [`PAGES_MAX`] the rest is not used.
+impl DamqPages {
+    /// Creates a set in which all of `pages` are free; pages beyond [`PAGES_MAX`] are not used.
     pub(super) fn new(pages: u32) -> Self {
         let pages = pages.min(PAGES_MAX);
         let mut words = vec![u64::MAX; pages.div_ceil(64) as usize];
         if let (Some(last), rest @ 1..) = (words.last_mut(), pages % 64) {
             *last = (1 << rest) - 1;
         }
-        Damq { words, pages, free: pages, first: 0 }
+        DamqPages { words, pages, free: pages, first: 0 }
     }
 
-    /// How many there are.
+    /// Total number of pages.
     pub(super) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Takes the first run of `count` (at least 1) free pages: its first page.
+    /// Takes the first run of `count` (at least 1) free pages. Returns its first page.
     pub(super) fn take(&mut self, count: u32) -> Option<u32> {
         if count > self.free {
             return None;
@@ -44,7 +44,7 @@ impl Damq {
         Some(start)
     }
 
-    /// Gives a run back.
+    /// Returns a run of pages to the set.
     pub(super) fn give(&mut self, start: u32, count: u32) {
         self.mark(start, count, true);
         self.first = self.first.min((start / 64) as usize);
@@ -67,7 +67,7 @@ impl Damq {
             let mut bit = 0;
             while bit < 64 {
                 let rest = word >> bit;
-                // Zeroes shifted in at the top end a run of ones there: no further than the word.
+                // Zeroes shifted in at the top end a run of ones there, so a run does not exceed the word.
                 let ones = rest.trailing_ones();
                 if ones == 0 {
                     length = 0;
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_first_run_that_fits_is_taken() {
-        let mut damq = Damq::new(200);
+        let mut damq = DamqPages::new(200);
         assert_eq!(damq.take(60), Some(0));
         assert_eq!(damq.take(10), Some(60), "over the end of a word");
         assert_eq!(damq.take(130), Some(70));
@@ -124,15 +124,15 @@ mod tests {
 
     #[test]
     fn what_is_offered_beyond_reason_is_not_used() {
-        assert_eq!(Damq::new(u32::MAX).pages(), PAGES_MAX);
-        assert_eq!(Damq::new(0).take(1), None);
+        assert_eq!(DamqPages::new(u32::MAX).pages(), PAGES_MAX);
+        assert_eq!(DamqPages::new(0).take(1), None);
     }
 
     proptest! {
-        /// Against a list of booleans.
+        /// Compares with a list of booleans.
         #[test]
         fn runs_never_overlap(pages in 1u32..300, steps in prop::collection::vec((any::<bool>(), 1u32..70), 1..200)) {
-            let mut damq = Damq::new(pages);
+            let mut damq = DamqPages::new(pages);
             let mut free = vec![true; pages as usize];
             let mut taken: Vec<(u32, u32)> = Vec::new();
             for (take, n) in steps {

@@ -1,9 +1,9 @@
-//! What both ends of a lane do alike: what comes over its links, what waits to leave over them, and how it ends.
+//! The part that both ends of a lane share: received frames, waiting records, and the end of the lane.
 
 use super::channel::Arrival;
 use super::frame_writer::FrameWriter;
 use super::links::Links;
-use super::pack::{Item, Loading, Packer, Requests, Tx};
+use super::pack::{FrameLoading, FramePacker, Item, PackedRequests, RequestPart};
 use super::rejected::{Broken, Rejected};
 use roadtrain_proto::policy::{Doorbells, Load, SendQueue};
 use roadtrain_proto::seal::{self, Cipher, Opened, Proofs, Refused, Seal, proves};
@@ -12,56 +12,60 @@ use roadtrain_wire::ether::setup::{Leave, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::FromBytes;
 
-/// A frame of the lane whose body may be looked at.
+/// A frame of the lane whose body may be processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFrame<'a> {
-    /// Where the body is: in the frame, or where it was opened to.
+    /// Body in clear text: in the frame, or in the buffer that it was opened to.
     pub body: &'a [u8],
-    /// From now on the lane is sealed.
+    /// True if this frame makes the lane a sealed one.
     pub is_first: bool,
-    /// The other end lives, and is where this came from. An end that nobody has proved does not say so, nor does a
-    /// sealed frame that is repeated.
+    /// True if the frame proves that the peer is alive and sent it. An unauthenticated Leave and a repeated sealed
+    /// frame prove nothing.
     pub is_sign_of_life: bool,
 }
 
 /// An end of a lane, without its requests.
 pub struct End {
-    /// The lane's links, to change socket numbers and carriers.
+    /// Links of the lane; the caller changes socket numbers and carriers there.
     pub links: Links<Item>,
-    /// What was dropped.
+    /// Counters of dropped frames and records.
     pub rejected: Rejected,
-    pub(super) packer: Packer,
-    pub(super) out: SendQueue<Tx>,
+    pub(super) packer: FramePacker,
+    pub(super) out: SendQueue<RequestPart>,
     ended: Option<Reason>,
     broken: Option<Broken>,
     proofs: Option<Proofs>,
 }
 
 impl End {
-    pub(super) fn new(links: Links<Item>, packer: Packer, out: SendQueue<Tx>) -> Self {
+    pub(super) fn new(
+        links: Links<Item>,
+        packer: FramePacker,
+        out: SendQueue<RequestPart>,
+    ) -> Self {
         let rejected = Rejected::default();
         End { links, packer, out, rejected, ended: None, broken: None, proofs: None }
     }
 
-    /// From now on the lane is sealed: frames leave room for a tag, and only proofs end it.
+    /// Seals the lane: frames leave room for a tag, and only proofs end it.
     pub(super) fn set_sealed(&mut self, proofs: Proofs) {
         self.proofs = Some(proofs);
         self.packer.set_sealed(proofs.own);
     }
 
-    /// The other end may be sealed already: what this one ends the lane with is proved from now on.
+    /// Adds this end's proof to Leave frames from now on, because the peer may be sealed already.
     pub fn prove_leave(&mut self, proofs: Proofs) {
         self.packer.prove_leave(proofs.own);
     }
 
-    /// What ends the lane, if it is sealed.
+    /// Proofs that end the lane, if it is sealed.
     #[must_use]
     pub fn proofs(&self) -> Option<Proofs> {
         self.proofs
     }
 
-    /// What a frame of the lane says, opened to `out` if it is sealed; nothing if it is to be dropped, which is counted.
-    /// `out` is as long as `body` at least.
+    /// Opens a frame of the lane, into `out` if it is sealed. Returns `None`, and counts the frame, if it is to be
+    /// dropped. `out` must be at least as long as `body`.
     pub fn open<'a, C: Cipher>(
         &mut self,
         now: Instant,
@@ -91,7 +95,7 @@ impl End {
         }
     }
 
-    /// Whether a sealed frame's SEQ has come: it says nothing that is new, and costs no pass of the cipher.
+    /// True if a sealed frame's SEQ has arrived before: the frame has no news, and is not worth decrypting.
     fn is_repeated<C: Cipher>(&self, seal: &Seal<C>, header: &FrameHeader) -> bool {
         let bits = flags::SEALED | flags::SEQ;
         header.flags.get() & bits == bits
@@ -107,7 +111,8 @@ impl End {
         }
     }
 
-    /// A frame of the lane; `acked` gets the records that the peer has. Whether `body` has records to be looked at.
+    /// Processes a frame of the lane; `acked` receives the records that the peer has. Returns true if `body` has
+    /// records to process.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -141,8 +146,8 @@ impl End {
         false
     }
 
-    /// The peer ends the lane. Only it knows its own token. Nothing else of the frame counts: in a sealed lane anybody
-    /// can have sent its header, whose numbers would take the link's receiver to where the peer never comes.
+    /// Handles the peer's Leave. Only the peer knows its own token. All other fields are ignored: in a sealed lane
+    /// anyone can forge the header, and its numbers could move the receiver past all that the peer sends.
     fn handle_leave(&mut self, header: &FrameHeader, body: &[u8]) {
         if header.token.get() != self.links.token() || self.links.channel(header.link).is_none() {
             self.rejected.foreign += 1;
@@ -163,19 +168,19 @@ impl End {
         }
     }
 
-    /// Why the lane has ended, if it has.
+    /// Reason why the lane has ended, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<Reason> {
         self.ended
     }
 
-    /// The record that has ended the lane, if one did.
+    /// Record that ended the lane, if one did.
     #[must_use]
     pub fn broken(&self) -> Option<Broken> {
         self.broken
     }
 
-    /// Ends the lane, and notifies the peer with Leave: the request of a record that breaks the protocol would never end.
+    /// Ends the lane and notifies the peer with Leave, because the request of a broken record would never complete.
     /// The arguments are those of [`Broken`].
     pub(super) fn break_off(
         &mut self,
@@ -190,7 +195,7 @@ impl End {
         }
     }
 
-    /// This end is done: nothing but Leave is sent any more. May be repeated.
+    /// Ends the lane at this end: it sends nothing but Leave from now on. May be repeated.
     pub fn leave(&mut self, reason: Reason) {
         self.end(reason);
         self.packer.leave(reason);
@@ -202,13 +207,13 @@ impl End {
         self.packer.close();
     }
 
-    /// Doorbells rung so far.
+    /// Number of doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
-    /// When [`End::expire`] and the queue pair's `poll_tx` must be called.
+    /// Time at which [`End::expire`] and the queue pair's `poll_tx` must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         if self.ended.is_some() {
@@ -217,27 +222,27 @@ impl End {
         [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// Advances the timers to `now`.
     pub fn expire(&mut self, now: Instant) {
         self.out.batcher_mut().expire(now);
         self.links.expire(now);
     }
 
-    /// Whether the queue pair's `poll_tx` has a frame that may leave now.
+    /// True if the queue pair's `poll_tx` has a frame that may leave now.
     #[must_use]
     pub fn has_tx(&self, now: Instant) -> bool {
         self.packer.has_tx(now, &self.links, &self.out)
     }
 
-    /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released.
+    /// Fills `writer` with acknowledgements, lost records, and the records that a doorbell has released.
     pub(super) fn poll_tx(
         &mut self,
         now: Instant,
-        requests: &mut impl Requests,
+        requests: &mut impl PackedRequests,
         writer: &mut impl FrameWriter,
     ) -> bool {
         let End { links, packer, out, .. } = self;
         let load = Load::default();
-        Loading { now, packer, links, out, requests, writer, load }.run()
+        FrameLoading { now, packer, links, out, requests, writer, load }.run()
     }
 }

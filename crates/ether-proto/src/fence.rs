@@ -1,8 +1,8 @@
 //! Ends a host's earlier lanes, so that no old command is executed after its retry in a new lane.
 //!
-//! A lane is added when commands may come in it. Before the host makes others, [`Fence::begin`] says which targets
-//! are there. [`Fence::put`] asks each of them to give its lanes up, until [`Fence::state`] says that all have ended:
-//! a target that answers takes no more frames of the lane.
+//! The host adds a lane as soon as commands may arrive in it. Before the host creates others, [`Fence::begin`] lists
+//! the targets that exist. [`Fence::put`] requests each of them to end its lanes, until [`Fence::state`] reports that
+//! all have ended. A target that replies takes no more frames of the lane.
 
 use super::asking::{Asking, Pace};
 use super::links::{LINKS_MAX, Links};
@@ -16,90 +16,90 @@ use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::sync::Arc;
 
-/// How often the target is told.
+/// Retransmission intervals of Leave and Query.
 const PACE: Pace = Pace {
     first: Duration::from_millis(10),
     longest: Duration::from_secs(1),
     total: Duration::from_secs(5),
 };
 
-/// Ways of a lane that are remembered: the newest.
+/// Most routes kept for a lane: the newest ones.
 const ROUTES_MAX: usize = 2 * LINKS_MAX;
 
-/// A link: which of the host's ports, and whose at the other end.
+/// A link: the host's port, and the peer's MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub port: usize,
     pub peer: MacAddress,
 }
 
-/// A lane that is to end before others are made.
+/// A lane that must end before the host creates others.
 #[derive(Clone, Debug)]
 pub struct EarlierLane {
-    /// Of which target it is.
+    /// Endpoint of the lane's target.
     endpoint: [u8; 16],
     token: u64,
     peer_token: u64,
     nqn: Arc<str>,
-    /// What this end ends it with, if it is sealed.
+    /// This end's proof in Leave, if the lane is sealed.
     proof: Option<[u8; PROOF_BYTES]>,
-    /// LINK, its way, and the target's socket number to it.
+    /// LINK, its route, and the target's socket number on it.
     links: Vec<(u8, Route, u16)>,
 }
 
-/// Lanes that the target may not have given up yet, and the last target.
+/// Lanes that the target may still have, and the last target.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
     lanes: Vec<EarlierLane>,
     target: Option<[u8; 16]>,
-    asking: Option<Asking>,
+    query_timer: Option<Asking>,
 }
 
-/// Whether lanes may be made.
+/// State of the fence: lanes may be created when it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceState {
     /// All earlier lanes have ended.
     Open,
-    /// Their target is being asked.
+    /// Queries to the lanes' targets are in progress.
     Asking,
-    /// It has not said in time that it has given them up.
+    /// A target has not confirmed in time that its lanes have ended.
     Closed,
 }
 
 impl Fence {
-    /// One more lane.
+    /// Adds a lane.
     pub fn add(&mut self, lane: EarlierLane) {
         self.lanes.push(lane);
     }
 
-    /// One more way to a target was found.
+    /// Adds a route to a target.
     pub fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
         let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint);
         lanes.for_each(|lane| lane.add_route(route));
     }
 
-    /// The targets that have them, and the last one: a try to connect to it may have come to nothing.
+    /// Endpoints of the targets with earlier lanes, and of the last target: an earlier connect to it may have failed.
     #[must_use]
     pub fn endpoints(&self) -> Vec<[u8; 16]> {
         self.lanes.iter().map(|lane| lane.endpoint).chain(self.target).collect()
     }
 
-    /// Lanes are to be made to the target `endpoint`, over `routes`. Lanes of targets that are not `there` have ended
-    /// with them; the others are ended now.
+    /// Begins to end the earlier lanes, before lanes to the target `endpoint` are created over `routes`. A lane has
+    /// ended if its target is not in `existing`; the other lanes are ended now.
     pub fn begin(
         &mut self,
         now: Instant,
         endpoint: [u8; 16],
         routes: &[Route],
-        there: &[[u8; 16]],
+        existing: &[[u8; 16]],
     ) {
         self.target = Some(endpoint);
         self.set_routes(&endpoint, routes);
-        self.lanes.retain(|lane| there.contains(&lane.endpoint));
-        self.asking = Some(Asking::new(now, PACE));
+        self.lanes.retain(|lane| existing.contains(&lane.endpoint));
+        self.query_timer = Some(Asking::new(now, PACE));
     }
 
-    /// All ways to that target now. They say nothing to lanes of which one is among them: an offer alone proves nothing.
+    /// Sets the routes to a target. A lane that has one of them keeps its own: an offer alone proves nothing.
     fn set_routes(&mut self, endpoint: &[u8; 16], routes: &[Route]) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
             if !routes.iter().any(|route| lane.has_route(*route)) {
@@ -108,9 +108,11 @@ impl Fence {
         }
     }
 
-    /// Shows the frames that are to be sent now: way, header without REPLY and BODY, body.
+    /// Passes the frames that are due now to `put`: route, header without REPLY and BODY, body.
     pub fn put(&mut self, now: Instant, mut put: impl FnMut(Route, FrameHeader, &[u8])) {
-        if self.lanes.is_empty() || !self.asking.as_mut().is_some_and(|asking| asking.is_due(now)) {
+        if self.lanes.is_empty()
+            || !self.query_timer.as_mut().is_some_and(|query_timer| query_timer.is_due(now))
+        {
             return;
         }
         for lane in &self.lanes {
@@ -118,7 +120,7 @@ impl Fence {
         }
     }
 
-    /// A frame has come.
+    /// Processes a received frame.
     pub fn hear(&mut self, header: &FrameHeader, kind: FrameType, body: &[u8]) {
         let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
         if kind == FrameType::Leave {
@@ -126,26 +128,26 @@ impl Fence {
         }
     }
 
-    /// Whether lanes may be made.
+    /// Returns whether lanes may be created.
     #[must_use]
     pub fn state(&self, now: Instant) -> FenceState {
-        match &self.asking {
+        match &self.query_timer {
             _ if self.lanes.is_empty() => FenceState::Open,
-            Some(asking) if !asking.is_over(now) => FenceState::Asking,
+            Some(query_timer) if !query_timer.is_over(now) => FenceState::Asking,
             _ => FenceState::Closed,
         }
     }
 
-    /// While it is asked: when [`Fence::put`] has something to do, or [`Fence::state`] changes.
+    /// Time at which [`Fence::put`] has work, or [`Fence::state`] changes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let asking = self.asking.as_ref().filter(|_| !self.lanes.is_empty());
-        asking.map(Asking::deadline)
+        let query_timer = self.query_timer.as_ref().filter(|_| !self.lanes.is_empty());
+        query_timer.map(Asking::deadline)
     }
 }
 
 impl EarlierLane {
-    /// The lane of these links to the target `endpoint`, for the subsystem `nqn`; `routes` by LINK.
+    /// Creates the record of a lane to the target `endpoint`, for the subsystem `nqn`; `routes` are by LINK.
     #[must_use]
     pub fn new<R: Copy>(
         endpoint: [u8; 16],
@@ -167,7 +169,7 @@ impl EarlierLane {
         }
     }
 
-    /// It is sealed, if there are proofs.
+    /// Adds this end's proof, if the lane is sealed.
     #[must_use]
     pub fn sealed(self, proofs: Option<Proofs>) -> Self {
         EarlierLane { proof: proofs.map(|proofs| proofs.own), ..self }
@@ -177,7 +179,7 @@ impl EarlierLane {
         self.links.iter().any(|&(_, known, _)| known == route)
     }
 
-    /// One more way, to socket number 0.
+    /// Adds a route with socket number 0.
     fn add_route(&mut self, route: Route) {
         if self.has_route(route) {
             return;
@@ -188,7 +190,8 @@ impl EarlierLane {
         self.links.push((0, route, 0));
     }
 
-    /// Leave goes where the lane's frames went; Query to socket number 0, because that socket may be closed by now.
+    /// Sends Leave to the lane's sockets, and Query to socket number 0, because the lane's socket may be closed by
+    /// now.
     fn put(&self, put: &mut impl FnMut(Route, FrameHeader, &[u8])) {
         let leave = Leave {
             token: self.token.into(),
@@ -197,22 +200,22 @@ impl EarlierLane {
         };
         let proof = self.proof.as_ref().map_or(&[][..], |proof| proof);
         let leave = [leave.as_bytes(), proof].concat();
-        let (query, asks) = query(self.peer_token, self.token, &self.nqn);
+        let (query, query_body) = query(self.peer_token, self.token, &self.nqn);
         for &(link, route, socket_number) in &self.links {
-            let leaves = FrameHeader {
+            let leave_header = FrameHeader {
                 kind: FrameType::Leave as u8,
                 token: self.peer_token.into(),
                 socket_number: socket_number.into(),
                 link,
                 ..FrameHeader::default()
             };
-            put(route, leaves, &leave);
-            put(route, FrameHeader { link, ..query }, &asks);
+            put(route, leave_header, &leave);
+            put(route, FrameHeader { link, ..query }, &query_body);
         }
     }
 
-    /// Whether that says that its target takes no more frames of it. Another one that listens at the same port, for the
-    /// same subsystem, does not know it either.
+    /// True if `leave` confirms that its target takes no more frames of the lane. Another target at the same port,
+    /// for the same subsystem, does not know the lane either and proves nothing.
     fn is_ended_by(&self, header: &FrameHeader, leave: &Leave) -> bool {
         (self.token, self.peer_token) == (header.token.get(), leave.token.get())
             && [[0; 6], endpoint_tag(&self.endpoint)].contains(&leave.endpoint)
@@ -230,7 +233,7 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    fn way(octet: u8) -> Route {
+    fn route_to(octet: u8) -> Route {
         Route { port: 0, peer: MacAddress([octet; 6]) }
     }
 
@@ -241,15 +244,15 @@ mod tests {
             peer_token: number + 100,
             nqn: "nqn.x:y".into(),
             proof: None,
-            links: vec![(0, way(2), 7)],
+            links: vec![(0, route_to(2), 7)],
         }
     }
 
-    /// A fence that asks for these lanes since [`START`].
+    /// Returns a fence that has been ending these lanes since [`START`].
     fn fence(lanes: Vec<EarlierLane>) -> Fence {
         let mut fence = Fence::default();
         lanes.into_iter().for_each(|lane| fence.add(lane));
-        fence.begin(START, [1; 16], &[way(2)], &[[1; 16], [2; 16]]);
+        fence.begin(START, [1; 16], &[route_to(2)], &[[1; 16], [2; 16]]);
         fence
     }
 
@@ -257,7 +260,7 @@ mod tests {
         fence.state(START) == FenceState::Open
     }
 
-    /// Frames that are put, as way, type, socket number and token.
+    /// Returns the frames that are due, as route, type, socket number and token.
     fn put(fence: &mut Fence, now: Instant) -> Vec<(Route, u8, u16, u64)> {
         let mut frames = Vec::new();
         fence.put(now, |route, header, _| {
@@ -310,18 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_told_and_asked_until_it_is_too_late() {
+    fn leave_and_query_are_repeated_until_the_timeout() {
         let mut fence = fence(vec![lane(1)]);
-        let told =
-            [(way(2), FrameType::Leave as u8, 7, 101), (way(2), FrameType::Query as u8, 0, 101)];
-        assert_eq!(put(&mut fence, START), told);
+        let expected = [
+            (route_to(2), FrameType::Leave as u8, 7, 101),
+            (route_to(2), FrameType::Query as u8, 0, 101),
+        ];
+        assert_eq!(put(&mut fence, START), expected);
         assert_eq!((put(&mut fence, ms(9)), fence.deadline()), (Vec::new(), Some(ms(10))));
-        assert_eq!(put(&mut fence, ms(10)), told);
+        assert_eq!(put(&mut fence, ms(10)), expected);
         let again = (11..5000).filter(|&at| !put(&mut fence, ms(at)).is_empty()).count();
         assert_eq!((again, fence.state(ms(4999))), (9, FenceState::Asking));
         assert_eq!((fence.state(ms(5000)), fence.deadline()), (FenceState::Closed, Some(ms(5000))));
         // The next try begins from the start.
-        fence.begin(ms(6000), [1; 16], &[way(2)], &[[1; 16]]);
+        fence.begin(ms(6000), [1; 16], &[route_to(2)], &[[1; 16]]);
         assert_eq!(
             (put(&mut fence, ms(6000)).len(), fence.state(ms(6000))),
             (2, FenceState::Asking)
@@ -329,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_the_lane_by_both_tokens() {
+    fn a_query_names_the_lane_by_both_tokens() {
         let mut bodies = Vec::new();
         fence(vec![lane(1)]).put(START, |_, _, body| bodies.push(body.to_vec()));
         let (leave, _) = Leave::ref_from_prefix(&bodies[0]).unwrap();
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_open_before_it_was_asked() {
+    fn a_fence_with_lanes_is_closed_before_it_begins() {
         let mut fence = Fence::default();
         assert!(is_open(&fence), "there was no lane");
         fence.add(lane(1));
@@ -349,18 +354,18 @@ mod tests {
     #[test]
     fn lanes_are_ended_where_their_target_is_now() {
         let mut fence = fence(vec![lane(1), EarlierLane { endpoint: [2; 16], ..lane(2) }]);
-        let [old, new, newest] = [2, 3, 4].map(way);
-        let ways = |fence: &Fence, lane: usize| {
+        let [old, new, newest] = [2, 3, 4].map(route_to);
+        let routes_of = |fence: &Fence, lane: usize| {
             let links = fence.lanes[lane].links.iter();
             links.map(|&(_, route, socket_number)| (route, socket_number)).collect::<Vec<_>>()
         };
         fence.set_routes(&[1; 16], &[new, old]);
-        assert_eq!(ways(&fence, 0), [(old, 7)], "it is where it was");
+        assert_eq!(routes_of(&fence, 0), [(old, 7)], "it is where it was");
         fence.set_routes(&[1; 16], &[new, newest]);
-        assert_eq!(ways(&fence, 0), [(old, 7), (new, 0), (newest, 0)]);
-        assert_eq!(ways(&fence, 1), [(old, 7)], "of another target");
+        assert_eq!(routes_of(&fence, 0), [(old, 7), (new, 0), (newest, 0)]);
+        assert_eq!(routes_of(&fence, 1), [(old, 7)], "of another target");
         for octet in 10..250 {
-            fence.add_route(&[1; 16], way(octet));
+            fence.add_route(&[1; 16], route_to(octet));
         }
         assert_eq!(fence.lanes[0].links.len(), ROUTES_MAX);
     }

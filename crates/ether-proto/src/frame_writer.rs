@@ -1,18 +1,18 @@
-//! Where a queue pair writes its frames.
+//! The sink into which a queue pair writes its frames.
 
 use roadtrain_wire::ether::{FrameHeader, flags, set_hcrc};
 
-/// Frames on their way out, over the ports of a lane's links. The engine sends them.
+/// Outgoing frames, over the ports of a lane's links. The engine sends them.
 ///
-/// What [`FrameWriter::payload`] names must stay as it is until the frame has left (or been copied).
+/// The data that [`FrameWriter::payload`] names must not change until the frame has left (or been copied).
 pub trait FrameWriter {
-    /// Whether one more frame has room in the link's port.
+    /// True if the link's port has room for one more frame.
     fn has_room(&self, link: u8) -> bool;
     /// Begins a frame over `link`.
     fn begin(&mut self, link: u8);
-    /// Appends `length` octets to its body, to be filled by the caller.
+    /// Appends `length` bytes to the body; the caller fills them.
     fn octets(&mut self, length: usize) -> &mut [u8];
-    /// Appends `length` octets of the slot's data from `offset`.
+    /// Appends `length` bytes of the slot's data from `offset`.
     fn payload(&mut self, slot: u16, offset: u32, length: u32);
     /// Ends the frame: sets BODY, BCRC if FLAGS has CRC, and HCRC in `header`.
     fn end(&mut self, header: FrameHeader);
@@ -21,22 +21,22 @@ pub trait FrameWriter {
 /// A frame kept in memory.
 #[derive(Clone, Debug)]
 pub struct MemoryFrame {
-    /// The link that it goes over.
+    /// LINK that the frame leaves over.
     pub link: u8,
     pub header: FrameHeader,
     pub body: Vec<u8>,
 }
 
-/// Frames kept in memory: what tests, the simulation and fuzzing send.
+/// Frames kept in memory, for tests, the simulation and fuzzing.
 pub struct MemoryWriter<F> {
-    /// The frames so far.
+    /// Frames so far.
     pub frames: Vec<MemoryFrame>,
     frames_max: usize,
     fetch: F,
 }
 
 impl<F: FnMut(u16, &mut [u8], u32)> MemoryWriter<F> {
-    /// A writer of at most `frames_max` frames; `fetch` copies a slot's data from an offset.
+    /// Creates a writer of at most `frames_max` frames; `fetch` copies a slot's data from an offset.
     pub fn new(frames_max: usize, fetch: F) -> Self {
         MemoryWriter { frames: Vec::new(), frames_max, fetch }
     }

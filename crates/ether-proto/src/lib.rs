@@ -1,16 +1,16 @@
-//! Lanes straight on Ethernet (docs/reference/ethernet.md): what TCP does for a connection, done for frames over
-//! several links. docs/internals/ethernet.md says how the engines use it.
+//! Lanes directly on Ethernet (docs/reference/ethernet.md): the services of a TCP connection, for frames over several
+//! links. docs/internals/ethernet.md describes how the engines use this crate.
 //!
 //! | layer | type |
 //! |---|---|
-//! | a lane's part of one link: numbers, acknowledgement, loss, congestion | [`channel::Channel`] |
-//! | a lane's channels: which link a frame takes | [`links::Links`] |
+//! | a lane's state on one link: sequence numbers, acknowledgement, loss, congestion | [`channel::LaneChannel`] |
+//! | a lane's channels and the choice of a link for each frame | [`links::Links`] |
 //! | a lane's requests and their data, at either end | [`host_queue::Qpair`], [`target_queue::Qpair`] |
-//! | where frames are written | [`frame_writer::FrameWriter`] |
-//! | whether the target still has a lane, at its host | [`liveness::Liveness`] |
-//! | what ends a host's earlier lanes before it makes others | [`fence::Fence`] |
-//! | what only the lane's other end can have made | [`roadtrain_proto::seal::Seal`] |
-//! | what a target says about lanes that are not there | [`setup::Inquiry`] |
+//! | the sink of outgoing frames | [`frame_writer::FrameWriter`] |
+//! | the host's check that the target still has a lane | [`liveness::Liveness`] |
+//! | the end of a host's earlier lanes before it creates others | [`fence::Fence`] |
+//! | authentication and encryption of a lane's frames | [`roadtrain_proto::seal::Seal`] |
+//! | the target's replies about lanes that do not exist | [`setup::Inquiry`] |
 #![forbid(unsafe_code)]
 #![allow(
     missing_docs,

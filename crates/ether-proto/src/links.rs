@@ -1,6 +1,6 @@
-//! A lane's channels: which link a frame takes, and what both ends call each other.
+//! A lane's channels: the choice of a link for each frame, and both ends' tokens and socket numbers.
 
-use super::channel::{Arrival, Channel, ChannelConfig, ChannelStats};
+use super::channel::{Arrival, ChannelConfig, ChannelStats, LaneChannel};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags};
@@ -9,20 +9,21 @@ use roadtrain_wire::zerocopy::little_endian::{U16, U64};
 pub use roadtrain_proto::seal::LINKS_MAX;
 
 /// A channel and the peer's socket number to it.
-struct Link<R> {
-    channel: Channel<R>,
-    /// The peer's socket number, and whether a numbered frame has said so: then unnumbered ones do not change it.
+struct LaneLink<R> {
+    channel: LaneChannel<R>,
+    /// Socket number of the peer, and the SEQ of the frame that set it. Unnumbered frames do not change it
+    /// afterwards.
     socket_number: u16,
     socket_number_seq: Option<u32>,
-    /// Nanoseconds that a frame costs there beside what its way takes.
+    /// Cost of a frame on this link in nanoseconds, in addition to its transit time.
     bias_ns: u64,
-    /// The first number after the peer was asked for a sign of life.
-    asked: u32,
+    /// SEQ of the first frame after the last probe of the peer.
+    probe_seq: u32,
 }
 
-/// One lane's links, from one end. `R` is a record that frames carry; see [`Channel`].
+/// One lane's links, from one end. `R` is a record that frames carry; see [`LaneChannel`].
 pub struct Links<R> {
-    links: Vec<Link<R>>,
+    links: Vec<LaneLink<R>>,
     /// Index in `links` of each LINK.
     index: [Option<u8>; LINKS_MAX],
     token: u64,
@@ -31,78 +32,78 @@ pub struct Links<R> {
 }
 
 impl<R: Copy> Links<R> {
-    /// No link yet. `token` and `socket_number` are this end's own.
+    /// Creates a lane without links. `token` and `socket_number` are this end's own.
     #[must_use]
     pub fn new(token: u64, peer_token: u64, socket_number: u16) -> Self {
         Links { links: Vec::new(), index: [None; LINKS_MAX], token, peer_token, socket_number }
     }
 
-    /// Adds a link whose peer listens at `peer_socket_number`. False if there is one of that LINK, or LINK is too high.
+    /// Adds a link whose peer listens at `peer_socket_number`. Returns false if LINK is in use or too high.
     pub fn add(&mut self, now: Instant, config: &ChannelConfig, peer_socket_number: u16) -> bool {
         let index = self.links.len() as u8;
         match self.index.get_mut(usize::from(config.link)) {
             Some(place @ None) => *place = Some(index),
             _ => return false,
         }
-        let channel = Channel::new(now, config);
-        self.links.push(Link {
+        let channel = LaneChannel::new(now, config);
+        self.links.push(LaneLink {
             channel,
             socket_number: peer_socket_number,
             socket_number_seq: None,
             bias_ns: 0,
-            asked: config.first_tx,
+            probe_seq: config.first_tx,
         });
         true
     }
 
-    /// The peer is asked for a sign of life, on each link.
-    pub fn ask(&mut self) {
-        for Link { channel, asked, .. } in &mut self.links {
-            *asked = channel.next();
-            channel.ask();
+    /// Requests a sign of life from the peer, on each link.
+    pub fn probe(&mut self) {
+        for LaneLink { channel, probe_seq, .. } in &mut self.links {
+            *probe_seq = channel.next();
+            channel.request_ack();
         }
     }
 
-    /// Whether it has given one: something that was sent after [`Links::ask`] is acknowledged.
+    /// True if the peer has replied: it acknowledged a frame sent after [`Links::ask`].
     #[must_use]
-    pub fn has_answered(&self) -> bool {
-        self.links.iter().any(|link| link.channel.has_reached(link.asked))
+    pub fn has_replied(&self) -> bool {
+        self.links.iter().any(|link| link.channel.has_reached(link.probe_seq))
     }
 
-    /// What a frame over that link costs beside the time that its way takes: other links are chosen before it until
-    /// they are so much more loaded.
+    /// Sets the cost of a frame on a link in addition to its transit time. Other links are preferred until their load
+    /// exceeds this one's by `bias`.
     pub fn set_bias(&mut self, link: u8, bias: Duration) {
         if let Some(link) = self.get_mut(link) {
             link.bias_ns = bias.as_nanos() as u64;
         }
     }
 
-    fn get(&self, link: u8) -> Option<&Link<R>> {
+    fn get(&self, link: u8) -> Option<&LaneLink<R>> {
         let index = *self.index.get(usize::from(link))?;
         self.links.get(usize::from(index?))
     }
 
-    fn get_mut(&mut self, link: u8) -> Option<&mut Link<R>> {
+    fn get_mut(&mut self, link: u8) -> Option<&mut LaneLink<R>> {
         let index = *self.index.get(usize::from(link))?;
         self.links.get_mut(usize::from(index?))
     }
 
-    fn channels(&self) -> impl Iterator<Item = &Channel<R>> {
+    fn channels(&self) -> impl Iterator<Item = &LaneChannel<R>> {
         self.links.iter().map(|link| &link.channel)
     }
 
-    fn channels_mut(&mut self) -> impl Iterator<Item = &mut Channel<R>> {
+    fn channels_mut(&mut self) -> impl Iterator<Item = &mut LaneChannel<R>> {
         self.links.iter_mut().map(|link| &mut link.channel)
     }
 
     /// LINK of each link, in the order in which they were added.
     pub fn numbers(&self) -> impl Iterator<Item = u8> {
-        self.channels().map(Channel::link)
+        self.channels().map(LaneChannel::link)
     }
 
-    /// The channel of a link.
+    /// Returns the channel of a link.
     #[must_use]
-    pub fn channel(&self, link: u8) -> Option<&Channel<R>> {
+    pub fn channel(&self, link: u8) -> Option<&LaneChannel<R>> {
         Some(&self.get(link)?.channel)
     }
 
@@ -118,28 +119,29 @@ impl<R: Copy> Links<R> {
         self.peer_token
     }
 
-    /// Where this end is reached from now on: the peer is asked on each link, and so told.
+    /// Changes the socket number of this end, and requests an acknowledgement on each link, which carries it to the
+    /// peer.
     pub fn set_socket_number(&mut self, socket_number: u16) {
         self.socket_number = socket_number;
-        self.channels_mut().for_each(Channel::ask);
+        self.channels_mut().for_each(LaneChannel::request_ack);
     }
 
-    /// Where the peer of that link is reached.
+    /// Socket number of the peer on a link.
     #[must_use]
     pub fn peer_socket_number(&self, link: u8) -> Option<u16> {
         Some(self.get(link)?.socket_number)
     }
 
-    /// Largest frame of a link, header and body.
+    /// Largest frame of a link: header and body, in bytes.
     #[must_use]
     pub fn frame_bytes(&self, link: u8) -> usize {
         self.get(link).map_or(0, |link| usize::from(link.channel.frame_bytes()))
     }
 
-    // ---- What arrives ----
+    // ---- Receiving ----
 
-    /// A frame has arrived; `ack_body` is the body of an Ack, else empty. `acked` gets the records of frames that
-    /// it acknowledges. The body of a Cargo counts if the frame is [`Arrival::New`].
+    /// Processes a received frame; `ack_body` is the body of an Ack, else empty. `acked` receives the records of the
+    /// frames that it acknowledges. The body of a Cargo is valid only if the result is [`Arrival::New`].
     pub fn receive(
         &mut self,
         now: Instant,
@@ -156,14 +158,14 @@ impl<R: Copy> Links<R> {
         if arrival == Arrival::New {
             link.follow(header);
         }
-        if are_all_suspect && link.channel.has_answered() {
+        if are_all_suspect && link.channel.has_replied() {
             link.channel.trust(now);
         }
         arrival
     }
 
-    /// The first frame of a link that surely is the peer's is about to be received. What others have sent before, in
-    /// the clear, must not take its numbers, nor say where it is reached.
+    /// Restarts reception on a link before its first authenticated frame is processed. Forged clear frames before it
+    /// must not use up the peer's numbers or change its socket number.
     pub fn trust_peer(&mut self, now: Instant, header: &FrameHeader) {
         if let Some(link) = self.get_mut(header.link) {
             link.channel.trust_peer(now, header.base.get());
@@ -171,16 +173,16 @@ impl<R: Copy> Links<R> {
         }
     }
 
-    // ---- What leaves ----
+    // ---- Sending ----
 
-    /// The link on which a frame of so many octets arrives first (its bias added), if any has room. While all are
-    /// suspect, one that is to be asked: with this frame.
+    /// Returns the link on which a frame of `octets` bytes arrives first (bias included), if any has room. While all
+    /// links are suspect, returns one that needs a probe: this frame carries it.
     #[must_use]
     pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
         let mut best: Option<(u64, u8)> = None;
-        for Link { channel, bias_ns, .. } in &self.links {
+        for LaneLink { channel, bias_ns, .. } in &self.links {
             let load = channel.load(octets).saturating_add(*bias_ns);
-            if best.is_none_or(|(least, _)| load < least) && channel.room(now) {
+            if best.is_none_or(|(least, _)| load < least) && channel.has_room(now) {
                 best = Some((load, channel.link()));
             }
         }
@@ -188,20 +190,22 @@ impl<R: Copy> Links<R> {
             return Some(link);
         }
         let are_all_suspect = self.are_all_suspect();
-        let asks = |channel: &&Channel<R>| are_all_suspect && channel.wants_ask();
-        self.channels().find(asks).map(Channel::link)
+        let requests_ack =
+            |channel: &&LaneChannel<R>| are_all_suspect && channel.needs_ack_request();
+        self.channels().find(requests_ack).map(LaneChannel::link)
     }
 
-    /// Whether [`Links::choose`] has a link for a frame. If not, [`Links::deadline`] or a frame that arrives says
-    /// when to try again.
+    /// True if [`Links::choose`] has a link for a frame. If not, the caller tries again at [`Links::deadline`] or
+    /// when a frame arrives.
     #[must_use]
     pub fn has_room(&self, now: Instant) -> bool {
         let are_all_suspect = self.are_all_suspect();
-        self.channels().any(|channel| channel.room(now) || are_all_suspect && channel.wants_ask())
+        self.channels()
+            .any(|channel| channel.has_room(now) || are_all_suspect && channel.needs_ack_request())
     }
 
-    /// The header of a frame that leaves over `link` now, `octets` long, with these records: Cargo, numbered. BODY,
-    /// BCRC and HCRC are left to the caller.
+    /// Returns the header of a Cargo frame of `octets` bytes that leaves over `link` now with these records. The
+    /// caller sets BODY, BCRC and HCRC.
     ///
     /// # Panics
     /// If the lane has no such link.
@@ -211,36 +215,42 @@ impl<R: Copy> Links<R> {
         header
     }
 
-    /// A link whose peer is to be told now what has arrived, and whether it is to be asked.
+    /// Returns a link on which an acknowledgement is due or wanted, and true if it must request one from the peer.
     #[must_use]
     pub fn ack_due(&self, now: Instant) -> Option<(u8, bool)> {
-        let channel = self.channels().find(|c| c.ack_is_due(now) || c.wants_ask())?;
-        Some((channel.link(), channel.wants_ask()))
+        let channel = self.channels().find(|c| c.ack_is_due(now) || c.needs_ack_request())?;
+        Some((channel.link(), channel.needs_ack_request()))
     }
 
-    /// An answer is owed on that link at once, whatever has arrived.
+    /// Makes an acknowledgement due at once on a link, even if nothing has arrived.
     pub fn acknowledge(&mut self, now: Instant, link: u8) {
         if let Some(link) = self.get_mut(link) {
             link.channel.acknowledge(now);
         }
     }
 
-    /// The further SACK words of an Ack's body, before [`Links::send_ack`]; its octets.
+    /// Writes the further SACK words of an Ack's body, before [`Links::send_ack`]. Returns their bytes.
     #[must_use]
     pub fn ack_body(&self, link: u8, body: &mut [u8]) -> usize {
         self.get(link).map_or(0, |link| link.channel.ack_body(body))
     }
 
-    /// The header of an Ack that leaves over `link` now, `octets` long: numbered if it asks. BODY, BCRC and HCRC are
-    /// left to the caller.
+    /// Returns the header of an Ack of `octets` bytes that leaves over `link` now; it is numbered if it
+    /// `requests_ack`. The caller sets BODY, BCRC and HCRC.
     ///
     /// # Panics
     /// If the lane has no such link.
-    pub fn send_ack(&mut self, now: Instant, link: u8, octets: u32, asks: bool) -> FrameHeader {
+    pub fn send_ack(
+        &mut self,
+        now: Instant,
+        link: u8,
+        octets: u32,
+        requests_ack: bool,
+    ) -> FrameHeader {
         let mut header = self.header(link, FrameType::Ack);
         let channel = self.channel_mut(link);
-        if asks {
-            channel.ask();
+        if requests_ack {
+            channel.request_ack();
             channel.send(now, octets, &[], &mut header);
         } else {
             channel.fill(now, &mut header);
@@ -248,7 +258,7 @@ impl<R: Copy> Links<R> {
         header
     }
 
-    /// A header with what all frames of the lane have.
+    /// Returns a header with the fields that all frames of the lane share.
     ///
     /// # Panics
     /// If the lane has no such link.
@@ -266,67 +276,67 @@ impl<R: Copy> Links<R> {
         }
     }
 
-    fn channel_mut(&mut self, link: u8) -> &mut Channel<R> {
+    fn channel_mut(&mut self, link: u8) -> &mut LaneChannel<R> {
         &mut self.get_mut(link).expect("a link of the lane").channel
     }
 
-    /// A record of a lost frame, to be sent in another.
+    /// Takes a record of a lost frame, to be sent in another one.
     pub fn next_lost(&mut self) -> Option<R> {
-        self.channels_mut().find_map(Channel::next_lost)
+        self.channels_mut().find_map(LaneChannel::next_lost)
     }
 
-    /// Whether there is one.
+    /// True if a lost record waits to be sent again.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        self.channels().any(Channel::has_lost)
+        self.channels().any(LaneChannel::has_lost)
     }
 
-    // ---- Time and links ----
+    // ---- Timers and link state ----
 
-    /// When [`Links::expire`] has something to do, or an acknowledgement is due.
+    /// Time at which [`Links::expire`] has work, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.channels().filter_map(Channel::deadline).min()
+        self.channels().filter_map(LaneChannel::deadline).min()
     }
 
-    /// Time-outs: may make records lost, questions due, and links suspect.
+    /// Handles expired timers: records may be lost, probes due, and links suspect afterwards.
     pub fn expire(&mut self, now: Instant) {
         self.channels_mut().for_each(|channel| channel.expire(now));
     }
 
-    /// The interface of a link has a carrier, or not.
+    /// Records the carrier state of a link's interface.
     pub fn set_carrier(&mut self, now: Instant, link: u8, has_carrier: bool) {
         if let Some(link) = self.get_mut(link) {
             link.channel.set_carrier(now, has_carrier);
         }
     }
 
-    /// Numbers from ACK on that there is room for here, on each link.
+    /// Sets the peer's credits on each link: the numbers from ACK on that this end has room for.
     pub fn set_credits(&mut self, now: Instant, credits: u16) {
         self.channels_mut().for_each(|channel| channel.set_credits(now, credits));
     }
 
-    /// Whether a link is suspect.
+    /// True if a link is suspect.
     #[must_use]
     pub fn has_suspect(&self) -> bool {
-        self.channels().any(Channel::is_suspect)
+        self.channels().any(LaneChannel::is_suspect)
     }
 
-    /// Whether all links are.
+    /// True if all links are suspect.
     #[must_use]
     pub fn are_all_suspect(&self) -> bool {
-        self.channels().all(Channel::is_suspect)
+        self.channels().all(LaneChannel::is_suspect)
     }
 
-    /// What has happened on a link so far.
+    /// Counters and state of a link's channel.
     #[must_use]
     pub fn stats(&self, link: u8) -> Option<ChannelStats> {
         Some(self.get(link)?.channel.stats())
     }
 }
 
-impl<R> Link<R> {
-    /// Where the newest numbered frame says that the peer is reached.
+impl<R> LaneLink<R> {
+    /// Takes the peer's socket number from the newest numbered frame.
     fn follow(&mut self, header: &FrameHeader) {
         let seq = header.seq.get();
         let is_newest =

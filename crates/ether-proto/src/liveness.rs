@@ -1,4 +1,4 @@
-//! Whether the target still has a lane, as its host hears it.
+//! The host's check that the target still has a lane.
 
 use super::end::OpenFrame;
 use super::links::Links;
@@ -9,42 +9,43 @@ use roadtrain_wire::ether::setup::{Leave, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 use roadtrain_wire::zerocopy::FromBytes;
 
-/// How often the target is asked whether it still knows a lane of which nothing is heard.
+/// Interval of queries for a lane that is silent or has a suspect link.
 const QUERY_EVERY: Duration = Duration::from_millis(250);
-/// The admin queue asks when nothing has come for so long: a target that was restarted is known at once.
+/// Silence after which the admin queue queries its target, so that a restart is detected soon.
 const QUIET: Duration = Duration::from_millis(400);
-/// How long a target that knows the lane has to say so, after another one at the same port has said that it does not.
+/// Time for the target to reply after another one at the same port has reported the lane as unknown.
 const DOUBT: Duration = Duration::from_millis(100);
 
-/// Why a lane is over.
+/// Reason why a lane is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// The target does not know it.
+    /// The target does not know the lane.
     Unknown,
-    /// Nothing has come for too long.
+    /// Nothing has arrived for too long.
     Silent,
 }
 
-/// What was heard of a lane.
+/// Reception state of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Liveness {
-    /// When the last frame came.
-    heard_at: Instant,
-    /// When the target was last asked for the lane.
+    /// Time of the last frame.
+    received_at: Instant,
+    /// Time of the last query.
     queried_at: Option<Instant>,
-    /// When somebody answered that he does not know it.
+    /// Time of the first reply that reported the lane as unknown.
     doubted_at: Option<Instant>,
     silence_max: Duration,
 }
 
 impl Liveness {
-    /// Of a lane that is there; it is over when nothing has come for `silence_max`.
+    /// Creates the state of a live lane, which is lost after `silence_max` without a frame.
     #[must_use]
     pub fn new(now: Instant, silence_max: Duration) -> Self {
-        Liveness { heard_at: now, queried_at: None, doubted_at: None, silence_max }
+        Liveness { received_at: now, queried_at: None, doubted_at: None, silence_max }
     }
 
-    /// A frame of the lane has come over one of its links, and could be opened. Whether it is the queue pair's.
+    /// Processes a frame of the lane that arrived over one of its links and could be opened. Returns true if the
+    /// queue pair must process it.
     pub fn hear<R: Copy>(
         &mut self,
         now: Instant,
@@ -53,36 +54,36 @@ impl Liveness {
         links: &Links<R>,
     ) -> bool {
         if kind == FrameType::Leave && is_unknown(frame.body, links.peer_token()) {
-            // Several targets may listen at a port: who still sends us frames knows the lane.
-            if self.queried_at.is_some_and(|at| self.heard_at < at) {
+            // Several targets may listen at a port: one that still sends frames knows the lane.
+            if self.queried_at.is_some_and(|at| self.received_at < at) {
                 self.doubted_at.get_or_insert(now);
             }
             return false;
         }
         if frame.is_sign_of_life {
-            (self.heard_at, self.doubted_at) = (now, None);
+            (self.received_at, self.doubted_at) = (now, None);
         }
         true
     }
 
-    /// Why the lane is over, if it is.
+    /// Returns why the lane is lost, if it is.
     #[must_use]
     pub fn gone(&self, now: Instant) -> Option<Gone> {
         if self.doubted_at.is_some_and(|at| now.since(at) >= DOUBT) {
             return Some(Gone::Unknown);
         }
-        (now.since(self.heard_at) >= self.silence_max).then_some(Gone::Silent)
+        (now.since(self.received_at) >= self.silence_max).then_some(Gone::Silent)
     }
 
-    /// When [`Liveness::query`] has something to ask; `is_admin`: it is the lane of an admin queue.
+    /// Time of the next query; `is_admin` is true for the lane of an admin queue.
     fn query_at<R: Copy>(&self, is_admin: bool, links: &Links<R>) -> Option<Instant> {
         let again = self.queried_at.map_or(Instant::default(), |at| at + QUERY_EVERY);
-        let quiet = is_admin.then(|| self.heard_at + QUIET);
+        let quiet = is_admin.then(|| self.received_at + QUIET);
         let suspect = links.has_suspect().then_some(Instant::default());
         suspect.or(quiet).map(|at| at.max(again))
     }
 
-    /// What is to be asked now over each link, if anything: header without LINK, REPLY and BODY, and body.
+    /// Returns the query that is due on each link, if any: header without LINK, REPLY and BODY, and body.
     pub fn query<R: Copy>(
         &mut self,
         now: Instant,
@@ -95,15 +96,15 @@ impl Liveness {
         Some(query(links.peer_token(), links.token(), nqn))
     }
 
-    /// When there is something to ask, or the lane is over.
+    /// Time of the next query, or of the loss of the lane.
     #[must_use]
     pub fn deadline<R: Copy>(&self, is_admin: bool, links: &Links<R>) -> Instant {
-        let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
+        let ends = self.doubted_at.map_or(self.received_at + self.silence_max, |at| at + DOUBT);
         self.query_at(is_admin, links).map_or(ends, |at| at.min(ends))
     }
 }
 
-/// Whether somebody says that he does not know the lane.
+/// True if a target reports that it does not know the lane.
 fn is_unknown(body: &[u8], peer_token: u64) -> bool {
     let leave = Leave::ref_from_prefix(body).ok().map(|(leave, _)| leave);
     leave.is_some_and(|leave| {
@@ -136,24 +137,24 @@ mod tests {
         Leave { token: token.into(), reason, endpoint: [0; 6] }.as_bytes().to_vec()
     }
 
-    fn hear(liveness: &mut Liveness, at: u64, kind: FrameType, body: &[u8]) -> bool {
+    fn receive(liveness: &mut Liveness, at: u64, kind: FrameType, body: &[u8]) -> bool {
         let is_sign_of_life = kind != FrameType::Leave;
         let frame = OpenFrame { body, is_first: false, is_sign_of_life };
         liveness.hear(ms(at), kind, frame, &links())
     }
 
     #[test]
-    fn who_does_not_know_the_lane_is_believed_if_nobody_does() {
+    fn an_unknown_lane_is_gone_if_no_target_knows_it() {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
         let unknown = leave(0x20, Reason::UnknownToken);
-        assert!(!hear(&mut liveness, 1, FrameType::Leave, &unknown));
-        assert_eq!(liveness.gone(ms(1000)), None, "nobody was asked");
+        assert!(!receive(&mut liveness, 1, FrameType::Leave, &unknown));
+        assert_eq!(liveness.gone(ms(1000)), None, "no query was sent");
         assert!(liveness.query(ms(400), true, &links, "nqn.x:y").is_some());
-        assert!(!hear(&mut liveness, 401, FrameType::Leave, &unknown));
-        assert!(hear(&mut liveness, 402, FrameType::Ack, &[]));
+        assert!(!receive(&mut liveness, 401, FrameType::Leave, &unknown));
+        assert!(receive(&mut liveness, 402, FrameType::Ack, &[]));
         assert_eq!(liveness.gone(ms(1000)), None, "another one knows it");
         assert!(liveness.query(ms(1400), true, &links, "nqn.x:y").is_some());
-        assert!(!hear(&mut liveness, 1401, FrameType::Leave, &unknown));
+        assert!(!receive(&mut liveness, 1401, FrameType::Leave, &unknown));
         assert_eq!(liveness.gone(ms(1500)), None, "another one may know it");
         assert_eq!(liveness.deadline(false, &links), ms(1501));
         assert_eq!(liveness.gone(ms(1501)), Some(Gone::Unknown));
@@ -163,21 +164,21 @@ mod tests {
     fn other_ends_of_the_lane_are_the_queue_pairs() {
         let mut liveness = Liveness::new(START, SILENCE);
         for body in [leave(0x20, Reason::Shutdown), leave(0x21, Reason::UnknownToken), vec![]] {
-            assert!(hear(&mut liveness, 1, FrameType::Leave, &body));
+            assert!(receive(&mut liveness, 1, FrameType::Leave, &body));
         }
     }
 
     #[test]
     fn a_lane_ends_when_nothing_comes() {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
-        assert!(hear(&mut liveness, 3000, FrameType::Ack, &[]));
+        assert!(receive(&mut liveness, 3000, FrameType::Ack, &[]));
         assert_eq!(liveness.gone(ms(7999)), None);
         assert_eq!(liveness.gone(ms(8000)), Some(Gone::Silent));
         assert_eq!(liveness.deadline(false, &links), ms(8000));
     }
 
     #[test]
-    fn only_the_admin_queue_asks_when_it_is_quiet() {
+    fn only_the_admin_queue_queries_in_silence() {
         let (mut liveness, mut links) = (Liveness::new(START, SILENCE), links());
         assert_eq!(liveness.query_at(false, &links), None);
         assert_eq!(liveness.query_at(true, &links), Some(START + QUIET));

@@ -1,7 +1,8 @@
-//! Packs records into frames: what was lost first, then what the doorbell has released, as much as a frame takes.
+//! Packs records into frames, each as full as possible: lost records first, then those that the doorbell has
+//! released.
 
 use super::channel::ACK_BODY_MAX;
-use super::cut::Cut;
+use super::cut::PieceCut;
 use super::frame_writer::FrameWriter;
 use super::links::{LINKS_MAX, Links};
 use roadtrain_proto::policy::{Freight, Load, SendQueue};
@@ -14,17 +15,17 @@ use roadtrain_wire::ether::{
 };
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Octets of data that leave before others of a lane get their turn.
+/// Bytes of data that leave before other requests of a lane get their turn.
 const CHUNK_BYTES: u32 = 32 << 10;
-/// [`Item::index`] of the record that is no data.
+/// [`Item::index`] of the command or completion record.
 const TAIL: u16 = u16::MAX;
 
-/// What a frame carries, beyond the limits of its size.
+/// Limits of a frame's contents, in addition to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// Several requests.
+    /// True if a frame may carry several requests.
     pub requests: bool,
-    /// Several pieces of data.
+    /// True if a frame may carry several pieces of data.
     pub pieces: bool,
 }
 
@@ -34,26 +35,26 @@ impl Default for Packing {
     }
 }
 
-/// A record, as it is remembered until its frame is acknowledged: a piece of a request's data, or the command or
-/// completion behind them.
+/// The key of a record until its frame is acknowledged: a piece of a request's data, or the command or completion
+/// after them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Item {
     pub(super) slot: u16,
-    /// Number of the piece; [`TAIL`].
+    /// Number of the piece, or [`TAIL`].
     index: u16,
     pub(super) generation: u32,
 }
 
 impl Item {
-    /// The piece's number; `None` for a command or completion.
+    /// Returns the piece's number; `None` for a command or completion.
     pub(super) fn piece(self) -> Option<u16> {
         (self.index != TAIL).then_some(self.index)
     }
 }
 
-/// A part of a request that waits for a frame: pieces, then perhaps the tail.
+/// A part of a request that waits for a frame: pieces, and the tail in the last part.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tx {
+pub(super) struct RequestPart {
     slot: u16,
     generation: u32,
     next: u16,
@@ -61,25 +62,25 @@ pub(super) struct Tx {
     has_tail: bool,
 }
 
-impl Tx {
-    /// The parts of a request, and each one's octets of data.
+impl RequestPart {
+    /// Returns the parts of a request, each with its bytes of data.
     pub(super) fn parts(
-        cut: Cut,
+        cut: PieceCut,
         slot: u16,
         generation: u32,
         octets: u32,
-    ) -> impl Iterator<Item = (Tx, u32)> {
+    ) -> impl Iterator<Item = (RequestPart, u32)> {
         let pieces = cut.pieces(octets);
         let step = cut.pieces(CHUNK_BYTES);
         (0..pieces.div_ceil(step).max(1)).map(move |part| {
             let (next, end) = (part * step, ((part + 1) * step).min(pieces));
-            let tx = Tx { slot, generation, next, end, has_tail: end == pieces };
+            let tx = RequestPart { slot, generation, next, end, has_tail: end == pieces };
             (tx, cut.offset(end).min(octets) - cut.offset(next).min(octets))
         })
     }
 
-    /// Octets of data, but for the last piece's shortness.
-    pub(super) fn data_bytes(&self, cut: Cut) -> u32 {
+    /// Bytes of data, without regard to a shorter last piece.
+    pub(super) fn data_bytes(&self, cut: PieceCut) -> u32 {
         cut.offset(self.end - self.next)
     }
 
@@ -102,75 +103,91 @@ impl Tx {
 }
 
 /// The requests whose records are packed.
-pub(super) trait Requests {
-    /// Octets of the record behind the data.
+pub(super) trait PackedRequests {
+    /// Bytes of the record after the data.
     const TAIL_BYTES: usize;
-    /// Whether it is still to be sent.
-    fn wants(&self, item: Item) -> bool;
-    /// Octets of the request's data in this direction, and POSITION.
+    /// True if the record is still to be sent.
+    fn is_pending(&self, item: Item) -> bool;
+    /// Returns the bytes of the request's data in this direction, and POSITION.
     fn data(&self, slot: u16) -> (u32, u32);
     /// Writes the command or completion.
     fn put_tail(&self, slot: u16, out: &mut [u8]);
-    /// It is in a frame for the first time.
-    fn left(&mut self, item: Item);
+    /// Records that the item is in a frame for the first time.
+    fn mark_framed(&mut self, item: Item);
 }
 
 #[derive(Clone, Copy)]
-enum Origin {
+enum RecordOrigin {
     Lost,
     Fresh,
 }
 
-/// What was begun and is not in a frame yet.
-pub(super) struct Packer {
-    pub(super) cut: Cut,
+/// Records and parts that are not in a frame yet.
+pub(super) struct FramePacker {
+    pub(super) cut: PieceCut,
     packing: Packing,
     /// Frames have BCRC.
     body_crc: bool,
-    /// Octets behind a body, and what goes behind Leave: of a sealed lane.
+    /// Bytes after a body, and the proof in Leave: for a sealed lane.
     tag_bytes: usize,
     proof: Option<[u8; PROOF_BYTES]>,
-    /// The next of what was lost.
+    /// Next lost record.
     lost: Option<Item>,
-    /// Parts taken from the send queue: the last is being sent; it may have passed the one before.
-    begun: Vec<Tx>,
+    /// Parts taken from the send queue; the last one is being sent, and may have passed the one before it.
+    begun: Vec<RequestPart>,
     records: [Item; RECORDS_MAX],
     leave: Option<Reason>,
     is_closed: bool,
 }
 
-impl Packer {
-    pub(super) fn new(cut: Cut, packing: Packing, body_crc: bool) -> Self {
+impl FramePacker {
+    pub(super) fn new(cut: PieceCut, packing: Packing, body_crc: bool) -> Self {
         let (lost, leave, begun) = (None, None, Vec::with_capacity(2));
         let records = [Item::default(); RECORDS_MAX];
         let (tag_bytes, proof, is_closed) = (0, None, false);
-        Packer { cut, packing, body_crc, tag_bytes, proof, lost, begun, records, leave, is_closed }
+        FramePacker {
+            cut,
+            packing,
+            body_crc,
+            tag_bytes,
+            proof,
+            lost,
+            begun,
+            records,
+            leave,
+            is_closed,
+        }
     }
 
-    /// What goes behind Leave.
+    /// Sets the proof in Leave.
     pub(super) fn prove_leave(&mut self, proof: [u8; PROOF_BYTES]) {
         self.proof = Some(proof);
     }
 
-    /// Frames are sealed from now on.
+    /// Seals frames from now on.
     pub(super) fn set_sealed(&mut self, proof: [u8; PROOF_BYTES]) {
         (self.tag_bytes, self.proof) = (TAG_BYTES, Some(proof));
     }
 
-    /// Says goodbye with the next frames.
+    /// Sends Leave next.
     pub(super) fn leave(&mut self, reason: Reason) {
         self.leave = Some(reason);
     }
 
-    /// The lane has ended: nothing but goodbyes is sent.
+    /// Closes the lane: only Leave is sent from now on.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         self.lost = None;
         self.begun.clear();
     }
 
-    /// Whether a frame may leave now.
-    pub(super) fn has_tx(&self, now: Instant, links: &Links<Item>, out: &SendQueue<Tx>) -> bool {
+    /// True if a frame may leave now.
+    pub(super) fn has_tx(
+        &self,
+        now: Instant,
+        links: &Links<Item>,
+        out: &SendQueue<RequestPart>,
+    ) -> bool {
         if self.is_closed {
             return self.leave.is_some();
         }
@@ -182,19 +199,19 @@ impl Packer {
     }
 }
 
-/// One call's view of everything that it takes to fill frames.
-pub(super) struct Loading<'a, R, T> {
+/// Borrowed state of one call that fills frames.
+pub(super) struct FrameLoading<'a, R, T> {
     pub(super) now: Instant,
-    pub(super) packer: &'a mut Packer,
+    pub(super) packer: &'a mut FramePacker,
     pub(super) links: &'a mut Links<Item>,
-    pub(super) out: &'a mut SendQueue<Tx>,
+    pub(super) out: &'a mut SendQueue<RequestPart>,
     pub(super) requests: &'a mut R,
     pub(super) writer: &'a mut T,
     pub(super) load: Load,
 }
 
-impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
-    /// Fills frames up to the limits of a caravan; `false` when there was nothing to send, or no room.
+impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
+    /// Fills frames up to the limits of a caravan. Returns false if there was nothing to send, or no room.
     pub(super) fn run(&mut self) -> bool {
         if let Some(reason) = self.packer.leave.take() {
             return self.put_leave(reason) > 0;
@@ -214,19 +231,21 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         frames + self.put_acks() > 0
     }
 
-    /// What goes next.
-    fn peek(&mut self) -> Option<(Item, Origin)> {
+    /// Returns the next record to send.
+    fn peek(&mut self) -> Option<(Item, RecordOrigin)> {
         loop {
             self.packer.lost = self.packer.lost.or_else(|| self.links.next_lost());
             match self.packer.lost {
-                Some(item) if self.requests.wants(item) => return Some((item, Origin::Lost)),
+                Some(item) if self.requests.is_pending(item) => {
+                    return Some((item, RecordOrigin::Lost));
+                }
                 Some(_) => self.packer.lost = None,
                 None => return self.peek_fresh(),
             }
         }
     }
 
-    fn peek_fresh(&mut self) -> Option<(Item, Origin)> {
+    fn peek_fresh(&mut self) -> Option<(Item, RecordOrigin)> {
         loop {
             let begun = self.packer.begun.len();
             let may_pass = begun == 1 && self.out.batcher().due().has(Freight::Express);
@@ -237,13 +256,15 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
             }
             let item = self.packer.begun.last()?.item();
             match item {
-                Some(item) if self.requests.wants(item) => return Some((item, Origin::Fresh)),
+                Some(item) if self.requests.is_pending(item) => {
+                    return Some((item, RecordOrigin::Fresh));
+                }
                 _ => self.packer.begun.pop(),
             };
         }
     }
 
-    /// Octets of a frame beside those of its body.
+    /// Bytes of a frame outside of its body.
     fn heads_bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.packer.tag_bytes
     }
@@ -258,8 +279,8 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         }
     }
 
-    /// A frame over `link` with `first` and what fits behind it.
-    fn put_cargo(&mut self, link: u8, first: (Item, Origin)) {
+    /// Writes a frame over `link` with `first` and the records that fit behind it.
+    fn put_cargo(&mut self, link: u8, first: (Item, RecordOrigin)) {
         let room = self.links.frame_bytes(link).saturating_sub(self.heads_bytes());
         self.writer.begin(link);
         let (mut used, mut count, mut pieces) = (0, 0, 0);
@@ -285,7 +306,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         self.end(header);
     }
 
-    /// Whether a frame with `count` records, `pieces` of them data, takes one more.
+    /// True if a frame with `count` records, `pieces` of them data, may take one more.
     fn may_join(&self, item: Item, count: usize, pieces: usize) -> bool {
         let Packing { requests, pieces: several } = self.packer.packing;
         let last = self.packer.records[count - 1];
@@ -315,35 +336,37 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         self.writer.payload(item.slot, offset, length);
     }
 
-    /// It is in a frame.
-    fn settle(&mut self, item: Item, origin: Origin) {
+    /// Records that the item is in a frame.
+    fn settle(&mut self, item: Item, origin: RecordOrigin) {
         match (origin, self.packer.begun.last_mut()) {
-            (Origin::Lost, _) => self.packer.lost = None,
-            (Origin::Fresh, Some(tx)) => {
+            (RecordOrigin::Lost, _) => self.packer.lost = None,
+            (RecordOrigin::Fresh, Some(tx)) => {
                 tx.advance();
-                self.requests.left(item);
+                self.requests.mark_framed(item);
             }
-            (Origin::Fresh, None) => debug_assert!(false, "a fresh record is of a part begun"),
+            (RecordOrigin::Fresh, None) => {
+                debug_assert!(false, "a fresh record is of a part begun")
+            }
         }
     }
 
-    /// Acknowledgements that cannot wait for cargo, and questions.
+    /// Writes the acknowledgements that cannot wait for cargo, and the requests for acknowledgements.
     fn put_acks(&mut self) -> usize {
         let mut frames = 0;
-        while let Some((link, asks)) = self.links.ack_due(self.now)
+        while let Some((link, requests_ack)) = self.links.ack_due(self.now)
             && self.writer.has_room(link)
         {
             let mut body = [0; ACK_BODY_MAX];
             let length = self.links.ack_body(link, &mut body);
             let octets = (self.heads_bytes() + length) as u32;
-            let header = self.links.send_ack(self.now, link, octets, asks);
+            let header = self.links.send_ack(self.now, link, octets, requests_ack);
             self.put_frame(link, header, &body[..length]);
             frames += 1;
         }
         frames
     }
 
-    /// Leave over every link: nobody knows which of them still works.
+    /// Writes Leave over every link, because any of them may have failed.
     fn put_leave(&mut self, reason: Reason) -> usize {
         let mut frames = 0;
         let token = self.links.token().into();

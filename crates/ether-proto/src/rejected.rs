@@ -1,18 +1,18 @@
-//! What was dropped of a lane's frames, by reason, and what a lane cannot go on after.
+//! Counters of a lane's dropped frames and records, and the records that end a lane.
 
 use core::fmt;
 
-/// A record that breaks the protocol. Its frame was acknowledged, so its sender does not send it again: the request that
-/// it is of would never end. So the lane ends instead, with [`Reason::Broken`](roadtrain_wire::ether::setup::Reason).
+/// A record that breaks the protocol. Its frame was acknowledged, so the peer does not send it again, and its request
+/// would never complete. The lane therefore ends with [`Reason::Broken`](roadtrain_wire::ether::setup::Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// Reason, as [`Rejected::by_reason`] names it.
     pub reason: &'static str,
-    /// Field that is wrong, as docs/reference/ethernet.md names it.
+    /// Name of the wrong field in docs/reference/ethernet.md.
     pub field: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: u64,
-    /// SLOT of the record; `None` for one that cannot be read.
+    /// SLOT of the record; `None` if it is unreadable.
     pub slot: Option<u16>,
 }
 
@@ -27,19 +27,19 @@ impl fmt::Display for Broken {
 }
 
 roadtrain_proto::counters! {
-    /// Frames and records that made no sense and were dropped. `duplicates`, `beyond`, `late` and `repeated` are
-    /// normal after losses; the others say that the peer, or a forger of its frames, breaks the protocol. A record of
-    /// such a reason ends the lane ([`Broken`]), but for one that is larger than MDTS.
+    /// Invalid frames and records that were dropped. `duplicates`, `beyond`, `late` and `repeated` are normal after
+    /// losses; the others mean that the peer, or a forger of its frames, breaks the protocol. A record of such a
+    /// reason ends the lane ([`Broken`]), except for one that is larger than MDTS.
     pub struct Rejected {
         /// Frames of a type that no lane carries.
         types,
         /// Frames with another token, or of no link of the lane.
         foreign,
-        /// In the clear, in a lane that is sealed.
+        /// Clear frames in a sealed lane.
         clear,
-        /// Sealed by nobody who has the lane's keys, or altered since; ends of the lane without its proof.
+        /// Frames sealed without the lane's keys or altered since, and Leave frames without a valid proof.
         forged,
-        /// Sealed frames that came again, and acknowledgements that came late.
+        /// Repeated sealed frames, and acknowledgements that arrived late.
         replayed,
         /// Cargo without a number.
         unnumbered,
@@ -49,7 +49,7 @@ roadtrain_proto::counters! {
         beyond,
         /// Frames whose BASE is after SEQ, or too far ahead.
         absurd,
-        /// Records that cannot be read, or that this end never gets.
+        /// Records that are unreadable, or that this end never receives.
         records,
         /// Slots beyond the queue.
         slots,
@@ -57,13 +57,13 @@ roadtrain_proto::counters! {
         late,
         /// Commands and pieces that have arrived before.
         repeated,
-        /// A new request in a slot whose last one has not been answered, or out of turn.
+        /// New requests in a slot whose last one has no response yet, or with a GENERATION out of sequence.
         busy,
-        /// Places outside of the damq, or other than the request's.
+        /// Positions outside of the damq, or other than the request's.
         places,
         /// OFFSET, INDEX, PIECES, OCTETS or LENGTH that do not fit each other, or the request.
         shapes,
-        /// Data for a request that has none in this direction.
+        /// Data in a direction in which the request has none.
         directions,
         /// Completions of commands that were not sent, or that name another command.
         unexpected,
@@ -71,7 +71,7 @@ roadtrain_proto::counters! {
 }
 
 impl Rejected {
-    /// Each reason's name and count.
+    /// Returns each reason's name and count.
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         Self::NAMES.into_iter().zip(self.to_array())
     }

@@ -1,4 +1,4 @@
-//! What a host asks about a lane beside the frames of lanes, and what a target says to it.
+//! A host's inquiries about a lane that arrive outside of the lane, and the target's replies.
 
 use roadtrain_proto::seal::proves;
 use roadtrain_proto::security::PROOF_BYTES;
@@ -6,7 +6,7 @@ use roadtrain_wire::ether::setup::{Leave, Query, Reason, endpoint_tag, with_nqn}
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// Asks whether the target knows a lane: header without LINK, REPLY and BODY, and body.
+/// Builds a query for a lane: header without LINK, REPLY and BODY, and body.
 pub(super) fn query(peer_token: u64, token: u64, nqn: &str) -> (FrameHeader, Vec<u8>) {
     let query = Query {
         token: peer_token.into(),
@@ -19,33 +19,33 @@ pub(super) fn query(peer_token: u64, token: u64, nqn: &str) -> (FrameHeader, Vec
     (header, [query.as_bytes(), nqn.as_bytes()].concat())
 }
 
-/// What a host asks at a socket that is no lane's.
+/// An inquiry of a host at a socket that belongs to no lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inquiry {
-    /// Of the lane: the target's and the host's.
+    /// Tokens of the lane: the target's and the host's.
     pub token: u64,
     pub host_token: u64,
-    /// It is a Leave: the host ends the lane.
+    /// True for a Leave: the host ends the lane.
     pub leaves: bool,
-    /// What is behind the Leave.
+    /// Proof in the Leave.
     pub proof: Option<[u8; PROOF_BYTES]>,
 }
 
-/// What becomes of it.
+/// The target's reaction to an inquiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The host is told that the target does not know the lane: [`Inquiry::deny`].
+    /// The target replies that it does not know the lane: [`Inquiry::deny`].
     Deny,
-    /// The lane ends, from wherever its host says so. When that is repeated it is denied.
+    /// The lane ends, whatever address the Leave came from. A repeated Leave is denied.
     End,
-    /// The host is told by the lane itself that it is known.
+    /// The lane itself acknowledges to the host that it is known.
     Acknowledge,
-    /// Somebody asks who is not the lane's host.
+    /// The inquiry is not from the lane's host.
     Ignore,
 }
 
 impl Inquiry {
-    /// What a frame asks, and for which subsystem: a Leave does not name it. `None` when it makes no sense.
+    /// Reads an inquiry, and its subsystem; a Leave names none. Returns `None` if the frame is invalid.
     #[must_use]
     pub fn read<'a>(
         header: &FrameHeader,
@@ -63,8 +63,8 @@ impl Inquiry {
         Some((Inquiry { token, host_token, leaves: false, proof: None }, Some(nqn)))
     }
 
-    /// What is said to it. `known` is the lane that has the target's token, if one lives: its host's token, and what
-    /// proves that the host ends it, if it is sealed.
+    /// Returns the reaction to an inquiry. `known` is the live lane with the target's token, if any: its host's
+    /// token, and the proof with which the host ends it, if it is sealed.
     #[must_use]
     pub fn verdict(&self, known: Option<(u64, Option<[u8; PROOF_BYTES]>)>) -> Verdict {
         match known {
@@ -80,25 +80,25 @@ impl Inquiry {
         }
     }
 
-    /// The answer of the target `endpoint` that it takes no frame of that lane: header without BODY, and body.
+    /// Returns the reply of the target `endpoint` that it takes no frame of that lane: header without BODY, and body.
     #[must_use]
-    pub fn deny(&self, asked: &FrameHeader, endpoint: &[u8; 16]) -> (FrameHeader, Leave) {
+    pub fn deny(&self, request: &FrameHeader, endpoint: &[u8; 16]) -> (FrameHeader, Leave) {
         let reason = (Reason::UnknownToken as u16).into();
         let endpoint = endpoint_tag(endpoint);
         let leave = Leave { token: self.token.into(), reason, endpoint };
-        (answer(FrameType::Leave, asked, self.host_token), leave)
+        (answer(FrameType::Leave, request, self.host_token), leave)
     }
 }
 
-/// The header, without BODY, of an answer to what was `asked`.
+/// Returns the header, without BODY, of a reply to the frame with header `request`.
 #[must_use]
-pub fn answer(kind: FrameType, asked: &FrameHeader, token: u64) -> FrameHeader {
+pub fn answer(kind: FrameType, request: &FrameHeader, token: u64) -> FrameHeader {
     FrameHeader {
         version: VERSION,
         kind: kind as u8,
         token: token.into(),
-        socket_number: asked.reply,
-        link: asked.link,
+        socket_number: request.reply,
+        link: request.link,
         ..FrameHeader::default()
     }
 }
@@ -110,18 +110,18 @@ mod tests {
     #[test]
     fn a_lane_is_named_by_both_tokens() {
         let (header, body) = query(0x20, 0x10, "nqn.x:y");
-        let (asked, nqn) = Inquiry::read(&header, FrameType::Query, &body).unwrap();
+        let (request, nqn) = Inquiry::read(&header, FrameType::Query, &body).unwrap();
         assert_eq!(nqn, Some("nqn.x:y"));
-        assert_eq!(asked, Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None });
+        assert_eq!(request, Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None });
         assert_eq!(Inquiry::read(&header, FrameType::Query, &body[..body.len() - 1]), None);
         let leave = Leave { token: 0x10.into(), reason: 2.into(), endpoint: [0; 6] };
         let (leaves, _) = Inquiry::read(&header, FrameType::Leave, leave.as_bytes()).unwrap();
-        assert_eq!(leaves, Inquiry { leaves: true, ..asked });
+        assert_eq!(leaves, Inquiry { leaves: true, ..request });
         assert_eq!(Inquiry::read(&header, FrameType::Leave, &leave.as_bytes()[..15]), None);
     }
 
     #[test]
-    fn only_its_host_is_heard_about_a_lane() {
+    fn only_its_host_may_inquire_about_a_lane() {
         let query = Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None };
         let leave = Inquiry { leaves: true, ..query };
         for (inquiry, known, verdict) in [
@@ -160,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_answered_where_it_listens() {
-        let asked = FrameHeader { reply: 77.into(), link: 3, ..FrameHeader::default() };
+    fn a_reply_goes_to_the_socket_of_the_request() {
+        let request = FrameHeader { reply: 77.into(), link: 3, ..FrameHeader::default() };
         let inquiry = Inquiry { token: 0x20, host_token: 0x10, leaves: true, proof: None };
-        let (header, leave) = inquiry.deny(&asked, &[5; 16]);
+        let (header, leave) = inquiry.deny(&request, &[5; 16]);
         assert_eq!((header.token.get(), header.socket_number.get(), header.link), (0x10, 77, 3));
         assert_eq!((leave.token.get(), leave.reason.get(), leave.endpoint), (0x20, 1, [5; 6]));
     }

@@ -1,16 +1,16 @@
-//! What the messages of an authentication say, read here once more.
+//! A second parser for the messages of an authentication.
 
 use roadtrain_wire::auth::{Challenge, MessageHead, Reply, Success1};
 use roadtrain_wire::zerocopy::FromBytes;
 
-/// The kind of a message.
+/// Returns the kind of a message.
 pub(super) fn kind_of(octets: &[u8]) -> [u8; 2] {
     MessageHead::of(octets).expect("a message has a head").kind
 }
 
-/// What a host is asked: all of it is in its response.
+/// A challenge to the host; its response covers all fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct HostChallenge {
     t_id: u16,
     hash: u8,
     group: u8,
@@ -19,11 +19,11 @@ pub(super) struct Asked {
     pub(super) public: Vec<u8>,
 }
 
-impl Asked {
+impl HostChallenge {
     pub(super) fn of(octets: &[u8]) -> Option<Self> {
         let (m, rest) = Challenge::ref_from_prefix(octets).ok()?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
-        Some(Asked {
+        Some(HostChallenge {
             t_id: m.head.t_id.get(),
             hash: m.hash,
             group: m.group,
@@ -34,57 +34,58 @@ impl Asked {
     }
 }
 
-/// Octets of a challenge.
+/// Returns the bytes of a challenge.
 pub(super) fn challenge_bytes(octets: &[u8]) -> usize {
     let (m, _) = Challenge::ref_from_prefix(octets).expect("it was read");
     size_of::<Challenge>() + usize::from(m.hl) + usize::from(m.dhvlen.get())
 }
 
-/// Octets of a reply.
+/// Returns the bytes of a reply.
 pub(super) fn reply_bytes(octets: &[u8]) -> usize {
     let (m, _) = Reply::ref_from_prefix(octets).expect("it was read");
     size_of::<Reply>() + 2 * usize::from(m.hl) + usize::from(m.dhvlen.get())
 }
 
-/// What a host replies.
+/// A reply of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HostReply {
     t_id: u16,
     response: Vec<u8>,
     pub(super) public: Vec<u8>,
-    /// CVALID, S2 and C2: what the controller is asked.
-    asks: (u8, u32, Vec<u8>),
+    /// CVALID, S2 and C2: the challenge to the controller.
+    controller_challenge: (u8, u32, Vec<u8>),
 }
 
-impl Answer {
+impl HostReply {
     pub(super) fn of(octets: &[u8]) -> Option<Self> {
         let (m, rest) = Reply::ref_from_prefix(octets).ok()?;
         let (response, rest) = rest.split_at_checked(m.hl.into())?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
-        Some(Answer {
+        Some(HostReply {
             t_id: m.head.t_id.get(),
             response: response.to_vec(),
             public: rest.get(..m.dhvlen.get().into())?.to_vec(),
-            asks: (m.cvalid, m.seqnum.get(), challenge.to_vec()),
+            controller_challenge: (m.cvalid, m.seqnum.get(), challenge.to_vec()),
         })
     }
 
-    /// Whether the host's proof is the same.
+    /// True if both replies prove the same.
     pub(super) fn proves_as(&self, other: &Self) -> bool {
         (self.t_id, &self.response, &self.public) == (other.t_id, &other.response, &other.public)
     }
 
-    /// Whether the controller is asked the same.
-    pub(super) fn asks_as(&self, other: &Self) -> bool {
-        (self.t_id, &self.public, &self.asks) == (other.t_id, &other.public, &other.asks)
+    /// True if both replies challenge the controller alike.
+    pub(super) fn challenges_alike(&self, other: &Self) -> bool {
+        (self.t_id, &self.public, &self.controller_challenge)
+            == (other.t_id, &other.public, &other.controller_challenge)
     }
 }
 
-/// Whether two Success1 have the same response.
-pub(super) fn is_response(heard: &[u8], said: &[u8]) -> bool {
+/// True if both Success1 have the same response.
+pub(super) fn is_response(received: &[u8], sent: &[u8]) -> bool {
     let response = |octets: &[u8]| {
         let (m, rest) = Success1::ref_from_prefix(octets).ok()?;
         Some((m.head.t_id.get(), rest.get(..m.hl.into())?.to_vec()))
     };
-    response(heard).is_some_and(|heard| response(said) == Some(heard))
+    response(received).is_some_and(|received| response(sent) == Some(received))
 }

@@ -1,6 +1,6 @@
-//! Both ends of a lane, with requests that each know their data.
+//! Both ends of a lane, with requests whose data is known.
 
-use crate::between::Side;
+use crate::attacker::HonestEnd;
 use crate::ether::{PEER_TOKEN, PIECE_BYTES, TOKEN, links, links_of};
 use crate::policy;
 use crate::reached::Reached;
@@ -21,7 +21,7 @@ use std::time::Duration;
 const SLOTS: u16 = 6;
 const PAGES: u32 = 8;
 const DATA_BYTES_MAX: u32 = 1 << 14;
-/// Frames that leave at once at most.
+/// Most frames that leave at once.
 const FRAMES_MAX: usize = 64;
 /// Kinds of requests.
 const REQUESTS: [(u8, Data); 5] = [
@@ -32,9 +32,9 @@ const REQUESTS: [(u8, Data); 5] = [
     (opcode::READ, Data::In(128)),
 ];
 
-/// How both ends send.
+/// Sending parameters of both ends.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct SendingParams {
     pub(super) requests: bool,
     pub(super) pieces: bool,
     pub(super) body_crc: bool,
@@ -42,27 +42,27 @@ pub(super) struct Shape {
 }
 
 /// A request in flight at the host.
-struct Request {
+struct SealedRequest {
     number: u64,
     data: Data,
     buffer: Vec<u8>,
 }
 
-pub(super) struct Ends {
+pub(super) struct SealedEnds {
     pub(super) now: Instant,
     pub(super) host: host::Qpair,
     pub(super) target: target::Qpair,
     liveness: Liveness,
     damq: Vec<u8>,
-    /// By slot.
-    requests: BTreeMap<u16, Request>,
+    /// Requests in flight, by slot.
+    requests: BTreeMap<u16, SealedRequest>,
     responses: BTreeMap<u16, Vec<u8>>,
     submitted: u64,
-    /// By request: the kind of those that were, and how often they were executed.
+    /// Kind and number of executions of each request.
     kinds: Vec<(u8, Data, u32)>,
 }
 
-/// Octet `at` of a request's data.
+/// Returns byte `at` of a request's data.
 fn pattern(request: u64, at: usize) -> u8 {
     (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
 }
@@ -71,8 +71,8 @@ fn data_of(request: u64, octets: u32) -> Vec<u8> {
     (0..octets as usize).map(|at| pattern(request, at)).collect()
 }
 
-impl Ends {
-    pub(super) fn new(shape: Shape) -> Self {
+impl SealedEnds {
+    pub(super) fn new(shape: SendingParams) -> Self {
         let packing = Packing { requests: shape.requests, pieces: shape.pieces };
         let policy: PolicyConfig = policy(shape.policy);
         let host = host::Config {
@@ -96,7 +96,7 @@ impl Ends {
         let mut target = target::Qpair::new(target, links_of(PEER_TOKEN, TOKEN));
         target.set_connected(1, SLOTS + 1, true, Class::Normal);
         let now = Instant(1_000_000);
-        Ends {
+        SealedEnds {
             now,
             host: host::Qpair::new(host, links()),
             target,
@@ -109,14 +109,14 @@ impl Ends {
         }
     }
 
-    pub(super) fn end(&mut self, side: Side) -> &mut End {
+    pub(super) fn end(&mut self, side: HonestEnd) -> &mut End {
         match side {
-            Side::Host => &mut self.host.end,
-            Side::Target => &mut self.target.end,
+            HonestEnd::Host => &mut self.host.end,
+            HonestEnd::Target => &mut self.target.end,
         }
     }
 
-    /// A request of that kind, if there is room.
+    /// Submits a request of that kind. Returns false if there is no room.
     pub(super) fn submit(&mut self, kind: u8) -> bool {
         let (opcode, data) = REQUESTS[usize::from(kind) % REQUESTS.len()];
         let number = self.submitted;
@@ -130,31 +130,31 @@ impl Ends {
             Data::In(octets) => vec![0; octets as usize],
             Data::None => Vec::new(),
         };
-        let was = self.requests.insert(slot, Request { number, data, buffer });
+        let was = self.requests.insert(slot, SealedRequest { number, data, buffer });
         assert!(was.is_none(), "a slot is given twice");
         self.submitted += 1;
         self.kinds.push((opcode, data, 0));
         true
     }
 
-    /// The frames that may leave.
-    pub(super) fn poll(&mut self, side: Side) -> Vec<(FrameHeader, Vec<u8>)> {
+    /// Takes the frames that may leave.
+    pub(super) fn poll(&mut self, side: HonestEnd) -> Vec<(FrameHeader, Vec<u8>)> {
         let (now, mut frames) = (self.now, Vec::new());
-        let Ends { host, target, requests, responses, .. } = self;
+        let SealedEnds { host, target, requests, responses, .. } = self;
         loop {
             let mut writer = MemoryWriter::new(FRAMES_MAX, |slot, out: &mut [u8], offset| {
                 let data = match side {
-                    Side::Host => &requests[&slot].buffer,
-                    Side::Target => &responses[&slot],
+                    HonestEnd::Host => &requests[&slot].buffer,
+                    HonestEnd::Target => &responses[&slot],
                 };
                 out.copy_from_slice(&data[offset as usize..][..out.len()]);
             });
             let has_more = match side {
-                Side::Host => {
+                HonestEnd::Host => {
                     host.batcher().drained(now);
                     host.poll_tx(now, &mut writer)
                 }
-                Side::Target => {
+                HonestEnd::Target => {
                     target.batcher().drained(now);
                     target.poll_tx(now, &mut writer)
                 }
@@ -170,28 +170,28 @@ impl Ends {
     /// Opens a frame as the end does.
     pub(super) fn open<'a>(
         &mut self,
-        side: Side,
+        side: HonestEnd,
         seal: &mut Seal<FrameCipher>,
         frame: (&FrameHeader, FrameType, &'a [u8]),
         out: &'a mut [u8],
     ) -> Option<OpenFrame<'a>> {
         match side {
-            Side::Host => self.host.end.open(self.now, Some(seal), frame, out),
-            Side::Target => self.target.open(self.now, Some(seal), frame, out),
+            HonestEnd::Host => self.host.end.open(self.now, Some(seal), frame, out),
+            HonestEnd::Target => self.target.open(self.now, Some(seal), frame, out),
         }
     }
 
-    /// A frame that was opened is the end's.
+    /// Passes an opened frame to its end.
     pub(super) fn take(
         &mut self,
-        side: Side,
+        side: HonestEnd,
         frame: (&FrameHeader, FrameType, OpenFrame<'_>),
         is_sealed: bool,
         reached: &mut Reached,
     ) {
         match side {
-            Side::Host => self.at_host(frame, reached),
-            Side::Target => self.at_target(frame, is_sealed, reached),
+            HonestEnd::Host => self.at_host(frame, reached),
+            HonestEnd::Target => self.at_target(frame, is_sealed, reached),
         }
     }
 
@@ -222,7 +222,7 @@ impl Ends {
         }
     }
 
-    fn complete(&self, request: &Request, reached: &mut Reached) {
+    fn complete(&self, request: &SealedRequest, reached: &mut Reached) {
         assert_eq!(self.kinds[request.number as usize].2, 1, "it was not executed");
         if let Data::In(octets) = request.data {
             assert!(request.buffer == data_of(request.number, octets), "other data is read");
@@ -231,7 +231,8 @@ impl Ends {
         reached.note("completed");
     }
 
-    /// What has come in the clear, before the lane was sealed, is nothing of the host's.
+    /// Executes the target's commands. Commands that arrived in clear text, before the lane was sealed, are not the
+    /// host's.
     fn at_target(
         &mut self,
         (header, kind, opened): (&FrameHeader, FrameType, OpenFrame<'_>),
@@ -260,9 +261,9 @@ impl Ends {
         }
     }
 
-    /// A command is one that the host has submitted, with its data, and comes once.
+    /// Asserts that the host has submitted the command, with this data, and that it is executed once.
     fn execute(&mut self, number: u64, opcode: u8, data: &[u8], reached: &mut Reached) {
-        let kind = self.kinds.get_mut(number as usize).expect("nobody has submitted it");
+        let kind = self.kinds.get_mut(number as usize).expect("the host has not submitted it");
         let (submitted, expected, executed) = kind;
         assert_eq!((*submitted, *executed), (opcode, 0), "it is executed twice");
         *executed += 1;
@@ -280,7 +281,7 @@ impl Ends {
         self.target.respond_with_data(self.now, slot, room_bytes, 0);
     }
 
-    /// Time has passed.
+    /// Advances the timers of both ends.
     pub(super) fn expire(&mut self) {
         self.host.end.expire(self.now);
         self.target.end.expire(self.now);
@@ -290,7 +291,7 @@ impl Ends {
         [self.host.end.deadline(), self.target.end.deadline()].into_iter().flatten().min()
     }
 
-    /// Whether all requests are complete.
+    /// True if all requests are complete.
     pub(super) fn are_idle(&self) -> bool {
         self.requests.is_empty()
     }

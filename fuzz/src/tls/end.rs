@@ -5,19 +5,19 @@ use roadtrain_tls::{
     RECORD_BYTES_MAX, Records, Socket,
 };
 
-/// Room for what is opened at once, and for what is sealed.
+/// Bytes of the buffers for opened and for sealed records.
 const ROOM_BYTES: usize = 3 * RECORD_BYTES_MAX;
-/// Octets of a record's header.
+/// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
 
 /// A socket's two buffers.
 #[derive(Default)]
-pub(super) struct Pipe {
+pub(super) struct BufferSocket {
     received: Vec<u8>,
     sent: Vec<u8>,
 }
 
-impl Socket for Pipe {
+impl Socket for BufferSocket {
     type Error = Error;
 
     fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
@@ -36,49 +36,52 @@ impl Socket for Pipe {
     }
 }
 
-/// Where an end stands.
-pub(super) enum Phase {
-    Shaking(Box<Handshake>),
-    Talking {
+/// State of an end.
+pub(super) enum TlsPhase {
+    Handshaking(Box<Handshake>),
+    Established {
         records: Box<Records>,
-        pipe: Pipe,
+        pipe: BufferSocket,
     },
-    /// It has ended the connection.
+    /// Failed: the end has closed the connection.
     Over,
 }
 
-impl Phase {
-    pub(super) fn talking(keys: Keys) -> Self {
-        Phase::Talking { records: Box::new(Records::new(keys)), pipe: Pipe::default() }
+impl TlsPhase {
+    pub(super) fn established(keys: Keys) -> Self {
+        TlsPhase::Established {
+            records: Box::new(Records::new(keys)),
+            pipe: BufferSocket::default(),
+        }
     }
 }
 
-/// An end, what it has said and what it has heard.
-pub(super) struct End {
-    pub(super) phase: Phase,
-    /// Data.
-    pub(super) said: Vec<u8>,
-    pub(super) heard: Vec<u8>,
-    /// Octets that it has sent to a peer whose handshake was done.
+/// An end, with the data that it has sent and received.
+pub(super) struct TlsEnd {
+    pub(super) phase: TlsPhase,
+    /// Data sent and received.
+    pub(super) data_sent: Vec<u8>,
+    pub(super) data_received: Vec<u8>,
+    /// Bytes sent to a peer whose handshake was done.
     pub(super) stream: Vec<u8>,
-    /// Octets that it has received in its handshake.
+    /// Bytes received in the handshake.
     pub(super) received: usize,
-    /// A message of the handshake that it has received was altered.
+    /// True if a received message of the handshake was altered.
     pub(super) is_spoiled: bool,
-    /// Records without data that it has sent since the last one with data.
+    /// Records without data sent since the last one with data.
     pub(super) idle: u32,
-    /// Octets of the peer's stream that have arrived, and whether others have.
+    /// Bytes of the peer's stream that have arrived, and true if other bytes have.
     arrived: usize,
     is_forged: bool,
-    /// It has said that nothing more comes.
+    /// True if the end has announced the end of its data.
     pub(super) is_closed: bool,
-    /// What its handshake has to send, and records.
+    /// Outgoing bytes of the handshake, and records.
     flight: Vec<u8>,
     sealed: Vec<u8>,
     rooms: [Vec<u8>; 2],
 }
 
-/// The records that `octets` consist of.
+/// Returns the records in `octets`.
 pub(super) fn records(mut octets: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
     while let Some(&[_, _, _, high, low]) = octets.first_chunk::<HEADER_BYTES>() {
@@ -90,17 +93,17 @@ pub(super) fn records(mut octets: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// Octet `at` of what an end says.
+/// Returns byte `at` of an end's data.
 fn pattern(at: usize) -> u8 {
     (at * 7 + (at >> 8) * 31) as u8
 }
 
-impl End {
-    pub(super) fn new(phase: Phase) -> Self {
-        End {
+impl TlsEnd {
+    pub(super) fn new(phase: TlsPhase) -> Self {
+        TlsEnd {
             phase,
-            said: Vec::new(),
-            heard: Vec::new(),
+            data_sent: Vec::new(),
+            data_received: Vec::new(),
             stream: Vec::new(),
             received: 0,
             is_spoiled: false,
@@ -114,14 +117,14 @@ impl End {
         }
     }
 
-    /// What is to be sent; `is_heard`: to a peer whose handshake is done.
-    pub(super) fn take_outgoing(&mut self, is_heard: bool) -> Vec<u8> {
+    /// Takes the outgoing bytes; `peer_is_ready` is true if the peer's handshake is done.
+    pub(super) fn take_outgoing(&mut self, peer_is_ready: bool) -> Vec<u8> {
         match &mut self.phase {
-            Phase::Shaking(handshake) => self.flight.append(handshake.outgoing()),
-            Phase::Talking { pipe, .. } => self.sealed.append(&mut pipe.sent),
-            Phase::Over => {}
+            TlsPhase::Handshaking(handshake) => self.flight.append(handshake.outgoing()),
+            TlsPhase::Established { pipe, .. } => self.sealed.append(&mut pipe.sent),
+            TlsPhase::Over => {}
         }
-        if is_heard {
+        if peer_is_ready {
             self.stream.extend_from_slice(&self.flight);
         }
         self.stream.extend_from_slice(&self.sealed);
@@ -132,77 +135,84 @@ impl End {
 
     // ---- The handshake ----
 
-    /// Goes on with its handshake: how it has failed, if it has.
-    pub(super) fn shake(&mut self, octets: &[u8], part: usize) -> Option<&'static str> {
+    /// Continues the handshake. Returns the state of its failure, if it fails.
+    pub(super) fn continue_handshake(
+        &mut self,
+        octets: &[u8],
+        part: usize,
+    ) -> Option<&'static str> {
         for part in octets.chunks(part) {
-            let Phase::Shaking(handshake) = &mut self.phase else {
-                self.hear_part(part);
+            let TlsPhase::Handshaking(handshake) = &mut self.phase else {
+                self.receive_part(part);
                 continue;
             };
             self.received += part.len();
-            let shaken = handshake.receive(part);
+            let result = handshake.receive(part);
             self.flight.append(handshake.outgoing());
             assert!(self.flight.len() <= HANDSHAKE_BYTES_MAX);
-            if let Err(error) = shaken {
-                self.phase = Phase::Over;
+            if let Err(error) = result {
+                self.phase = TlsPhase::Over;
                 return Some(handshake_state(&error));
             }
             if handshake.is_done() {
-                self.go_on();
+                self.begin_records();
             }
         }
         None
     }
 
-    /// The handshake is done.
-    fn go_on(&mut self) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        if let Phase::Shaking(handshake) = phase
+    /// Begins to exchange records after the handshake.
+    fn begin_records(&mut self) {
+        let phase = std::mem::replace(&mut self.phase, TlsPhase::Over);
+        if let TlsPhase::Handshaking(handshake) = phase
             && let Ok(keys) = handshake.keys(BLOCKS_MAX)
         {
-            self.phase = Phase::talking(keys);
+            self.phase = TlsPhase::established(keys);
         }
     }
 
     // ---- Records ----
 
-    /// Whether it may say something.
-    pub(super) fn can_talk(&self) -> bool {
-        matches!(self.phase, Phase::Talking { .. }) && !self.is_closed
+    /// True if the end may send data.
+    pub(super) fn can_send(&self) -> bool {
+        matches!(self.phase, TlsPhase::Established { .. }) && !self.is_closed
     }
 
-    /// Octets arrive, of which `stream` is what the peer has sent: what became of them.
-    pub(super) fn hear(
+    /// Receives bytes; `stream` is all that the peer has sent. Returns the state that this leads to, if any.
+    pub(super) fn receive(
         &mut self,
         octets: &[u8],
         stream: &[u8],
         part: usize,
     ) -> Option<&'static str> {
-        if !matches!(self.phase, Phase::Talking { .. }) {
+        if !matches!(self.phase, TlsPhase::Established { .. }) {
             return None;
         }
-        let (was_forged, heard) = (self.is_forged, self.heard.len());
+        let (was_forged, data_received) = (self.is_forged, self.data_received.len());
         let expected = &stream[self.arrived..];
         let same = octets.iter().zip(expected).take_while(|(one, other)| one == other).count();
         self.arrived += same;
         self.is_forged |= same < octets.len();
         let mut state = None;
         for part in octets.chunks(part) {
-            state = state.or(self.hear_part(part));
+            state = state.or(self.receive_part(part));
         }
-        assert!(!was_forged || self.heard.len() == heard, "it goes on behind what was forged");
+        assert!(
+            !was_forged || self.data_received.len() == data_received,
+            "it goes on behind what was forged"
+        );
         state
     }
 
-    fn hear_part(&mut self, octets: &[u8]) -> Option<&'static str> {
-        let End { phase, heard, sealed, rooms: [buffer, place], .. } = self;
-        let Phase::Talking { records, pipe } = phase else { return None };
+    fn receive_part(&mut self, octets: &[u8]) -> Option<&'static str> {
+        let TlsEnd { phase, data_received, sealed, rooms: [buffer, place], .. } = self;
+        let TlsPhase::Established { records, pipe } = phase else { return None };
         pipe.received.extend_from_slice(octets);
         loop {
             let (first, second) = place.split_at_mut(octets.len());
             let mut places = [first, second];
             match records.receive(pipe, buffer, &mut places) {
-                Ok(Incoming::Octets(got)) => heard.extend_from_slice(&place[..got]),
+                Ok(Incoming::Octets(got)) => data_received.extend_from_slice(&place[..got]),
                 Ok(Incoming::Nothing) if pipe.received.is_empty() => return None,
                 Ok(Incoming::Nothing) => {}
                 Ok(Incoming::Closed) => {
@@ -211,17 +221,17 @@ impl End {
                 }
                 Err(error) => {
                     sealed.append(&mut pipe.sent);
-                    *phase = Phase::Over;
+                    *phase = TlsPhase::Over;
                     return Some(record_state(&error));
                 }
             }
         }
     }
 
-    /// Says `count` octets of data.
-    pub(super) fn say_data(&mut self, count: usize) {
+    /// Sends `count` bytes of data.
+    pub(super) fn send_data(&mut self, count: usize) {
         let data = self.next_data(count);
-        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
         let [buffer, _] = &mut self.rooms;
         let mut rest = &data[..];
         while !rest.is_empty() {
@@ -233,34 +243,34 @@ impl End {
     }
 
     fn next_data(&mut self, count: usize) -> Vec<u8> {
-        let from = self.said.len();
-        self.said.extend((from..from + count).map(pattern));
-        self.said[from..].to_vec()
+        let from = self.data_sent.len();
+        self.data_sent.extend((from..from + count).map(pattern));
+        self.data_sent[from..].to_vec()
     }
 
-    /// The same in a padded record.
-    pub(super) fn say_padded(&mut self, count: usize, padding: &[u8]) {
+    /// Sends data in a padded record.
+    pub(super) fn send_padded(&mut self, count: usize, padding: &[u8]) {
         let data = self.next_data(count);
-        self.say_other(0, &[&data[..], &[CONTENT_TYPE_DATA], padding].concat());
+        self.send_other(0, &[&data[..], &[CONTENT_TYPE_DATA], padding].concat());
         self.idle = if count > 0 { 0 } else { self.idle };
     }
 
-    /// Says what is no data.
-    pub(super) fn say_other(&mut self, kind: u8, content: &[u8]) {
-        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+    /// Sends a record without data.
+    pub(super) fn send_other(&mut self, kind: u8, content: &[u8]) {
+        let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
         records.say(pipe, kind, content).expect("a fresh key");
         self.idle += 1;
     }
 
-    /// Changes its key before its next data; `asks`: and the peer's.
+    /// Updates the key before the next data; `asks` requests the same of the peer.
     pub(super) fn update(&mut self, asks: bool) {
-        let Phase::Talking { records, .. } = &mut self.phase else { return };
+        let TlsPhase::Established { records, .. } = &mut self.phase else { return };
         records.update(asks);
     }
 
-    /// Says nothing more.
+    /// Announces the end of the data.
     pub(super) fn close(&mut self) {
-        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
         records.close_notify(pipe);
         self.is_closed = true;
     }

@@ -5,7 +5,7 @@
 //! the hypervisor gave to others does not). Nothing else may run meanwhile.
 
 use crate::cores::Clocks;
-use crate::measure::{Cpu, Usage};
+use crate::measure::{Cpu, MachineUsage};
 use crate::process::{Processes, Used};
 use anyhow::Context;
 use std::time::Instant;
@@ -18,7 +18,7 @@ const MARGIN_SECONDS: f64 = 0.1;
 
 /// The processes of a side, without those that it starts for a run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parties {
+pub(super) struct SideProcesses {
     /// Beside what is run.
     pub(super) application: Vec<u32>,
     pub(super) client: Vec<u32>,
@@ -27,7 +27,7 @@ pub(super) struct Parties {
 
 /// The clocks at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Sample {
+struct ClockSample {
     seconds: f64,
     cores: f64,
     /// Idle and stolen time of all cores.
@@ -42,14 +42,14 @@ struct Sample {
 /// Samples of a run.
 pub(super) struct CpuSampler {
     began: Instant,
-    samples: Vec<Sample>,
+    samples: Vec<ClockSample>,
     application: Processes,
     client: Processes,
     server: Processes,
 }
 
 impl CpuSampler {
-    pub(super) fn new(parties: &Parties) -> Self {
+    pub(super) fn new(parties: &SideProcesses) -> Self {
         Self {
             began: Instant::now(),
             samples: Vec::new(),
@@ -63,7 +63,7 @@ impl CpuSampler {
     pub(super) fn sample(&mut self, process: u32) -> anyhow::Result<()> {
         self.application.add(process);
         let clocks = Clocks::now();
-        self.samples.push(Sample {
+        self.samples.push(ClockSample {
             seconds: self.began.elapsed().as_secs_f64(),
             cores: clocks.cores() as f64,
             idle_seconds: clocks.idle_seconds,
@@ -75,13 +75,13 @@ impl CpuSampler {
         Ok(())
     }
 
-    /// The usage near the end of a run that measured for so long.
-    pub(super) fn usage(&self, measured_seconds: f64) -> anyhow::Result<Usage> {
+    /// Usage near the end of a run with that measuring time.
+    pub(super) fn usage(&self, measured_seconds: f64) -> anyhow::Result<MachineUsage> {
         usage(&self.samples, measured_seconds).context("it ended too early to see its CPU time")
     }
 }
 
-fn usage(samples: &[Sample], measured_seconds: f64) -> Option<Usage> {
+fn usage(samples: &[ClockSample], measured_seconds: f64) -> Option<MachineUsage> {
     let last = samples.last()?.seconds - MARGIN_SECONDS;
     let at = |seconds: f64| samples.iter().rfind(|sample| sample.seconds <= seconds);
     let (from, to) = (at(last - WINDOW * measured_seconds)?, at(last)?);
@@ -89,12 +89,12 @@ fn usage(samples: &[Sample], measured_seconds: f64) -> Option<Usage> {
     if seconds <= 0.0 {
         return None;
     }
-    let load = |of: fn(&Sample) -> Used| Cpu {
+    let load = |of: fn(&ClockSample) -> Used| Cpu {
         cores: (of(to).cpu_seconds - of(from).cpu_seconds) / seconds,
         switches_per_second: (of(to).switches - of(from).switches) / seconds,
     };
     let idle = to.idle_seconds - from.idle_seconds;
-    Some(Usage {
+    Some(MachineUsage {
         machine: Cpu {
             cores: (to.cores - idle / seconds).max(0.0),
             switches_per_second: (to.switches - from.switches) / seconds,
@@ -111,10 +111,10 @@ mod tests {
 
     /// Two cores: idle for a second, then one and a half busy for another, half of that by a server
     /// with 100 switches a second.
-    fn sample(n: u32) -> Sample {
+    fn sample(n: u32) -> ClockSample {
         let seconds = f64::from(n) * 0.05;
         let busy = (seconds - 1.0).max(0.0);
-        Sample {
+        ClockSample {
             seconds,
             cores: 2.0,
             idle_seconds: seconds.min(1.0) * 2.0 + busy * 0.5,
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_run_counts() {
-        let samples: Vec<Sample> = (0..=40).map(sample).collect();
+        let samples: Vec<ClockSample> = (0..=40).map(sample).collect();
         let all = usage(&samples, 1.0).expect("long enough");
         let is = |load: Cpu, cores: f64, switches: f64| {
             (load.cores - cores).abs() < 1e-9 && (load.switches_per_second - switches).abs() < 1e-6
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_seen() {
-        let mut sampler = CpuSampler::new(&Parties::default());
+        let mut sampler = CpuSampler::new(&SideProcesses::default());
         sampler.sample(std::process::id()).expect("Linux");
         let sample = sampler.samples[0];
         assert!(sample.cores >= 1.0 && sample.idle_seconds > 0.0 && sample.switches > 0.0);

@@ -1,9 +1,9 @@
 //! Data of the applications: made once, in memory, and copied to every side, so that all have the same.
 
-use super::plan::{Filesystem, Group, Row};
+use super::plan::{AppGroup, AppRow, Filesystem};
 use super::workload::{fio, postgres, rocksdb, scan};
 use crate::command::{self, run};
-use crate::undo::Mount;
+use crate::undo::LabMount;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The originals.
-pub(super) struct Data {
+pub(super) struct AppData {
     folder: PathBuf,
     /// As many random bytes as fio reads.
     pub(super) pattern: PathBuf,
@@ -20,25 +20,25 @@ pub(super) struct Data {
 }
 
 /// Why a row cannot be run on this machine, and what it is that cannot.
-pub(super) fn unavailable(row: Row) -> Option<(&'static str, String)> {
+pub(super) fn unavailable(row: AppRow) -> Option<(&'static str, String)> {
     let missing = |program: &str| {
         command::find(program).is_none().then(|| format!("{program} is not installed"))
     };
     let group = row.workload.group();
     let why = match group {
-        Group::Fio => missing("fio"),
-        Group::Rocksdb => missing("db_bench"),
-        Group::Postgres => postgres::unavailable(),
-        Group::Scan => None,
+        AppGroup::Fio => missing("fio"),
+        AppGroup::Rocksdb => missing("db_bench"),
+        AppGroup::Postgres => postgres::unavailable(),
+        AppGroup::Scan => None,
     };
     let make = row.filesystem.and_then(|on| Some((on, on.make().split(' ').next()?)));
     let made = make.and_then(|(on, program)| Some((on.name(), missing(program)?)));
     why.map(|why| (group.id(), why)).or(made)
 }
 
-impl Data {
-    /// Makes what `groups` need. `work` is for what PostgreSQL writes beside its data.
-    pub(super) fn make(store: &Path, work: &Path, groups: &[Group]) -> anyhow::Result<Self> {
+impl AppData {
+    /// Creates the data that `groups` need. `work` is for PostgreSQL's other files.
+    pub(super) fn make(store: &Path, work: &Path, groups: &[AppGroup]) -> anyhow::Result<Self> {
         let (folder, pattern) = (store.join("data"), store.join("pattern"));
         fs::create_dir(&folder)?;
         let mib = fio::BYTES >> 20;
@@ -49,39 +49,39 @@ impl Data {
         for &group in groups {
             let original = data.original(group);
             match group {
-                Group::Fio => {}
-                Group::Rocksdb => rocksdb::create(&original)?,
-                Group::Postgres => {
+                AppGroup::Fio => {}
+                AppGroup::Rocksdb => rocksdb::create(&original)?,
+                AppGroup::Postgres => {
                     let installation = postgres::Installation::find(work.join("postgres"))?;
                     installation.create(&original)?;
                     data.postgres = Some(installation);
                 }
-                Group::Scan => scan::create(&original, &data.pattern)?,
+                AppGroup::Scan => scan::create(&original, &data.pattern)?,
             }
         }
         Ok(data)
     }
 
-    fn original(&self, group: Group) -> PathBuf {
+    fn original(&self, group: AppGroup) -> PathBuf {
         self.folder.join(group.id())
     }
 
     /// Copies it onto a device's file system.
-    pub(super) fn copy(&self, group: Group, to: &Path) -> anyhow::Result<()> {
+    pub(super) fn copy(&self, group: AppGroup, to: &Path) -> anyhow::Result<()> {
         let mut command = Command::new("cp");
         run(command.arg("-a").arg(self.original(group)).arg(to), LIMIT).map(drop)
     }
 }
 
 /// A file system on a device.
-pub(super) struct Mounted {
+pub(super) struct MountedFilesystem {
     device: PathBuf,
     at: PathBuf,
     on: Filesystem,
-    mount: Option<Mount>,
+    mount: Option<LabMount>,
 }
 
-impl Mounted {
+impl MountedFilesystem {
     /// Makes and mounts it.
     pub(super) fn make(on: Filesystem, device: &Path, at: PathBuf) -> anyhow::Result<Self> {
         run(command::words(on.make()).arg(device), LIMIT)?;
@@ -95,12 +95,12 @@ impl Mounted {
     pub(super) fn remount(&mut self) -> anyhow::Result<()> {
         self.mount = None;
         let line = format!("-t {} -o noatime {}", self.on.name(), self.device.display());
-        self.mount = Some(Mount::new(&line, &self.at)?);
+        self.mount = Some(LabMount::new(&line, &self.at)?);
         Ok(())
     }
 
     /// Where a group's data is.
-    pub(super) fn folder(&self, group: Group) -> PathBuf {
+    pub(super) fn folder(&self, group: AppGroup) -> PathBuf {
         self.at.join(group.id())
     }
 

@@ -1,14 +1,14 @@
 //! Pages of applications: tables of what was measured, and the goals.
 
 use super::Applications;
-use super::plan::{Filesystem, Row};
-use super::side::{OURS, Side};
+use super::plan::{AppRow, Filesystem};
+use super::side::{AppSide, OURS};
 use crate::eval::chart;
 use crate::judge::{Goal, Score, score_goals};
 use crate::machine::Conditions;
 use crate::measure::Measure;
-use crate::page::{Grid, Page, cells};
-use crate::runs::{Index, Run};
+use crate::page::{Grid, PageParts, cells};
+use crate::runs::{Index, SideRun};
 use crate::tables::{BoundIn, matrix};
 
 /// Characters of a failure that tables show; the JSON has it all.
@@ -17,26 +17,26 @@ const FAILURE_CHARACTERS: usize = 80;
 const PARTS: [&str; 4] = ["application", "client", "server", "rest"];
 
 /// Results with their index.
-struct View<'a> {
+struct AppsView<'a> {
     applications: &'a Applications,
     index: Index<'a>,
     /// Rows that were run, in the order of the plan.
-    rows: Vec<Row>,
+    rows: Vec<AppRow>,
 }
 
-impl<'a> View<'a> {
+impl<'a> AppsView<'a> {
     fn new(applications: &'a Applications) -> Self {
-        let is_run = |row: &Row| applications.runs.iter().any(|run| run.case == row.to_string());
+        let is_run = |row: &AppRow| applications.runs.iter().any(|run| run.case == row.to_string());
         let rows = applications.extent().rows().into_iter().filter(is_run).collect();
         Self { applications, index: Index::new(&applications.runs), rows }
     }
 
     fn goals(&self) -> Vec<Goal<(String, String)>> {
-        self.rows.iter().copied().flat_map(Row::goals).collect()
+        self.rows.iter().copied().flat_map(AppRow::goals).collect()
     }
 
     /// Runs of a row on all sides.
-    fn of(&self, row: Row) -> impl Iterator<Item = &'a Run> {
+    fn of(&self, row: AppRow) -> impl Iterator<Item = &'a SideRun> {
         let row = row.to_string();
         self.applications.runs.iter().filter(move |run| run.case == row)
     }
@@ -63,13 +63,13 @@ impl<'a> View<'a> {
     }
 
     /// A row on all sides; a cell that failed begins with `!`.
-    fn grid(&self, row: Row) -> Grid {
+    fn grid(&self, row: AppRow) -> Grid {
         let unit = row.workload.unit().split(',').next().unwrap_or_default();
         let heading = cells(&format!(
             " | per second | MB/s | p50 us | p99 us | per CPU-second | CPU-us per {unit} | of that application \
              | client | server | rest | switches | client's | server's"
         ));
-        let line = |run: &Run| {
+        let line = |run: &SideRun| {
             let mut line = vec![run.side.clone()];
             match &run.median {
                 Some(m) => line.extend(figures(m)),
@@ -82,12 +82,12 @@ impl<'a> View<'a> {
     }
 
     /// CPU time of an operation on each side, by its user.
-    fn chart(&self, row: Row) -> Option<String> {
+    fn chart(&self, row: AppRow) -> Option<String> {
         let measured =
             self.of(row).filter_map(|run| Some((run.side.as_str(), run.median.as_ref()?)));
         let bars: Vec<(&str, &Measure)> = measured.collect();
         let name =
-            |side: &str| Side::ALL.iter().find(|one| one.to_string() == side).map(|s| s.id());
+            |side: &str| AppSide::ALL.iter().find(|one| one.to_string() == side).map(|s| s.id());
         let names: Vec<String> =
             bars.iter().map(|(side, _)| name(side).unwrap_or(side).to_owned()).collect();
         let values = |part: usize| bars.iter().map(|(_, m)| cpu_us(m, used(m)[part])).collect();
@@ -108,9 +108,9 @@ fn tally(score: Score) -> String {
 }
 
 /// The section of the journal, and with charts the report.
-pub(super) fn page(applications: &Applications) -> Page {
-    let view = View::new(applications);
-    let mut page = Page::default();
+pub(super) fn page(applications: &Applications) -> PageParts {
+    let view = AppsView::new(applications);
+    let mut page = PageParts::default();
     for text in view.introduction() {
         page.text(text);
     }
@@ -135,21 +135,21 @@ pub(super) fn page(applications: &Applications) -> Page {
 }
 
 /// The goals without file systems and on one.
-pub(super) fn short(applications: &Applications) -> Page {
-    let view = View::new(applications);
+pub(super) fn short(applications: &Applications) -> PageParts {
+    let view = AppsView::new(applications);
     let [machine, how] = view.introduction();
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.text(format!("{machine}\n{how}\n{}, on all file systems.", view.tally()));
     let rows = view.rows.iter().filter(|row| row.filesystem != Some(Filesystem::Xfs));
-    page.wide(view.matrix(&rows.copied().flat_map(Row::goals).collect::<Vec<_>>()));
+    page.wide(view.matrix(&rows.copied().flat_map(AppRow::goals).collect::<Vec<_>>()));
     page
 }
 
 /// Charts with the names of their files.
 pub(super) fn charts(applications: &Applications) -> Vec<(String, String)> {
-    let view = View::new(applications);
+    let view = AppsView::new(applications);
     let rows = view.rows.iter().enumerate();
-    let chart = |(number, row): (usize, &Row)| {
+    let chart = |(number, row): (usize, &AppRow)| {
         let name = format!("{}-{}.svg", row.workload.group().id(), number + 1);
         Some((name, view.chart(*row)?))
     };
@@ -184,7 +184,7 @@ fn figures(m: &Measure) -> Vec<String> {
     figures
 }
 
-fn failure(run: &Run) -> String {
+fn failure(run: &SideRun) -> String {
     let error = run.error.as_deref().unwrap_or("not run");
     format!("!failed: {}", error.chars().take(FAILURE_CHARACTERS).collect::<String>())
 }
@@ -206,15 +206,15 @@ fn capital(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::apps::tests::applications;
-    use crate::runs::Extent;
+    use crate::runs::MeasuringExtent;
     use crate::xml;
 
     fn example() -> Applications {
-        let row = Extent::Quick.rows()[0];
+        let row = MeasuringExtent::Quick.rows()[0];
         applications(&[
             (row, OURS, &[140.0]),
-            (row, Side::Nbdfuse, &[100.0]),
-            (row, Side::Qemu, &[0.0]),
+            (row, AppSide::Nbdfuse, &[100.0]),
+            (row, AppSide::Qemu, &[0.0]),
         ])
     }
 

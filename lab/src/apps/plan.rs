@@ -1,15 +1,15 @@
 //! The rows of the tables, in groups that run one after the other on a side before the
 //! next side has its turn.
 
-use super::side::{ALTERNATIVES, OURS, Side};
+use super::side::{ALTERNATIVES, AppSide, OURS};
 use crate::judge::{Bound, Goal, Rule};
 use crate::metric::Metric;
-use crate::runs::{Compare, Extent};
+use crate::runs::{Compare, MeasuringExtent};
 use std::fmt;
 
 /// A kind of application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum AppGroup {
     Fio,
     Rocksdb,
     Postgres,
@@ -25,10 +25,10 @@ pub(super) enum Filesystem {
 
 /// An application and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Workload {
+pub(super) enum AppWorkload {
     /// 4 KiB random reads of the file, or of the loop device over it.
     Reads { depth: usize, device: bool },
-    /// Random keys, beside a writer or alone.
+    /// Random keys, with or without a concurrent writer.
     Rocksdb { writing: bool },
     /// pgbench: reads only, or the mix of TPC-B.
     Postgres { reading: bool },
@@ -38,13 +38,13 @@ pub(super) enum Workload {
 
 /// A table: an application on all sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) workload: Workload,
+pub(super) struct AppRow {
+    pub(super) workload: AppWorkload,
     /// None: no file system.
     pub(super) filesystem: Option<Filesystem>,
 }
 
-impl Extent {
+impl MeasuringExtent {
     /// Rounds; each runs everything once.
     pub(super) fn rounds(self) -> usize {
         match self {
@@ -54,50 +54,52 @@ impl Extent {
     }
 
     /// Sides that are run by default.
-    pub(super) fn sides(self) -> Vec<Side> {
-        let quick = [Side::Local, Side::Roadtrain("i10"), OURS, Side::Nbdfuse, Side::Qemu];
+    pub(super) fn sides(self) -> Vec<AppSide> {
+        let quick =
+            [AppSide::Local, AppSide::Roadtrain("i10"), OURS, AppSide::Nbdfuse, AppSide::Qemu];
         match self {
-            Self::Full => Side::ALL.to_vec(),
+            Self::Full => AppSide::ALL.to_vec(),
             Self::Quick => quick.to_vec(),
         }
     }
 
     /// The rows in the order in which they are run.
-    pub(super) fn rows(self) -> Vec<Row> {
-        let mut rows = vec![Row::bare(32, false), Row::bare(1, false)];
+    pub(super) fn rows(self) -> Vec<AppRow> {
+        let mut rows = vec![AppRow::bare(32, false), AppRow::bare(1, false)];
         match self {
             Self::Full => {
-                rows.push(Row::bare(32, true));
+                rows.push(AppRow::bare(32, true));
                 rows.extend(Filesystem::ALL.iter().flat_map(|&on| {
-                    let scans = [1, 2, 4].map(|threads| Row::on(on, Workload::Scan { threads }));
+                    let scans =
+                        [1, 2, 4].map(|threads| AppRow::on(on, AppWorkload::Scan { threads }));
                     databases(on).into_iter().chain(scans)
                 }));
             }
             Self::Quick => {
                 rows.extend(databases(Filesystem::Ext4));
-                rows.push(Row::on(Filesystem::Xfs, Workload::Scan { threads: 2 }));
+                rows.push(AppRow::on(Filesystem::Xfs, AppWorkload::Scan { threads: 2 }));
             }
         }
         rows
     }
 }
 
-fn databases(on: Filesystem) -> [Row; 4] {
+fn databases(on: Filesystem) -> [AppRow; 4] {
     [
-        Workload::Rocksdb { writing: false },
-        Workload::Rocksdb { writing: true },
-        Workload::Postgres { reading: true },
-        Workload::Postgres { reading: false },
+        AppWorkload::Rocksdb { writing: false },
+        AppWorkload::Rocksdb { writing: true },
+        AppWorkload::Postgres { reading: true },
+        AppWorkload::Postgres { reading: false },
     ]
-    .map(|workload| Row::on(on, workload))
+    .map(|workload| AppRow::on(on, workload))
 }
 
-impl Row {
+impl AppRow {
     fn bare(depth: usize, device: bool) -> Self {
-        Self { workload: Workload::Reads { depth, device }, filesystem: None }
+        Self { workload: AppWorkload::Reads { depth, device }, filesystem: None }
     }
 
-    fn on(filesystem: Filesystem, workload: Workload) -> Self {
+    fn on(filesystem: Filesystem, workload: AppWorkload) -> Self {
         Self { workload, filesystem: Some(filesystem) }
     }
 
@@ -106,15 +108,15 @@ impl Row {
         let per_cpu = |ratio| (Metric::PerCpuSecond, Bound::AtLeast(ratio));
         let at_most = |metric| (metric, Bound::AtMost(1.0));
         let wanted = match self.workload {
-            Workload::Reads { depth: 32, device: false } => vec![per_cpu(1.5)],
-            Workload::Reads { depth: 1, device: false } => vec![at_most(Metric::LatencyP50)],
-            Workload::Reads { .. } | Workload::Scan { .. } => vec![],
-            Workload::Rocksdb { .. } | Workload::Postgres { .. } => {
+            AppWorkload::Reads { depth: 32, device: false } => vec![per_cpu(1.5)],
+            AppWorkload::Reads { depth: 1, device: false } => vec![at_most(Metric::LatencyP50)],
+            AppWorkload::Reads { .. } | AppWorkload::Scan { .. } => vec![],
+            AppWorkload::Rocksdb { .. } | AppWorkload::Postgres { .. } => {
                 vec![per_cpu(1.0), at_most(Metric::LatencyP99)]
             }
         };
-        let run = |side: Side| (self.to_string(), side.to_string());
-        let goal = |(metric, bound): (Metric, Bound), to: Side| Goal {
+        let run = |side: AppSide| (self.to_string(), side.to_string());
+        let goal = |(metric, bound): (Metric, Bound), to: AppSide| Goal {
             row: format!("{self}: {}", metric.title().trim_end_matches(" us")),
             column: to.to_string(),
             metric,
@@ -128,13 +130,13 @@ impl Row {
     }
 }
 
-impl Workload {
-    pub(super) fn group(self) -> Group {
+impl AppWorkload {
+    pub(super) fn group(self) -> AppGroup {
         match self {
-            Self::Reads { .. } => Group::Fio,
-            Self::Rocksdb { .. } => Group::Rocksdb,
-            Self::Postgres { .. } => Group::Postgres,
-            Self::Scan { .. } => Group::Scan,
+            Self::Reads { .. } => AppGroup::Fio,
+            Self::Rocksdb { .. } => AppGroup::Rocksdb,
+            Self::Postgres { .. } => AppGroup::Postgres,
+            Self::Scan { .. } => AppGroup::Scan,
         }
     }
 
@@ -149,7 +151,7 @@ impl Workload {
     }
 }
 
-impl Group {
+impl AppGroup {
     /// As `--only` names it, and its data's folder.
     pub(super) fn id(self) -> &'static str {
         match self {
@@ -181,19 +183,19 @@ impl Filesystem {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for AppRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.workload {
-            Workload::Reads { depth, device } => {
+            AppWorkload::Reads { depth, device } => {
                 write!(f, "fio, 4 KiB random reads, depth {depth}")?;
                 f.write_str(if device { ", through the loop device" } else { "" })?;
             }
-            Workload::Rocksdb { writing: false } => f.write_str("RocksDB ReadRandom")?,
-            Workload::Rocksdb { writing: true } => f.write_str("RocksDB ReadWhileWriting")?,
-            Workload::Postgres { reading: true } => f.write_str("PostgreSQL, pgbench -S")?,
-            Workload::Postgres { reading: false } => f.write_str("PostgreSQL, pgbench TPC-B")?,
-            Workload::Scan { threads: 1 } => f.write_str("scan of files, 1 thread")?,
-            Workload::Scan { threads } => write!(f, "scan of files, {threads} threads")?,
+            AppWorkload::Rocksdb { writing: false } => f.write_str("RocksDB ReadRandom")?,
+            AppWorkload::Rocksdb { writing: true } => f.write_str("RocksDB ReadWhileWriting")?,
+            AppWorkload::Postgres { reading: true } => f.write_str("PostgreSQL, pgbench -S")?,
+            AppWorkload::Postgres { reading: false } => f.write_str("PostgreSQL, pgbench TPC-B")?,
+            AppWorkload::Scan { threads: 1 } => f.write_str("scan of files, 1 thread")?,
+            AppWorkload::Scan { threads } => write!(f, "scan of files, {threads} threads")?,
         }
         self.filesystem.map_or(Ok(()), |on| write!(f, ", {}", on.name()))
     }
@@ -205,27 +207,28 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn rows_and_sides_are_told_apart_by_their_names() {
-        for extent in [Extent::Full, Extent::Quick] {
-            let names: HashSet<String> = extent.rows().iter().map(Row::to_string).collect();
+    fn rows_and_sides_have_distinct_names() {
+        for extent in [MeasuringExtent::Full, MeasuringExtent::Quick] {
+            let names: HashSet<String> = extent.rows().iter().map(AppRow::to_string).collect();
             assert_eq!(names.len(), extent.rows().len());
         }
-        let ids: HashSet<&str> = Side::ALL.iter().map(|side| side.id()).collect();
-        let names: HashSet<String> = Side::ALL.iter().map(Side::to_string).collect();
-        assert_eq!((ids.len(), names.len()), (Side::ALL.len(), Side::ALL.len()));
+        let ids: HashSet<&str> = AppSide::ALL.iter().map(|side| side.id()).collect();
+        let names: HashSet<String> = AppSide::ALL.iter().map(AppSide::to_string).collect();
+        assert_eq!((ids.len(), names.len()), (AppSide::ALL.len(), AppSide::ALL.len()));
     }
 
     #[test]
     fn quick_is_a_part_of_full() {
-        let full = Extent::Full.rows();
-        assert!(Extent::Quick.rows().iter().all(|row| full.contains(row)));
-        let full = Extent::Full.sides();
-        assert!(Extent::Quick.sides().iter().all(|side| full.contains(side)));
+        let full = MeasuringExtent::Full.rows();
+        assert!(MeasuringExtent::Quick.rows().iter().all(|row| full.contains(row)));
+        let full = MeasuringExtent::Full.sides();
+        assert!(MeasuringExtent::Quick.sides().iter().all(|side| full.contains(side)));
     }
 
     #[test]
     fn the_goals_are_those_of_the_applications() {
-        let goals: Vec<_> = Extent::Quick.rows().into_iter().flat_map(Row::goals).collect();
+        let goals: Vec<_> =
+            MeasuringExtent::Quick.rows().into_iter().flat_map(AppRow::goals).collect();
         assert_eq!(goals.len(), 3 * (1 + 1 + 4 * 2));
         let strict: Vec<_> =
             goals.iter().filter(|g| g.bound == Some(Bound::AtLeast(1.5))).collect();

@@ -9,7 +9,7 @@ const FUSE: &str = "/dev/fuse";
 
 /// A device, and all that is behind it. The data is in memory at the far end of every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Side {
+pub(super) enum AppSide {
     /// No network: what the others can be at best.
     Local,
     /// Ours, with this policy at both ends.
@@ -21,11 +21,11 @@ pub(super) enum Side {
 }
 
 /// Ours with its defaults: what is judged.
-pub(super) const OURS: Side = Side::Roadtrain("auto");
+pub(super) const OURS: AppSide = AppSide::Roadtrain("auto");
 /// The sides that it is judged against.
-pub(super) const ALTERNATIVES: [Side; 3] = [Side::Nbdfuse, Side::Qemu, Side::Tgt];
+pub(super) const ALTERNATIVES: [AppSide; 3] = [AppSide::Nbdfuse, AppSide::Qemu, AppSide::Tgt];
 
-impl Side {
+impl AppSide {
     /// In the order of the tables.
     pub(super) const ALL: [Self; 8] = [
         Self::Local,
@@ -77,7 +77,7 @@ impl Side {
         }
     }
 
-    /// Programs it needs beside ours.
+    /// Programs that it needs in addition to ours.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Local | Self::Roadtrain(_) => &[],
@@ -105,7 +105,7 @@ impl Side {
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for AppSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.write_str("local file"),

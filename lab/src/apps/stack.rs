@@ -1,10 +1,10 @@
 //! Brings a side up: server, client, the file that the client shows, and the loop device over it.
 
-use super::cpu::Parties;
-use super::side::Side;
+use super::cpu::SideProcesses;
+use super::side::AppSide;
 use crate::command::{self, run};
 use crate::service::{Service, free_port};
-use crate::undo::{LoopDevice, Mount, is_mounted};
+use crate::undo::{LabLoopDevice, LabMount, is_mounted};
 use anyhow::{Context, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -36,43 +36,43 @@ pub(super) struct Stack {
     /// The loop device over it.
     pub(super) device: PathBuf,
     /// The processes behind it.
-    pub(super) parties: Parties,
+    pub(super) parties: SideProcesses,
     /// In the order in which they are to go.
-    _parts: Vec<Part>,
+    _parts: Vec<StackPart>,
 }
 
 /// Something that ends when it is dropped.
 #[expect(dead_code, reason = "kept for their ends")]
-enum Part {
-    LoopDevice(LoopDevice),
-    Mount(Mount),
+enum StackPart {
+    LoopDevice(LabLoopDevice),
+    Mount(LabMount),
     Service(Service),
 }
 
 /// A file that a client shows.
-struct Shown {
+struct ClientFile {
     file: PathBuf,
     /// In the order in which they are to go.
-    parts: Vec<Part>,
+    parts: Vec<StackPart>,
 }
 
 impl Stack {
     /// Brings it up.
-    pub(super) fn up(side: Side, site: &Site) -> anyhow::Result<Self> {
+    pub(super) fn up(side: AppSide, site: &Site) -> anyhow::Result<Self> {
         let folder = site.work.join(side.id());
         fs::create_dir(&folder)?;
-        let place = Place { site, folder: &folder, id: side.id() };
+        let place = StackSite { site, folder: &folder, id: side.id() };
         match side {
-            Side::Local => place.local(),
-            Side::Roadtrain(policy) => place.roadtrain(policy),
-            Side::Nbdfuse => {
+            AppSide::Local => place.local(),
+            AppSide::Roadtrain(policy) => place.roadtrain(policy),
+            AppSide::Nbdfuse => {
                 let (server, port) = place.nbdkit()?;
                 let shown = place.nbdfuse(&format!("nbd://127.0.0.1:{port}"))?;
                 Self::over(shown, server, None)
             }
             // Its export does nothing for a hole to be punched, and says that it has, unless discards are
             // passed on: then file systems find old data where they expect zeroes.
-            Side::Qemu => {
+            AppSide::Qemu => {
                 let (server, port) = place.nbdkit()?;
                 let node = format!(
                     "driver=nbd,node-name=disk,server.type=inet,server.host=127.0.0.1,\
@@ -80,7 +80,7 @@ impl Stack {
                 );
                 Self::over(place.qemu(&node)?, server, Some(QEMU_REQUEST_KIB))
             }
-            Side::Tgt => {
+            AppSide::Tgt => {
                 let (server, port) = place.tgt()?;
                 let node = format!(
                     "driver=iscsi,node-name=disk,transport=tcp,portal=127.0.0.1:{port},\
@@ -92,28 +92,32 @@ impl Stack {
     }
 
     /// With a loop device, whose requests may be limited.
-    fn over(shown: Shown, server: Service, request_kib: Option<usize>) -> anyhow::Result<Self> {
-        let mut loop_device = LoopDevice::new(&shown.file)?;
+    fn over(
+        shown: ClientFile,
+        server: Service,
+        request_kib: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        let mut loop_device = LabLoopDevice::new(&shown.file)?;
         if let Some(kib) = request_kib {
             loop_device.limit_requests(kib)?;
         }
         let device = loop_device.path().to_owned();
         let parties = parties(&shown.parts, &server);
-        let mut parts = vec![Part::LoopDevice(loop_device)];
+        let mut parts = vec![StackPart::LoopDevice(loop_device)];
         parts.extend(shown.parts);
-        parts.push(Part::Service(server));
+        parts.push(StackPart::Service(server));
         Ok(Self { file: shown.file, device, parties, _parts: parts })
     }
 }
 
 /// Where one side is brought up.
-struct Place<'a> {
+struct StackSite<'a> {
     site: &'a Site<'a>,
     folder: &'a Path,
     id: &'a str,
 }
 
-impl Place<'_> {
+impl StackSite<'_> {
     fn log(&self, name: &str) -> PathBuf {
         self.folder.join(name).with_extension("log")
     }
@@ -127,10 +131,10 @@ impl Place<'_> {
 
     fn local(&self) -> anyhow::Result<Stack> {
         let file = self.backing()?;
-        let loop_device = LoopDevice::new(&file)?;
+        let loop_device = LabLoopDevice::new(&file)?;
         let device = loop_device.path().to_owned();
-        let parties = Parties::default();
-        Ok(Stack { file, device, parties, _parts: vec![Part::LoopDevice(loop_device)] })
+        let parties = SideProcesses::default();
+        Ok(Stack { file, device, parties, _parts: vec![StackPart::LoopDevice(loop_device)] })
     }
 
     fn serve(&self, policy: &str) -> anyhow::Result<(Service, String)> {
@@ -154,14 +158,14 @@ impl Place<'_> {
     fn roadtrain(&self, policy: &str) -> anyhow::Result<Stack> {
         let (server, portal) = self.serve(policy)?;
         let folder = self.mount_point()?;
-        let mount = Mount::by_others(&folder);
+        let mount = LabMount::by_others(&folder);
         let front = format!("--as fuse:{} --loop", folder.display());
         let (client, ready) = self.attach(&portal, policy, &front)?;
         let (file, device) = shown(&ready, &folder).with_context(|| format!("it said: {ready}"))?;
         // The client undoes its loop device and its mount itself.
-        let mut parts = vec![Part::Service(client), Part::Mount(mount)];
+        let mut parts = vec![StackPart::Service(client), StackPart::Mount(mount)];
         let parties = parties(&parts, &server);
-        parts.push(Part::Service(server));
+        parts.push(StackPart::Service(server));
         Ok(Stack { file, device, parties, _parts: parts })
     }
 
@@ -179,27 +183,27 @@ impl Place<'_> {
         Ok(folder)
     }
 
-    fn nbdfuse(&self, uri: &str) -> anyhow::Result<Shown> {
+    fn nbdfuse(&self, uri: &str) -> anyhow::Result<ClientFile> {
         let folder = self.mount_point()?;
-        let (mount, file) = (Mount::by_others(&folder), folder.join("disk"));
+        let (mount, file) = (LabMount::by_others(&folder), folder.join("disk"));
         let mut command = Command::new("nbdfuse");
         let mut client = Service::start(command.arg(&file).arg(uri), &self.log("nbdfuse"))?;
         client.until(|| (is_mounted(&folder) && file.exists()).then_some(()))?;
         // It ends by itself when it is unmounted, and not well otherwise.
-        Ok(Shown { file, parts: vec![Part::Mount(mount), Part::Service(client)] })
+        Ok(ClientFile { file, parts: vec![StackPart::Mount(mount), StackPart::Service(client)] })
     }
 
-    fn qemu(&self, node: &str) -> anyhow::Result<Shown> {
+    fn qemu(&self, node: &str) -> anyhow::Result<ClientFile> {
         let file = self.folder.join("disk");
         File::create(&file)?;
-        let mount = Mount::by_others(&file);
+        let mount = LabMount::by_others(&file);
         let export =
             format!("type=fuse,id=export,node-name=disk,mountpoint={},writable=on", file.display());
         let mut command = Command::new("qemu-storage-daemon");
         command.args(["--blockdev", node, "--export", &export]);
         let mut client = Service::start(&mut command, &self.log("qemu"))?;
         client.until(|| is_mounted(&file).then_some(()))?;
-        Ok(Shown { file, parts: vec![Part::Service(client), Part::Mount(mount)] })
+        Ok(ClientFile { file, parts: vec![StackPart::Service(client), StackPart::Mount(mount)] })
     }
 
     fn tgt(&self) -> anyhow::Result<(Service, u16)> {
@@ -227,16 +231,16 @@ impl Place<'_> {
 }
 
 /// The services among a client's parts, and a server.
-fn parties(client: &[Part], server: &Service) -> Parties {
-    let service = |part: &Part| match part {
-        Part::Service(service) => Some(service.id()),
+fn parties(client: &[StackPart], server: &Service) -> SideProcesses {
+    let service = |part: &StackPart| match part {
+        StackPart::Service(service) => Some(service.id()),
         _ => None,
     };
     let client = client.iter().filter_map(service).collect();
-    Parties { application: Vec::new(), client, server: vec![server.id()] }
+    SideProcesses { application: Vec::new(), client, server: vec![server.id()] }
 }
 
-/// The file and the loop device that `attach` says it has made.
+/// The file, and the loop device that `attach` reports.
 fn shown(ready: &str, folder: &Path) -> Option<(PathBuf, PathBuf)> {
     let words = || ready.split_whitespace().map(PathBuf::from);
     let device = words().find(|word| word.starts_with("/dev"))?;

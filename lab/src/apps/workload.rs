@@ -5,8 +5,8 @@ pub(super) mod postgres;
 pub(super) mod rocksdb;
 pub(super) mod scan;
 
-use super::cpu::{CpuSampler, Parties};
-use crate::measure::Usage;
+use super::cpu::{CpuSampler, SideProcesses};
+use crate::measure::MachineUsage;
 use crate::{command, interrupt};
 use std::process::Command;
 use std::time::Duration;
@@ -18,21 +18,21 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// Time that an application measures, and the processes that take part.
 #[derive(Clone, Debug)]
-pub(super) struct Meter {
+pub(super) struct AppMeter {
     pub(super) seconds: u32,
-    pub(super) parties: Parties,
+    pub(super) parties: SideProcesses,
 }
 
-impl Meter {
+impl AppMeter {
     /// Runs an application; gives what it printed and what was used meanwhile.
-    fn metered(&self, command: &mut Command) -> anyhow::Result<(String, Usage)> {
+    fn metered(&self, command: &mut Command) -> anyhow::Result<(String, MachineUsage)> {
         let mut sampler = CpuSampler::new(&self.parties);
         let limit = Duration::from_secs(self.seconds.into()) + GRACE;
-        let look = |process| {
+        let observe = |process| {
             interrupt::check()?;
             sampler.sample(process)
         };
-        let printed = command::watched(command, limit, PERIOD, look)?;
+        let printed = command::watched(command, limit, PERIOD, observe)?;
         Ok((printed, sampler.usage(f64::from(self.seconds))?))
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// The run of a check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Stamp {
+pub(crate) struct CheckStamp {
     /// UTC.
     pub(super) date: String,
     /// Commit of the source tree that it was started in.
@@ -16,7 +16,7 @@ pub(crate) struct Stamp {
     pub(super) foreign_cores: f64,
 }
 
-impl Stamp {
+impl CheckStamp {
     /// A run that ends now.
     pub(super) fn now(rounds: usize, seconds: f64, foreign_cores: f64) -> Self {
         let said = |program: &str, arguments: &[&str]| {
@@ -47,8 +47,8 @@ impl Stamp {
 }
 
 /// A line for each group of checks that were measured alike.
-pub(super) fn lines<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> Vec<String> {
-    let mut groups: Vec<(Vec<&str>, Stamp)> = Vec::new();
+pub(super) fn lines<'a>(stamps: impl Iterator<Item = (&'a str, &'a CheckStamp)>) -> Vec<String> {
+    let mut groups: Vec<(Vec<&str>, CheckStamp)> = Vec::new();
     for (check, stamp) in stamps {
         match groups.iter_mut().find(|(_, first)| first.is_like(stamp)) {
             Some((checks, first)) => {
@@ -58,7 +58,7 @@ pub(super) fn lines<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> V
             None => groups.push((vec![check], stamp.clone())),
         }
     }
-    let line = |(checks, stamp): &(Vec<&str>, Stamp)| {
+    let line = |(checks, stamp): &(Vec<&str>, CheckStamp)| {
         let several = if stamp.rounds == 1 { "one round" } else { "medians of rounds" };
         format!(
             "{}: {}, commit {}, {several} ({}) of {} s; others used up to {:.2} cores before.",
@@ -77,9 +77,9 @@ pub(super) fn lines<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> V
 mod tests {
     use super::*;
 
-    fn stamp(date: &str, commit: &str, foreign_cores: f64) -> Stamp {
+    fn stamp(date: &str, commit: &str, foreign_cores: f64) -> CheckStamp {
         let (date, commit) = (date.to_owned(), commit.to_owned());
-        Stamp { date, commit, rounds: 3, seconds: 1.0, foreign_cores }
+        CheckStamp { date, commit, rounds: 3, seconds: 1.0, foreign_cores }
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_clock_is_read() {
-        let stamp = Stamp::now(2, 0.5, 0.0);
+        let stamp = CheckStamp::now(2, 0.5, 0.0);
         assert_eq!(stamp.date.len(), "2026-11-21 10:00".len(), "{stamp:?}");
         assert!(!stamp.commit.is_empty());
     }

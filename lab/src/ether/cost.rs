@@ -3,12 +3,12 @@
 //! is timed; the clock's own time is taken off.
 
 use super::direction;
-use crate::checks::Bench;
+use crate::checks::CheckBench;
 use crate::judge::Judged;
-use crate::links::{Links, Wiring};
+use crate::links::{NamespaceLinks, SegmentWiring};
 use crate::measure::median;
 use anyhow::{Context, ensure};
-use ends::{Host, Target};
+use ends::{CostHost, CostTarget};
 use roadtrain_reactor::tuning;
 
 mod ends;
@@ -21,7 +21,7 @@ const PUBLISHED_US: f64 = 14.0;
 
 /// Steps of a request, in order; `HostTakes` and `TargetTakes` take what the kernel has ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum CostStep {
     HostSubmits,
     HostPacks,
     HostSends,
@@ -34,7 +34,7 @@ enum Step {
     HostHandles,
 }
 
-impl Step {
+impl CostStep {
     const ALL: [(Self, &str); 10] = [
         (Self::HostSubmits, "host: queue pair takes the request"),
         (Self::HostPacks, "host: builds the frame"),
@@ -51,13 +51,13 @@ impl Step {
 
 /// The time of each step of each request, in microseconds.
 #[derive(Default)]
-struct Steps {
+struct StepTimes {
     samples: [Vec<f64>; 10],
     last: u64,
     clock_us: f64,
 }
 
-impl Steps {
+impl StepTimes {
     fn new() -> Self {
         const CHECKS: u32 = 100_000;
         let began = now();
@@ -72,14 +72,14 @@ impl Steps {
     }
 
     /// A step ends, and the next one begins.
-    fn end(&mut self, step: Step) {
+    fn end(&mut self, step: CostStep) {
         let at = now();
         let us = (at - self.last) as f64 / 1e3 - self.clock_us;
         self.samples[step as usize].push(us.max(0.0));
         self.last = now();
     }
 
-    fn median(&self, step: Step) -> f64 {
+    fn median(&self, step: CostStep) -> f64 {
         let samples = &self.samples[step as usize];
         median(samples[WARM_UP.min(samples.len())..].iter().copied()).unwrap_or(0.0)
     }
@@ -94,13 +94,13 @@ fn now() -> u64 {
 }
 
 /// Own overhead of one 4 KiB request, both ends together, by component.
-pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let links = Links::new(1, &Wiring::plain(9000))?;
+pub(super) fn components(_bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let links = NamespaceLinks::new(1, &SegmentWiring::plain(9000))?;
     let interface = links.interfaces();
     let mut rows = Vec::new();
     for share in [100, 0] {
-        let target = links.target.run(|| Target::new(&interface))?;
-        let mut host = links.host.run(|| Host::new(&interface))?;
+        let target = links.target.run(|| CostTarget::new(&interface))?;
+        let mut host = links.host.run(|| CostHost::new(&interface))?;
         let steps = std::thread::scope(|scope| {
             let run = || {
                 tuning::pin_to_core(0).context("pin")?;
@@ -109,11 +109,11 @@ pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Judged>> {
             scope.spawn(run).join().expect("it does not panic")
         })?;
         let what = direction(share);
-        let each = Step::ALL.map(|(step, name)| (step, name, steps.median(step)));
+        let each = CostStep::ALL.map(|(step, name)| (step, name, steps.median(step)));
         let sum: f64 = each.iter().map(|(.., us)| us).sum();
         let kernel: f64 = each
             .iter()
-            .filter(|(step, ..)| matches!(step, Step::HostSends | Step::TargetSends))
+            .filter(|(step, ..)| matches!(step, CostStep::HostSends | CostStep::TargetSends))
             .map(|(.., us)| us)
             .sum();
         for (_, name, us) in each {
@@ -126,24 +126,28 @@ pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     Ok(rows)
 }
 
-fn single_steps(host: &mut Host, mut target: Target, reads: bool) -> anyhow::Result<Steps> {
-    let mut steps = Steps::new();
+fn single_steps(
+    host: &mut CostHost,
+    mut target: CostTarget,
+    reads: bool,
+) -> anyhow::Result<StepTimes> {
+    let mut steps = StepTimes::new();
     host.meet(&mut target);
     for number in 0..WARM_UP + REQUESTS {
         steps.begin();
         host.submit(number, reads)?;
-        steps.end(Step::HostSubmits);
+        steps.end(CostStep::HostSubmits);
         host.pack();
-        steps.end(Step::HostPacks);
+        steps.end(CostStep::HostPacks);
         host.send()?;
-        steps.end(Step::HostSends);
+        steps.end(CostStep::HostSends);
         let command = target.receive(&mut steps)?;
         target.answer(command, reads);
-        steps.end(Step::TargetAnswers);
+        steps.end(CostStep::TargetAnswers);
         target.pack();
-        steps.end(Step::TargetPacks);
+        steps.end(CostStep::TargetPacks);
         target.send()?;
-        steps.end(Step::TargetSends);
+        steps.end(CostStep::TargetSends);
         ensure!(host.receive(&mut steps)?, "the request failed");
     }
     Ok(steps)

@@ -1,12 +1,12 @@
 //! Beside a TCP stream on the same link: does each get its share?
 
 use super::{ETHER, TCP, direction};
-use crate::checks::Bench;
+use crate::checks::CheckBench;
 use crate::judge::Judged;
 use crate::measure::{fairness, median};
-use crate::product::{self, Timing};
+use crate::product::{self, LoadTiming};
 use crate::wired::Wired;
-use crate::workload::{KIB, Load, Setup, Wire};
+use crate::workload::{KIB, LabLoad, LoadLinks, ProductSetup};
 use crate::{command, interrupt, links};
 use anyhow::Context;
 use socket2::SockRef;
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 /// Both have found their rate by then: CUBIC's windows grow by time, some frames a second.
 const RAMP_SECONDS: f64 = 5.0;
 const SECONDS: f64 = 10.0;
-/// Between two looks at the stream.
+/// Time between two samples of the stream, in seconds.
 const EVERY_SECONDS: f64 = 0.25;
 const LIMIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Shares of one link of 1 Gbit/s, against streams of both common congestion controls.
-pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+pub(super) fn beside_stream(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
     let pairs = [(ETHER, "cubic", true), (TCP, "cubic", false), (ETHER, "bbr", false)];
     for (setup, control, is_judged) in pairs {
@@ -53,16 +53,16 @@ pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     Ok(rows)
 }
 
-/// Bytes of the stream that have arrived, so long after the product was started.
+/// Bytes of the stream that have arrived, by time since the product's start.
 #[derive(Clone, Copy)]
-struct Mark {
+struct StreamMark {
     seconds: f64,
     bytes: u64,
 }
 
-impl Mark {
+impl StreamMark {
     /// Bytes a second since another one.
-    fn rate_since(self, earlier: Mark) -> f64 {
+    fn rate_since(self, earlier: StreamMark) -> f64 {
         (self.bytes - earlier.bytes) as f64 / (self.seconds - earlier.seconds)
     }
 }
@@ -77,7 +77,7 @@ struct Shares {
 
 impl Shares {
     /// The product's data while it was measured, and marks over all of its run.
-    fn new(ours: f64, marks: &[Mark]) -> Option<Shares> {
+    fn new(ours: f64, marks: &[StreamMark]) -> Option<Shares> {
         let first = marks.iter().find(|mark| mark.seconds >= RAMP_SECONDS + 0.3)?;
         let last = marks.iter().rfind(|mark| mark.seconds <= RAMP_SECONDS + SECONDS)?;
         if last.seconds - first.seconds < SECONDS / 2.0 {
@@ -92,11 +92,16 @@ impl Shares {
 }
 
 /// The product's data, and a stream in the same direction at the same time.
-fn pair(bench: &Bench, setup: Setup, share: u8, control: &str) -> anyhow::Result<Shares> {
-    let wire = Wire::gigabit(1);
+fn pair(
+    bench: &CheckBench,
+    setup: ProductSetup,
+    share: u8,
+    control: &str,
+) -> anyhow::Result<Shares> {
+    let wire = LoadLinks::gigabit(1);
     let wired = Wired::new(&bench.program, wire)?;
-    let load = Load::new(share, 128 * KIB, 32).over(wire);
-    let timing = Timing { mib: 64, seconds: SECONDS, ramp_seconds: RAMP_SECONDS, rate: None };
+    let load = LabLoad::new(share, 128 * KIB, 32).over(wire);
+    let timing = LoadTiming { mib: 64, seconds: SECONDS, ramp_seconds: RAMP_SECONDS, rate: None };
     let target = wired.serve(&load, &setup, &timing)?;
     let (over, received) = (AtomicBool::new(false), AtomicU64::new(0));
     let outcome = thread::scope(|scope| {
@@ -117,11 +122,11 @@ fn pair(bench: &Bench, setup: Setup, share: u8, control: &str) -> anyhow::Result
         scope.spawn(move || receive(peer, over, received));
         let mut command = wired.loads(&load, &setup, &timing)?.pop().context("a command")?;
         let began = Instant::now();
-        let mut marks: Vec<Mark> = Vec::new();
+        let mut marks: Vec<StreamMark> = Vec::new();
         let said = command::watched(&mut command, LIMIT, Duration::from_millis(10), |_| {
             let now = began.elapsed().as_secs_f64();
             if marks.last().is_none_or(|mark| now >= mark.seconds + EVERY_SECONDS) {
-                marks.push(Mark { seconds: now, bytes: received.load(Ordering::Relaxed) });
+                marks.push(StreamMark { seconds: now, bytes: received.load(Ordering::Relaxed) });
             }
             interrupt::check()
         });
@@ -168,8 +173,8 @@ mod tests {
     #[test]
     fn the_share_is_that_after_the_ramp() {
         let bytes = |n: u64| if n < 8 { n * 20 } else { 160 + (n - 8) * 10 };
-        let mark = |n: u64| Mark { seconds: n as f64 / 4.0, bytes: bytes(n) };
-        let marks: Vec<Mark> = (0..60).map(mark).collect();
+        let mark = |n: u64| StreamMark { seconds: n as f64 / 4.0, bytes: bytes(n) };
+        let marks: Vec<StreamMark> = (0..60).map(mark).collect();
         let shares = Shares::new(40.0, &marks).expect("long enough");
         assert_eq!((shares.theirs, shares.settled_seconds), (40.0, 2.25));
         assert!(Shares::new(40.0, &marks[..30]).is_none());

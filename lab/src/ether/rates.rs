@@ -1,12 +1,12 @@
 //! How full links of 1 Gbit/s are.
 
 use super::{ETHER, direction, middle, rounds};
-use crate::checks::Bench;
+use crate::checks::CheckBench;
 use crate::cores;
-use crate::judge::{Judged, Verdict};
+use crate::judge::{BoundVerdict, Judged};
 use crate::measure::Measure;
-use crate::wired::{Contestant, Wired};
-use crate::workload::{KIB, Load, Wire, size};
+use crate::wired::{Wired, WiredContestant};
+use crate::workload::{KIB, LabLoad, LoadLinks, size};
 
 const LINKS_MAX: usize = 6;
 const LARGE: usize = 128 * KIB;
@@ -14,8 +14,8 @@ const LARGE: usize = 128 * KIB;
 const FULL: f64 = 0.97;
 
 /// One link: data over what Ethernet can carry with such frames.
-pub(super) fn link_use(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let wire = Wire::gigabit(1);
+pub(super) fn link_use(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let wire = LoadLinks::gigabit(1);
     let wired = Wired::new(&bench.program, wire)?;
     let cases = [
         (100, 4 * KIB, 128, 95.0),
@@ -26,8 +26,8 @@ pub(super) fn link_use(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
         (0, LARGE, 16, 97.0),
     ];
     let row = |(share, bs, depth, bar)| {
-        let load = Load::new(share, bs, depth).over(wire);
-        let rounds = rounds(bench, &wired, &load, &[Contestant::Product(ETHER)])?;
+        let load = LabLoad::new(share, bs, depth).over(wire);
+        let rounds = rounds(bench, &wired, &load, &[WiredContestant::Product(ETHER)])?;
         let used = middle(rounds.iter().filter_map(|round| round[0].link_use))? * 100.0;
         let what = format!("{} {}, depth {depth}", size(bs), direction(share));
         Ok(Judged::new("use", what, "%", used)
@@ -38,16 +38,16 @@ pub(super) fn link_use(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
 }
 
 /// Throughput by the number of links, as a multiple of one link's.
-pub(super) fn links(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+pub(super) fn links(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
     let mut first = [0.0; 2];
     let mut busy = [const { Vec::new() }; 2];
     for links in 1..=LINKS_MAX {
-        let wire = Wire::gigabit(links);
+        let wire = LoadLinks::gigabit(links);
         let wired = Wired::new(&bench.program, wire)?;
         for (place, share) in [100, 0].into_iter().enumerate() {
-            let load = Load::new(share, LARGE, 16 * links).over(wire);
-            let rounds = rounds(bench, &wired, &load, &[Contestant::Product(ETHER)])?;
+            let load = LabLoad::new(share, LARGE, 16 * links).over(wire);
+            let rounds = rounds(bench, &wired, &load, &[WiredContestant::Product(ETHER)])?;
             let rate = middle(rounds.iter().map(|round| round[0].bytes_per_second))?;
             if links == 1 {
                 first[place] = rate;
@@ -61,7 +61,7 @@ pub(super) fn links(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
             let note = format!("{:.1} MB/s, cores busy {cores}", rate / 1e6);
             let row = Judged::new("links", what, "x one link", rate / first[place])
                 .at_least(0.95 * links as f64);
-            let is_missed = row.verdict() == Some(Verdict::Missed);
+            let is_missed = row.verdict() == Some(BoundVerdict::Missed);
             rows.push(match is_missed && is_full {
                 // Judged while the cores suffice.
                 true => Judged { bound: None, ..row }.note(note + ": they do not suffice"),

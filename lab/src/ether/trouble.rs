@@ -1,14 +1,14 @@
 //! Lost frames, links that fail, hostile peers: what is left of the throughput, and whether all data is right.
 
 use super::{ETHER, direction, middle, timing};
-use crate::checks::Bench;
+use crate::checks::CheckBench;
 use crate::impair::Impairment;
 use crate::judge::Judged;
-use crate::links::Links;
-use crate::product::Timing;
+use crate::links::NamespaceLinks;
+use crate::product::LoadTiming;
 use crate::service::Service;
-use crate::wired::{Contestant, Wired};
-use crate::workload::{KIB, Load, Wire, size};
+use crate::wired::{Wired, WiredContestant};
+use crate::workload::{KIB, LabLoad, LoadLinks, size};
 use crate::{command, interrupt, procfs, runs};
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -22,16 +22,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Goodput with 1 % of frames lost, both ways, over that without loss.
-pub(super) fn loss(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
+pub(super) fn loss(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
-    for wire in [Wire::gigabit(1), Wire::unshaped(1)] {
+    for wire in [LoadLinks::gigabit(1), LoadLinks::unshaped(1)] {
         let good = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
         let bad = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
         bad.links.impair(0, Impairment::of_loss(LOSS_PERCENT))?;
         for (share, bs, depth) in [(100, 4, 128), (0, 4, 128), (100, 128, 16), (0, 128, 16)] {
-            let load = Load::new(share, bs * KIB, depth).over(wire);
+            let load = LabLoad::new(share, bs * KIB, depth).over(wire);
             let rate = |wired: &&Wired| {
-                let one = Contestant::Product(ETHER);
+                let one = WiredContestant::Product(ETHER);
                 wired.measure(&load, one, &timing(bench)).map(|m| m.bytes_per_second)
             };
             let pairs = runs::rounds(bench.rounds, &[&bad, &good], rate)?;
@@ -50,13 +50,13 @@ pub(super) fn loss(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
 }
 
 /// Requests that fail, and blocks that are wrong, with 5 % of frames lost.
-pub(super) fn heavy_loss(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let wire = Wire::gigabit(1);
+pub(super) fn heavy_loss(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let wire = LoadLinks::gigabit(1);
     let bad = Impairment { duplicate: 1.0, ..Impairment::of_loss(HEAVY_PERCENT) };
     let wired = Wired::impaired(&bench.program, wire, bad, true)?;
     let mut rows = Vec::new();
     for bs in [4, 128] {
-        let load = Load::new(50, bs * KIB, 32).over(wire);
+        let load = LabLoad::new(50, bs * KIB, 32).over(wire);
         let checked = verified(&wired, &load, 3.0, |_, _| Ok(()))?;
         let what = format!("{} reads and writes: errors", size(bs * KIB));
         let note = format!("{} requests, {}", checked.requests, checked.summary());
@@ -87,11 +87,11 @@ impl Verified {
 /// Loads and checks all data while `meanwhile` is called with the target's process and the seconds since the start.
 fn verified(
     wired: &Wired,
-    load: &Load,
+    load: &LabLoad,
     seconds: f64,
     mut meanwhile: impl FnMut(u32, f64) -> anyhow::Result<()>,
 ) -> anyhow::Result<Verified> {
-    let timing = Timing { mib: 64, seconds, ramp_seconds: 0.0, rate: None };
+    let timing = LoadTiming { mib: 64, seconds, ramp_seconds: 0.0, rate: None };
     let target = wired.serve(load, &ETHER, &timing)?;
     let mut command = wired.loads(load, &ETHER, &timing)?.pop().context("a command")?;
     command.arg("--verify");
@@ -115,12 +115,12 @@ fn verified(
 }
 
 /// After so many seconds: what happens, and how.
-type Event = (f64, &'static str, fn(&Links) -> anyhow::Result<()>);
+type TroubleEvent = (f64, &'static str, fn(&NamespaceLinks) -> anyhow::Result<()>);
 
 /// Two links under load: one loses its carrier, then all frames in silence, then the other one.
-pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
-    let wire = Wire::gigabit(2);
-    let events: [Event; 6] = [
+pub(super) fn cut(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    let wire = LoadLinks::gigabit(2);
+    let events: [TroubleEvent; 6] = [
         (1.0, "carrier of link 0 goes", |links| links.set_carrier(0, false)),
         (2.5, "and returns", |links| links.set_carrier(0, true)),
         (4.0, "link 0 falls silent", |links| links.impair(0, Impairment::of_loss(100.0))),
@@ -131,7 +131,7 @@ pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
     for bs in [4, 128] {
         let wired = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
-        let load = Load::new(50, bs * KIB, 64).over(wire);
+        let load = LabLoad::new(50, bs * KIB, 64).over(wire);
         let mut done = 0;
         let checked = verified(&wired, &load, 10.0, |_, seconds| {
             if let Some((at, _, change)) = events.get(done)
@@ -154,13 +154,13 @@ pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
 }
 
 /// Frames seen before, cut, changed, forged and random, at both ends, as fast as they can be sent.
-pub(super) fn hostile(bench: &Bench, exercise: &Path) -> anyhow::Result<Vec<Judged>> {
+pub(super) fn hostile(bench: &CheckBench, exercise: &Path) -> anyhow::Result<Vec<Judged>> {
     const BEGIN: f64 = 1.0;
     const FLOOD_SECONDS: u64 = 3;
     ensure!(exercise.exists(), "no {}: build it first", exercise.display());
-    let wire = Wire::gigabit(1);
+    let wire = LoadLinks::gigabit(1);
     let wired = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
-    let load = Load::new(50, 4 * KIB, 32).over(wire);
+    let load = LabLoad::new(50, 4 * KIB, 32).over(wire);
     let mut floods: Vec<Service> = Vec::new();
     let (mut loaded, mut last) = (0, 0);
     let checked = verified(&wired, &load, 8.0, |target, seconds| {

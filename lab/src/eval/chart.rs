@@ -1,7 +1,7 @@
 //! Charts as SVG.
 
-use super::plan::{Cell, Chart, Kind, Panel, Part, Point, XAxis};
-use super::result::Data;
+use super::plan::{ChartKind, CpuPart, EvalPoint, Panel, PanelCell, PanelChart, XAxis};
+use super::result::EvalData;
 use crate::metric::Metric;
 use crate::tables::distinct;
 use plotters::coord::Shift;
@@ -39,7 +39,7 @@ struct Series {
 }
 
 /// A chart of a panel; nothing if nothing of it was measured.
-pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
+pub(crate) fn svg(panel: &Panel, chart: &PanelChart, data: &EvalData) -> Option<String> {
     let ticks = distinct(panel.cells.iter().map(|cell| cell.tick.clone()));
     let all = series(panel, chart, data, &ticks);
     if all.iter().all(|series| series.places.is_empty()) {
@@ -58,12 +58,12 @@ pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
         let labels = matches!(panel.x, XAxis::Ticks(_)).then_some(&ticks[..]);
         let axes = Axes { caption: &caption, x: title, y: chart.y.title(), labels, across };
         match chart.kind {
-            Kind::LogLines if bottom > 0.0 => {
+            ChartKind::LogLines if bottom > 0.0 => {
                 let (from, to) = (bottom / 1.3, top * 1.3);
                 let marks = log_marks(from, to);
                 axes.lines(area, (from..to).log_scale().with_key_points(marks), &all)?;
             }
-            Kind::Bars => axes.bars(area, top * 1.1, &all)?,
+            ChartKind::Bars => axes.bars(area, top * 1.1, &all)?,
             _ => axes.lines(area, 0.0..top * 1.1, &all)?,
         }
         let entries = all.iter().filter(|_| all.len() > 1);
@@ -72,13 +72,13 @@ pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
 }
 
 /// A profile's parts for each point.
-pub(crate) fn profile_svg(points: &[Point], data: &Data) -> Option<String> {
+pub(crate) fn profile_svg(points: &[EvalPoint], data: &EvalData) -> Option<String> {
     let names: Vec<String> = points.iter().map(|point| point.side.to_string()).collect();
-    let part = |part: Part| {
+    let part = |part: CpuPart| {
         let values = points.iter().map(|point| data.part(part, point).unwrap_or(0.0));
         (part.name(), values.collect())
     };
-    let parts: Vec<(&str, Vec<f64>)> = Part::ALL.map(part).into();
+    let parts: Vec<(&str, Vec<f64>)> = CpuPart::ALL.map(part).into();
     stacked(("CPU-ns per I/O of both cores", "policy", Metric::Cpu.title()), &names, &parts)
 }
 
@@ -122,9 +122,9 @@ const PART_COLOURS: [RGBColor; 6] = [
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Context<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
-type Fault = Box<dyn std::error::Error>;
-type Drawn = Result<(), Fault>;
+type PlotContext<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
+type ChartError = Box<dyn std::error::Error>;
+type Drawn = Result<(), ChartError>;
 
 /// Draws into the chart's area and into the legend's.
 fn draw(f: impl FnOnce(&Area, &Area) -> Drawn) -> Option<String> {
@@ -140,7 +140,7 @@ fn draw(f: impl FnOnce(&Area, &Area) -> Drawn) -> Option<String> {
     Some(text)
 }
 
-fn series(panel: &Panel, chart: &Chart, data: &Data, ticks: &[String]) -> Vec<Series> {
+fn series(panel: &Panel, chart: &PanelChart, data: &EvalData, ticks: &[String]) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for cell in &panel.cells {
         let known = all.iter().position(|series| series.name == cell.series);
@@ -156,7 +156,7 @@ fn series(panel: &Panel, chart: &Chart, data: &Data, ticks: &[String]) -> Vec<Se
     all
 }
 
-fn place(panel: &Panel, cell: &Cell, data: &Data, ticks: &[String]) -> Option<f64> {
+fn place(panel: &Panel, cell: &PanelCell, data: &EvalData, ticks: &[String]) -> Option<f64> {
     match panel.x {
         XAxis::Ticks(_) => ticks.iter().position(|tick| *tick == cell.tick).map(|n| n as f64),
         XAxis::Measured(metric) => data.value(metric, &cell.point),
@@ -186,7 +186,7 @@ impl Axes<'_> {
         &self,
         area: &'a Area<'b>,
         up: Y,
-    ) -> Result<Context<'a, 'b, Y::CoordDescType>, Fault>
+    ) -> Result<PlotContext<'a, 'b, Y::CoordDescType>, ChartError>
     where
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
@@ -269,7 +269,7 @@ fn log_marks(from: f64, to: f64) -> Vec<f64> {
     marks.filter(|mark| (from..=to).contains(mark)).collect()
 }
 
-/// A number as short as it can be said.
+/// Formats a number as shortly as possible.
 fn number(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{} M", trim(v / 1e6)),
@@ -291,26 +291,26 @@ mod tests {
     use super::*;
     use crate::eval::plan::{AUTO, NONE};
     use crate::eval::result::tests::evaluation;
-    use crate::workload::Load;
+    use crate::workload::LabLoad;
     use crate::xml;
 
-    fn panel(kind: Kind, x: XAxis) -> Panel {
+    fn panel(kind: ChartKind, x: XAxis) -> Panel {
         let setups = [NONE, AUTO];
         Panel::new("4 KiB < 8 KiB & more", x)
-            .loads(1, Load::small(100, 1), &setups)
-            .loads(8, Load::small(100, 8), &setups)
+            .loads(1, LabLoad::small(100, 1), &setups)
+            .loads(8, LabLoad::small(100, 8), &setups)
             .chart(Metric::Iops, kind)
     }
 
     #[test]
     fn charts_are_well_formed() {
         let evaluation = evaluation(&[
-            (Load::small(100, 1), NONE, &[2e4]),
-            (Load::small(100, 8), NONE, &[1e5]),
-            (Load::small(100, 8), AUTO, &[2e5]),
+            (LabLoad::small(100, 1), NONE, &[2e4]),
+            (LabLoad::small(100, 8), NONE, &[1e5]),
+            (LabLoad::small(100, 8), AUTO, &[2e5]),
         ]);
-        let data = Data::new(&evaluation);
-        for kind in [Kind::Lines, Kind::LogLines, Kind::Bars] {
+        let data = EvalData::new(&evaluation);
+        for kind in [ChartKind::Lines, ChartKind::LogLines, ChartKind::Bars] {
             for x in [XAxis::Ticks("depth"), XAxis::Measured(Metric::LatencyMean)] {
                 let panel = panel(kind, x);
                 let svg = svg(&panel, &panel.charts[0], &data).expect("there is something to draw");
@@ -323,8 +323,8 @@ mod tests {
     #[test]
     fn nothing_measured_nothing_drawn() {
         let evaluation = evaluation(&[]);
-        let panel = panel(Kind::Lines, XAxis::Ticks("depth"));
-        assert!(svg(&panel, &panel.charts[0], &Data::new(&evaluation)).is_none());
+        let panel = panel(ChartKind::Lines, XAxis::Ticks("depth"));
+        assert!(svg(&panel, &panel.charts[0], &EvalData::new(&evaluation)).is_none());
     }
 
     #[test]

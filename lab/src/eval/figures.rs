@@ -8,11 +8,11 @@ mod pinof;
 mod sweeps;
 mod tyche;
 
-use super::plan::{Claim, Figure, Test};
-use crate::runs::Extent;
+use super::plan::{EvalClaim, EvalFigure, Test};
+use crate::runs::MeasuringExtent;
 
 /// Everything.
-pub(crate) fn all(extent: Extent) -> Vec<Figure> {
+pub(crate) fn all(extent: MeasuringExtent) -> Vec<EvalFigure> {
     let mut figures = goals::figures(extent);
     figures.extend(i10::figures(extent));
     figures.extend(pinof::figures(extent));
@@ -25,11 +25,11 @@ pub(crate) fn all(extent: Extent) -> Vec<Figure> {
 }
 
 /// Published claims that this machine or this transport cannot test: named, not passed over.
-fn elsewhere() -> Figure {
-    let claim = |text, published, why| Claim { text, published, test: Test::Elsewhere, why };
+fn elsewhere() -> EvalFigure {
+    let claim = |text, published, why| EvalClaim { text, published, test: Test::Elsewhere, why };
     let cores =
         "Needs more cores than the one a side that this machine has. The model has it: see below.";
-    Figure {
+    EvalFigure {
         id: "elsewhere",
         source: "all",
         title: "Not measured here",
@@ -59,7 +59,7 @@ fn elsewhere() -> Figure {
                 "Needs links of 10 Gbit/s and cores to fill them.",
             ),
         ],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn every_figure_is_there_in_both_extents() {
-        for extent in [Extent::Full, Extent::Quick] {
+        for extent in [MeasuringExtent::Full, MeasuringExtent::Quick] {
             let ids: Vec<&str> = all(extent).iter().map(|figure| figure.id).collect();
             for wanted in WANTED.split(' ') {
                 assert!(ids.contains(&wanted), "{extent:?}: no {wanted}");
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_says_what_it_asks_and_shows_something() {
-        for figure in all(Extent::Full).iter().chain(&all(Extent::Quick)) {
+    fn every_figure_has_a_question_and_shows_something() {
+        for figure in all(MeasuringExtent::Full).iter().chain(&all(MeasuringExtent::Quick)) {
             assert!(figure.question.ends_with('?'), "{}", figure.id);
             assert!(!figure.source.is_empty() && !figure.title.is_empty(), "{}", figure.id);
             let shows = figure.panels.iter().any(|panel| !panel.cells.is_empty());
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_claim_has_its_published_figure_and_a_reason() {
-        for claim in all(Extent::Full).into_iter().flat_map(|figure| figure.claims) {
+        for claim in all(MeasuringExtent::Full).into_iter().flat_map(|figure| figure.claims) {
             assert!(!claim.published.is_empty(), "{}", claim.text);
             assert!(claim.why.len() > 20, "{}", claim.text);
             match &claim.test {
@@ -118,15 +118,16 @@ mod tests {
     #[test]
     fn quick_measures_a_part_of_what_full_does() {
         let points =
-            |extent| -> HashSet<_> { all(extent).iter().flat_map(Figure::points).collect() };
-        let (full, quick) = (points(Extent::Full), points(Extent::Quick));
+            |extent| -> HashSet<_> { all(extent).iter().flat_map(EvalFigure::points).collect() };
+        let (full, quick) = (points(MeasuringExtent::Full), points(MeasuringExtent::Quick));
         assert!(quick.is_subset(&full), "{:?}", quick.difference(&full).next());
         assert!(quick.len() * 3 < full.len(), "{} of {}", quick.len(), full.len());
     }
 
     #[test]
-    fn names_tell_points_apart() {
-        let points: HashSet<_> = all(Extent::Full).iter().flat_map(Figure::points).collect();
+    fn points_have_distinct_names() {
+        let points: HashSet<_> =
+            all(MeasuringExtent::Full).iter().flat_map(EvalFigure::points).collect();
         let names: HashSet<_> =
             points.iter().map(|p| (p.load.to_string(), p.side.to_string())).collect();
         assert_eq!(names.len(), points.len());

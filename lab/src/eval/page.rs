@@ -1,20 +1,20 @@
 //! Pages of an evaluation: a row for each published claim, and the goals.
 
-use super::judge::{self, Verdict};
-use super::plan::{Figure, Panel};
-use super::result::{Data, Evaluation};
+use super::judge::{self, ClaimVerdict};
+use super::plan::{EvalFigure, Panel};
+use super::result::{EvalData, Evaluation};
 use super::{chart, tables};
 use crate::judge::{farthest, score_goals};
-use crate::page::{Page, cells};
+use crate::page::{PageParts, cells};
 use crate::tables::{BoundIn, goals, matrix, missed};
 
 /// Panels with more cells have their tables folded.
 const CELLS_SHOWN: usize = 12;
 
 /// The section of the journal.
-pub(crate) fn journal(figures: &[Figure], data: &Data) -> Page {
+pub(crate) fn journal(figures: &[EvalFigure], data: &EvalData) -> PageParts {
     let conditions = &data.evaluation.conditions;
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.text(format!(
         "{}.\nMedians of at most {} alternating rounds of {} s. Command: `{}`.",
         conditions.machine, conditions.rounds, conditions.seconds, conditions.command
@@ -43,13 +43,13 @@ const HOW_GOALS: &str = "A bar is **missed** when the rounds exclude that it is 
     fewer than five rounds the median alone decides.";
 
 /// Goals by how far they were missed, and how the claims came out.
-pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> Page {
+pub(crate) fn short(evaluations: &[(Vec<EvalFigure>, Evaluation)]) -> PageParts {
     let mut lines = vec![cells("goal | bars kept | farthest from its bar")];
     let mut verdicts = Vec::new();
     // With the goals that were measured on it.
     let mut machines: Vec<(String, Vec<&str>)> = Vec::new();
     for (figures, evaluation) in evaluations {
-        let data = Data::new(evaluation);
+        let data = EvalData::new(evaluation);
         let machine = evaluation.conditions.machine.to_string();
         let known = machines.iter().position(|(name, _)| *name == machine);
         let known = known.unwrap_or_else(|| {
@@ -69,14 +69,14 @@ pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> Page {
         0 => format!("{machine}."),
         _ => format!("{}: {machine}.", titles.join(", ")),
     });
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.text(machines.collect::<Vec<_>>().join("\n"));
     page.wide(lines);
     page.text(judge::count(&verdicts));
     page
 }
 
-fn claims(page: &mut Page, figures: &[Figure], data: &Data) {
+fn claims(page: &mut PageParts, figures: &[EvalFigure], data: &EvalData) {
     let mut lines = vec![cells("source | claim | published | here | verdict | why")];
     for figure in figures {
         for claim in &figure.claims {
@@ -96,15 +96,15 @@ fn claims(page: &mut Page, figures: &[Figure], data: &Data) {
 }
 
 /// Says why goals are missed, if any is.
-fn why(page: &mut Page, figure: &Figure, data: &Data) {
+fn why(page: &mut PageParts, figure: &EvalFigure, data: &EvalData) {
     if score_goals(&figure.goals, data).missed > 0 && !figure.why.is_empty() {
         page.text(format!("What is missed: {}", figure.why));
     }
 }
 
 /// The report of everything, with charts.
-pub(crate) fn report(figures: &[Figure], data: &Data) -> Page {
-    let mut page = Page::default();
+pub(crate) fn report(figures: &[EvalFigure], data: &EvalData) -> PageParts {
+    let mut page = PageParts::default();
     introduction(&mut page, data);
     page.heading(2, "The published claims");
     claims(&mut page, figures, data);
@@ -122,7 +122,7 @@ pub(crate) fn report(figures: &[Figure], data: &Data) -> Page {
     page
 }
 
-fn introduction(page: &mut Page, data: &Data) {
+fn introduction(page: &mut PageParts, data: &EvalData) {
     let e = data.evaluation;
     let foreign = e.runs.iter().filter_map(|run| run.median.as_ref()).map(|m| m.foreign_cores);
     let failed = e.runs.iter().filter(|run| run.median.is_none()).count();
@@ -159,7 +159,7 @@ fn introduction(page: &mut Page, data: &Data) {
     page.text(format!("Command: `{}`.", e.conditions.command));
 }
 
-fn section(page: &mut Page, figure: &Figure, data: &Data) {
+fn section(page: &mut PageParts, figure: &EvalFigure, data: &EvalData) {
     page.heading(2, format!("{} ({})", figure.title, figure.source));
     page.text(figure.question);
     page.text(figure.how);
@@ -167,7 +167,7 @@ fn section(page: &mut Page, figure: &Figure, data: &Data) {
         let mut lines = vec![cells("claim | published | here | verdict | criterion | why")];
         for claim in &figure.claims {
             let judged = judge::claim(claim, data);
-            let mark = if judged.verdict == Verdict::Not { "!" } else { "" };
+            let mark = if judged.verdict == ClaimVerdict::Not { "!" } else { "" };
             let verdict = format!("{mark}{}", judged.verdict.name());
             let [text, published, why] =
                 [claim.text, claim.published, claim.why].map(str::to_owned);
@@ -194,7 +194,7 @@ fn section(page: &mut Page, figure: &Figure, data: &Data) {
     }
 }
 
-fn panel(page: &mut Page, panel: &Panel, data: &Data) {
+fn panel(page: &mut PageParts, panel: &Panel, data: &EvalData) {
     page.heading(3, panel.title.clone());
     page.charts(panel.charts.iter().filter_map(|chart| chart::svg(panel, chart, data)));
     let table = tables::panel(panel, data);
@@ -210,17 +210,17 @@ mod tests {
     use crate::eval::figures;
     use crate::eval::plan::{I10, UNBATCHED};
     use crate::eval::result::tests::evaluation;
-    use crate::runs::Extent;
-    use crate::workload::Load;
+    use crate::runs::MeasuringExtent;
+    use crate::workload::LabLoad;
     use crate::xml;
 
-    const LOAD: Load = Load::small(100, 128);
+    const LOAD: LabLoad = LabLoad::small(100, 128);
 
     #[test]
     fn every_claim_has_a_row() {
         let evaluation = evaluation(&[(LOAD, I10, &[2.5e5]), (LOAD, UNBATCHED, &[1.4e5])]);
-        let figures = figures::all(Extent::Full);
-        let page = journal(&figures, &Data::new(&evaluation)).markdown();
+        let figures = figures::all(MeasuringExtent::Full);
+        let page = journal(&figures, &EvalData::new(&evaluation)).markdown();
         for claim in figures.iter().flat_map(|figure| &figure.claims) {
             assert!(page.contains(claim.text), "{}", claim.text);
         }
@@ -231,13 +231,14 @@ mod tests {
     fn the_report_is_well_formed_with_and_without_figures() {
         let full = evaluation(&[(LOAD, I10, &[2e5]), (LOAD, UNBATCHED, &[0.0])]);
         for evaluation in [&full, &evaluation(&[])] {
-            let page = report(&figures::all(Extent::Quick), &Data::new(evaluation)).html("x");
+            let page =
+                report(&figures::all(MeasuringExtent::Quick), &EvalData::new(evaluation)).html("x");
             xml::check(&page).unwrap_or_else(|e| panic!("{e}"));
             assert!(
                 page.contains("Load and latency (i10, fig. 6)") && page.contains("SKIPPED: perf")
             );
         }
-        let page = report(&figures::all(Extent::Quick), &Data::new(&full)).html("x");
+        let page = report(&figures::all(MeasuringExtent::Quick), &EvalData::new(&full)).html("x");
         assert!(page.contains("failed: exit status: 2: error: no &lt;such&gt; | policy"));
     }
 }

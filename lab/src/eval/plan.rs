@@ -3,15 +3,15 @@
 
 use crate::judge::{Bound, Goal};
 use crate::metric::Metric;
-use crate::runs::{Compare, Named};
+use crate::runs::{Compare, NamedSide};
 use crate::tables::distinct;
-use crate::workload::{KIB, Load, Setup, StoreKind};
+use crate::workload::{KIB, LabLoad, LoadStore, ProductSetup};
 use std::fmt;
 
 /// A program that is run at a load: the product, the bare-TCP floor, or another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Side {
-    Product(Setup),
+pub(crate) enum EvalSide {
+    Product(ProductSetup),
     /// With at most so many messages a send.
     Floor(usize),
     /// nbdkit with fio and libnbd, over links.
@@ -20,18 +20,18 @@ pub(crate) enum Side {
 
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Point {
-    pub(crate) load: Load,
-    pub(crate) side: Side,
+pub(crate) struct EvalPoint {
+    pub(crate) load: LabLoad,
+    pub(crate) side: EvalSide,
 }
 
 /// A point at its place in a chart and a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct PanelCell {
     pub(crate) series: String,
     /// Its place on the x axis: cells of the same tick stand above each other.
     pub(crate) tick: String,
-    pub(crate) point: Point,
+    pub(crate) point: EvalPoint,
 }
 
 /// The x axis.
@@ -45,7 +45,7 @@ pub(crate) enum XAxis {
 
 /// How a chart is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChartKind {
     Lines,
     /// Lines over a logarithmic scale.
     LogLines,
@@ -54,9 +54,9 @@ pub(crate) enum Kind {
 
 /// A chart of a panel's cells.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chart {
+pub(crate) struct PanelChart {
     pub(crate) y: Metric,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ChartKind,
 }
 
 /// Cells that belong together: one table, one or more charts.
@@ -64,13 +64,13 @@ pub(crate) struct Chart {
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x: XAxis,
-    pub(crate) cells: Vec<Cell>,
-    pub(crate) charts: Vec<Chart>,
+    pub(crate) cells: Vec<PanelCell>,
+    pub(crate) charts: Vec<PanelChart>,
 }
 
 /// The one of several pairs that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pick {
+pub(crate) enum PairPick {
     /// The one with the greatest effect in the published direction ("up to").
     Most,
     /// The one with the least ("at least").
@@ -80,14 +80,14 @@ pub(crate) enum Pick {
 
 /// Two points that are compared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pair {
-    pub(crate) of: Point,
-    pub(crate) to: Point,
+pub(crate) struct PointPair {
+    pub(crate) of: EvalPoint,
+    pub(crate) to: EvalPoint,
 }
 
 /// A part of the CPU time, for profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Part {
+pub(crate) enum CpuPart {
     Application,
     Block,
     Network,
@@ -101,22 +101,22 @@ pub(crate) enum Part {
 #[expect(clippy::large_enum_variant, reason = "there are some dozens")]
 pub(crate) enum Test {
     /// A ratio of a size: how much of the published effect is there.
-    Effect { metric: Metric, pairs: Vec<Pair>, pick: Pick, published: f64 },
+    Effect { metric: Metric, pairs: Vec<PointPair>, pick: PairPick, published: f64 },
     /// A comparison that holds for all pairs.
-    Everywhere { metric: Metric, compare: Compare, pairs: Vec<Pair>, bound: Bound },
+    Everywhere { metric: Metric, compare: Compare, pairs: Vec<PointPair>, bound: Bound },
     /// The gain of a step (from, to), as a share of the whole.
-    Share { metric: Metric, from: Point, to: Point, whole: Point, published: f64 },
+    Share { metric: Metric, from: EvalPoint, to: EvalPoint, whole: EvalPoint, published: f64 },
     /// A value as such.
-    Value { metric: Metric, at: Point, published: f64 },
+    Value { metric: Metric, at: EvalPoint, published: f64 },
     /// CPU time in one part of the profile, per I/O or as a share of all time.
-    Profile { per_io: bool, part: Part, of: Point, to: Point, published: f64 },
+    Profile { per_io: bool, part: CpuPart, of: EvalPoint, to: EvalPoint, published: f64 },
     /// Cannot be tested here.
     Elsewhere,
 }
 
 /// A claim of a publication.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct EvalClaim {
     pub(crate) text: &'static str,
     /// The published figure, in its own words.
     pub(crate) published: &'static str,
@@ -127,7 +127,7 @@ pub(crate) struct Claim {
 
 /// A figure of the evaluation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figure {
+pub(crate) struct EvalFigure {
     pub(crate) id: &'static str,
     /// Publication and figure.
     pub(crate) source: &'static str,
@@ -137,9 +137,9 @@ pub(crate) struct Figure {
     pub(crate) how: &'static str,
     pub(crate) panels: Vec<Panel>,
     /// Points to profile.
-    pub(crate) profiled: Vec<Point>,
-    pub(crate) claims: Vec<Claim>,
-    pub(crate) goals: Vec<Goal<Point>>,
+    pub(crate) profiled: Vec<EvalPoint>,
+    pub(crate) claims: Vec<EvalClaim>,
+    pub(crate) goals: Vec<Goal<EvalPoint>>,
     /// Reasons for what is missed.
     pub(crate) why: &'static str,
     /// Figures of every point that the journal shows; nothing: only claims and goals.
@@ -147,39 +147,45 @@ pub(crate) struct Figure {
 }
 
 /// One request a send, as NVMe/TCP of 2019.
-pub(crate) const UNBATCHED: Setup = Setup { caravan_requests: Some(1), ..Setup::new("none") };
+pub(crate) const UNBATCHED: ProductSetup =
+    ProductSetup { caravan_requests: Some(1), ..ProductSetup::new("none") };
 /// All that is queued goes, as today's Linux.
-pub(crate) const NONE: Setup = Setup::new("none");
+pub(crate) const NONE: ProductSetup = ProductSetup::new("none");
 /// i10 as published: 16 requests, 64 KiB, 50 us.
-pub(crate) const I10: Setup = Setup::new("i10");
-pub(crate) const PINOF: Setup = Setup::new("pinof");
+pub(crate) const I10: ProductSetup = ProductSetup::new("i10");
+pub(crate) const PINOF: ProductSetup = ProductSetup::new("pinof");
 /// PINoF without priorities: its own ablation.
-pub(crate) const PINOF_FLAT: Setup = Setup::new("pinof-flat");
+pub(crate) const PINOF_FLAT: ProductSetup = ProductSetup::new("pinof-flat");
 /// Tyche's adaptive level; it adapts every 20 ms instead of every second, as runs are that short.
-pub(crate) const TYCHE: Setup = Setup { batch_interval_ms: Some(20), ..Setup::new("tyche") };
-pub(crate) const AUTO: Setup = Setup::new("auto");
+pub(crate) const TYCHE: ProductSetup =
+    ProductSetup { batch_interval_ms: Some(20), ..ProductSetup::new("tyche") };
+pub(crate) const AUTO: ProductSetup = ProductSetup::new("auto");
 
 /// Policies that `auto` is held against.
-pub(crate) const FIXED: [Setup; 6] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE];
-pub(crate) const ALL: [Setup; 7] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE, AUTO];
+pub(crate) const FIXED: [ProductSetup; 6] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE];
+pub(crate) const ALL: [ProductSetup; 7] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE, AUTO];
 /// Without the ablation.
-pub(crate) const MAIN: [Setup; 6] = [UNBATCHED, NONE, I10, PINOF, TYCHE, AUTO];
-pub(crate) const STORES: [StoreKind; 2] = [StoreKind::Memory, StoreKind::Ssd];
+pub(crate) const MAIN: [ProductSetup; 6] = [UNBATCHED, NONE, I10, PINOF, TYCHE, AUTO];
+pub(crate) const STORES: [LoadStore; 2] = [LoadStore::Memory, LoadStore::Ssd];
 
-impl Point {
-    pub(crate) fn new(load: Load, setup: Setup) -> Self {
-        Self { load, side: Side::Product(setup) }
+impl EvalPoint {
+    pub(crate) fn new(load: LabLoad, setup: ProductSetup) -> Self {
+        Self { load, side: EvalSide::Product(setup) }
     }
 }
 
-impl Pair {
+impl PointPair {
     /// Two setups at one load.
-    pub(crate) fn at(load: Load, of: Setup, to: Setup) -> Self {
-        Self { of: Point::new(load, of), to: Point::new(load, to) }
+    pub(crate) fn at(load: LabLoad, of: ProductSetup, to: ProductSetup) -> Self {
+        Self { of: EvalPoint::new(load, of), to: EvalPoint::new(load, to) }
     }
 
     /// Two setups at several loads.
-    pub(crate) fn over(loads: impl IntoIterator<Item = Load>, of: Setup, to: Setup) -> Vec<Self> {
+    pub(crate) fn over(
+        loads: impl IntoIterator<Item = LabLoad>,
+        of: ProductSetup,
+        to: ProductSetup,
+    ) -> Vec<Self> {
         loads.into_iter().map(|load| Self::at(load, of, to)).collect()
     }
 }
@@ -198,52 +204,57 @@ impl Panel {
     }
 
     /// Adds a chart.
-    pub(crate) fn chart(mut self, y: Metric, kind: Kind) -> Self {
-        self.charts.push(Chart { y, kind });
+    pub(crate) fn chart(mut self, y: Metric, kind: ChartKind) -> Self {
+        self.charts.push(PanelChart { y, kind });
         self
     }
 
     /// Adds a cell.
-    pub(crate) fn cell(mut self, series: impl ToString, tick: impl ToString, point: Point) -> Self {
+    pub(crate) fn cell(
+        mut self,
+        series: impl ToString,
+        tick: impl ToString,
+        point: EvalPoint,
+    ) -> Self {
         let (series, tick) = (series.to_string(), tick.to_string());
-        self.cells.push(Cell { series, tick, point });
+        self.cells.push(PanelCell { series, tick, point });
         self
     }
 
     /// Adds a tick: a load with several sides, each a series of that name.
-    pub(crate) fn sides<S: Into<Side> + Copy>(
+    pub(crate) fn sides<S: Into<EvalSide> + Copy>(
         self,
         tick: impl ToString,
-        load: Load,
+        load: LabLoad,
         sides: &[(&str, S)],
     ) -> Self {
         sides.iter().fold(self, |panel, &(series, side)| {
-            panel.cell(series, tick.to_string(), Point { load, side: side.into() })
+            panel.cell(series, tick.to_string(), EvalPoint { load, side: side.into() })
         })
     }
 
     /// Adds a tick: a load under several setups, each a series.
-    pub(crate) fn loads(self, tick: impl ToString, load: Load, setups: &[Setup]) -> Self {
+    pub(crate) fn loads(self, tick: impl ToString, load: LabLoad, setups: &[ProductSetup]) -> Self {
         setups.iter().fold(self, |panel, &setup| {
-            let point = Point::new(load, setup);
+            let point = EvalPoint::new(load, setup);
             panel.cell(point.side, tick.to_string(), point)
         })
     }
 }
 
-impl Figure {
+impl EvalFigure {
     /// All points that have to be measured, once each.
-    pub(crate) fn points(&self) -> Vec<Point> {
+    pub(crate) fn points(&self) -> Vec<EvalPoint> {
         let cells = self.panels.iter().flat_map(|panel| &panel.cells).map(|cell| cell.point);
-        let claims = self.claims.iter().flat_map(Claim::points);
+        let claims = self.claims.iter().flat_map(EvalClaim::points);
         let goals = self.goals.iter();
         let goals = goals.flat_map(|goal| goal.among.iter().copied().chain([goal.of]));
         distinct(cells.chain(claims).chain(goals))
     }
 }
 
-impl Claim {
-    fn points(&self) -> Vec<Point> {
+impl EvalClaim {
+    fn points(&self) -> Vec<EvalPoint> {
         match &self.test {
             Test::Effect { pairs, .. } | Test::Everywhere { pairs, .. } => {
                 pairs.iter().flat_map(|pair| [pair.of, pair.to]).collect()
@@ -255,7 +266,7 @@ impl Claim {
     }
 }
 
-impl Part {
+impl CpuPart {
     pub(crate) const ALL: [Self; 6] =
         [Self::Application, Self::Block, Self::Network, Self::Switch, Self::Other, Self::Idle];
 
@@ -271,13 +282,13 @@ impl Part {
     }
 }
 
-impl From<Setup> for Side {
-    fn from(setup: Setup) -> Self {
+impl From<ProductSetup> for EvalSide {
+    fn from(setup: ProductSetup) -> Self {
         Self::Product(setup)
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for EvalSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Product(UNBATCHED) => f.write_str("unbatched"),
@@ -289,7 +300,7 @@ impl fmt::Display for Side {
     }
 }
 
-impl Named for Point {
+impl NamedSide for EvalPoint {
     fn case(&self) -> String {
         self.load.to_string()
     }

@@ -1,11 +1,11 @@
 //! Where CPU time goes: `perf record` of both cores while the product runs, each sample counted by
 //! the innermost frame whose kind is known.
 
-use super::plan::{Part, Point, Side};
+use super::plan::{CpuPart, EvalPoint, EvalSide};
 use super::result::ProfileResult;
 use crate::command;
 use crate::measure::median;
-use crate::product::{self, Timing};
+use crate::product::{self, LoadTiming};
 use anyhow::{Context, bail, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Loading, which covers what starting takes: samples are taken when it is surely over.
-const TIMING: Timing = Timing { mib: super::MIB, seconds: 1.0, ramp_seconds: 1.2, rate: None };
+const TIMING: LoadTiming =
+    LoadTiming { mib: super::MIB, seconds: 1.0, ramp_seconds: 1.2, rate: None };
 /// When sampling begins, after the program's start.
 const DELAY_MS: u32 = 1000;
 const SAMPLES_PER_SECOND: u32 = 1999;
@@ -49,7 +50,7 @@ pub(super) fn unavailable() -> Option<String> {
 }
 
 /// Profiles a point `rounds` times.
-pub(super) fn take(program: &Path, point: &Point, rounds: usize) -> ProfileResult {
+pub(super) fn take(program: &Path, point: &EvalPoint, rounds: usize) -> ProfileResult {
     let mut profiles = Vec::new();
     let mut error = None;
     for _ in 0..rounds {
@@ -58,7 +59,7 @@ pub(super) fn take(program: &Path, point: &Point, rounds: usize) -> ProfileResul
             Err(e) => error = Some(format!("{e:#}")),
         }
     }
-    let part = |part: Part| {
+    let part = |part: CpuPart| {
         let values = profiles.iter().map(|p| p.ns_per_io(part));
         Some((part.name().to_owned(), median(values)?))
     };
@@ -66,7 +67,7 @@ pub(super) fn take(program: &Path, point: &Point, rounds: usize) -> ProfileResul
         load: point.load.to_string(),
         side: point.side.to_string(),
         error,
-        ns_per_io: Part::ALL.into_iter().filter_map(part).collect(),
+        ns_per_io: CpuPart::ALL.into_iter().filter_map(part).collect(),
         samples: profiles.iter().map(|p| p.samples.total()).sum(),
         other_symbols: profiles.last().map(|p| p.samples.unknown()).unwrap_or_default(),
     }
@@ -79,14 +80,14 @@ struct Profile {
 }
 
 impl Profile {
-    fn ns_per_io(&self, part: Part) -> f64 {
+    fn ns_per_io(&self, part: CpuPart) -> f64 {
         let share = self.samples.count(part) as f64 / self.samples.total().max(1) as f64;
         share * CORES * 1e9 / self.iops.max(1.0)
     }
 }
 
-fn once(program: &Path, point: &Point) -> anyhow::Result<Profile> {
-    let Side::Product(setup) = point.side else { bail!("only the product is profiled") };
+fn once(program: &Path, point: &EvalPoint) -> anyhow::Result<Profile> {
+    let EvalSide::Product(setup) = point.side else { bail!("only the product is profiled") };
     let file = scratch();
     let arguments = product::arguments(&point.load, &setup, &TIMING);
     let outcome = command::run(record(&file, DELAY_MS).arg(program).args(arguments), LIMIT)
@@ -123,7 +124,7 @@ fn script(file: &Path) -> anyhow::Result<String> {
 /// Samples by part; those of other programs are left out.
 #[derive(Debug, Default)]
 struct Samples {
-    parts: BTreeMap<Part, u64>,
+    parts: BTreeMap<CpuPart, u64>,
     /// Innermost symbols of what was counted as other.
     others: HashMap<String, u64>,
     unresolved: u64,
@@ -137,7 +138,7 @@ impl Samples {
         for sample in text.split("\n\n") {
             let mut lines = sample.lines().skip_while(|line| line.trim().is_empty());
             let Some(heading) = lines.next() else { continue };
-            let frames: Vec<Frame> = lines.filter_map(Frame::parse).collect();
+            let frames: Vec<StackFrame> = lines.filter_map(StackFrame::parse).collect();
             if is_ours(heading, &frames) {
                 samples.add(&frames);
             }
@@ -145,16 +146,16 @@ impl Samples {
         samples
     }
 
-    fn add(&mut self, frames: &[Frame]) {
+    fn add(&mut self, frames: &[StackFrame]) {
         let part = part(frames);
         *self.parts.entry(part).or_default() += 1;
-        if let (Part::Other, Some(first)) = (part, frames.first()) {
+        if let (CpuPart::Other, Some(first)) = (part, frames.first()) {
             *self.others.entry(first.symbol.to_owned()).or_default() += 1;
             self.unresolved += u64::from(first.is_kernel && first.symbol == "[unknown]");
         }
     }
 
-    fn count(&self, part: Part) -> u64 {
+    fn count(&self, part: CpuPart) -> u64 {
         self.parts.get(&part).copied().unwrap_or(0)
     }
 
@@ -178,13 +179,13 @@ impl Samples {
 
 /// A frame of a sample's stack.
 #[derive(Debug, PartialEq, Eq)]
-struct Frame<'a> {
+struct StackFrame<'a> {
     symbol: &'a str,
     is_kernel: bool,
     module: &'a str,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> StackFrame<'a> {
     /// `ffffffff81a2b3c4 tcp_sendmsg+0x1c ([kernel.kallsyms])`
     fn parse(line: &'a str) -> Option<Self> {
         let (_, rest) = line.trim().split_once(' ')?;
@@ -197,7 +198,7 @@ impl<'a> Frame<'a> {
 }
 
 /// True for samples of the product, and of the kernel's own: idle, interrupts, kernel threads.
-fn is_ours(heading: &str, frames: &[Frame]) -> bool {
+fn is_ours(heading: &str, frames: &[StackFrame]) -> bool {
     let comm = heading.trim_start();
     let ours = ["rt-", "roadtrain", "swapper", "ksoftirqd", "kworker", "rcu_", "migration"];
     ours.iter().any(|name| comm.starts_with(name))
@@ -205,27 +206,27 @@ fn is_ours(heading: &str, frames: &[Frame]) -> bool {
 }
 
 /// The part that a sample belongs to.
-fn part(frames: &[Frame]) -> Part {
+fn part(frames: &[StackFrame]) -> CpuPart {
     match frames.first() {
         Some(first) if !first.is_kernel => user_part(first),
         _ => {
             let kernel = frames.iter().take_while(|frame| frame.is_kernel);
-            kernel.filter_map(|frame| kernel_part(frame.symbol)).next().unwrap_or(Part::Other)
+            kernel.filter_map(|frame| kernel_part(frame.symbol)).next().unwrap_or(CpuPart::Other)
         }
     }
 }
 
 /// The load generator lives in the command line's crate; all else in user space is the storage path.
-fn user_part(frame: &Frame) -> Part {
+fn user_part(frame: &StackFrame) -> CpuPart {
     let generator = ["roadtrain_cli", "hdrhistogram"];
     match generator.iter().any(|name| frame.symbol.contains(name)) {
-        true => Part::Application,
-        false => Part::Block,
+        true => CpuPart::Application,
+        false => CpuPart::Block,
     }
 }
 
-fn kernel_part(symbol: &str) -> Option<Part> {
-    [(Part::Idle, IDLE), (Part::Switch, SWITCH), (Part::Network, NETWORK)]
+fn kernel_part(symbol: &str) -> Option<CpuPart> {
+    [(CpuPart::Idle, IDLE), (CpuPart::Switch, SWITCH), (CpuPart::Network, NETWORK)]
         .into_iter()
         .find(|(_, names)| names.split(' ').any(|name| symbol.starts_with(name)))
         .map(|(part, _)| part)
@@ -267,7 +268,7 @@ rustc       900 [001] \n\
     #[test]
     fn samples_are_counted_by_the_innermost_known_frame() {
         let samples = Samples::read(TEXT);
-        for part in Part::ALL {
+        for part in CpuPart::ALL {
             assert_eq!(samples.count(part), 1, "{part:?}");
         }
         assert_eq!(samples.total(), 6, "the compiler's is not ours");
@@ -278,7 +279,7 @@ rustc       900 [001] \n\
     #[test]
     fn cpu_time_is_shared_by_requests() {
         let profile = Profile { samples: Samples::read(TEXT), iops: 1e6 };
-        let all: f64 = Part::ALL.into_iter().map(|part| profile.ns_per_io(part)).sum();
+        let all: f64 = CpuPart::ALL.into_iter().map(|part| profile.ns_per_io(part)).sum();
         assert!((all - 2000.0).abs() < 1e-6, "two cores for a million a second: {all}");
     }
 

@@ -1,8 +1,8 @@
 //! The results of an evaluation, as written to and read from JSON.
 
-use super::plan::{Part, Point};
+use super::plan::{CpuPart, EvalPoint};
 use crate::machine::Conditions;
-use crate::runs::{Index, Run};
+use crate::runs::{Index, SideRun};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -22,7 +22,7 @@ pub(crate) struct Evaluation {
     pub(crate) minutes: f64,
     /// Requests a second that open loops' shares are of, by store.
     pub(crate) peaks: BTreeMap<String, f64>,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<SideRun>,
     pub(crate) profiles: Vec<ProfileResult>,
     /// Why there are no profiles.
     pub(crate) profiles_skipped: Option<String>,
@@ -41,36 +41,36 @@ pub(crate) struct ProfileResult {
 }
 
 /// Finds measurements by their points.
-pub(crate) struct Data<'a> {
+pub(crate) struct EvalData<'a> {
     pub(crate) evaluation: &'a Evaluation,
     runs: Index<'a>,
     profiles: HashMap<(&'a str, &'a str), &'a ProfileResult>,
 }
 
-impl<'a> Data<'a> {
+impl<'a> EvalData<'a> {
     pub(crate) fn new(evaluation: &'a Evaluation) -> Self {
         let profiles = evaluation.profiles.iter().map(|p| ((p.load.as_str(), p.side.as_str()), p));
         Self { evaluation, runs: Index::new(&evaluation.runs), profiles: profiles.collect() }
     }
 
-    pub(crate) fn profile(&self, point: &Point) -> Option<&'a ProfileResult> {
+    pub(crate) fn profile(&self, point: &EvalPoint) -> Option<&'a ProfileResult> {
         let (load, side) = (point.load.to_string(), point.side.to_string());
         self.profiles.get(&(load.as_str(), side.as_str())).copied()
     }
 
     /// CPU time of a part of the profile, per I/O.
-    pub(crate) fn part(&self, part: Part, point: &Point) -> Option<f64> {
+    pub(crate) fn part(&self, part: CpuPart, point: &EvalPoint) -> Option<f64> {
         self.profile(point)?.ns_per_io.get(part.name()).copied()
     }
 
     /// The same as a share of all time, idle included.
-    pub(crate) fn part_share(&self, part: Part, point: &Point) -> Option<f64> {
+    pub(crate) fn part_share(&self, part: CpuPart, point: &EvalPoint) -> Option<f64> {
         let all: f64 = self.profile(point)?.ns_per_io.values().sum();
         Some(self.part(part, point)? / all)
     }
 }
 
-impl<'a> Deref for Data<'a> {
+impl<'a> Deref for EvalData<'a> {
     type Target = Index<'a>;
 
     fn deref(&self) -> &Index<'a> {
@@ -82,10 +82,10 @@ impl<'a> Deref for Data<'a> {
 pub(crate) mod tests {
     use super::*;
     use crate::runs::tests::run;
-    use crate::workload::{Load, Setup};
+    use crate::workload::{LabLoad, ProductSetup};
 
     /// An evaluation with the given points' IOPS in each round; p99 is 1e9/IOPS.
-    pub(crate) fn evaluation(points: &[(Load, Setup, &[f64])]) -> Evaluation {
+    pub(crate) fn evaluation(points: &[(LabLoad, ProductSetup, &[f64])]) -> Evaluation {
         Evaluation {
             conditions: Conditions::made_up(),
             quick: true,
@@ -95,7 +95,7 @@ pub(crate) mod tests {
             peaks: BTreeMap::from([("mem".to_owned(), 5e5)]),
             runs: points
                 .iter()
-                .map(|(load, setup, iops)| run(&Point::new(*load, *setup), iops))
+                .map(|(load, setup, iops)| run(&EvalPoint::new(*load, *setup), iops))
                 .collect(),
             profiles: vec![],
             profiles_skipped: Some("perf is not installed".into()),

@@ -1,22 +1,22 @@
 //! Measures points: all sides of a load one after the other.
 
 use super::MIB;
-use super::plan::{AUTO, Figure, I10, NONE, Point, STORES, Side};
+use super::plan::{AUTO, EvalFigure, EvalPoint, EvalSide, I10, NONE, STORES};
 use crate::floor;
 use crate::measure::{Measure, median};
 use crate::noise;
-use crate::product::{self, Timing};
-use crate::runs::{self, Case, Named, Run, Turn};
+use crate::product::{self, LoadTiming};
+use crate::runs::{self, NamedSide, RunCase, SideRun, SideTurn};
 use crate::tables::distinct;
-use crate::wired::{Contestant, Wired};
-use crate::workload::{Load, Setup, StoreKind, Waiting, Wire};
+use crate::wired::{Wired, WiredContestant};
+use crate::workload::{LabLoad, LoadLinks, LoadStore, LoadWaiting, ProductSetup};
 use anyhow::{Context, bail};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Time of starting, filling and ending beside the measured time.
+/// Time of starting, filling and ending, in addition to the measured time.
 const OVERHEAD_SECONDS: f64 = 0.15;
 /// The same over links, with filling the target's memory.
 const WIRED_OVERHEAD_SECONDS: f64 = 0.5;
@@ -29,7 +29,7 @@ const PEAK_RUNS: usize = 3;
 
 /// Rounds and times of an extent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(super) struct EvalBudget {
     pub(super) rounds: usize,
     pub(super) seconds: f64,
     pub(super) ramp_seconds: f64,
@@ -42,24 +42,24 @@ pub(super) struct Budget {
 
 /// The way of measuring.
 #[derive(Debug)]
-pub(super) struct Manner {
+pub(super) struct EvalManner {
     pub(super) program: PathBuf,
-    pub(super) budget: Budget,
+    pub(super) budget: EvalBudget,
     pub(super) retries: usize,
     /// Repetitions that are left for all runs together: disturbance must not double the time.
     pub(super) repeats_left: Cell<usize>,
     /// The way in which both ends wait, instead of that of the setup.
-    pub(super) waiting: Option<Waiting>,
+    pub(super) waiting: Option<LoadWaiting>,
     /// A thread computes on each of the two cores meanwhile.
     pub(super) has_neighbours: bool,
     /// Links that have been made.
-    pub(super) wires: RefCell<HashMap<Wire, Rc<Wired>>>,
+    pub(super) wires: RefCell<HashMap<LoadLinks, Rc<Wired>>>,
 }
 
 /// The points of the figures, each once, those of a load together.
-pub(super) fn points(figures: &[Figure]) -> Vec<Point> {
-    let mut points = distinct(figures.iter().flat_map(Figure::points));
-    let mut order: HashMap<Load, usize> = HashMap::new();
+pub(super) fn points(figures: &[EvalFigure]) -> Vec<EvalPoint> {
+    let mut points = distinct(figures.iter().flat_map(EvalFigure::points));
+    let mut order: HashMap<LabLoad, usize> = HashMap::new();
     for point in &points {
         let next = order.len();
         order.entry(point.load).or_insert(next);
@@ -69,14 +69,15 @@ pub(super) fn points(figures: &[Figure]) -> Vec<Point> {
 }
 
 /// The stores whose peak rate is needed.
-fn paced(points: &[Point]) -> impl Iterator<Item = StoreKind> {
-    let open =
-        |store| move |point: &Point| point.load.peak_percent.is_some() && point.load.store == store;
+fn paced(points: &[EvalPoint]) -> impl Iterator<Item = LoadStore> {
+    let open = |store| {
+        move |point: &EvalPoint| point.load.peak_percent.is_some() && point.load.store == store
+    };
     STORES.into_iter().filter(move |&store| points.iter().any(open(store)))
 }
 
-impl Manner {
-    pub(super) fn new(program: &Path, budget: Budget) -> Self {
+impl EvalManner {
+    pub(super) fn new(program: &Path, budget: EvalBudget) -> Self {
         Self {
             program: program.to_owned(),
             budget,
@@ -89,9 +90,9 @@ impl Manner {
     }
 
     /// The time that all rounds take, in minutes.
-    pub(super) fn minutes(&self, points: &[Point]) -> f64 {
-        let Budget { seconds, ramp_seconds, wired_seconds, .. } = self.budget;
-        let each = |load: &Load| match load.wire {
+    pub(super) fn minutes(&self, points: &[EvalPoint]) -> f64 {
+        let EvalBudget { seconds, ramp_seconds, wired_seconds, .. } = self.budget;
+        let each = |load: &LabLoad| match load.wire {
             Some(_) => seconds.max(wired_seconds) + ramp_seconds + WIRED_OVERHEAD_SECONDS,
             None => seconds + ramp_seconds + OVERHEAD_SECONDS,
         };
@@ -100,11 +101,11 @@ impl Manner {
     }
 
     /// Runs in all rounds.
-    pub(super) fn runs(&self, points: &[Point]) -> usize {
+    pub(super) fn runs(&self, points: &[EvalPoint]) -> usize {
         points.iter().map(|point| self.rounds_of(&point.load)).sum()
     }
 
-    fn rounds_of(&self, load: &Load) -> usize {
+    fn rounds_of(&self, load: &LabLoad) -> usize {
         let wired = self.budget.rounds.min(self.budget.wired_rounds);
         match load.wire {
             Some(wire) if wire.is_gigabit => wired.div_ceil(SHAPED_EVERY),
@@ -114,10 +115,10 @@ impl Manner {
     }
 
     /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by store that needs it.
-    pub(super) fn peaks(&self, points: &[Point]) -> BTreeMap<String, f64> {
+    pub(super) fn peaks(&self, points: &[EvalPoint]) -> BTreeMap<String, f64> {
         let peak = |store| {
             let rates = [NONE, I10, AUTO].into_iter().filter_map(|setup| {
-                let point = Point::new(Load::small(100, 128).on(store), setup);
+                let point = EvalPoint::new(LabLoad::small(100, 128).on(store), setup);
                 let runs = (0..PEAK_RUNS).filter_map(|_| self.measure(&point, None).ok());
                 median(runs.map(|measure| measure.iops))
             });
@@ -127,24 +128,24 @@ impl Manner {
     }
 
     /// Measures everything; when interrupted, what there is by then.
-    pub(super) fn run(&self, points: &[Point], peaks: &BTreeMap<String, f64>) -> Vec<Run> {
-        let case = |of_load: &[Point]| Case {
+    pub(super) fn run(&self, points: &[EvalPoint], peaks: &BTreeMap<String, f64>) -> Vec<SideRun> {
+        let case = |of_load: &[EvalPoint]| RunCase {
             title: of_load[0].case(),
             rounds: self.rounds_of(&of_load[0].load),
             turns: of_load.iter().map(|&point| self.turn(point, peaks)).collect(),
         };
         let loads = points.chunk_by(|one, next| one.load == next.load);
-        let mut cases: Vec<Case<Point>> = loads.map(case).collect();
+        let mut cases: Vec<RunCase<EvalPoint>> = loads.map(case).collect();
         runs::measure(&mut cases, |point, _| {
             vec![rate(&point.load, peaks).and_then(|rate| self.measure(point, rate))]
         });
         runs::finish(cases)
     }
 
-    fn turn(&self, point: Point, peaks: &BTreeMap<String, f64>) -> Turn<Point> {
-        let Point { load, side } = point;
+    fn turn(&self, point: EvalPoint, peaks: &BTreeMap<String, f64>) -> SideTurn<EvalPoint> {
+        let EvalPoint { load, side } = point;
         let command = match side {
-            Side::Product(setup) => {
+            EvalSide::Product(setup) => {
                 let setup = self.as_it_waits(setup);
                 let rate = rate(&load, peaks).unwrap_or_default();
                 let timing = self.timing(&load, rate);
@@ -154,17 +155,17 @@ impl Manner {
                 };
                 format!("roadtrain {}", words.join(" "))
             }
-            Side::Nbdkit => "nbdkit memory; fio --ioengine=nbd".to_owned(),
-            Side::Floor(gather) => format!("roadtrain-lab floor --gather {gather} ..."),
+            EvalSide::Nbdkit => "nbdkit memory; fio --ioengine=nbd".to_owned(),
+            EvalSide::Floor(gather) => format!("roadtrain-lab floor --gather {gather} ..."),
         };
-        Turn { side: point, runs: vec![Run::new(&point, command)] }
+        SideTurn { side: point, runs: vec![SideRun::new(&point, command)] }
     }
 
-    fn as_it_waits(&self, setup: Setup) -> Setup {
-        Setup { waiting: self.waiting.unwrap_or(setup.waiting), ..setup }
+    fn as_it_waits(&self, setup: ProductSetup) -> ProductSetup {
+        ProductSetup { waiting: self.waiting.unwrap_or(setup.waiting), ..setup }
     }
 
-    fn timing(&self, load: &Load, rate: Option<f64>) -> Timing {
+    fn timing(&self, load: &LabLoad, rate: Option<f64>) -> LoadTiming {
         let seconds = match load {
             // Some steps have to fit in.
             load if load.steps => self.budget.seconds * 4.0,
@@ -172,34 +173,34 @@ impl Manner {
             _ => self.budget.seconds,
         };
         let mib = if load.wire.is_some() { WIRED_MIB } else { MIB };
-        Timing { mib, seconds, ramp_seconds: self.budget.ramp_seconds, rate }
+        LoadTiming { mib, seconds, ramp_seconds: self.budget.ramp_seconds, rate }
     }
 
-    fn measure(&self, point: &Point, rate: Option<f64>) -> anyhow::Result<Measure> {
+    fn measure(&self, point: &EvalPoint, rate: Option<f64>) -> anyhow::Result<Measure> {
         let load = &point.load;
         if let Some(wire) = load.wire {
             let contestant = match point.side {
-                Side::Product(setup) => Contestant::Product(self.as_it_waits(setup)),
-                Side::Nbdkit => Contestant::Nbdkit,
-                Side::Floor(_) => bail!("the floor is loopback's"),
+                EvalSide::Product(setup) => WiredContestant::Product(self.as_it_waits(setup)),
+                EvalSide::Nbdkit => WiredContestant::Nbdkit,
+                EvalSide::Floor(_) => bail!("the floor is loopback's"),
             };
             return self.wired(wire)?.measure(load, contestant, &self.timing(load, rate));
         }
         match point.side {
-            Side::Nbdkit => bail!("nbdkit runs over links only"),
-            Side::Product(setup) => {
+            EvalSide::Nbdkit => bail!("nbdkit runs over links only"),
+            EvalSide::Product(setup) => {
                 let setup = self.as_it_waits(setup);
                 let arguments = product::arguments(load, &setup, &self.timing(load, rate));
                 self.quiet(|| product::run(&self.program, &arguments))
             }
-            Side::Floor(gather) => {
+            EvalSide::Floor(gather) => {
                 let direction = load.direction().context("the floor has no mixed loads")?;
-                let args = floor::Args {
+                let args = floor::FloorArgs {
                     gather,
                     seconds: self.budget.seconds,
                     warmup: self.budget.ramp_seconds,
                     memory: MIB << 20,
-                    ..load.floor(direction, Waiting::Sleep)
+                    ..load.floor(direction, LoadWaiting::Sleep)
                 };
                 self.quiet(|| floor::run(&args))
             }
@@ -207,7 +208,7 @@ impl Manner {
     }
 
     /// The links between two network namespaces; made once.
-    fn wired(&self, wire: Wire) -> anyhow::Result<Rc<Wired>> {
+    fn wired(&self, wire: LoadLinks) -> anyhow::Result<Rc<Wired>> {
         if let Some(wired) = self.wires.borrow().get(&wire) {
             return Ok(wired.clone());
         }
@@ -216,7 +217,7 @@ impl Manner {
         Ok(wired)
     }
 
-    /// Runs again when others disturbed who are not meant to, as long as repetitions are left.
+    /// Runs again after disturbances by other programs, as long as repetitions are left.
     fn quiet(&self, run: impl Fn() -> anyhow::Result<Measure>) -> anyhow::Result<Measure> {
         if self.has_neighbours {
             return noise::beside_neighbours(run);
@@ -234,7 +235,7 @@ impl Manner {
 }
 
 /// The rate of an open loop.
-fn rate(load: &Load, peaks: &BTreeMap<String, f64>) -> anyhow::Result<Option<f64>> {
+fn rate(load: &LabLoad, peaks: &BTreeMap<String, f64>) -> anyhow::Result<Option<f64>> {
     let Some(percent) = load.peak_percent else { return Ok(None) };
     let peak = peaks.get(load.store.name()).context("the peak rate could not be measured")?;
     Ok(Some(peak * f64::from(percent) / 100.0))
@@ -244,48 +245,52 @@ fn rate(load: &Load, peaks: &BTreeMap<String, f64>) -> anyhow::Result<Option<f64
 mod tests {
     use super::*;
     use crate::eval::figures;
-    use crate::runs::Extent;
+    use crate::runs::MeasuringExtent;
     use std::collections::HashSet;
 
     #[test]
     fn every_point_is_measured_once() {
-        let figures = figures::all(Extent::Full);
-        let wanted: HashSet<Point> = figures.iter().flat_map(Figure::points).collect();
+        let figures = figures::all(MeasuringExtent::Full);
+        let wanted: HashSet<EvalPoint> = figures.iter().flat_map(EvalFigure::points).collect();
         let points = points(&figures);
         assert_eq!(points.len(), wanted.len());
-        let loads: HashSet<Load> = points.iter().map(|point| point.load).collect();
+        let loads: HashSet<LabLoad> = points.iter().map(|point| point.load).collect();
         assert_eq!(points.chunk_by(|a, b| a.load == b.load).count(), loads.len());
     }
 
     #[test]
     fn it_fits_into_the_time_that_is_promised() {
         use crate::eval::{FULL, QUICK};
-        let minutes = |extent, budget: Budget, part: &str| {
+        let minutes = |extent, budget: EvalBudget, part: &str| {
             let mut figures = figures::all(extent);
             figures.retain(|figure| figure.id.contains(part));
-            Manner::new(Path::new(""), budget).minutes(&points(&figures))
+            EvalManner::new(Path::new(""), budget).minutes(&points(&figures))
         };
-        let (full, over_links) =
-            (minutes(Extent::Full, FULL, ""), minutes(Extent::Full, FULL, "ether"));
+        let (full, over_links) = (
+            minutes(MeasuringExtent::Full, FULL, ""),
+            minutes(MeasuringExtent::Full, FULL, "ether"),
+        );
         assert!(full <= 60.0 && over_links <= 10.0, "{full}, over links {over_links}");
-        let (quick, over_links) =
-            (minutes(Extent::Quick, QUICK, ""), minutes(Extent::Quick, QUICK, "ether"));
+        let (quick, over_links) = (
+            minutes(MeasuringExtent::Quick, QUICK, ""),
+            minutes(MeasuringExtent::Quick, QUICK, "ether"),
+        );
         assert!(quick <= 6.5 && over_links <= 1.5, "{quick}, over links {over_links}");
     }
 
     #[test]
     fn only_needed_peaks_are_measured() {
         let paced = |extent| paced(&points(&figures::all(extent))).collect::<Vec<_>>();
-        assert_eq!(paced(Extent::Full), STORES);
-        assert_eq!(paced(Extent::Quick), [StoreKind::Memory]);
+        assert_eq!(paced(MeasuringExtent::Full), STORES);
+        assert_eq!(paced(MeasuringExtent::Quick), [LoadStore::Memory]);
     }
 
     #[test]
     fn rates_are_shares_of_the_peak() {
         let peaks = BTreeMap::from([("mem".to_owned(), 1000.0)]);
-        let open = Load { peak_percent: Some(30), ..Load::small(100, 8) };
+        let open = LabLoad { peak_percent: Some(30), ..LabLoad::small(100, 8) };
         assert_eq!(rate(&open, &peaks).expect("a peak"), Some(300.0));
-        assert_eq!(rate(&Load::small(100, 8), &peaks).expect("closed"), None);
+        assert_eq!(rate(&LabLoad::small(100, 8), &peaks).expect("closed"), None);
         assert!(rate(&open, &BTreeMap::new()).is_err());
     }
 }

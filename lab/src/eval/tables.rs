@@ -1,19 +1,19 @@
 //! Tables of panels and profiles. A cell that failed begins with `!`.
 
-use super::plan::{Panel, Part, Point};
-use super::result::Data;
+use super::plan::{CpuPart, EvalPoint, Panel};
+use super::result::EvalData;
 use crate::metric::Metric;
 use crate::page::Grid;
 use crate::tables::distinct;
 
 /// Every cell of a panel with all that explains it.
-pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
-    let beside = panel.cells.iter().any(|cell| cell.point.load.beside.is_some());
+pub(crate) fn panel(panel: &Panel, data: &EvalData) -> Grid {
+    let has_second_load = panel.cells.iter().any(|cell| cell.point.load.second_load.is_some());
     let mut metrics = Metric::ALWAYS.to_vec();
     if panel.cells.iter().any(|cell| cell.point.load.steps) {
         metrics.push(Metric::Settle);
     }
-    if beside {
+    if has_second_load {
         metrics.extend(Metric::BESIDE);
     }
     if panel.cells.iter().any(|cell| cell.point.load.wire.is_some_and(|w| w.is_gigabit)) {
@@ -48,7 +48,7 @@ pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
 }
 
 /// A panel's series side by side: some figures of each, a line for each tick.
-pub(crate) fn side_by_side(panel: &Panel, metrics: &[Metric], data: &Data) -> Grid {
+pub(crate) fn side_by_side(panel: &Panel, metrics: &[Metric], data: &EvalData) -> Grid {
     let ticks = distinct(panel.cells.iter().map(|cell| cell.tick.clone()));
     let series = distinct(panel.cells.iter().map(|cell| cell.series.clone()));
     let columns = || series.iter().flat_map(|one| metrics.iter().map(move |metric| (one, *metric)));
@@ -66,9 +66,9 @@ pub(crate) fn side_by_side(panel: &Panel, metrics: &[Metric], data: &Data) -> Gr
 }
 
 /// Parts of the CPU time.
-pub(crate) fn profile(points: &[Point], data: &Data) -> Grid {
+pub(crate) fn profile(points: &[EvalPoint], data: &EvalData) -> Grid {
     let mut heading = vec!["policy".to_owned()];
-    heading.extend(Part::ALL.map(|part| format!("{}, ns per I/O", part.name())));
+    heading.extend(CpuPart::ALL.map(|part| format!("{}, ns per I/O", part.name())));
     heading.extend(["samples".to_owned(), "commonest others".to_owned()]);
     let mut grid = vec![heading];
     for point in points {
@@ -77,7 +77,7 @@ pub(crate) fn profile(points: &[Point], data: &Data) -> Grid {
         if let (true, Some(error)) = (profile.ns_per_io.is_empty(), &profile.error) {
             line.push(format!("!failed: {error}"));
         } else {
-            line.extend(Part::ALL.map(|part| {
+            line.extend(CpuPart::ALL.map(|part| {
                 data.part(part, point).map_or_else(|| "-".into(), |ns| format!("{ns:.0}"))
             }));
             line.push(profile.samples.to_string());
@@ -95,18 +95,18 @@ mod tests {
     use super::*;
     use crate::eval::plan::{AUTO, NONE, XAxis};
     use crate::eval::result::tests::evaluation;
-    use crate::workload::Load;
+    use crate::workload::LabLoad;
 
     #[test]
     fn series_stand_side_by_side() {
-        let (one, two) = (Load::small(100, 1), Load::small(100, 2));
+        let (one, two) = (LabLoad::small(100, 1), LabLoad::small(100, 2));
         let evaluation = evaluation(&[(one, AUTO, &[1e5]), (one, NONE, &[5e4])]);
         let panel = Panel::new("", XAxis::Ticks("depth")).loads(1, one, &[AUTO, NONE]).loads(
             2,
             two,
             &[AUTO],
         );
-        let grid = side_by_side(&panel, &[Metric::Iops], &Data::new(&evaluation));
+        let grid = side_by_side(&panel, &[Metric::Iops], &EvalData::new(&evaluation));
         assert_eq!(grid[0], ["depth", "auto: kIOPS", "none: kIOPS"]);
         assert_eq!(grid[1..], [["1", "100", "50.0"], ["2", "-", "-"]]);
     }

@@ -1,6 +1,6 @@
 //! Options of the floor.
 
-use super::cipher::Cipher;
+use super::cipher::FloorCipher;
 use clap::ValueEnum;
 use roadtrain_reactor::tuning;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Direction {
+pub(crate) enum DataDirection {
     /// Random reads: data from the target to the host
     #[value(name = "randread", alias = "read")]
     Read,
@@ -20,10 +20,10 @@ pub(crate) enum Direction {
 
 /// A workload for the floor.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FloorArgs {
     /// Direction of the data
     #[arg(long, value_enum, default_value = "randread")]
-    pub(crate) rw: Direction,
+    pub(crate) rw: DataDirection,
     /// Bytes per request (k and m suffixes)
     #[arg(long, default_value = "4k", value_parser = parse_bytes)]
     pub(crate) bs: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     pub(crate) no_copy: bool,
     /// Measure afterwards the CPU time of this cipher for the bytes alone, in records as long as the sends make them
     #[arg(long, value_enum, value_name = "CIPHER")]
-    pub(crate) seal: Option<Cipher>,
+    pub(crate) seal: Option<FloorCipher>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Knobs {
     pub(crate) small_pages: bool,
 }
 
-impl Default for Args {
+impl Default for FloorArgs {
     /// As with no option given.
     fn default() -> Self {
         use clap::{Args as _, FromArgMatches as _};
@@ -107,7 +107,7 @@ impl Default for Args {
     }
 }
 
-impl Args {
+impl FloorArgs {
     /// Refuses what cannot be run.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.bs >= 512, "--bs is at least 512");

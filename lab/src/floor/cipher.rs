@@ -1,6 +1,6 @@
 //! CPU time of a cipher for the bytes of the workload alone: the least that TLS adds at each end.
 
-use super::args::{Args, Direction};
+use super::args::{DataDirection, FloorArgs};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
 use anyhow::anyhow;
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// A cipher of TLS 1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Cipher {
+pub(crate) enum FloorCipher {
     /// AES-128-GCM
     Aes128,
     /// AES-256-GCM
@@ -18,7 +18,7 @@ pub(crate) enum Cipher {
 
 /// CPU time of the cipher for a request and its answer, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sealing {
+pub(crate) struct SealingCost {
     pub(crate) host_us: f64,
     pub(crate) target_us: f64,
 }
@@ -30,12 +30,12 @@ const WORKING_SET_BYTES: usize = 256 << 10;
 /// Least time of each of the four parts.
 const TIME: Duration = Duration::from_millis(60);
 
-impl Sealing {
+impl SealingCost {
     /// Seals and opens records as long as the workload's sends make them.
-    pub(crate) fn measure(cipher: Cipher, args: &Args) -> anyhow::Result<Self> {
+    pub(crate) fn measure(cipher: FloorCipher, args: &FloorArgs) -> anyhow::Result<Self> {
         let (request, answer) = match args.rw {
-            Direction::Read => (REQUEST_BYTES, ANSWER_BYTES + args.bs),
-            Direction::Write => (REQUEST_BYTES + args.bs, ANSWER_BYTES),
+            DataDirection::Read => (REQUEST_BYTES, ANSWER_BYTES + args.bs),
+            DataDirection::Write => (REQUEST_BYTES + args.bs, ANSWER_BYTES),
         };
         let gathered = args.gather.min(args.depth);
         let cost = |bytes: usize| {
@@ -46,7 +46,7 @@ impl Sealing {
         };
         let ((request_sealed, request_opened), (answer_sealed, answer_opened)) =
             (cost(request)?, cost(answer)?);
-        Ok(Sealing {
+        Ok(SealingCost {
             host_us: request_sealed + answer_opened,
             target_us: request_opened + answer_sealed,
         })
@@ -54,10 +54,10 @@ impl Sealing {
 }
 
 /// Microseconds that sealing, and that opening a record of so many bytes takes.
-fn record_us(cipher: Cipher, bytes: usize) -> anyhow::Result<(f64, f64)> {
+fn record_us(cipher: FloorCipher, bytes: usize) -> anyhow::Result<(f64, f64)> {
     let algorithm: &'static Algorithm = match cipher {
-        Cipher::Aes128 => &AES_128_GCM,
-        Cipher::Aes256 => &AES_256_GCM,
+        FloorCipher::Aes128 => &AES_128_GCM,
+        FloorCipher::Aes256 => &AES_256_GCM,
     };
     let failed = |_| anyhow!("the cipher failed");
     let key = UnboundKey::new(algorithm, &vec![7; algorithm.key_len()]).map_err(failed)?;
@@ -92,12 +92,12 @@ mod tests {
     /// Reads make the target seal and the host open what is long; writes the other way round, and as much in all.
     #[test]
     fn every_octet_is_sealed_and_opened() {
-        for cipher in [Cipher::Aes128, Cipher::Aes256] {
+        for cipher in [FloorCipher::Aes128, FloorCipher::Aes256] {
             let cost = |rw| {
-                let args = Args { rw, ..Args::default() };
-                Sealing::measure(cipher, &args).unwrap()
+                let args = FloorArgs { rw, ..FloorArgs::default() };
+                SealingCost::measure(cipher, &args).unwrap()
             };
-            for sealing in [cost(Direction::Read), cost(Direction::Write)] {
+            for sealing in [cost(DataDirection::Read), cost(DataDirection::Write)] {
                 assert!(sealing.host_us > 0.0 && sealing.target_us > 0.0, "{sealing:?}");
             }
         }

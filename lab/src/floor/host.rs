@@ -1,48 +1,48 @@
 //! The host's end: keeps `depth` requests in flight and takes the time of each.
 
-use super::args::{Args, Direction};
-use super::inbox::Inbox;
-use super::link::Link;
-use super::memory::Memory;
-use super::result::{Outcome, Probe};
-use super::send_buffer::{Message, SendBuffer};
+use super::args::{DataDirection, FloorArgs};
+use super::inbox::FloorInbox;
+use super::link::FloorLink;
+use super::memory::FloorMemory;
+use super::result::{FloorOutcome, ThreadUsageProbe};
+use super::send_buffer::{FloorMessage, SendBuffer};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
-use super::target::Counts;
+use super::target::FloorCounts;
 use hdrhistogram::Histogram;
 use std::net::TcpStream;
 use std::ptr;
 use std::time::{Duration, Instant};
 
 /// The host's end of the floor.
-pub(crate) struct Host {
+pub(crate) struct FloorHost {
     bs: usize,
     reads: bool,
-    link: Link,
-    inbox: Inbox,
+    link: FloorLink,
+    inbox: FloorInbox,
     out: SendBuffer,
     /// The caller's buffers, one a slot.
-    buffers: Memory,
+    buffers: FloorMemory,
     started: Vec<Instant>,
-    random: Random,
+    random: BlockRandom,
     blocks: u32,
     requests: u64,
     latency_ns: Histogram<u64>,
 }
 
-impl Host {
+impl FloorHost {
     /// Maps the callers' buffers and tunes the connection.
-    pub(crate) fn new(args: &Args, stream: TcpStream) -> anyhow::Result<Self> {
-        let reads = args.rw == Direction::Read;
+    pub(crate) fn new(args: &FloorArgs, stream: TcpStream) -> anyhow::Result<Self> {
+        let reads = args.rw == DataDirection::Read;
         let (data_in, data_out) = if reads { (args.bs, 0) } else { (0, args.bs) };
         Ok(Self {
             bs: args.bs,
             reads,
-            link: Link::new(args, stream)?,
-            inbox: Inbox::new(ANSWER_BYTES, data_in, args.no_copy, &args.knobs)?,
+            link: FloorLink::new(args, stream)?,
+            inbox: FloorInbox::new(ANSWER_BYTES, data_in, args.no_copy, &args.knobs)?,
             out: SendBuffer::new(REQUEST_BYTES, data_out, args.gather, args.depth),
-            buffers: Memory::new(args.bs * args.depth, !args.knobs.small_pages)?,
+            buffers: FloorMemory::new(args.bs * args.depth, !args.knobs.small_pages)?,
             started: vec![Instant::now(); args.depth],
-            random: Random::default(),
+            random: BlockRandom::default(),
             blocks: u32::try_from(args.memory / args.bs)?,
             requests: 0,
             latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
@@ -50,8 +50,12 @@ impl Host {
     }
 
     /// Warms up, measures, closes.
-    pub(crate) fn run(&mut self, args: &Args, target: &Probe) -> anyhow::Result<Outcome> {
-        let host = Probe::current();
+    pub(crate) fn run(
+        &mut self,
+        args: &FloorArgs,
+        target: &ThreadUsageProbe,
+    ) -> anyhow::Result<FloorOutcome> {
+        let host = ThreadUsageProbe::current();
         self.submit_all(args.depth);
         self.turn_until(Instant::now() + Duration::from_secs_f64(args.warmup))?;
         self.latency_ns.clear();
@@ -61,13 +65,13 @@ impl Host {
         let elapsed = begin.elapsed();
         let after = (host.sample(), target.sample());
         self.link.close();
-        Ok(Outcome {
+        Ok(FloorOutcome {
             requests: self.requests - requests,
             elapsed,
             latency_ns: self.latency_ns.clone(),
             host: after.0.since(before.0),
             target: after.1.since(before.1),
-            counts: Counts {
+            counts: FloorCounts {
                 requests: self.requests,
                 sends: self.out.sends,
                 bytes_sent: self.out.bytes,
@@ -85,7 +89,7 @@ impl Host {
 
     #[inline]
     fn submit(&mut self, slot: u32, now: Instant) {
-        let message = Message { slot, block: self.random.below(self.blocks) };
+        let message = FloorMessage { slot, block: self.random.below(self.blocks) };
         self.started[slot as usize] = now;
         let data = if self.reads { ptr::null_mut() } else { self.place(slot) };
         // SAFETY: a slot's buffer lives as long as this host and is not written while in flight.
@@ -107,7 +111,7 @@ impl Host {
             let open = self.inbox.receive(&mut self.link, idle)?;
             anyhow::ensure!(open, "the target closed the connection");
             let (buffers, bs) = (&self.buffers, self.bs);
-            let place = |message: Message| buffers.at(message.slot as usize * bs, bs);
+            let place = |message: FloorMessage| buffers.at(message.slot as usize * bs, bs);
             // SAFETY: a slot in flight owns its buffer; `at` checks that it exists.
             unsafe { self.inbox.drain(place, |message| answered.push(message.slot)) };
             if answered.is_empty() {
@@ -128,15 +132,15 @@ impl Host {
 }
 
 /// xorshift64*: random blocks for a few cycles.
-pub(crate) struct Random(u64);
+pub(crate) struct BlockRandom(u64);
 
-impl Default for Random {
+impl Default for BlockRandom {
     fn default() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-impl Random {
+impl BlockRandom {
     /// A number less than `limit`.
     #[inline]
     pub(crate) fn below(&mut self, limit: u32) -> u32 {

@@ -1,28 +1,28 @@
 //! Messages on their way in: large receives, parsed, the data moved to where it belongs.
 
 use super::args::Knobs;
-use super::link::Link;
-use super::memory::Memory;
-use super::send_buffer::Message;
+use super::link::FloorLink;
+use super::memory::FloorMemory;
+use super::send_buffer::FloorMessage;
 use roadtrain_reactor::tuning;
 use std::{io, ptr};
 
 /// A message whose data has not all arrived.
 struct Partial {
-    message: Message,
+    message: FloorMessage,
     at: *mut u8,
     left: usize,
 }
 
 /// A stream of messages, each a header and perhaps data.
-pub(crate) struct Inbox {
+pub(crate) struct FloorInbox {
     header_bytes: usize,
     data_bytes: usize,
     no_copy: bool,
     direct_bytes_min: usize,
     behind_bytes: usize,
     prefetch_lines: usize,
-    buffer: Memory,
+    buffer: FloorMemory,
     buffer_bytes: usize,
     start: usize,
     end: usize,
@@ -30,9 +30,9 @@ pub(crate) struct Inbox {
 }
 
 /// Messages ahead whose place is prefetched while one is copied.
-const LOOK_AHEAD: usize = 2;
+const PREFETCH_MESSAGES: usize = 2;
 
-impl Inbox {
+impl FloorInbox {
     /// Messages of `header_bytes` and `data_bytes` (0: none).
     pub(crate) fn new(
         header_bytes: usize,
@@ -47,7 +47,7 @@ impl Inbox {
             direct_bytes_min: knobs.rx_direct,
             behind_bytes: knobs.rx_behind.min(knobs.rx_buffer).max(header_bytes),
             prefetch_lines: knobs.prefetch,
-            buffer: Memory::new(knobs.rx_buffer, !knobs.small_pages)?,
+            buffer: FloorMemory::new(knobs.rx_buffer, !knobs.small_pages)?,
             buffer_bytes: knobs.rx_buffer,
             start: 0,
             end: 0,
@@ -56,7 +56,7 @@ impl Inbox {
     }
 
     /// Receives once; `false` at the end of the stream. Without `wait` it may receive nothing.
-    pub(crate) fn receive(&mut self, link: &mut Link, wait: bool) -> io::Result<bool> {
+    pub(crate) fn receive(&mut self, link: &mut FloorLink, wait: bool) -> io::Result<bool> {
         self.compact();
         let room = self.buffer_bytes - self.end;
         let direct = match &self.partial {
@@ -109,14 +109,14 @@ impl Inbox {
         (self.start, self.end) = (0, left);
     }
 
-    /// Hands over each whole message; `place` says where a message's data goes.
+    /// Passes on each whole message; `place` returns the destination of a message's data.
     ///
     /// # Safety
     /// `place` returns room for `data_bytes` that nothing else uses until the message is handed over.
     pub(crate) unsafe fn drain(
         &mut self,
-        place: impl Fn(Message) -> *mut u8,
-        mut done: impl FnMut(Message),
+        place: impl Fn(FloorMessage) -> *mut u8,
+        mut done: impl FnMut(FloorMessage),
     ) {
         loop {
             if let Some(mut partial) = self.partial.take() {
@@ -143,18 +143,18 @@ impl Inbox {
 
     /// The header `offset` bytes ahead, if it has arrived.
     #[inline]
-    fn peek(&self, offset: usize) -> Option<Message> {
+    fn peek(&self, offset: usize) -> Option<FloorMessage> {
         let start = self.start + offset;
         if start + self.header_bytes > self.end {
             return None;
         }
-        let at = self.buffer.at(start, Message::BYTES);
+        let at = self.buffer.at(start, FloorMessage::BYTES);
         // SAFETY: within the buffer, checked by `at`; received, hence initialised.
-        Some(Message::parse(unsafe { std::slice::from_raw_parts(at, Message::BYTES) }))
+        Some(FloorMessage::parse(unsafe { std::slice::from_raw_parts(at, FloorMessage::BYTES) }))
     }
 
-    fn peek_later(&self) -> Option<Message> {
-        let ahead = (self.header_bytes + self.data_bytes) * LOOK_AHEAD - self.header_bytes;
+    fn peek_later(&self) -> Option<FloorMessage> {
+        let ahead = (self.header_bytes + self.data_bytes) * PREFETCH_MESSAGES - self.header_bytes;
         self.peek(ahead)
     }
 
@@ -167,7 +167,7 @@ impl Inbox {
         let len = partial.left.min(self.end - self.start);
         if !self.no_copy {
             let from = self.buffer.at(self.start, len);
-            // SAFETY: `from` is in our buffer, the destination is the caller's and elsewhere.
+            // SAFETY: `from` is in our buffer, the destination belongs to the caller and does not overlap it.
             unsafe { ptr::copy_nonoverlapping(from, partial.at, len) };
         }
         self.start += len;

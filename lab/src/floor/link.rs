@@ -1,6 +1,6 @@
 //! The socket and the ways to wait on it.
 
-use super::args::Args;
+use super::args::FloorArgs;
 use roadtrain_reactor::tuning;
 use socket2::SockRef;
 use std::io;
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// A tuned connection that is waited on by sleeping, by spinning first, or by spinning only.
-pub(crate) struct Link {
+pub(crate) struct FloorLink {
     stream: TcpStream,
     spin: Duration,
     busy_poll: bool,
@@ -17,9 +17,9 @@ pub(crate) struct Link {
     pub(crate) syscalls: u64,
 }
 
-impl Link {
+impl FloorLink {
     /// Tunes an established connection.
-    pub(crate) fn new(args: &Args, stream: TcpStream) -> io::Result<Self> {
+    pub(crate) fn new(args: &FloorArgs, stream: TcpStream) -> io::Result<Self> {
         tuning::tune_socket(&stream)?;
         let (socket, knobs) = (SockRef::from(&stream), &args.knobs);
         if knobs.sndbuf > 0 {
@@ -61,14 +61,14 @@ impl Link {
     /// Receives into `iov` what is there; `WouldBlock` when that is nothing.
     ///
     /// # Safety
-    /// As for [`Link::receive`].
+    /// As for [`FloorLink::receive`].
     pub(crate) unsafe fn receive_now(&mut self, iov: &mut [libc::iovec]) -> io::Result<usize> {
         // SAFETY: the caller's promise.
         unsafe { self.recvmsg(iov, libc::MSG_DONTWAIT) }
     }
 
     /// # Safety
-    /// As for [`Link::receive`].
+    /// As for [`FloorLink::receive`].
     unsafe fn recvmsg(&mut self, iov: &mut [libc::iovec], flags: i32) -> io::Result<usize> {
         let fd = self.stream.as_raw_fd();
         self.syscalls += 1;

@@ -3,10 +3,10 @@
 use roadtrain_system::memory::HugeMemory;
 use std::{io, ptr};
 
-/// Memory that is wholly populated, on huge pages unless a measurement asks for small ones.
-pub(crate) struct Memory(HugeMemory);
+/// Memory that is wholly populated, on huge pages unless a measurement requests small ones.
+pub(crate) struct FloorMemory(HugeMemory);
 
-impl Memory {
+impl FloorMemory {
     /// Maps and touches `len` bytes.
     pub(crate) fn new(len: usize, huge: bool) -> io::Result<Self> {
         let memory = HugeMemory::new(len)?;

@@ -1,37 +1,37 @@
 //! Figures of a run of the floor.
 
-use super::args::Args;
-use super::target::Counts;
+use super::args::FloorArgs;
+use super::target::FloorCounts;
 use crate::measure::Measure;
 use crate::page::{optional, pair};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
 /// Counts of a measured run.
-pub(crate) struct Outcome {
+pub(crate) struct FloorOutcome {
     pub(crate) requests: u64,
     pub(crate) elapsed: Duration,
     pub(crate) latency_ns: Histogram<u64>,
-    pub(crate) host: Sample,
-    pub(crate) target: Sample,
+    pub(crate) host: ThreadUsage,
+    pub(crate) target: ThreadUsage,
     /// The host's counters, warm-up included.
-    pub(crate) counts: Counts,
+    pub(crate) counts: FloorCounts,
 }
 
 /// Reads a thread's cost, from any thread of this process.
-pub(crate) struct Probe {
+pub(crate) struct ThreadUsageProbe {
     clock: libc::clockid_t,
     tid: libc::pid_t,
 }
 
 /// A thread's cost at one time, or between two.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct ThreadUsage {
     pub(crate) cpu_seconds: f64,
     pub(crate) context_switches: u64,
 }
 
-impl Probe {
+impl ThreadUsageProbe {
     /// Watches the calling thread.
     pub(crate) fn current() -> Self {
         let mut clock = 0;
@@ -43,24 +43,24 @@ impl Probe {
     }
 
     /// The thread's cost so far; all zero once it has ended.
-    pub(crate) fn sample(&self) -> Sample {
+    pub(crate) fn sample(&self) -> ThreadUsage {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `time` is a valid place for the answer; an ended thread's clock is an error.
         if unsafe { libc::clock_gettime(self.clock, &mut time) } != 0 {
-            return Sample::default();
+            return ThreadUsage::default();
         }
         let status = format!("/proc/self/task/{}/status", self.tid);
         let status = std::fs::read_to_string(status).unwrap_or_default();
         let switches =
             status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
-        Sample {
+        ThreadUsage {
             cpu_seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
             context_switches: switches.filter_map(|(_, n)| n.trim().parse::<u64>().ok()).sum(),
         }
     }
 }
 
-impl Sample {
+impl ThreadUsage {
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
@@ -69,14 +69,14 @@ impl Sample {
     }
 }
 
-impl Outcome {
+impl FloorOutcome {
     /// The figures of a run.
-    pub(crate) fn measure(&self, args: &Args, target: &Counts) -> Measure {
+    pub(crate) fn measure(&self, args: &FloorArgs, target: &FloorCounts) -> Measure {
         let host = &self.counts;
         let requests = self.requests.max(1) as f64;
         let iops = requests / self.elapsed.as_secs_f64();
         let switches = self.host.context_switches + self.target.context_switches;
-        let per_io = |sample: &Sample| Some(sample.cpu_seconds * 1e6 / requests);
+        let per_io = |sample: &ThreadUsage| Some(sample.cpu_seconds * 1e6 / requests);
         Measure {
             iops,
             bytes_per_second: iops * args.bs as f64,
@@ -111,7 +111,7 @@ pub(crate) fn latencies(latency_ns: &Histogram<u64>) -> Measure {
 }
 
 /// Lines for a terminal.
-pub(crate) fn text(args: &Args, m: &Measure) -> String {
+pub(crate) fn text(args: &FloorArgs, m: &Measure) -> String {
     let cores = |us: Option<f64>| us.unwrap_or(0.0) * m.iops / 1e6;
     format!(
         "floor {:?} {} B depth {} gather {}: {:.0} kIOPS, {:.2} GB/s, {} CPU-us/IO (host {:.2}, \

@@ -1,17 +1,17 @@
 //! Messages on their way out: gathered, at most so many a send, and sent directly.
 
-use super::link::Link;
+use super::link::FloorLink;
 use std::collections::VecDeque;
 use std::io;
 
 /// A message of the floor: a slot of the host and a block of the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct FloorMessage {
     pub(crate) slot: u32,
     pub(crate) block: u32,
 }
 
-impl Message {
+impl FloorMessage {
     /// Bytes of a message; the header's other bytes are padding.
     pub(crate) const BYTES: usize = 8;
 
@@ -33,7 +33,7 @@ pub(crate) struct SendBuffer {
     header_bytes: usize,
     data_bytes: usize,
     gather: usize,
-    queue: VecDeque<(Message, *const u8)>,
+    queue: VecDeque<(FloorMessage, *const u8)>,
     headers: Vec<u8>,
     iov: Vec<libc::iovec>,
     /// First segment of `iov` not wholly sent.
@@ -70,12 +70,12 @@ impl SendBuffer {
     /// # Safety
     /// `data_bytes` at `data` may be read until the message is sent.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, message: Message, data: *const u8) {
+    pub(crate) unsafe fn push(&mut self, message: FloorMessage, data: *const u8) {
         self.queue.push_back((message, data));
     }
 
-    /// Sends until nothing is left or the socket takes no more.
-    pub(crate) fn flush(&mut self, link: &mut Link) -> io::Result<()> {
+    /// Sends until nothing is left or the socket is full.
+    pub(crate) fn flush(&mut self, link: &mut FloorLink) -> io::Result<()> {
         loop {
             if self.next == self.iov.len() {
                 if self.queue.is_empty() {

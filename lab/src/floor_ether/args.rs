@@ -1,22 +1,22 @@
 //! Options of the floor of the Ethernet transport.
 
-use crate::floor::{Direction, parse_bytes};
+use crate::floor::{DataDirection, parse_bytes};
 use clap::ValueEnum;
 use roadtrain_ether_port::port::PortKind;
 use serde::Serialize;
 
 /// The limit of the Ethernet transport on this machine (as root; in a network namespace of its own)
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FloorEtherArgs {
     /// Kinds of ports
     #[arg(long, value_enum, value_delimiter = ',', default_value = "packet,xdp")]
-    pub(crate) kind: Vec<Kind>,
+    pub(crate) kind: Vec<FloorPortKind>,
     /// Bytes of a frame behind Ethernet's header
     #[arg(long, value_delimiter = ',', default_value = "1500,9000,65535")]
     pub(crate) mtu: Vec<usize>,
     /// Direction of the data
     #[arg(long, value_enum, value_delimiter = ',', default_value = "randread,randwrite")]
-    pub(crate) rw: Vec<Direction>,
+    pub(crate) rw: Vec<DataDirection>,
     /// Bytes per request (k and m suffixes)
     #[arg(long, default_value = "4k", value_parser = parse_bytes)]
     pub(crate) bs: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-impl Default for Args {
+impl Default for FloorEtherArgs {
     /// As with no option given.
     fn default() -> Self {
         use clap::{Args as _, FromArgMatches as _};
@@ -70,18 +70,18 @@ impl Default for Args {
 /// Kind of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum FloorPortKind {
     /// AF_PACKET
     Packet,
     /// AF_XDP
     Xdp,
 }
 
-impl Kind {
+impl FloorPortKind {
     pub(crate) fn port(self) -> PortKind {
         match self {
-            Kind::Packet => PortKind::Packet,
-            Kind::Xdp => PortKind::Xdp,
+            FloorPortKind::Packet => PortKind::Packet,
+            FloorPortKind::Xdp => PortKind::Xdp,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One end: a port, how it waits, what it has counted.
 
-use super::args::Args;
-use super::case::Case;
-use super::pack::{Packer, Record, unpack};
-use crate::floor::Memory;
+use super::args::FloorEtherArgs;
+use super::case::FloorEtherCase;
+use super::pack::{FloorPacker, FloorRecord, unpack};
+use crate::floor::FloorMemory;
 use anyhow::Context;
 use roadtrain_ether_port::port::{Port, PortConfig};
 use std::io;
@@ -15,12 +15,12 @@ pub(super) const HOST_SOCKET: u16 = 0x0101;
 pub(super) const TARGET_SOCKET: u16 = 0x0202;
 /// Frames taken before answers leave.
 const FRAMES_PER_TURN: usize = 64;
-/// How long an end sleeps before it looks whether all is over.
+/// Longest sleep of an end before it checks for the end of the run, in milliseconds.
 const SLEEP_MS: i32 = 100;
 
 /// Counters of one end over the whole run, warm-up included.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct FloorEtherCounts {
     pub(super) requests: u64,
     pub(super) frames: u64,
     pub(super) octets: u64,
@@ -29,20 +29,20 @@ pub(super) struct Counts {
     pub(super) lost: u64,
 }
 
-pub(super) struct End {
+pub(super) struct FloorEtherEnd {
     port: Port,
-    packer: Packer,
+    packer: FloorPacker,
     spin: Duration,
     pub(super) zero_copy: bool,
 }
 
-impl End {
+impl FloorEtherEnd {
     pub(super) fn open(
-        args: &Args,
-        case: &Case,
+        args: &FloorEtherArgs,
+        case: &FloorEtherCase,
         interface: &str,
         socket_number: u16,
-    ) -> anyhow::Result<End> {
+    ) -> anyhow::Result<FloorEtherEnd> {
         let config = PortConfig {
             kind: case.kind.port(),
             receive_bytes: args.receive,
@@ -50,13 +50,13 @@ impl End {
         };
         let port = Port::open(interface, socket_number, &config)
             .with_context(|| format!("open a port at {interface}"))?;
-        let packer = Packer::new(case.room(), case.payloads);
+        let packer = FloorPacker::new(case.room(), case.payloads);
         let spin = Duration::from_micros(args.spin_us);
         let zero_copy = port.is_zero_copy();
-        Ok(End { port, packer, spin, zero_copy })
+        Ok(FloorEtherEnd { port, packer, spin, zero_copy })
     }
 
-    pub(super) fn meet(&mut self, peer: &End, socket_number: u16) {
+    pub(super) fn meet(&mut self, peer: &FloorEtherEnd, socket_number: u16) {
         self.packer.set_peer(peer.port.mac(), socket_number);
     }
 
@@ -66,7 +66,7 @@ impl End {
     /// The payload's bytes stay readable until the next [`flush`](Self::flush).
     pub(super) unsafe fn put(
         &mut self,
-        record: Record,
+        record: FloorRecord,
         payload: (*const u8, usize),
     ) -> io::Result<()> {
         // SAFETY: the caller's promise.
@@ -79,7 +79,7 @@ impl End {
     }
 
     /// Shows the records of frames that have arrived, or waits for some; whether there were any.
-    pub(super) fn receive(&mut self, mut each: impl FnMut(Record, &[u8])) -> io::Result<bool> {
+    pub(super) fn receive(&mut self, mut each: impl FnMut(FloorRecord, &[u8])) -> io::Result<bool> {
         let mut show = |frame: &[u8]| {
             unpack(frame, &mut each);
         };
@@ -106,9 +106,9 @@ impl End {
         Ok(())
     }
 
-    pub(super) fn counts(&mut self, requests: u64) -> Counts {
+    pub(super) fn counts(&mut self, requests: u64) -> FloorEtherCounts {
         let counts = self.port.counts();
-        Counts {
+        FloorEtherCounts {
             requests,
             frames: counts.sent,
             octets: counts.sent_octets,
@@ -119,7 +119,13 @@ impl End {
 }
 
 /// Moves a piece of a request to its place, the block or the buffer of that number.
-pub(super) fn place(case: &Case, memory: &Memory, number: usize, index: usize, payload: &[u8]) {
+pub(super) fn place(
+    case: &FloorEtherCase,
+    memory: &FloorMemory,
+    number: usize,
+    index: usize,
+    payload: &[u8],
+) {
     let (at, bytes) = case.span(index);
     let place = memory.at(number * case.bs + at, bytes);
     assert_eq!(payload.len(), bytes, "the piece is whole");

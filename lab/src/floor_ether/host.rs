@@ -1,10 +1,10 @@
 //! The host's end: keeps `depth` requests in flight and takes the time of each.
 
-use super::args::Args;
-use super::case::Case;
-use super::end::{Counts, End, place};
-use super::pack::{Record, What};
-use crate::floor::{Direction, Memory, Probe, Random, Sample};
+use super::args::FloorEtherArgs;
+use super::case::FloorEtherCase;
+use super::end::{FloorEtherCounts, FloorEtherEnd, place};
+use super::pack::{FloorRecord, FloorRecordKind};
+use crate::floor::{BlockRandom, DataDirection, FloorMemory, ThreadUsage, ThreadUsageProbe};
 use hdrhistogram::Histogram;
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -13,38 +13,42 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Counts of a measured run.
-pub(super) struct Outcome {
+pub(super) struct FloorEtherOutcome {
     pub(super) requests: u64,
     pub(super) elapsed: Duration,
     pub(super) latency_ns: Histogram<u64>,
-    pub(super) host: Sample,
-    pub(super) target: Sample,
+    pub(super) host: ThreadUsage,
+    pub(super) target: ThreadUsage,
     pub(super) zero_copy: bool,
     /// The host's counters, warm-up included.
-    pub(super) counts: Counts,
+    pub(super) counts: FloorEtherCounts,
 }
 
-pub(super) struct Host {
-    case: Case,
-    end: End,
+pub(super) struct FloorEtherHost {
+    case: FloorEtherCase,
+    end: FloorEtherEnd,
     /// The caller's buffers, one a slot.
-    buffers: Memory,
+    buffers: FloorMemory,
     started: Vec<Instant>,
-    random: Random,
+    random: BlockRandom,
     blocks: u32,
     requests: u64,
     latency_ns: Histogram<u64>,
     answered: Vec<u16>,
 }
 
-impl Host {
-    pub(super) fn new(args: &Args, case: Case, end: End) -> anyhow::Result<Host> {
-        Ok(Host {
+impl FloorEtherHost {
+    pub(super) fn new(
+        args: &FloorEtherArgs,
+        case: FloorEtherCase,
+        end: FloorEtherEnd,
+    ) -> anyhow::Result<FloorEtherHost> {
+        Ok(FloorEtherHost {
             case,
             end,
-            buffers: Memory::new(case.bs * case.depth, true)?,
+            buffers: FloorMemory::new(case.bs * case.depth, true)?,
             started: vec![Instant::now(); case.depth],
-            random: Random::default(),
+            random: BlockRandom::default(),
             blocks: u32::try_from(args.memory / case.bs)?,
             requests: 0,
             latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
@@ -53,8 +57,12 @@ impl Host {
     }
 
     /// Warms up and measures.
-    pub(super) fn run(&mut self, args: &Args, target: &Probe) -> anyhow::Result<Outcome> {
-        let host = Probe::current();
+    pub(super) fn run(
+        &mut self,
+        args: &FloorEtherArgs,
+        target: &ThreadUsageProbe,
+    ) -> anyhow::Result<FloorEtherOutcome> {
+        let host = ThreadUsageProbe::current();
         let now = Instant::now();
         for slot in 0..u16::try_from(self.case.depth)? {
             self.submit(slot, now)?;
@@ -66,7 +74,7 @@ impl Host {
         self.turn_until(begin + Duration::from_secs_f64(args.seconds))?;
         let elapsed = begin.elapsed();
         let after = (host.sample(), target.sample());
-        Ok(Outcome {
+        Ok(FloorEtherOutcome {
             requests: self.requests - requests,
             elapsed,
             latency_ns: self.latency_ns.clone(),
@@ -80,16 +88,16 @@ impl Host {
     fn submit(&mut self, slot: u16, now: Instant) -> anyhow::Result<()> {
         let block = self.random.below(self.blocks);
         self.started[usize::from(slot)] = now;
-        let command = Record { what: What::Command, slot, block };
+        let command = FloorRecord { what: FloorRecordKind::Command, slot, block };
         // SAFETY: no payload.
         unsafe { self.end.put(command, (ptr::null(), 0))? };
-        if self.case.rw == Direction::Read {
+        if self.case.rw == DataDirection::Read {
             return Ok(());
         }
         let buffer = self.buffers.at(usize::from(slot) * self.case.bs, self.case.bs);
         for index in 0..self.case.pieces() {
             let (at, octets) = self.case.span(index);
-            let record = Record { what: What::Data { index }, slot, block };
+            let record = FloorRecord { what: FloorRecordKind::Data { index }, slot, block };
             // SAFETY: within the slot's buffer, which lives as long as this host.
             unsafe { self.end.put(record, (buffer.add(at), octets))? };
         }
@@ -100,11 +108,13 @@ impl Host {
         let mut received = Instant::now();
         loop {
             self.end.flush()?;
-            let Host { case, end, buffers, answered, .. } = self;
+            let FloorEtherHost { case, end, buffers, answered, .. } = self;
             end.receive(|record, payload| match record.what {
-                What::Data { index } => place(case, buffers, record.slot.into(), index, payload),
-                What::Completion => answered.push(record.slot),
-                What::Command => {}
+                FloorRecordKind::Data { index } => {
+                    place(case, buffers, record.slot.into(), index, payload)
+                }
+                FloorRecordKind::Completion => answered.push(record.slot),
+                FloorRecordKind::Command => {}
             })?;
             let now = Instant::now();
             let mut answered = std::mem::take(&mut self.answered);
@@ -120,8 +130,8 @@ impl Host {
             self.answered = answered;
             anyhow::ensure!(
                 now - received < PATIENCE,
-                "frames were lost: {:?}",
-                self.end.counts(0)
+                "no reply for {PATIENCE:?}: {} frames were dropped",
+                self.end.counts(0).lost
             );
             if now >= deadline {
                 return Ok(());

@@ -4,23 +4,24 @@ use anyhow::{Context, ensure};
 use std::process::Command;
 
 /// Two interfaces that reach each other.
-pub(super) struct Links {
+pub(super) struct FloorEtherLinks {
     pub(super) host: String,
     pub(super) target: String,
     /// They are ours to change.
     ours: bool,
 }
 
-impl Links {
+impl FloorEtherLinks {
     /// Uses the given interfaces, else makes a pair.
-    pub(super) fn new(interfaces: Option<&[String]>) -> anyhow::Result<Links> {
+    pub(super) fn new(interfaces: Option<&[String]>) -> anyhow::Result<FloorEtherLinks> {
         if let Some([host, target]) = interfaces {
-            return Ok(Links { host: host.clone(), target: target.clone(), ours: false });
+            return Ok(FloorEtherLinks { host: host.clone(), target: target.clone(), ours: false });
         }
         // SAFETY: takes a number; moves the calling thread alone.
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         ensure!(moved == 0, "a network namespace: {}", std::io::Error::last_os_error());
-        let links = Links { host: "floor-h".into(), target: "floor-t".into(), ours: true };
+        let links =
+            FloorEtherLinks { host: "floor-h".into(), target: "floor-t".into(), ours: true };
         ip(&["link", "add", &links.host, "type", "veth", "peer", "name", &links.target])?;
         Ok(links)
     }

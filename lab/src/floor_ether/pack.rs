@@ -8,7 +8,7 @@ use roadtrain_wire::ether::{
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum FloorRecordKind {
     Command,
     Data { index: usize },
     Completion,
@@ -16,27 +16,27 @@ pub(super) enum What {
 
 /// A record without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) what: What,
+pub(super) struct FloorRecord {
+    pub(super) what: FloorRecordKind,
     pub(super) slot: u16,
     pub(super) block: u32,
 }
 
-impl Record {
+impl FloorRecord {
     /// Its bytes without payload.
     fn head(self) -> usize {
         match self.what {
-            What::Command => COMMAND_RECORD_BYTES,
-            What::Data { .. } => DATA_RECORD_BYTES,
-            What::Completion => COMPLETION_RECORD_BYTES,
+            FloorRecordKind::Command => COMMAND_RECORD_BYTES,
+            FloorRecordKind::Data { .. } => DATA_RECORD_BYTES,
+            FloorRecordKind::Completion => COMPLETION_RECORD_BYTES,
         }
     }
 
     fn write(self, octets: &mut [u8], payload: usize) {
         let (kind, index) = match self.what {
-            What::Command => (1, 0),
-            What::Data { index } => (2, index),
-            What::Completion => (3, 0),
+            FloorRecordKind::Command => (1, 0),
+            FloorRecordKind::Data { index } => (2, index),
+            FloorRecordKind::Completion => (3, 0),
         };
         let length = (octets.len() + payload) as u16;
         octets.fill(0);
@@ -48,26 +48,26 @@ impl Record {
     }
 
     /// The first record of a body, its payload, and the bytes behind it.
-    fn read(body: &[u8]) -> Option<(Record, &[u8], &[u8])> {
+    fn read(body: &[u8]) -> Option<(FloorRecord, &[u8], &[u8])> {
         let word = |at: usize| Some(u16::from_le_bytes(body.get(at..at + 2)?.try_into().ok()?));
         let block = u32::from_le_bytes(body.get(8..12)?.try_into().ok()?);
         let (length, slot, index) = (usize::from(word(2)?), word(4)?, usize::from(word(12)?));
         let what = match body[0] {
-            1 => What::Command,
-            2 => What::Data { index },
-            3 => What::Completion,
+            1 => FloorRecordKind::Command,
+            2 => FloorRecordKind::Data { index },
+            3 => FloorRecordKind::Completion,
             _ => return None,
         };
-        let record = Record { what, slot, block };
+        let record = FloorRecord { what, slot, block };
         let payload = body.get(record.head()..length)?;
         Some((record, payload, body.get(ether::padded(length)..).unwrap_or(&[])))
     }
 }
 
 /// Calls `each` for every record of a frame, as a port shows it; whether it is a frame.
-pub(super) fn unpack(frame: &[u8], mut each: impl FnMut(Record, &[u8])) -> bool {
+pub(super) fn unpack(frame: &[u8], mut each: impl FnMut(FloorRecord, &[u8])) -> bool {
     let Ok((_, FrameType::Cargo, mut body)) = ether::parse(&frame[14..]) else { return false };
-    while let Some((record, payload, rest)) = Record::read(body) {
+    while let Some((record, payload, rest)) = FloorRecord::read(body) {
         each(record, payload);
         body = rest;
     }
@@ -76,7 +76,7 @@ pub(super) fn unpack(frame: &[u8], mut each: impl FnMut(Record, &[u8])) -> bool 
 
 /// How frames are filled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packer {
+pub(super) struct FloorPacker {
     /// Bytes of records that a frame has room for, and payloads.
     room: usize,
     payloads: usize,
@@ -89,9 +89,9 @@ pub(super) struct Packer {
     socket_number: u16,
 }
 
-impl Packer {
-    pub(super) fn new(room: usize, payloads: usize) -> Packer {
-        Packer {
+impl FloorPacker {
+    pub(super) fn new(room: usize, payloads: usize) -> FloorPacker {
+        FloorPacker {
             room,
             payloads,
             left: 0,
@@ -120,7 +120,7 @@ impl Packer {
     pub(super) unsafe fn put(
         &mut self,
         port: &mut Port,
-        record: Record,
+        record: FloorRecord,
         (payload, length): (*const u8, usize),
     ) -> std::io::Result<()> {
         let (octets, payloads) = (ether::padded(record.head() + length), usize::from(length > 0));
@@ -171,14 +171,14 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written() {
         let records = [
-            (What::Command, 0),
-            (What::Data { index: 2 }, 13),
-            (What::Data { index: 0 }, 4096),
-            (What::Completion, 0),
+            (FloorRecordKind::Command, 0),
+            (FloorRecordKind::Data { index: 2 }, 13),
+            (FloorRecordKind::Data { index: 0 }, 4096),
+            (FloorRecordKind::Completion, 0),
         ];
         let mut body = Vec::new();
         for (n, (what, payload)) in records.into_iter().enumerate() {
-            let record = Record { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
+            let record = FloorRecord { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
             let mut octets = vec![9; record.head()];
             record.write(&mut octets, payload);
             body.extend(octets);
@@ -187,27 +187,27 @@ mod tests {
         }
         let mut rest = body.as_slice();
         for (n, (what, octets)) in records.into_iter().enumerate() {
-            let (record, payload, behind) = Record::read(rest).expect("written");
-            let expected = Record { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
+            let (record, payload, behind) = FloorRecord::read(rest).expect("written");
+            let expected = FloorRecord { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
             assert_eq!(record, expected);
             assert_eq!(payload, vec![n as u8; octets]);
             rest = behind;
         }
         assert!(rest.is_empty());
-        assert!(Record::read(&body[..11]).is_none());
-        assert!(Record::read(&body[80..100]).is_none(), "cut within its payload");
+        assert!(FloorRecord::read(&body[..11]).is_none());
+        assert!(FloorRecord::read(&body[80..100]).is_none(), "cut within its payload");
     }
 
     #[test]
     fn a_frame_is_full_by_octets_records_or_payloads() {
-        let open = |left, records_left, payloads_left| Packer {
+        let open = |left, records_left, payloads_left| FloorPacker {
             open: true,
             left,
             records_left,
             payloads_left,
-            ..Packer::new(8936, 2)
+            ..FloorPacker::new(8936, 2)
         };
-        assert!(!Packer::new(8936, 2).fits(80, 0), "no frame");
+        assert!(!FloorPacker::new(8936, 2).fits(80, 0), "no frame");
         assert!(open(80, 1, 0).fits(80, 0));
         assert!(!open(79, 1, 0).fits(80, 0));
         assert!(!open(80, 0, 0).fits(80, 0));

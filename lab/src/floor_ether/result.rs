@@ -1,18 +1,18 @@
 //! Figures of a run of the floor.
 
-use super::case::Case;
-use super::end::Counts;
-use super::host::Outcome;
-use crate::floor::{Sample, latencies};
+use super::case::FloorEtherCase;
+use super::end::FloorEtherCounts;
+use super::host::FloorEtherOutcome;
+use crate::floor::{ThreadUsage, latencies};
 use crate::measure::Measure;
-use crate::page::{Page, cells, optional};
+use crate::page::{PageParts, cells, optional};
 use serde::Serialize;
 
 /// The figures of a case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EtherResult {
     #[serde(flatten)]
-    pub(crate) case: Case,
+    pub(crate) case: FloorEtherCase,
     zero_copy: bool,
     #[serde(flatten)]
     pub(crate) measure: Measure,
@@ -20,19 +20,23 @@ pub(crate) struct EtherResult {
     frames_per_io: f64,
     octets_per_io: f64,
     sends_per_io: f64,
-    /// Frames lost: more than none says that the depth is beyond what the ports hold.
+    /// Frames lost: if there are any, the depth is beyond what the ports hold.
     lost: u64,
 }
 
 impl EtherResult {
-    pub(super) fn new(case: &Case, outcome: &Outcome, target: &Counts) -> EtherResult {
+    pub(super) fn new(
+        case: &FloorEtherCase,
+        outcome: &FloorEtherOutcome,
+        target: &FloorEtherCounts,
+    ) -> EtherResult {
         let host = &outcome.counts;
         let requests = outcome.requests.max(1) as f64;
         let iops = requests / outcome.elapsed.as_secs_f64();
         let switches = outcome.host.context_switches + outcome.target.context_switches;
-        let per_io = |sample: &Sample| Some(sample.cpu_seconds * 1e6 / requests);
+        let per_io = |sample: &ThreadUsage| Some(sample.cpu_seconds * 1e6 / requests);
         // Counted over the warm-up as well, so each end's by its own requests.
-        let each = |of: fn(&Counts) -> u64| {
+        let each = |of: fn(&FloorEtherCounts) -> u64| {
             [host, target].iter().map(|c| of(c) as f64 / c.requests.max(1) as f64).sum()
         };
         EtherResult {
@@ -61,7 +65,7 @@ impl EtherResult {
 }
 
 /// A line for each case.
-pub(super) fn page(results: &[EtherResult]) -> Page {
+pub(super) fn page(results: &[EtherResult]) -> PageParts {
     let mut grid = vec![cells(
         "MTU | | depth | payloads/frame | port | kIOPS | GB/s | mean us | p99 us | CPU us/IO | host, target cores \
          | frames/IO | octets/IO | sends/IO | switches/IO | lost",
@@ -96,25 +100,26 @@ pub(super) fn page(results: &[EtherResult]) -> Page {
             lost.to_string(),
         ]);
     }
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.table(grid);
     page
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::Kind;
+    use super::super::args::FloorPortKind;
     use super::*;
-    use crate::floor::Direction;
+    use crate::floor::DataDirection;
     use hdrhistogram::Histogram;
     use std::time::Duration;
 
     fn result(requests: u64) -> EtherResult {
         let mut latency_ns = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
         latency_ns.record_n(2000, 10).unwrap();
-        let sample = Sample { cpu_seconds: 1.0, context_switches: 50 };
-        let counts = Counts { requests: 200, frames: 100, octets: 1600, sends: 20, lost: 1 };
-        let outcome = Outcome {
+        let sample = ThreadUsage { cpu_seconds: 1.0, context_switches: 50 };
+        let counts =
+            FloorEtherCounts { requests: 200, frames: 100, octets: 1600, sends: 20, lost: 1 };
+        let outcome = FloorEtherOutcome {
             requests,
             elapsed: Duration::from_secs(2),
             latency_ns,
@@ -123,15 +128,16 @@ mod tests {
             zero_copy: false,
             counts,
         };
-        let case = Case {
-            kind: Kind::Xdp,
+        let case = FloorEtherCase {
+            kind: FloorPortKind::Xdp,
             mtu: 9000,
-            rw: Direction::Read,
+            rw: DataDirection::Read,
             bs: 4096,
             depth: 128,
             payloads: 2,
         };
-        let target = Counts { requests: 400, frames: 400, octets: 400 * 4096, sends: 20, lost: 2 };
+        let target =
+            FloorEtherCounts { requests: 400, frames: 400, octets: 400 * 4096, sends: 20, lost: 2 };
         EtherResult::new(&case, &outcome, &target)
     }
 

@@ -10,18 +10,18 @@ pub(super) const MIB: u64 = 256;
 
 /// A server that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Contestant {
+pub(super) struct FuseContestant {
     product: bool,
     uring: bool,
 }
 
-impl Contestant {
+impl FuseContestant {
     /// All, in the order of a round.
-    pub(super) const ALL: [Contestant; 4] = [
-        Contestant { product: false, uring: true },
-        Contestant { product: true, uring: true },
-        Contestant { product: false, uring: false },
-        Contestant { product: true, uring: false },
+    pub(super) const ALL: [FuseContestant; 4] = [
+        FuseContestant { product: false, uring: true },
+        FuseContestant { product: true, uring: true },
+        FuseContestant { product: false, uring: false },
+        FuseContestant { product: true, uring: false },
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -35,21 +35,21 @@ impl Contestant {
 
     /// The floor that it is compared with.
     pub(super) fn floor(self) -> Self {
-        Contestant { product: false, ..self }
+        FuseContestant { product: false, ..self }
     }
 }
 
 /// A contestant that serves; ends when it is dropped.
-pub(super) struct Running {
+pub(super) struct FuseRunning {
     file: PathBuf,
     /// In the order in which they end: first the server of the file.
     services: Vec<Service>,
 }
 
-impl Running {
+impl FuseRunning {
     /// Starts it on a mountpoint in `directory`.
     pub(super) fn start(
-        contestant: Contestant,
+        contestant: FuseContestant,
         program: &Path,
         directory: &Path,
     ) -> anyhow::Result<Self> {
@@ -75,7 +75,7 @@ impl Running {
             server.args(["floor-fuse", "--uring", uring, "--serve"]).arg(&mountpoint);
             add(&mut server, "floor")?;
         }
-        Ok(Running { file: mountpoint.join("nvme0n1"), services })
+        Ok(FuseRunning { file: mountpoint.join("nvme0n1"), services })
     }
 
     pub(super) fn file(&self) -> &Path {

@@ -39,7 +39,7 @@ pub(super) fn serve(mountpoint: &Path, uring: Uring) -> anyhow::Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     let thread = std::thread::spawn({
         let stopping = Arc::clone(&stopping);
-        move || Reactor::new(stopping)?.run(&mut server)
+        move || FuseReactor::new(stopping)?.run(&mut server)
     });
     let mount = service.mount(mountpoint, uring).context("mount")?;
     println!("ready {}", mount.path().display());
@@ -73,7 +73,7 @@ fn disk() -> DiskInfo {
     }
 }
 
-struct Reactor {
+struct FuseReactor {
     ring: Ring,
     memory: Vec<u8>,
     completions: VecDeque<Completion>,
@@ -83,9 +83,9 @@ struct Reactor {
     stopped: bool,
 }
 
-impl Reactor {
+impl FuseReactor {
     fn new(stopping: Arc<AtomicBool>) -> io::Result<Self> {
-        Ok(Reactor {
+        Ok(FuseReactor {
             ring: Ring::wide(RING_ENTRIES)?,
             memory: vec![0x5a; (MIB << 20) as usize],
             completions: VecDeque::new(),
@@ -114,7 +114,7 @@ impl Reactor {
     }
 }
 
-impl Turn for Reactor {
+impl Turn for FuseReactor {
     fn now(&self) -> Instant {
         roadtrain_system::clock::now()
     }

@@ -1,6 +1,6 @@
 //! The thread that executes commands for reactors which only receive and send.
 
-use super::store::Done;
+use super::store::HandOverCompletion;
 use roadtrain_store::{Completion, Completions, Executor, Op, RING_KIND, Store, Token};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
@@ -19,47 +19,50 @@ const INBOX: u64 = UserData { kind: 1, index: 0, generation: 0 }.pack();
 /// The owner of an operation: its token, and the way back.
 type From = (Token, Completions);
 
-enum Message {
+enum BlockMessage {
     Start(Op, Option<Buffer>, From),
     /// The store has answered from another thread.
     Completed(Completion),
-    /// End once nothing is under way.
+    /// Ends once nothing is in flight.
     Stop,
 }
 
 /// A block thread. Dropping it ends the thread, when the store below has answered.
-pub(super) struct Block {
-    orders: Outbox<Message>,
+pub(super) struct BlockThread {
+    orders: Outbox<BlockMessage>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Block {
+impl BlockThread {
     /// Executes on `below`; completions leave by `done`.
-    pub(super) fn start(below: Arc<dyn Store>, done: Sender<Done>) -> io::Result<Self> {
+    pub(super) fn start(
+        below: Arc<dyn Store>,
+        done: Sender<HandOverCompletion>,
+    ) -> io::Result<Self> {
         let (orders, inbox) = mailbox()?;
         let (ready, started) = sync_channel(1);
         let own = orders.clone();
         let body = move || {
-            let completions = Completions::new(move |done| own.send(Message::Completed(done)));
-            match Worker::new(inbox, below, done, completions) {
+            let completions = Completions::new(move |done| own.send(BlockMessage::Completed(done)));
+            match BlockWorker::new(inbox, below, done, completions) {
                 Ok(mut worker) => worker.run(&ready),
                 Err(error) => drop(ready.send(Err(error))),
             }
         };
         let thread = thread::Builder::new().name("roadtrain-block".into()).spawn(body)?;
         started.recv().map_err(|_| io::ErrorKind::BrokenPipe)??;
-        Ok(Block { orders, thread: Some(thread) })
+        Ok(BlockThread { orders, thread: Some(thread) })
     }
 
     /// Hands an operation over; `false` when the thread is gone.
     pub(super) fn start_op(&self, op: Op, buffer: Option<Buffer>, from: From) -> bool {
-        self.orders.send(Message::Start(op, buffer, from))
+        self.orders.send(BlockMessage::Start(op, buffer, from))
     }
 }
 
-impl Drop for Block {
+impl Drop for BlockThread {
     fn drop(&mut self) {
-        self.orders.send(Message::Stop);
+        self.orders.send(BlockMessage::Stop);
         if let Some(thread) = self.thread.take() {
             thread.join().expect("it does not panic");
         }
@@ -67,28 +70,28 @@ impl Drop for Block {
 }
 
 /// The thread's part.
-struct Worker {
+struct BlockWorker {
     ring: Ring,
-    inbox: Inbox<Message>,
+    inbox: Inbox<BlockMessage>,
     executor: Executor,
     below: Arc<dyn Store>,
-    done: Sender<Done>,
+    done: Sender<HandOverCompletion>,
     /// Owners of operations in flight, by token.
     from: Vec<Option<From>>,
     free: Vec<u32>,
     stops: bool,
 }
 
-impl Worker {
+impl BlockWorker {
     fn new(
-        inbox: Inbox<Message>,
+        inbox: Inbox<BlockMessage>,
         below: Arc<dyn Store>,
-        done: Sender<Done>,
+        done: Sender<HandOverCompletion>,
         completions: Completions,
     ) -> io::Result<Self> {
         let (ring, executor) = (Ring::new(RING_ENTRIES)?, Executor::new(completions));
         let (from, free) = (Vec::new(), Vec::new());
-        Ok(Worker { ring, inbox, executor, below, done, from, free, stops: false })
+        Ok(BlockWorker { ring, inbox, executor, below, done, from, free, stops: false })
     }
 
     fn run(&mut self, ready: &SyncSender<io::Result<()>>) {
@@ -128,9 +131,9 @@ impl Worker {
         self.inbox.acknowledge();
         while let Some(message) = self.inbox.take() {
             match message {
-                Message::Start(op, buffer, from) => self.start(op, buffer, from),
-                Message::Completed(completion) => self.executor.complete(completion),
-                Message::Stop => self.stops = true,
+                BlockMessage::Start(op, buffer, from) => self.start(op, buffer, from),
+                BlockMessage::Completed(completion) => self.executor.complete(completion),
+                BlockMessage::Stop => self.stops = true,
             }
             self.answer();
         }

@@ -1,7 +1,7 @@
 //! A store that hands over to other threads what the one below it does.
 
-use super::Mode;
-use super::block::Block;
+use super::HandOverMode;
+use super::block::BlockThread;
 use roadtrain_store::{
     Completion, Completions, Geometry, InPlace, Io, Op, OpenError, Store, Then, Token,
 };
@@ -15,22 +15,24 @@ use std::thread::{self, JoinHandle};
 
 /// A store over another one.
 ///
-/// Data that moves in place is announced: a read's octets are sent from the memory below once the other threads had their
-/// turn, and a write comes in a buffer, which whoever executes it copies. The product receives writes that do not
-/// come along with their command, those of more than 8 KiB, in place: here they take a copy more.
+/// Data that moves in place is announced: a read's bytes are sent from the memory below after the other threads had
+/// their turn. A write arrives in a buffer, which its executing thread copies. The product receives writes of more
+/// than 8 KiB, which do not come along with their command, in place: here they take one more copy.
 pub(super) struct HandOverStore {
     /// `None`: the reactor executes. Ends before the queue that it sends to.
-    block: Option<Block>,
+    block: Option<BlockThread>,
     queue: Arc<WorkQueue>,
     below: Arc<dyn Store>,
 }
 
 impl HandOverStore {
     /// Called by a thread of the target, on whose cores the others run then.
-    pub(super) fn new(mode: Mode, below: Arc<dyn Store>) -> io::Result<HandOverStore> {
+    pub(super) fn new(mode: HandOverMode, below: Arc<dyn Store>) -> io::Result<HandOverStore> {
         let queue = Arc::new(WorkQueue::start()?);
         let block = match (mode, &queue.sender) {
-            (Mode::Base, Some(done)) => Some(Block::start(below.clone(), done.clone())?),
+            (HandOverMode::Base, Some(done)) => {
+                Some(BlockThread::start(below.clone(), done.clone())?)
+            }
             _ => None,
         };
         Ok(HandOverStore { block, queue, below })
@@ -79,13 +81,13 @@ impl Store for HandOverStore {
 }
 
 /// A completion on its way, and how it gets to the reactor.
-pub(super) type Done = (Completion, Completions);
+pub(super) type HandOverCompletion = (Completion, Completions);
 
 /// The thread that completions pass through on their way to the reactor. Dropping it ends the thread, after what was
 /// sent before.
 struct WorkQueue {
     /// `None` when it ends.
-    sender: Option<Sender<Done>>,
+    sender: Option<Sender<HandOverCompletion>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -117,9 +119,9 @@ impl Then for WorkQueue {
     }
 }
 
-fn run(done: &Receiver<Done>) {
+fn run(done: &Receiver<HandOverCompletion>) {
     while let Ok((completion, completions)) = done.recv() {
-        // When the reactor has ended nobody waits for it; its buffer is freed.
+        // When the reactor has ended, no thread waits for the completion, and its buffer is freed.
         completions.send(completion);
     }
 }

@@ -6,23 +6,23 @@ use std::fs::File;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-const MODES: [Mode; 2] = [Mode::Rec, Mode::Base];
+const MODES: [HandOverMode; 2] = [HandOverMode::Rec, HandOverMode::Base];
 const NQN: &str = "nqn.2024-01.test:disk";
 const BYTES: usize = 4096;
 const LONG: Duration = Duration::from_secs(60);
 
-fn memory(mode: Mode) -> Arc<dyn Store> {
+fn memory(mode: HandOverMode) -> Arc<dyn Store> {
     handed(mode, StoreKind::Memory { size: 16 << 20 })
 }
 
-fn handed(mode: Mode, kind: StoreKind) -> Arc<dyn Store> {
+fn handed(mode: HandOverMode, kind: StoreKind) -> Arc<dyn Store> {
     let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
     let below = roadtrain_store::open(&spec).expect("it opens");
     Arc::new(HandOverStore::new(mode, below).expect("threads start"))
 }
 
 /// A file without a name.
-fn file(mode: Mode) -> Arc<dyn Store> {
+fn file(mode: HandOverMode) -> Arc<dyn Store> {
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let name = format!("roadtrain-hand-over-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -34,7 +34,7 @@ fn file(mode: Mode) -> Arc<dyn Store> {
 
 static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
-fn ssd(mode: Mode, service: Duration, parallel: u16) -> Arc<dyn Store> {
+fn ssd(mode: HandOverMode, service: Duration, parallel: u16) -> Arc<dyn Store> {
     Arc::new(SsdStore::new(memory(mode), service, parallel))
 }
 
@@ -150,7 +150,7 @@ fn a_target_stops_while_commands_are_under_way() {
         eventually("commands are in the store", || server.usage().store_commands >= 50);
         let begin = Instant::now();
         server.stop();
-        // It gives up on a store that does not answer after ten seconds.
+        // The product abandons a store that does not reply after ten seconds.
         assert!(begin.elapsed() < Duration::from_secs(9), "not {:?}", begin.elapsed());
         drop(completions);
     }
@@ -165,7 +165,7 @@ fn its_target_takes_the_products_options() {
     else {
         panic!("serve")
     };
-    let config = config(Mode::Base, &serve).expect("it is right");
+    let config = config(HandOverMode::Base, &serve).expect("it is right");
     assert_eq!(config.cores, [1]);
     assert_eq!(config.subsystems[0].namespaces.len(), 2);
     let ether = config.ether.expect("interfaces");

@@ -1,8 +1,8 @@
 //! Moves frames between two interfaces by this process.
 
 use super::Impairment;
-use super::line::{Counts, Line};
-use crate::packet::{FRAME_BYTES_MAX, NOTES_BYTES, Socket, wait};
+use super::line::{Counts, ImpairedLine};
+use crate::packet::{FRAME_BYTES_MAX, InterfaceSocket, NOTES_BYTES, wait};
 use std::time::{Duration, Instant};
 
 /// With the notes: addresses and type are never damaged.
@@ -15,28 +15,32 @@ const POLL: Duration = Duration::from_millis(20);
 /// Both ways between two interfaces.
 #[derive(Debug)]
 pub(super) struct Bridge {
-    sockets: [Socket; 2],
+    sockets: [InterfaceSocket; 2],
     impairment: Impairment,
 }
 
 impl Bridge {
     /// Opens it, in the calling thread's network namespace.
     pub(super) fn new(one: &str, other: &str, impairment: Impairment) -> anyhow::Result<Self> {
-        Ok(Self { sockets: [Socket::open(one)?, Socket::open(other)?], impairment })
+        Ok(Self {
+            sockets: [InterfaceSocket::open(one)?, InterfaceSocket::open(other)?],
+            impairment,
+        })
     }
 
     /// Passes frames until `ended`; gives what has become of them, by the side they came from.
     pub(super) fn run(&self, ended: impl Fn() -> bool) -> anyhow::Result<[Counts; 2]> {
-        let mut lines = [Line::new(self.impairment, 1), Line::new(self.impairment.back(), 2)];
+        let mut lines =
+            [ImpairedLine::new(self.impairment, 1), ImpairedLine::new(self.impairment.back(), 2)];
         while !ended() {
             self.turn(&mut lines)?;
         }
         Ok(lines.map(|line| line.counts))
     }
 
-    fn turn(&self, lines: &mut [Line; 2]) -> anyhow::Result<()> {
+    fn turn(&self, lines: &mut [ImpairedLine; 2]) -> anyhow::Result<()> {
         let sockets = &self.sockets;
-        let due = lines.iter().filter_map(Line::due).min();
+        let due = lines.iter().filter_map(ImpairedLine::due).min();
         let now = Instant::now();
         wait(sockets, due.map_or(POLL, |due| due.saturating_duration_since(now).min(POLL)))?;
         let mut frame = [0; FRAME_BYTES_MAX];

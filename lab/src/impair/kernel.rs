@@ -13,7 +13,7 @@ const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const TCX_INGRESS: u32 = 46;
-/// The program's verdict on a frame that is lost, or has gone on as a copy.
+/// The program's verdict on a frame that is lost, or was forwarded as a copy.
 const DROP: i32 = 2;
 
 const GET_PRANDOM_U32: i32 = 7;
@@ -21,18 +21,22 @@ const CLONE_REDIRECT: i32 = 13;
 
 /// The way from an interface to another one.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct ForwardingPath {
     link: OwnedFd,
     out: u32,
 }
 
-impl Way {
+impl ForwardingPath {
     /// Opens it, in the calling thread's network namespace.
     pub(super) fn new(from: &str, to: &str, impairment: Impairment) -> anyhow::Result<Self> {
         let (from, out) = (index(from)?, index(to)?);
         let program = load(&instructions(out, impairment))?;
-        let attributes =
-            LinkCreate { program: fd(&program), interface: from, kind: TCX_INGRESS, rest: [0; 10] };
+        let attributes = XdpLinkCreate {
+            program: fd(&program),
+            interface: from,
+            kind: TCX_INGRESS,
+            rest: [0; 10],
+        };
         let link = bpf(LINK_CREATE, &attributes).context("attach an eBPF program")?;
         // SAFETY: the call has just made this descriptor for us.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
@@ -61,7 +65,7 @@ struct Instruction {
 
 /// Attributes of bpf(2); the tail is zero.
 #[repr(C)]
-struct ProgLoad {
+struct XdpProgLoad {
     kind: u32,
     count: u32,
     instructions: u64,
@@ -73,7 +77,7 @@ struct ProgLoad {
 }
 
 #[repr(C)]
-struct LinkCreate {
+struct XdpLinkCreate {
     program: u32,
     interface: u32,
     kind: u32,
@@ -126,7 +130,7 @@ fn bound(percent: f64) -> u32 {
 }
 
 fn load(instructions: &[Instruction]) -> anyhow::Result<OwnedFd> {
-    let attributes = ProgLoad {
+    let attributes = XdpProgLoad {
         kind: PROG_TYPE_SCHED_CLS,
         count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// More frames than this are not under way: what comes then is lost.
+/// Most frames in flight: frames that arrive beyond that are lost.
 const FRAMES_MAX: usize = 1 << 14;
 
 /// Treated frames, by treatment.
@@ -19,9 +19,9 @@ pub(super) struct Counts {
     pub(super) reordered: u64,
 }
 
-/// Frames under way.
+/// Frames in flight.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ImpairedLine {
     impairment: Impairment,
     random: u64,
     /// When due, in which order it came, and what.
@@ -30,7 +30,7 @@ pub(super) struct Line {
     pub(super) counts: Counts,
 }
 
-impl Line {
+impl ImpairedLine {
     pub(super) fn new(impairment: Impairment, seed: u64) -> Self {
         Self {
             impairment,
@@ -107,7 +107,7 @@ mod tests {
 
     fn passed(impairment: Impairment) -> (Vec<Vec<u8>>, Counts) {
         let now = Instant::now();
-        let mut line = Line::new(impairment, 7);
+        let mut line = ImpairedLine::new(impairment, 7);
         for n in 0..1000u32 {
             let frame: Vec<u8> = n.to_le_bytes().repeat(10);
             line.put(now + Duration::from_micros(u64::from(n)), &frame, 12);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_doubles_are_as_many_as_asked() {
+    fn losses_and_doubles_are_as_many_as_configured() {
         let (frames, counts) =
             passed(Impairment { loss: 20.0, duplicate: 10.0, ..Impairment::NONE });
         assert!((150..250).contains(&counts.lost), "{counts:?}");
@@ -156,7 +156,7 @@ mod tests {
         assert!(!numbers.is_sorted() && numbers.len() == 1000);
         assert!((20..90).contains(&counts.reordered), "{counts:?}");
         let now = Instant::now();
-        let mut line = Line::new(impairment, 1);
+        let mut line = ImpairedLine::new(impairment, 1);
         line.put(now, &[0; 20], 12);
         assert_eq!(line.take(now), None);
         assert!(line.due().expect("one is under way") >= now + Duration::from_micros(10));

@@ -1,6 +1,6 @@
 //! The laboratory for anybody: a command at the host, another one at the target.
 
-use super::{Links, Shape, Wiring, unavailable};
+use super::{LinkSpeed, NamespaceLinks, SegmentWiring, unavailable};
 use crate::impair::Impairment;
 use crate::service::Service;
 use crate::undo::Folder;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Makes links between two network namespaces and runs a command at each end.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LinksArgs {
     /// Links: interfaces lan0, lan1.. at both ends, addresses 10.77.LINK.1 (host) and .2 (target)
     #[arg(long, default_value_t = 1)]
     links: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long)]
     mbit: Option<usize>,
     /// Buffer before each shaped link
-    #[arg(long, default_value_t = Shape::GIGABIT.queue_kib)]
+    #[arg(long, default_value_t = LinkSpeed::GIGABIT.queue_kib)]
     queue_kib: usize,
     #[command(flatten)]
     impairment: Impairment,
@@ -44,19 +44,19 @@ pub(crate) struct Args {
 }
 
 /// Makes a pair of ends and runs the commands.
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &LinksArgs) -> anyhow::Result<()> {
     if let Some(why) = unavailable() {
         bail!("no links: {why}");
     }
     interrupt::watch();
-    let speed = |mbit_per_second| Shape { mbit_per_second, queue_kib: args.queue_kib };
-    let wiring = Wiring {
+    let speed = |mbit_per_second| LinkSpeed { mbit_per_second, queue_kib: args.queue_kib };
+    let wiring = SegmentWiring {
         shape: args.mbit.map(speed),
         impairment: args.impairment,
         impaired: args.impaired,
-        ..Wiring::plain(args.mtu)
+        ..SegmentWiring::plain(args.mtu)
     };
-    let links = Links::new(args.links, &wiring)?;
+    let links = NamespaceLinks::new(args.links, &wiring)?;
     let scratch = std::env::temp_dir().join(format!("roadtrain-links-{}", std::process::id()));
     let scratch = Folder::new(scratch)?;
     let log = args.target_log.clone().unwrap_or_else(|| scratch.path().join("target"));

@@ -18,9 +18,9 @@ const SYSFS: &CStr = c"sysfs";
 
 /// A network namespace.
 #[derive(Debug)]
-pub(crate) struct Namespace(OwnedFd);
+pub(crate) struct NetworkNamespace(OwnedFd);
 
-impl Namespace {
+impl NetworkNamespace {
     /// Makes one, with nothing in it but a loopback that is down.
     pub(crate) fn new() -> anyhow::Result<Self> {
         // By a thread that ends: it is in the namespace from then on.

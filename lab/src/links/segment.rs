@@ -1,15 +1,15 @@
 //! A pair of interfaces, and how fast what leaves one of them is.
 
-use super::{Namespace, tool};
+use super::{NetworkNamespace, tool};
 use crate::impair::Impairment;
 use std::fs;
 
 /// How the links are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Wiring {
+pub(crate) struct SegmentWiring {
     pub(crate) mtu: usize,
     /// Both ways; without, as fast as the machine.
-    pub(crate) shape: Option<Shape>,
+    pub(crate) shape: Option<LinkSpeed>,
     pub(crate) impairment: Impairment,
     /// The impaired link; all are without.
     pub(crate) impaired: Option<usize>,
@@ -19,7 +19,7 @@ pub(crate) struct Wiring {
 
 /// A link's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
+pub(crate) struct LinkSpeed {
     pub(crate) mbit_per_second: usize,
     /// The buffer of a switch's port.
     pub(crate) queue_kib: usize,
@@ -32,7 +32,7 @@ const HEADER_BYTES: usize = 14;
 /// Further bytes on a wire: preamble, checksum, gap between frames.
 const WIRE_BYTES: usize = 24;
 
-impl Wiring {
+impl SegmentWiring {
     /// Straight, as fast as the machine.
     pub(crate) const fn plain(mtu: usize) -> Self {
         Self { mtu, shape: None, impairment: Impairment::NONE, impaired: None, is_switched: false }
@@ -52,7 +52,7 @@ impl Wiring {
     }
 }
 
-impl Shape {
+impl LinkSpeed {
     /// 1 Gbit/s, with the buffer of a plain switch.
     pub(crate) const GIGABIT: Self = Self { mbit_per_second: 1000, queue_kib: 512 };
 
@@ -83,11 +83,11 @@ pub(super) fn steer(link: usize) {
 
 /// Makes a pair between two namespaces and sets it up.
 pub(super) fn pair(
-    one: &Namespace,
+    one: &NetworkNamespace,
     name: &str,
-    other: &Namespace,
+    other: &NetworkNamespace,
     peer: &str,
-    wiring: &Wiring,
+    wiring: &SegmentWiring,
 ) -> anyhow::Result<()> {
     let there = other.path();
     tool(one, &format!("ip link add name {name} type veth peer name {peer} netns {there}"))?;
@@ -105,8 +105,12 @@ pub(super) fn pair(
 }
 
 /// Limits what leaves an interface.
-pub(super) fn shape(namespace: &Namespace, name: &str, wiring: &Wiring) -> anyhow::Result<()> {
-    let Some(Shape { mbit_per_second, queue_kib }) = wiring.shape else { return Ok(()) };
+pub(super) fn shape(
+    namespace: &NetworkNamespace,
+    name: &str,
+    wiring: &SegmentWiring,
+) -> anyhow::Result<()> {
+    let Some(LinkSpeed { mbit_per_second, queue_kib }) = wiring.shape else { return Ok(()) };
     let limit = queue_kib << 10;
     let burst = BURST_BYTES.max(2 * wiring.mtu);
     let line = format!(
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_theoretical_rate_is_what_ethernet_leaves() {
-        let rate = Shape::GIGABIT.payload_bytes_per_second(9000);
+        let rate = LinkSpeed::GIGABIT.payload_bytes_per_second(9000);
         assert!((124.4e6..124.5e6).contains(&rate), "{rate}");
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A part of a run that goes.
 #[derive(Clone, Debug)]
-enum Cut {
+enum PruneCut {
     /// A run, of all runs.
     Run(usize),
     /// A field of a run becomes its default.
@@ -27,7 +27,12 @@ pub(super) fn prune(mut results: Value, is_same: &dyn Fn(&Value) -> bool) -> Val
 }
 
 /// Finds cuts that change nothing, together with those that were found before: all at once, else in halves.
-fn reduce(results: &Value, cuts: &[Cut], kept: &mut Vec<Cut>, is_same: &dyn Fn(&Value) -> bool) {
+fn reduce(
+    results: &Value,
+    cuts: &[PruneCut],
+    kept: &mut Vec<PruneCut>,
+    is_same: &dyn Fn(&Value) -> bool,
+) {
     let before = kept.len();
     kept.extend_from_slice(cuts);
     if cuts.is_empty() || is_same(&without(results, kept)) {
@@ -47,47 +52,54 @@ fn count(results: &Value) -> usize {
     results["runs"].as_array().map_or(0, Vec::len)
 }
 
-fn runs(results: &Value) -> Vec<Cut> {
-    (0..count(results)).map(Cut::Run).collect()
+fn runs(results: &Value) -> Vec<PruneCut> {
+    (0..count(results)).map(PruneCut::Run).collect()
 }
 
-fn fields(results: &Value) -> Vec<Cut> {
+fn fields(results: &Value) -> Vec<PruneCut> {
     let names = ["command", "rounds", "median"];
-    names.iter().flat_map(|name| (0..count(results)).map(|run| Cut::Field(run, name))).collect()
+    names
+        .iter()
+        .flat_map(|name| (0..count(results)).map(|run| PruneCut::Field(run, name)))
+        .collect()
 }
 
 /// Figure by figure over all runs, since runs of a kind are quoted alike.
-fn figures(results: &Value) -> Vec<Cut> {
+fn figures(results: &Value) -> Vec<PruneCut> {
     let run = |run: usize| &results["runs"][run];
     let names = |measure: &Value| -> Vec<String> {
         measure.as_object().map(|figures| figures.keys().cloned().collect()).unwrap_or_default()
     };
     let of_medians = (0..count(results)).flat_map(|at| {
-        names(&run(at)["median"]).into_iter().map(move |name| Cut::OfMedian(at, name))
+        names(&run(at)["median"]).into_iter().map(move |name| PruneCut::OfMedian(at, name))
     });
     let of_rounds = (0..count(results)).flat_map(|at| {
         let first =
             run(at)["rounds"].as_array().and_then(|rounds| rounds.iter().find(|r| r.is_object()));
-        first.map(names).unwrap_or_default().into_iter().map(move |name| Cut::OfRounds(at, name))
+        first
+            .map(names)
+            .unwrap_or_default()
+            .into_iter()
+            .map(move |name| PruneCut::OfRounds(at, name))
     });
-    let mut all: Vec<Cut> = of_medians.chain(of_rounds).collect();
+    let mut all: Vec<PruneCut> = of_medians.chain(of_rounds).collect();
     all.sort_by_key(|cut| match cut {
-        Cut::OfMedian(at, name) => (0, name.clone(), *at),
-        Cut::OfRounds(at, name) => (1, name.clone(), *at),
+        PruneCut::OfMedian(at, name) => (0, name.clone(), *at),
+        PruneCut::OfRounds(at, name) => (1, name.clone(), *at),
         _ => (2, String::new(), 0),
     });
     all
 }
 
-fn without(results: &Value, cuts: &[Cut]) -> Value {
+fn without(results: &Value, cuts: &[PruneCut]) -> Value {
     let mut results = results.clone();
     let mut gone = Vec::new();
     for cut in cuts {
         match cut {
-            Cut::Run(run) => gone.push(*run),
-            Cut::Field(run, name) => drop(take(&mut results["runs"][*run], name)),
-            Cut::OfMedian(run, name) => drop(take(&mut results["runs"][*run]["median"], name)),
-            Cut::OfRounds(run, name) => {
+            PruneCut::Run(run) => gone.push(*run),
+            PruneCut::Field(run, name) => drop(take(&mut results["runs"][*run], name)),
+            PruneCut::OfMedian(run, name) => drop(take(&mut results["runs"][*run]["median"], name)),
+            PruneCut::OfRounds(run, name) => {
                 let rounds = results["runs"][*run]["rounds"].as_array_mut();
                 rounds.into_iter().flatten().for_each(|round| drop(take(round, name)));
             }

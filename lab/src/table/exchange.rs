@@ -1,6 +1,6 @@
-//! A bare exchange over many connections: requests one way, answers the other, without a protocol. What is in flight on
-//! a connection leaves in one send, and nothing of the data is looked at. It says what sockets cost when each of many
-//! carries little.
+//! A bare exchange over many connections: requests in one direction, replies in the other, without a protocol. What
+//! is in flight on a connection leaves in one send, and the data is never read. It measures the cost of sockets when
+//! each of many carries little.
 
 use crate::epoll::{Epoll, Readiness};
 use crate::measure::Measure;
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 const REQUEST_BYTES: usize = 72;
 const ANSWER_BYTES: usize = 24 + 4096;
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Sockets that one wait tells of.
+/// Most sockets that one wait reports.
 const EVENTS: usize = 1024;
-/// Longest wait: then the end is noticed.
+/// Longest wait, in milliseconds; then the end of the run is noticed.
 const WAIT_MS: i32 = 10;
 
 /// One end of a connection.
-struct Socket {
+struct ExchangeSocket {
     stream: TcpStream,
     /// Bytes of a message that has not come as a whole.
     got: usize,
@@ -33,24 +33,24 @@ struct Socket {
 }
 
 /// All connections at one side.
-struct Side {
+struct ExchangeSide {
     epoll: Epoll,
-    sockets: Vec<Socket>,
+    sockets: Vec<ExchangeSocket>,
     buffer: Vec<u8>,
     /// Bytes of a message that comes, and of the one that answers it.
     comes: usize,
     goes: usize,
 }
 
-impl Side {
+impl ExchangeSide {
     fn new(streams: Vec<TcpStream>, comes: usize, goes: usize) -> anyhow::Result<Self> {
         let epoll = Epoll::new().context("epoll")?;
         for (index, stream) in streams.iter().enumerate() {
             epoll.watch(stream, index, false)?;
         }
-        let socket = |stream| Socket { stream, got: 0, owed: 0, waits: false };
+        let socket = |stream| ExchangeSocket { stream, got: 0, owed: 0, waits: false };
         let sockets = streams.into_iter().map(socket).collect();
-        Ok(Side { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes })
+        Ok(ExchangeSide { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes })
     }
 
     /// Sends what is owed, as far as the socket takes it.
@@ -94,15 +94,15 @@ impl Side {
             self.send(index)?;
         }
         let mut ready = Readiness::<EVENTS>::default();
-        let mut answered = Vec::with_capacity(EVENTS);
+        let mut replies = Vec::with_capacity(EVENTS);
         while !over.load(Relaxed) {
             for (index, _) in self.epoll.ready(&mut ready, WAIT_MS) {
                 let came = self.receive(index)?;
                 self.sockets[index].owed += came * self.goes;
                 done.fetch_add(came as u64, Relaxed);
-                answered.push(index);
+                replies.push(index);
             }
-            for index in answered.drain(..) {
+            for index in replies.drain(..) {
                 self.send(index)?;
             }
         }
@@ -110,7 +110,7 @@ impl Side {
     }
 }
 
-/// Connects, exchanges for a while, and says how much: the host on core 0, the target on core 1.
+/// Connects, exchanges for a while, and returns the rate: the host on core 0, the target on core 1.
 pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Result<Measure> {
     let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback")?;
     let (mut hosts, mut targets) = (Vec::new(), Vec::new());
@@ -122,10 +122,10 @@ pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Res
         tuning::tune_socket(stream)?;
         stream.set_nonblocking(true)?;
     }
-    let (over, asked, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (over, requests, replies) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let on_core = |core, streams, (comes, goes), first, done| -> anyhow::Result<()> {
         tuning::pin_to_core(core)?;
-        let ended = Side::new(streams, comes, goes).and_then(|mut side| {
+        let ended = ExchangeSide::new(streams, comes, goes).and_then(|mut side| {
             // The other side may be gone first.
             side.run(first, &over, done)
                 .or_else(|e| if over.load(Relaxed) { Ok(()) } else { Err(e.into()) })
@@ -134,13 +134,14 @@ pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Res
         ended
     };
     let iops = thread::scope(|scope| {
-        let target = scope.spawn(|| on_core(1, targets, (REQUEST_BYTES, ANSWER_BYTES), 0, &asked));
+        let target =
+            scope.spawn(|| on_core(1, targets, (REQUEST_BYTES, ANSWER_BYTES), 0, &requests));
         let host =
-            scope.spawn(|| on_core(0, hosts, (ANSWER_BYTES, REQUEST_BYTES), depth, &answered));
+            scope.spawn(|| on_core(0, hosts, (ANSWER_BYTES, REQUEST_BYTES), depth, &replies));
         thread::sleep(WARM_UP);
-        let (before, began) = (answered.load(Relaxed), Instant::now());
+        let (before, began) = (replies.load(Relaxed), Instant::now());
         thread::sleep(Duration::from_secs_f64(seconds));
-        let iops = (answered.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+        let iops = (replies.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
         over.store(true, Relaxed);
         target.join().expect("it does not panic")?;
         host.join().expect("it does not panic")?;

@@ -21,13 +21,13 @@ const QUEUE_ENTRIES: u16 = 128;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An admin queue and its I/O queues, connected and idle.
-pub(super) struct Association {
-    _admin: Queue,
-    _io: Vec<Queue>,
+pub(super) struct IdleAssociation {
+    _admin: HandshakeQueue,
+    _io: Vec<HandshakeQueue>,
 }
 
-impl Association {
-    /// Connects to a subsystem; `host` tells hosts apart.
+impl IdleAssociation {
+    /// Connects to a subsystem; `host` distinguishes the hosts.
     pub(super) fn open(
         at: SocketAddr,
         subnqn: &str,
@@ -38,7 +38,7 @@ impl Association {
             let hostnqn = format!("nqn.2026-11.io.roadtrain:bench-host-{host}");
             ConnectData::new([host + 1; 16], cntlid, subnqn, &hostnqn)
         };
-        let mut admin = Queue::open(at)?;
+        let mut admin = HandshakeQueue::open(at)?;
         let cntlid = admin.connect(0, &data(CNTLID_DYNAMIC))? as u16;
         admin.enable()?;
         let mut queues = Sqe::new(opcode::SET_FEATURES, 0);
@@ -48,7 +48,7 @@ impl Association {
         ensure!(granted >= io_queues, "the target grants {granted} queues of {io_queues}");
         let mut io = Vec::new();
         for qid in 1..=io_queues {
-            let mut queue = Queue::open(at)?;
+            let mut queue = HandshakeQueue::open(at)?;
             queue.connect(qid, &data(cntlid)).with_context(|| format!("connect queue {qid}"))?;
             io.push(queue);
         }
@@ -57,9 +57,9 @@ impl Association {
 }
 
 /// One connection, past ICReq and ICResp.
-struct Queue(TcpStream);
+struct HandshakeQueue(TcpStream);
 
-impl Queue {
+impl HandshakeQueue {
     fn open(at: SocketAddr) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect(at)?;
         stream.set_read_timeout(Some(TIMEOUT))?;

@@ -1,19 +1,19 @@
 //! Several host processes at one target: the attachments that a hypervisor has on a few cores.
 
-use super::plan::{Case, Section, Side, ratio};
+use super::plan::{TableCase, TableSection, TableSide, ratio};
 use super::sides::at_once;
 use crate::judge::{Bound, Goal};
 use crate::loopback::Loopback;
 use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::product;
-use crate::workload::{Setup, Waiting};
+use crate::workload::{LoadWaiting, ProductSetup};
 use std::path::Path;
 
 /// Host processes, and the requests that each has in flight.
 const COUNTS: [usize; 5] = [1, 2, 4, 16, 64];
 const DEPTHS: [usize; 4] = [1, 8, 32, 128];
-/// Requests in flight of the process beside a latency-critical one.
+/// Requests in flight of the process that runs together with a latency-critical one.
 const BULK_DEPTH: usize = 128;
 const TARGET_CORE: usize = 1;
 /// Seconds of load before those that are measured, and more for each process: all have to be there.
@@ -26,12 +26,12 @@ const P99_MAX: f64 = 1.25;
 
 /// Host processes with one lane each.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostProcesses {
     /// Name of the setting.
     pub(super) name: &'static str,
-    setup: Setup,
+    setup: ProductSetup,
     load: HostLoad,
-    /// Cores of the processes in turn.
+    /// Cores of the processes, one after the other.
     cores: &'static [usize],
 }
 
@@ -47,16 +47,16 @@ enum HostLoad {
 /// Settings by their names: what is used without any option, and what it is held against.
 const DEFAULT: &str = "default";
 const NONE: &str = "none";
-const SETTINGS: [(&str, &str, Waiting); 5] = [
-    (DEFAULT, "auto", Waiting::Default),
-    (NONE, "none", Waiting::Default),
-    ("none --no-spin", "none", Waiting::Sleep),
-    ("none --spin-us 50", "none", Waiting::SpinUs(50)),
-    ("auto --spin-us 50", "auto", Waiting::SpinUs(50)),
+const SETTINGS: [(&str, &str, LoadWaiting); 5] = [
+    (DEFAULT, "auto", LoadWaiting::Default),
+    (NONE, "none", LoadWaiting::Default),
+    ("none --no-spin", "none", LoadWaiting::Sleep),
+    ("none --spin-us 50", "none", LoadWaiting::SpinUs(50)),
+    ("auto --spin-us 50", "auto", LoadWaiting::SpinUs(50)),
 ];
 
-/// Grid of processes on one core and on both, and a latency-critical process beside another one.
-pub(super) fn cases() -> Vec<Case> {
+/// Grid of processes on one core and on both, and a latency-critical process together with another one.
+pub(super) fn cases() -> Vec<TableCase> {
     let placements: [(&str, &str, &'static [usize]); 2] =
         [("hosts", "on core 0", &[0]), ("hosts-both", "on both cores", &[0, 1])];
     let mut cases = Vec::new();
@@ -74,10 +74,10 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn case(id: String, title: String, load: HostLoad, cores: &'static [usize]) -> Case {
+fn case(id: String, title: String, load: HostLoad, cores: &'static [usize]) -> TableCase {
     let side = |(name, policy, waiting)| {
-        let setup = Setup { waiting, ..Setup::new(policy) };
-        Side::Hosts(Hosts { name, setup, load, cores })
+        let setup = ProductSetup { waiting, ..ProductSetup::new(policy) };
+        TableSide::Hosts(HostProcesses { name, setup, load, cores })
     };
     let fixed = SETTINGS.iter().filter(|setting| setting.0 != DEFAULT);
     let iops = ratio(
@@ -91,10 +91,10 @@ fn case(id: String, title: String, load: HostLoad, cores: &'static [usize]) -> C
     let most = Some(Bound::AtMost(P99_MAX));
     let p99 = ratio(&id, ("p99 of none", Metric::LatencyP99), DEFAULT, (&id, NONE), most);
     let sides = SETTINGS.map(side).into();
-    Case { section: Section::Hosts, title, sides, goals: vec![iops, p99], id }
+    TableCase { section: TableSection::Hosts, title, sides, goals: vec![iops, p99], id }
 }
 
-impl Hosts {
+impl HostProcesses {
     /// Figures of all processes together, with a target of their own.
     pub(super) fn run(&self, program: &Path, seconds: f64) -> anyhow::Result<Measure> {
         let loopback = Loopback::new(program)?;
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn every_process_has_a_load_and_a_core() {
-        let Side::Hosts(hosts) = cases()[0].sides[0].clone() else { panic!("no hosts") };
+        let TableSide::Hosts(hosts) = cases()[0].sides[0].clone() else { panic!("no hosts") };
         let load = HostLoad::Alike { count: 3, depth: 8 };
-        let hosts = Hosts { cores: &[0, 1], load, ..hosts };
+        let hosts = HostProcesses { cores: &[0, 1], load, ..hosts };
         let lines = std::sync::Mutex::new(Vec::new());
         let measures = hosts.at_once("--policy auto", |line| {
             lines.lock().expect("no panic").push(line.to_owned());

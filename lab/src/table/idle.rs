@@ -1,7 +1,7 @@
 //! Costs of the product at rest: CPU of a target and of a connected host, and memory
 //! of a thousand connections.
 
-use super::handshake::Association;
+use super::handshake::IdleAssociation;
 use crate::judge::Judged;
 use crate::loopback::{Loopback, NQN};
 use crate::procfs;
@@ -20,7 +20,7 @@ const IO_QUEUES: u16 = 124;
 /// Time for threads to settle after a connection is made.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Runs all checks; one that cannot run says why.
+/// Runs all checks; one that cannot run reports why.
 pub(super) fn checks(program: &Path, seconds: f64) -> Vec<Judged> {
     let mut checks = cpu(program, seconds)
         .unwrap_or_else(|e| vec![Judged::failed("idle-cpu", "CPU of an idle target and host", &e)]);
@@ -67,13 +67,13 @@ fn connections(program: &Path) -> anyhow::Result<Judged> {
     let loopback = Loopback::new(program)?;
     let target = loopback.serve(TARGET)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, loopback.port()));
-    let mut associations = vec![Association::open(address, NQN, IO_QUEUES, 0)?];
+    let mut associations = vec![IdleAssociation::open(address, NQN, IO_QUEUES, 0)?];
     thread::sleep(SETTLE);
     // The first association also grows what all share: pools, code.
     let before = procfs::resident_bytes(target.id())?;
     let per_association = usize::from(IO_QUEUES) + 1;
     for index in 1..=CONNECTIONS / per_association {
-        associations.push(Association::open(address, NQN, IO_QUEUES, index as u8)?);
+        associations.push(IdleAssociation::open(address, NQN, IO_QUEUES, index as u8)?);
     }
     thread::sleep(SETTLE);
     let grown = procfs::resident_bytes(target.id())?.saturating_sub(before);

@@ -1,20 +1,20 @@
-//! Another stack beside ours: a command that the user names, run once for each load.
+//! Another stack to compare with: a command that the user names, run once for each load.
 
 use crate::command;
-use crate::floor::Direction;
+use crate::floor::DataDirection;
 use crate::measure::Measure;
-use crate::workload::Load;
+use crate::workload::LabLoad;
 use anyhow::Context;
 use serde::Deserialize;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time that a run may take beside its measured time.
+/// Time that a run may take in addition to its measured time.
 const EXTRA: Duration = Duration::from_secs(60);
 
 /// The JSON object that it prints as its last line.
 #[derive(Deserialize)]
-struct Figures {
+struct PeerFigures {
     iops: f64,
     p99_us: f64,
     /// CPU time of both ends for each request in microseconds.
@@ -23,11 +23,11 @@ struct Figures {
 
 /// Runs the command with the load in its environment: `RW` (`randread` or `randwrite`), `BS` (bytes), `DEPTH` and
 /// `SECONDS`.
-pub(super) fn run(line: &str, load: &Load, seconds: f64) -> anyhow::Result<Measure> {
+pub(super) fn run(line: &str, load: &LabLoad, seconds: f64) -> anyhow::Result<Measure> {
     let direction = load.direction().context("a peer has no mixed loads")?;
     let name = match direction {
-        Direction::Read => "randread",
-        Direction::Write => "randwrite",
+        DataDirection::Read => "randread",
+        DataDirection::Write => "randwrite",
     };
     let mut shell = Command::new("sh");
     shell
@@ -41,7 +41,7 @@ pub(super) fn run(line: &str, load: &Load, seconds: f64) -> anyhow::Result<Measu
 
 fn measure(stdout: &str) -> anyhow::Result<Measure> {
     let last = stdout.trim_end().lines().next_back().unwrap_or_default();
-    let figures: Figures = serde_json::from_str(last).with_context(|| {
+    let figures: PeerFigures = serde_json::from_str(last).with_context(|| {
         format!("the peer's last line is no object with iops and p99_us: {last:?}")
     })?;
     Ok(Measure {
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_command_gets_the_load_and_prints_its_figures() {
         let line = r#"test "$RW $BS" = "randread 4096" && echo starting && echo "{\"iops\": $DEPTH, \"p99_us\": 2.5}""#;
-        let measure = run(line, &Load::small(100, 8), 0.5).unwrap();
+        let measure = run(line, &LabLoad::small(100, 8), 0.5).unwrap();
         assert_eq!((measure.iops, measure.latency_us_p99), (8.0, 2.5));
         assert_eq!(measure.cpu_us_per_io(), None);
     }
@@ -69,6 +69,6 @@ mod tests {
     fn what_it_prints_instead_is_in_the_error() {
         let error = format!("{:#}", measure("no target there\n").unwrap_err());
         assert!(error.contains("no target there"), "{error}");
-        assert!(run("exit 3", &Load::small(100, 8), 0.5).is_err());
+        assert!(run("exit 3", &LabLoad::small(100, 8), 0.5).is_err());
     }
 }

@@ -1,15 +1,15 @@
 //! The cases of the table: sides that are run in turns, and what their figures have to be.
 
-use super::hosts::Hosts;
-use crate::floor::Direction;
+use super::hosts::HostProcesses;
+use crate::floor::DataDirection;
 use crate::judge::{Bound, Goal, Rule};
 use crate::metric::Metric;
 use crate::runs::Compare;
-use crate::workload::{KIB, Load, Setup, Waiting};
+use crate::workload::{KIB, LabLoad, LoadWaiting, ProductSetup};
 
 /// The part of the report that has a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Section {
+pub(super) enum TableSection {
     /// The product without any option.
     Default,
     /// 4 KiB random at depth 128, one lane.
@@ -30,39 +30,39 @@ pub(super) enum Section {
     Hosts,
     /// The product with and without TLS.
     Tls,
-    /// Ways of waiting: asleep, spinning for a set time, as the product decides, polling all the time.
+    /// Waiting modes: blocking, spinning for a set time, the product's default, polling all the time.
     Waiting,
 }
 
 /// A side of a case; it can make several runs in one turn.
 #[derive(Clone, Debug)]
-pub(super) enum Side {
-    Product(Load, Setup),
+pub(super) enum TableSide {
+    Product(LabLoad, ProductSetup),
     /// The product, named by its policy.
-    Policy(Load, Setup),
+    Policy(LabLoad, ProductSetup),
     /// Another stack, by the command that the user names.
-    Peer(Load),
+    Peer(LabLoad),
     /// The floor with at most so many messages a send.
-    Floor(Load, Setup, usize),
+    Floor(LabLoad, ProductSetup, usize),
     /// Hosts that run at once, each with a target: the cores of both, and the lanes of each host.
     Pairs(&'static [(&'static str, &'static str)], usize),
     /// Floors that run at once: the host's core and the target's.
     Floors(&'static [(usize, usize)]),
     /// Several host processes.
-    Hosts(Hosts),
+    Hosts(HostProcesses),
     /// Connections, and how many are in flight on each.
     Connections(usize, usize),
     /// A bare exchange over them.
     Exchange(usize, usize),
     /// Plain, with TLS, the cipher alone, and the limit that follows from it.
-    Tls(Load),
+    Tls(LabLoad),
     /// All ways of waiting, the best of those that sleep, and the polled floor.
-    Waits(Wait),
+    Waits(WaitLoad),
 }
 
 /// A load for the ways of waiting.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
+pub(super) struct WaitLoad {
     pub(super) depth: usize,
     /// Requests a second; a closed loop without.
     pub(super) rate: Option<f64>,
@@ -72,24 +72,24 @@ pub(super) struct Wait {
 
 /// One line of the table.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(super) struct TableCase {
     pub(super) id: String,
-    pub(super) section: Section,
+    pub(super) section: TableSection,
     pub(super) title: String,
-    pub(super) sides: Vec<Side>,
+    pub(super) sides: Vec<TableSide>,
     pub(super) goals: Vec<Goal<(String, String)>>,
 }
 
 /// The ways of waiting, named as options. The product decides by itself without one.
-pub(super) const WAYS: [(&str, Waiting); 5] = [
-    ("--no-spin", Waiting::Sleep),
-    ("--spin-us 20", Waiting::SpinUs(20)),
-    ("--spin-us 50", Waiting::SpinUs(50)),
-    ("default", Waiting::Default),
-    ("--busy-poll", Waiting::BusyPoll),
+pub(super) const WAYS: [(&str, LoadWaiting); 5] = [
+    ("--no-spin", LoadWaiting::Sleep),
+    ("--spin-us 20", LoadWaiting::SpinUs(20)),
+    ("--spin-us 50", LoadWaiting::SpinUs(50)),
+    ("default", LoadWaiting::Default),
+    ("--busy-poll", LoadWaiting::BusyPoll),
 ];
 
-impl Side {
+impl TableSide {
     /// Names of its runs.
     pub(super) fn runs(&self) -> Vec<&'static str> {
         match self {
@@ -116,12 +116,13 @@ impl Side {
     }
 }
 
-impl Case {
+impl TableCase {
     /// Adds another stack to a case of the product without any option.
     pub(super) fn with_peer(mut self) -> Self {
-        if let (Section::Default, Side::Policy(load, _)) = (self.section, &self.sides[0]) {
+        if let (TableSection::Default, TableSide::Policy(load, _)) = (self.section, &self.sides[0])
+        {
             let load = *load;
-            self.sides.push(Side::Peer(load));
+            self.sides.push(TableSide::Peer(load));
         }
         self
     }
@@ -179,33 +180,36 @@ const OF_SLEEPING_AT_RATE_MAX: f64 = 1.05;
 const OF_POLLED_MAX: f64 = 1.3;
 
 /// One request a send, as NVMe/TCP of 2019.
-const UNBATCHED: Setup = Setup::new("none").limited(1, 64 * KIB);
+const UNBATCHED: ProductSetup = ProductSetup::new("none").limited(1, 64 * KIB);
 /// Caravans of what is queued anyway, as today's Linux.
-const NONE: Setup = Setup::new("none").limited(16, 64 * KIB);
+const NONE: ProductSetup = ProductSetup::new("none").limited(16, 64 * KIB);
 /// i10 as published.
-const I10: Setup = i10(16, 64 * KIB);
+const I10: ProductSetup = i10(16, 64 * KIB);
 /// i10 with the caravan's limits lifted: a full caravan is all that is in flight, so waiting for one would
 /// let both ends take turns.
-const LIFTED: Setup = Setup { doorbell_delay_us: Some(0), ..LIFTED_HELD };
+const LIFTED: ProductSetup = ProductSetup { doorbell_delay_us: Some(0), ..LIFTED_HELD };
 /// The same with the delay.
-const LIFTED_HELD: Setup = i10(128, 512 * KIB);
+const LIFTED_HELD: ProductSetup = i10(128, 512 * KIB);
 /// i10's published delay.
 const DOORBELL_DELAY_US: usize = 50;
 
-const fn i10(requests: usize, bytes: usize) -> Setup {
+const fn i10(requests: usize, bytes: usize) -> ProductSetup {
     let delay = Some(DOORBELL_DELAY_US);
-    Setup { doorbell_delay_us: delay, ..Setup::new("i10").limited(requests, bytes) }
+    ProductSetup { doorbell_delay_us: delay, ..ProductSetup::new("i10").limited(requests, bytes) }
 }
 
 /// All cases, in the order in which they are run and shown.
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases = defaults(Direction::Read, "reads");
-    cases.extend(defaults(Direction::Write, "writes"));
-    cases.extend(throughput(Direction::Read, "reads"));
-    cases.extend(throughput(Direction::Write, "writes"));
+pub(super) fn cases() -> Vec<TableCase> {
+    let mut cases = defaults(DataDirection::Read, "reads");
+    cases.extend(defaults(DataDirection::Write, "writes"));
+    cases.extend(throughput(DataDirection::Read, "reads"));
+    cases.extend(throughput(DataDirection::Write, "writes"));
     cases.extend(parts());
     cases.extend(depths());
-    cases.extend([bandwidth(Direction::Read, "reads"), bandwidth(Direction::Write, "writes")]);
+    cases.extend([
+        bandwidth(DataDirection::Read, "reads"),
+        bandwidth(DataDirection::Write, "writes"),
+    ]);
     cases.extend(round_trips());
     cases.extend(cores());
     cases.extend(connections());
@@ -214,32 +218,33 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn load(rw: Direction, bs: usize, depth: usize) -> Load {
-    Load::new(if rw == Direction::Read { 100 } else { 0 }, bs, depth)
+fn load(rw: DataDirection, bs: usize, depth: usize) -> LabLoad {
+    LabLoad::new(if rw == DataDirection::Read { 100 } else { 0 }, bs, depth)
 }
 
-/// The product beside the floor; the ratio of one figure may have a bound.
+/// The product compared with the floor; the ratio of one figure may have a bound.
 fn beside_floor(
     (id, title): (String, String),
-    section: Section,
-    (load, setup, gather): (Load, Setup, usize),
+    section: TableSection,
+    (load, setup, gather): (LabLoad, ProductSetup, usize),
     figure: (&str, Metric),
     bound: Option<Bound>,
-) -> Case {
-    let sides = vec![Side::Floor(load, setup, gather), Side::Product(load, setup)];
+) -> TableCase {
+    let sides = vec![TableSide::Floor(load, setup, gather), TableSide::Product(load, setup)];
     let goals = vec![
         ratio(&id, figure, "product", (&id, "floor"), bound),
         ratio(&id, ("CPU", Metric::Cpu), "product", (&id, "floor"), None),
     ];
-    Case { id, section, title, sides, goals }
+    TableCase { id, section, title, sides, goals }
 }
 
 /// The floor polls for a time of which some may be in vain, as the product does.
-fn defaults(rw: Direction, name: &str) -> Vec<Case> {
-    let by_default = |policy| Setup { waiting: Waiting::Default, ..Setup::new(policy) };
+fn defaults(rw: DataDirection, name: &str) -> Vec<TableCase> {
+    let by_default =
+        |policy| ProductSetup { waiting: LoadWaiting::Default, ..ProductSetup::new(policy) };
     let case = |depth| {
         let (id, load) = (format!("default-{name}-{depth}"), load(rw, 4 * KIB, depth));
-        let floor = Setup { waiting: Waiting::SpinUs(50), ..NONE };
+        let floor = ProductSetup { waiting: LoadWaiting::SpinUs(50), ..NONE };
         let least = if depth < 32 { OF_NONE_MIN } else { OF_NONE_MIN_OF_MUCH };
         let of =
             |what, side: &str, bound| ratio(&id, (what, Metric::Iops), "auto", (&id, side), bound);
@@ -248,19 +253,25 @@ fn defaults(rw: Direction, name: &str) -> Vec<Case> {
             of("IOPS of the floor", "floor", None),
         ];
         let sides = vec![
-            Side::Policy(load, by_default("auto")),
-            Side::Policy(load, by_default("none")),
-            Side::Floor(load, floor, depth),
+            TableSide::Policy(load, by_default("auto")),
+            TableSide::Policy(load, by_default("none")),
+            TableSide::Floor(load, floor, depth),
         ];
-        Case { section: Section::Default, title: format!("{name}, {depth}"), sides, goals, id }
+        TableCase {
+            section: TableSection::Default,
+            title: format!("{name}, {depth}"),
+            sides,
+            goals,
+            id,
+        }
     };
     [1, 8, 32, 128].map(case).into()
 }
 
-fn throughput(rw: Direction, name: &str) -> Vec<Case> {
+fn throughput(rw: DataDirection, name: &str) -> Vec<TableCase> {
     let lifted = match rw {
-        Direction::Read => LIFTED_READS_RATIO_MIN,
-        Direction::Write => LIFTED_WRITES_RATIO_MIN,
+        DataDirection::Read => LIFTED_READS_RATIO_MIN,
+        DataDirection::Write => LIFTED_WRITES_RATIO_MIN,
     };
     let cases = [
         ("unbatched", "one request a send", UNBATCHED, 1, None),
@@ -269,22 +280,24 @@ fn throughput(rw: Direction, name: &str) -> Vec<Case> {
         ("held", "i10, 128 / 512 KiB, 50 us", LIFTED_HELD, 128, None),
         ("lifted", "i10, 128 / 512 KiB, no delay", LIFTED, 128, Some(lifted)),
     ];
-    let case = |(id, title, setup, gather, least): (&str, &str, Setup, usize, Option<f64>)| {
-        let names = (format!("{name}-{id}"), format!("{name}, {title}"));
-        let run = (load(rw, 4 * KIB, 128), setup, gather);
-        let bound = least.map(Bound::AtLeast);
-        let mut case = beside_floor(names, Section::Throughput, run, ("IOPS", Metric::Iops), bound);
-        if id == "i10" {
-            case.goals[1].bound = Some(Bound::AtMost(CPU_RATIO_MAX));
-        }
-        case
-    };
+    let case =
+        |(id, title, setup, gather, least): (&str, &str, ProductSetup, usize, Option<f64>)| {
+            let names = (format!("{name}-{id}"), format!("{name}, {title}"));
+            let run = (load(rw, 4 * KIB, 128), setup, gather);
+            let bound = least.map(Bound::AtLeast);
+            let mut case =
+                beside_floor(names, TableSection::Throughput, run, ("IOPS", Metric::Iops), bound);
+            if id == "i10" {
+                case.goals[1].bound = Some(Bound::AtMost(CPU_RATIO_MAX));
+            }
+            case
+        };
     cases.map(case).into()
 }
 
-fn parts() -> Vec<Case> {
-    let four_lanes = Load { lanes: 4, ..Load::small(100, 128) };
-    let one_lane = Load::small(100, 128);
+fn parts() -> Vec<TableCase> {
+    let four_lanes = LabLoad { lanes: 4, ..LabLoad::small(100, 128) };
+    let one_lane = LabLoad::small(100, 128);
     let cases = [
         ("queues", "4 connections on the core, one request a send", four_lanes, UNBATCHED),
         ("lane", "+ lane: 1 connection a core", one_lane, UNBATCHED),
@@ -292,24 +305,27 @@ fn parts() -> Vec<Case> {
         ("doorbells", "+ doorbells: 50 us (i10)", one_lane, I10),
         ("lifted", "+ limits lifted: 128 / 512 KiB, no delay", one_lane, LIFTED),
     ];
-    let case = |(id, title, load, setup): (&str, &str, Load, Setup)| {
+    let case = |(id, title, load, setup): (&str, &str, LabLoad, ProductSetup)| {
         let (id, title, sides) =
-            (format!("parts-{id}"), title.into(), vec![Side::Product(load, setup)]);
-        Case { id, section: Section::Parts, title, sides, goals: vec![] }
+            (format!("parts-{id}"), title.into(), vec![TableSide::Product(load, setup)]);
+        TableCase { id, section: TableSection::Parts, title, sides, goals: vec![] }
     };
     cases.map(case).into()
 }
 
-fn depths() -> Vec<Case> {
+fn depths() -> Vec<TableCase> {
     let of_depth = |depth| {
         [("unbatched", UNBATCHED, 1), ("none", NONE, 16), ("i10", I10, 16)].map(
             |(name, setup, gather)| {
-                let load = Load::small(100, depth);
-                Case {
+                let load = LabLoad::small(100, depth);
+                TableCase {
                     id: format!("depth-{depth}-{name}"),
-                    section: Section::Depths,
+                    section: TableSection::Depths,
                     title: format!("depth {depth}, {name}"),
-                    sides: vec![Side::Floor(load, setup, gather), Side::Product(load, setup)],
+                    sides: vec![
+                        TableSide::Floor(load, setup, gather),
+                        TableSide::Product(load, setup),
+                    ],
                     goals: vec![],
                 }
             },
@@ -318,35 +334,35 @@ fn depths() -> Vec<Case> {
     [1, 8, 32, 128].into_iter().flat_map(of_depth).collect()
 }
 
-fn bandwidth(rw: Direction, name: &str) -> Case {
+fn bandwidth(rw: DataDirection, name: &str) -> TableCase {
     let title = format!("128 KiB {name}, depth 32, i10, 16 / 2 MiB");
     let run = (load(rw, 128 * KIB, 32), i10(16, 2048 * KIB), 16);
     let bound = Some(Bound::AtLeast(BANDWIDTH_RATIO_MIN));
     let figure = ("bandwidth", Metric::Bandwidth);
-    beside_floor((format!("large-{name}"), title), Section::Bandwidth, run, figure, bound)
+    beside_floor((format!("large-{name}"), title), TableSection::Bandwidth, run, figure, bound)
 }
 
-fn round_trips() -> Vec<Case> {
+fn round_trips() -> Vec<TableCase> {
     let cases = [
-        ("sleep", "none, asleep between", Waiting::Sleep, SLEEPING_RATIO_MAX),
-        ("spin", "none, spinning 20 us", Waiting::SpinUs(20), AWAKE_RATIO_MAX),
-        ("poll", "none, busy polling", Waiting::BusyPoll, AWAKE_RATIO_MAX),
+        ("sleep", "none, asleep between", LoadWaiting::Sleep, SLEEPING_RATIO_MAX),
+        ("spin", "none, spinning 20 us", LoadWaiting::SpinUs(20), AWAKE_RATIO_MAX),
+        ("poll", "none, busy polling", LoadWaiting::BusyPoll, AWAKE_RATIO_MAX),
     ];
-    let case = |(id, title, waiting, most): (&str, &str, Waiting, f64)| {
-        let run = (Load::small(100, 1), Setup { waiting, ..NONE }, 16);
+    let case = |(id, title, waiting, most): (&str, &str, LoadWaiting, f64)| {
+        let run = (LabLoad::small(100, 1), ProductSetup { waiting, ..NONE }, 16);
         let (names, bound) = ((format!("trip-{id}"), title.to_owned()), Some(Bound::AtMost(most)));
-        beside_floor(names, Section::RoundTrip, run, ("latency", Metric::LatencyMean), bound)
+        beside_floor(names, TableSection::RoundTrip, run, ("latency", Metric::LatencyMean), bound)
     };
     cases.map(case).into()
 }
 
 /// The floor has one connection, so lanes over both cores have none.
-fn cores() -> Vec<Case> {
+fn cores() -> Vec<TableCase> {
     let case = |id: &str, title: &str, pairs, lanes, floors: &'static [_]| {
-        let floor = (!floors.is_empty()).then_some(Side::Floors(floors));
-        let sides = floor.into_iter().chain([Side::Pairs(pairs, lanes)]).collect();
+        let floor = (!floors.is_empty()).then_some(TableSide::Floors(floors));
+        let sides = floor.into_iter().chain([TableSide::Pairs(pairs, lanes)]).collect();
         let (id, title) = (id.to_owned(), title.to_owned());
-        Case { id, section: Section::Cores, title, sides, goals: vec![] }
+        TableCase { id, section: TableSection::Cores, title, sides, goals: vec![] }
     };
     let pairs = |what, metric, bound| {
         ratio("cores-both", (what, metric), "product", ("cores-pairs", "product"), Some(bound))
@@ -373,7 +389,7 @@ fn cores() -> Vec<Case> {
 }
 
 /// A queue of 1,024 entries takes one request less.
-fn connections() -> Vec<Case> {
+fn connections() -> Vec<TableCase> {
     let case = |(connections, depth)| {
         let id = format!("connections-{connections}");
         let mut goals = Vec::new();
@@ -387,36 +403,39 @@ fn connections() -> Vec<Case> {
             let fairness = ratio(&id, figure, "product", (&id, "product"), bound);
             goals.push(Goal { compare: Compare::Value, among: vec![], ..fairness });
         }
-        Case {
+        TableCase {
             id,
-            section: Section::Connections,
+            section: TableSection::Connections,
             title: format!("{connections} x {depth}"),
-            sides: vec![Side::Exchange(connections, depth), Side::Connections(connections, depth)],
+            sides: vec![
+                TableSide::Exchange(connections, depth),
+                TableSide::Connections(connections, depth),
+            ],
             goals,
         }
     };
     [(1, 1023), (16, 64), (128, 8), (1024, 1)].map(case).into()
 }
 
-fn tls() -> Vec<Case> {
+fn tls() -> Vec<TableCase> {
     let cases = [
-        ("tls-reads", "4 KiB reads, depth 128", load(Direction::Read, 4 * KIB, 128)),
-        ("tls-writes", "4 KiB writes, depth 128", load(Direction::Write, 4 * KIB, 128)),
-        ("tls-large-reads", "128 KiB reads, depth 32", load(Direction::Read, 128 * KIB, 32)),
-        ("tls-large-writes", "128 KiB writes, depth 32", load(Direction::Write, 128 * KIB, 32)),
-        ("tls-trip", "4 KiB reads, depth 1", load(Direction::Read, 4 * KIB, 1)),
+        ("tls-reads", "4 KiB reads, depth 128", load(DataDirection::Read, 4 * KIB, 128)),
+        ("tls-writes", "4 KiB writes, depth 128", load(DataDirection::Write, 4 * KIB, 128)),
+        ("tls-large-reads", "128 KiB reads, depth 32", load(DataDirection::Read, 128 * KIB, 32)),
+        ("tls-large-writes", "128 KiB writes, depth 32", load(DataDirection::Write, 128 * KIB, 32)),
+        ("tls-trip", "4 KiB reads, depth 1", load(DataDirection::Read, 4 * KIB, 1)),
     ];
-    let case = |(id, title, load): (&str, &str, Load)| {
+    let case = |(id, title, load): (&str, &str, LabLoad)| {
         let least = Some(Bound::AtLeast(OF_LIMIT_MIN));
         let of_limit = ratio(id, ("IOPS of the limit", Metric::Iops), "TLS", (id, "limit"), least);
         let most = Some(Bound::AtMost(ADDED_US_MAX));
         let added = ratio(id, ("us over plain", Metric::LatencyMean), "TLS", (id, "plain"), most);
         let added = Goal { compare: Compare::Difference, ..added };
-        Case {
+        TableCase {
             id: id.to_owned(),
-            section: Section::Tls,
+            section: TableSection::Tls,
             title: title.to_owned(),
-            sides: vec![Side::Tls(load)],
+            sides: vec![TableSide::Tls(load)],
             goals: vec![if load.depth > 1 { of_limit } else { added }],
         }
     };
@@ -424,17 +443,17 @@ fn tls() -> Vec<Case> {
 }
 
 /// 180 k a second are some 30 % of what a lane can do.
-fn waiting() -> Vec<Case> {
-    let wait = |depth, rate| Wait { depth, rate, has_neighbour: false };
+fn waiting() -> Vec<TableCase> {
+    let wait = |depth, rate| WaitLoad { depth, rate, has_neighbour: false };
     let cases = [
         ("1", "depth 1", wait(1, None)),
         ("8", "depth 8", wait(8, None)),
         ("5k", "5 k a second", wait(128, Some(5e3))),
         ("20k", "20 k a second", wait(128, Some(20e3))),
         ("180k", "180 k a second", wait(128, Some(180e3))),
-        ("busy", "depth 1, busy neighbours", Wait { has_neighbour: true, ..wait(1, None) }),
+        ("busy", "depth 1, busy neighbours", WaitLoad { has_neighbour: true, ..wait(1, None) }),
     ];
-    let case = |(id, title, wait): (&str, &str, Wait)| {
+    let case = |(id, title, wait): (&str, &str, WaitLoad)| {
         let id = format!("waiting-{id}");
         let to = |what, metric, side, most| {
             ratio(&id, (what, metric), "default", (&id, side), Some(Bound::AtMost(most)))
@@ -447,8 +466,8 @@ fn waiting() -> Vec<Case> {
             goals.insert(0, to("mean of the best", mean, "best", OF_BEST_MAX));
             goals.push(to("mean of the polled floor", mean, "polled floor", OF_POLLED_MAX));
         }
-        let (section, title) = (Section::Waiting, title.to_owned());
-        Case { id, section, title, sides: vec![Side::Waits(wait)], goals }
+        let (section, title) = (TableSection::Waiting, title.to_owned());
+        TableCase { id, section, title, sides: vec![TableSide::Waits(wait)], goals }
     };
     cases.map(case).into()
 }
@@ -456,7 +475,7 @@ fn waiting() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::Verdict;
+    use crate::judge::BoundVerdict;
     use crate::runs::Index;
     use crate::runs::tests::run;
     use crate::table::hosts;
@@ -481,14 +500,14 @@ mod tests {
 
     #[test]
     fn comparisons_are_judged_by_the_median_of_the_rounds() {
-        let case = &throughput(Direction::Read, "reads")[2];
+        let case = &throughput(DataDirection::Read, "reads")[2];
         let runs = [
             run(&(&case.id, "product"), &[75e3, 50e3, 100e3]),
             run(&(&case.id, "floor"), &[100e3; 3]),
         ];
         let judged = case.goals[0].judged(&Index::new(&runs));
-        assert_eq!((judged.value, judged.verdict()), (Some(0.75), Some(Verdict::Missed)));
+        assert_eq!((judged.value, judged.verdict()), (Some(0.75), Some(BoundVerdict::Missed)));
         let judged = case.goals[0].judged(&Index::new(&[]));
-        assert_eq!((judged.value, judged.verdict()), (None, Some(Verdict::Missed)));
+        assert_eq!((judged.value, judged.verdict()), (None, Some(BoundVerdict::Missed)));
     }
 }

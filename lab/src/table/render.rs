@@ -1,18 +1,18 @@
 //! The table's pages: for each section its columns, as data.
 
-use super::Table;
+use super::TableResults;
 use super::hosts;
-use super::plan::{self, Case, Section};
+use super::plan::{self, TableCase, TableSection};
 use crate::judge::{Judged, score};
 use crate::machine::Conditions;
 use crate::measure::Measure;
-use crate::page::{Grid, Page, optional, pair};
+use crate::page::{Grid, PageParts, optional, pair};
 use crate::runs::Index;
 use crate::tables::{checks, short as in_short};
 
 /// A column of a section's table.
 #[derive(Clone, Copy)]
-enum Column {
+enum SectionColumn {
     Title,
     /// A figure of a run.
     Of(&'static str, Show),
@@ -26,13 +26,13 @@ enum Column {
 
 type Show = fn(&Measure) -> String;
 /// Columns with their headings.
-type Columns = &'static [(&'static str, Column)];
-use Column::{Goals, Of, OfFirst, Ratio, Title};
+type Columns = &'static [(&'static str, SectionColumn)];
+use SectionColumn::{Goals, Of, OfFirst, Ratio, Title};
 
 /// Sections with their headings and columns, in the order of the page.
-const SECTIONS: [(Section, &str, Columns); 11] = [
+const SECTIONS: [(TableSection, &str, Columns); 11] = [
     (
-        Section::Default,
+        TableSection::Default,
         "Without any option: 4 KiB random, one lane; kIOPS / p99 us / CPU-us/IO of both ends",
         &[
             ("load, in flight", Title),
@@ -44,19 +44,23 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
             ("goal", Goals),
         ],
     ),
-    (Section::Throughput, "4 KiB random, depth 128, one lane", &comparison("kIOPS", kiops, "IOPS")),
     (
-        Section::Bandwidth,
+        TableSection::Throughput,
+        "4 KiB random, depth 128, one lane",
+        &comparison("kIOPS", kiops, "IOPS"),
+    ),
+    (
+        TableSection::Bandwidth,
         "128 KiB random, depth 32, one lane",
         &comparison("GB/s", gigabytes, "bandwidth"),
     ),
     (
-        Section::RoundTrip,
+        TableSection::RoundTrip,
         "4 KiB random reads, depth 1: the round trip",
         &comparison("mean us", mean, "latency"),
     ),
     (
-        Section::Parts,
+        TableSection::Parts,
         "What each part adds: 4 KiB random reads, 128 in flight",
         &[
             ("step", Title),
@@ -71,7 +75,7 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
         ],
     ),
     (
-        Section::Depths,
+        TableSection::Depths,
         "Latency of 4 KiB random reads by depth",
         &[
             ("depth, policy", Title),
@@ -86,7 +90,7 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
         ],
     ),
     (
-        Section::Cores,
+        TableSection::Cores,
         "Cores: 4 KiB random reads, 128 in flight on each lane",
         &[
             ("set-up", Title),
@@ -100,7 +104,7 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
         ],
     ),
     (
-        Section::Connections,
+        TableSection::Connections,
         "Many connections: 4 KiB random reads, 1,024 in flight in all",
         &[
             ("connections x depth", Title),
@@ -116,7 +120,7 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
         ],
     ),
     (
-        Section::Hosts,
+        TableSection::Hosts,
         "Several host processes: 4 KiB random reads, one lane each, target on core 1; kIOPS / p99 us",
         &[
             ("processes x in flight", Title),
@@ -129,7 +133,7 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
         ],
     ),
     (
-        Section::Tls,
+        TableSection::Tls,
         "TLS: with it, without it, and what AES-128-GCM alone takes",
         &[
             ("load", Title),
@@ -144,7 +148,7 @@ const SECTIONS: [(Section, &str, Columns); 11] = [
         ],
     ),
     (
-        Section::Waiting,
+        TableSection::Waiting,
         "Waiting: 4 KiB random reads, mean us and CPU-us/IO of both ends",
         &[
             ("load", Title),
@@ -168,12 +172,12 @@ const INSTRUMENTS: [(&str, Show); 5] = [
     ("switches/IO", switches),
 ];
 
-/// The product beside the floor.
+/// The product compared with the floor.
 const fn comparison(
     unit: &'static str,
     show: Show,
     what: &'static str,
-) -> [(&'static str, Column); 10] {
+) -> [(&'static str, SectionColumn); 10] {
     [
         ("row", Title),
         (unit, Of("product", show)),
@@ -189,34 +193,35 @@ const fn comparison(
 }
 
 /// A table's results with their plan.
-struct View<'a> {
-    table: &'a Table,
+struct TableView<'a> {
+    table: &'a TableResults,
     index: Index<'a>,
-    cases: Vec<Case>,
+    cases: Vec<TableCase>,
 }
 
-impl<'a> View<'a> {
-    fn new(table: &'a Table) -> Self {
-        let is_there = |case: &Case| table.runs.iter().any(|run| run.case == case.id);
+impl<'a> TableView<'a> {
+    fn new(table: &'a TableResults) -> Self {
+        let is_there = |case: &TableCase| table.runs.iter().any(|run| run.case == case.id);
         let cases = plan::cases().into_iter().chain(hosts::cases());
         let cases = cases.filter(is_there).collect();
         Self { table, index: Index::new(&table.runs), cases }
     }
 
-    fn of(&self, section: Section) -> impl Iterator<Item = &Case> {
+    fn of(&self, section: TableSection) -> impl Iterator<Item = &TableCase> {
         self.cases.iter().filter(move |case| case.section == section)
     }
 
-    fn figure(&self, case: &Case, side: &str, show: Show) -> String {
+    fn figure(&self, case: &TableCase, side: &str, show: Show) -> String {
         self.index.median(&(case.id.as_str(), side)).map_or_else(|| "-".into(), show)
     }
 
-    fn cell(&self, case: &Case, column: Column) -> String {
+    fn cell(&self, case: &TableCase, column: SectionColumn) -> String {
         match column {
             Title => case.title.clone(),
             Of(side, show) => self.figure(case, side, show),
             OfFirst(side) => {
-                let iops = |case: &Case| Some(self.index.median(&(case.id.as_str(), side))?.iops);
+                let iops =
+                    |case: &TableCase| Some(self.index.median(&(case.id.as_str(), side))?.iops);
                 let first = self.of(case.section).next().and_then(iops);
                 optional(iops(case).zip(first).map(|(iops, first)| iops / first), 2)
             }
@@ -228,7 +233,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn goals(&self, case: &Case) -> String {
+    fn goals(&self, case: &TableCase) -> String {
         let runs = self.table.runs.iter().filter(|run| run.case == case.id);
         if let Some(error) = runs.filter_map(|run| run.error.as_ref()).next() {
             return format!("!failed: {error}");
@@ -238,7 +243,7 @@ impl<'a> View<'a> {
         goals.collect::<Vec<_>>().join(", ")
     }
 
-    fn grid(&self, section: Section, columns: &[(&str, Column)]) -> Grid {
+    fn grid(&self, section: TableSection, columns: &[(&str, SectionColumn)]) -> Grid {
         let heading = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
         let line =
             |case| columns.iter().map(|(_, column)| self.cell(case, *column)).collect::<Vec<_>>();
@@ -246,12 +251,12 @@ impl<'a> View<'a> {
     }
 
     /// Messages that each send carried and the cost of each I/O, of the product and of the floor.
-    fn instruments(&self, section: Section) -> Grid {
+    fn instruments(&self, section: TableSection) -> Grid {
         let heading = ["row"].into_iter().chain(INSTRUMENTS.iter().map(|(title, _)| *title));
         let mut grid: Grid = vec![heading.map(str::to_owned).collect()];
         for case in self.of(section) {
             let floor = case.sides.iter().find_map(|side| match side {
-                plan::Side::Floor(_, _, gather) => Some(format!("  floor, {gather}")),
+                plan::TableSide::Floor(_, _, gather) => Some(format!("  floor, {gather}")),
                 _ => None,
             });
             let lines = [(Some(case.title.clone()), "product"), (floor, "floor")];
@@ -283,9 +288,9 @@ impl<'a> View<'a> {
 }
 
 /// Everything.
-pub(super) fn page(table: &Table) -> Page {
-    let view = View::new(table);
-    let mut page = Page::default();
+pub(super) fn page(table: &TableResults) -> PageParts {
+    let view = TableView::new(table);
+    let mut page = PageParts::default();
     page.text(view.introduction());
     for (section, heading, columns) in SECTIONS {
         if view.of(section).next().is_none() {
@@ -293,7 +298,10 @@ pub(super) fn page(table: &Table) -> Page {
         }
         page.heading(3, heading);
         page.table(view.grid(section, columns));
-        if matches!(section, Section::Throughput | Section::Bandwidth | Section::RoundTrip) {
+        if matches!(
+            section,
+            TableSection::Throughput | TableSection::Bandwidth | TableSection::RoundTrip
+        ) {
             page.text("Where it comes from:");
             page.table(view.instruments(section));
         }
@@ -308,17 +316,17 @@ pub(super) fn page(table: &Table) -> Page {
 }
 
 /// The comparisons with the floor in one table, and the usage at rest.
-pub(super) fn short(table: &Table) -> Page {
-    let view = View::new(table);
+pub(super) fn short(table: &TableResults) -> PageParts {
+    let view = TableView::new(table);
 
     let mut lines = vec![crate::page::cells(
         " | unit | reached | floor | ratio | p99 us | floor | CPU-us/IO | ratio",
     )];
     for (section, _, columns) in SECTIONS {
         let prefix = match section {
-            Section::Throughput => "4 KiB ",
-            Section::RoundTrip => "4 KiB reads, depth 1, ",
-            Section::Bandwidth => "",
+            TableSection::Throughput => "4 KiB ",
+            TableSection::RoundTrip => "4 KiB reads, depth 1, ",
+            TableSection::Bandwidth => "",
             _ => continue,
         };
         for case in view.of(section) {
@@ -328,7 +336,7 @@ pub(super) fn short(table: &Table) -> Page {
             lines.push(line);
         }
     }
-    let mut page = Page::default();
+    let mut page = PageParts::default();
     page.text(view.introduction());
     page.table(lines);
     page.table(checks(view.at_rest()));

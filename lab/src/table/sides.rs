@@ -2,13 +2,13 @@
 
 use super::exchange;
 use super::peer;
-use super::plan::{Side, WAYS, Wait};
-use crate::floor::{self, Cipher, Direction, Sealing};
+use super::plan::{TableSide, WAYS, WaitLoad};
+use crate::floor::{self, DataDirection, FloorCipher, SealingCost};
 use crate::loopback::{Loopback, NQN};
 use crate::measure::Measure;
 use crate::noise::{self, quiet};
-use crate::product::{self, Timing};
-use crate::workload::{Load, Setup, Waiting};
+use crate::product::{self, LoadTiming};
+use crate::workload::{LabLoad, LoadWaiting, ProductSetup};
 use crate::{command, procfs};
 use anyhow::Context;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ const FILL_MAX: Duration = Duration::from_secs(60);
 const FIXED: std::ops::Range<usize> = 0..3;
 
 /// The way of measuring.
-pub(super) struct Manner {
+pub(super) struct TableManner {
     pub(super) program: PathBuf,
     pub(super) seconds: f64,
     /// Repetitions of a run that others disturbed.
@@ -37,50 +37,59 @@ pub(super) struct Manner {
     pub(super) peer: Option<String>,
 }
 
-impl Manner {
-    fn timing(&self, mib: usize, ramp_seconds: f64) -> Timing {
-        Timing { mib, seconds: self.seconds, ramp_seconds, rate: None }
+impl TableManner {
+    fn timing(&self, mib: usize, ramp_seconds: f64) -> LoadTiming {
+        LoadTiming { mib, seconds: self.seconds, ramp_seconds, rate: None }
     }
 
     /// Arguments of a run of the product.
-    pub(super) fn arguments(&self, load: &Load, setup: &Setup) -> Vec<String> {
+    pub(super) fn arguments(&self, load: &LabLoad, setup: &ProductSetup) -> Vec<String> {
         product::arguments(load, setup, &self.timing(1024, 0.0))
     }
 
     /// Figures of the runs of a side, in their order.
-    pub(super) fn measure(&self, side: &Side) -> Vec<anyhow::Result<Measure>> {
+    pub(super) fn measure(&self, side: &TableSide) -> Vec<anyhow::Result<Measure>> {
         let run = |once: &dyn Fn() -> anyhow::Result<Measure>| vec![quiet(self.retries, once)];
         match *side {
-            Side::Product(load, setup) | Side::Policy(load, setup) => {
+            TableSide::Product(load, setup) | TableSide::Policy(load, setup) => {
                 run(&|| product::run(&self.program, &self.arguments(&load, &setup)))
             }
-            Side::Floor(load, setup, gather) => run(&|| self.floor(&load, setup.waiting, gather)),
-            Side::Peer(load) => {
+            TableSide::Floor(load, setup, gather) => {
+                run(&|| self.floor(&load, setup.waiting, gather))
+            }
+            TableSide::Peer(load) => {
                 run(&|| peer::run(self.peer.as_deref().context("no peer")?, &load, self.seconds))
             }
-            Side::Hosts(hosts) => run(&|| hosts.run(&self.program, self.seconds)),
-            Side::Pairs(pairs, lanes) => run(&|| self.pairs(pairs, lanes)),
-            Side::Floors(floors) => run(&|| self.floors(floors)),
-            Side::Connections(connections, depth) => run(&|| self.connections(connections, depth)),
-            Side::Exchange(connections, depth) => {
+            TableSide::Hosts(hosts) => run(&|| hosts.run(&self.program, self.seconds)),
+            TableSide::Pairs(pairs, lanes) => run(&|| self.pairs(pairs, lanes)),
+            TableSide::Floors(floors) => run(&|| self.floors(floors)),
+            TableSide::Connections(connections, depth) => {
+                run(&|| self.connections(connections, depth))
+            }
+            TableSide::Exchange(connections, depth) => {
                 run(&|| exchange::run(connections, depth, self.seconds))
             }
-            Side::Tls(load) => all(side, self.tls(&load)),
-            Side::Waits(wait) => all(side, self.waits(wait)),
+            TableSide::Tls(load) => all(side, self.tls(&load)),
+            TableSide::Waits(wait) => all(side, self.waits(wait)),
         }
     }
 
-    fn floor(&self, load: &Load, waiting: Waiting, gather: usize) -> anyhow::Result<Measure> {
+    fn floor(
+        &self,
+        load: &LabLoad,
+        waiting: LoadWaiting,
+        gather: usize,
+    ) -> anyhow::Result<Measure> {
         let direction = load.direction().context("the floor has no mixed loads")?;
         let tuned = load.floor(direction, waiting);
-        let args = floor::Args { gather, seconds: self.seconds, ..tuned };
+        let args = floor::FloorArgs { gather, seconds: self.seconds, ..tuned };
         floor::run(&args)
     }
 
     /// All hosts at the same time, each with a target of its own.
     fn pairs(&self, pairs: &[(&str, &str)], lanes: usize) -> anyhow::Result<Measure> {
-        let load = Load { lanes, ..Load::small(100, DEPTH * lanes) };
-        let line = product::arguments(&load, &Setup::new("auto"), &self.timing(256, 0.5));
+        let load = LabLoad { lanes, ..LabLoad::small(100, DEPTH * lanes) };
+        let line = product::arguments(&load, &ProductSetup::new("auto"), &self.timing(256, 0.5));
         let measures = at_once(pairs, |&(host, target)| {
             let mut line = line.clone();
             for (option, cores) in [("--cores", host), ("--target-cores", target)] {
@@ -95,9 +104,10 @@ impl Manner {
     /// All floors at the same time.
     fn floors(&self, floors: &[(usize, usize)]) -> anyhow::Result<Measure> {
         let measures = at_once(floors, |&(host_core, target_core)| {
-            let tuned = Load::small(100, DEPTH).floor(Direction::Read, Setup::new("auto").waiting);
+            let tuned = LabLoad::small(100, DEPTH)
+                .floor(DataDirection::Read, ProductSetup::new("auto").waiting);
             let (memory, seconds) = (256 << 20, self.seconds);
-            let floor = floor::Args { host_core, target_core, memory, seconds, ..tuned };
+            let floor = floor::FloorArgs { host_core, target_core, memory, seconds, ..tuned };
             floor::run(&floor)
         })?;
         Ok(Measure::together(&measures))
@@ -144,15 +154,16 @@ impl Manner {
     }
 
     /// Plain, with TLS, the cipher alone, and plain with the CPU time of the cipher added.
-    fn tls(&self, load: &Load) -> anyhow::Result<Vec<Measure>> {
-        let setup = Setup { waiting: Waiting::Default, ..Setup::new("auto") };
+    fn tls(&self, load: &LabLoad) -> anyhow::Result<Vec<Measure>> {
+        let setup = ProductSetup { waiting: LoadWaiting::Default, ..ProductSetup::new("auto") };
         let line = product::arguments(load, &setup, &self.timing(256, 0.3));
         let secured = [&line[..], &["--tls".to_owned()]].concat();
         let run = |line: &[String]| quiet(self.retries, || product::run(&self.program, line));
         let (plain, tls) = (run(&line)?, run(&secured)?);
         let rw = load.direction().context("one direction only")?;
-        let workload = floor::Args { rw, bs: load.bs, depth: load.depth, ..floor::Args::default() };
-        let sealing = Sealing::measure(Cipher::Aes128, &workload)?;
+        let workload =
+            floor::FloorArgs { rw, bs: load.bs, depth: load.depth, ..floor::FloorArgs::default() };
+        let sealing = SealingCost::measure(FloorCipher::Aes128, &workload)?;
         let cipher = Measure {
             host_cpu_us_per_io: Some(sealing.host_us),
             target_cpu_us_per_io: Some(sealing.target_us),
@@ -162,26 +173,26 @@ impl Manner {
         Ok(vec![plain, tls, cipher, limit])
     }
 
-    fn waits(&self, wait: Wait) -> anyhow::Result<Vec<Measure>> {
-        let load = Load::small(100, wait.depth);
-        let timing = Timing { rate: wait.rate, ..self.timing(256, 0.3) };
+    fn waits(&self, wait: WaitLoad) -> anyhow::Result<Vec<Measure>> {
+        let load = LabLoad::small(100, wait.depth);
+        let timing = LoadTiming { rate: wait.rate, ..self.timing(256, 0.3) };
         let measured = |run: &dyn Fn() -> anyhow::Result<Measure>| match wait.has_neighbour {
             true => noise::beside_neighbours(run),
             false => quiet(self.retries, run),
         };
-        let way = |&(_, waiting): &(&str, Waiting)| {
-            let setup = Setup { waiting, ..Setup::new("auto") };
+        let way = |&(_, waiting): &(&str, LoadWaiting)| {
+            let setup = ProductSetup { waiting, ..ProductSetup::new("auto") };
             let line = product::arguments(&load, &setup, &timing);
             measured(&|| product::run(&self.program, &line))
         };
         let mut measures = WAYS.iter().map(way).collect::<anyhow::Result<Vec<_>>>()?;
-        if Side::Waits(wait).runs().len() > WAYS.len() {
+        if TableSide::Waits(wait).runs().len() > WAYS.len() {
             let fixed = measures[FIXED].iter();
             let best = fixed.min_by(|a, b| a.latency_us_mean.total_cmp(&b.latency_us_mean));
             measures.push(best.context("there are some")?.clone());
-            let args = floor::Args {
+            let args = floor::FloorArgs {
                 seconds: self.seconds,
-                ..load.floor(Direction::Read, Waiting::BusyPoll)
+                ..load.floor(DataDirection::Read, LoadWaiting::BusyPoll)
             };
             measures.push(measured(&|| floor::run(&args))?);
         }
@@ -196,7 +207,7 @@ fn limit(plain: &Measure, cipher: &Measure) -> Option<Measure> {
 }
 
 /// A failure is that of each run.
-fn all(side: &Side, outcome: anyhow::Result<Vec<Measure>>) -> Vec<anyhow::Result<Measure>> {
+fn all(side: &TableSide, outcome: anyhow::Result<Vec<Measure>>) -> Vec<anyhow::Result<Measure>> {
     match outcome {
         Ok(measures) => measures.into_iter().map(Ok).collect(),
         Err(e) => side.runs().iter().map(|_| Err(anyhow::anyhow!("{e:#}"))).collect(),

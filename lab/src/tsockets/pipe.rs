@@ -1,6 +1,6 @@
 //! A TCP connection: frames in and out of its stream.
 
-use super::{End, mac};
+use super::{TSocketsPeer, mac};
 use roadtrain_ether_port::port::ETHERNET_HEADER_BYTES;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, VERSION};
 use roadtrain_wire::zerocopy::FromBytes;
@@ -18,10 +18,10 @@ const WAITING_MAX: usize = 64 << 20;
 /// Frames that were not taken.
 pub(super) struct Dropped;
 
-pub(super) struct Pipe {
+pub(super) struct TSocketsPipe {
     socket: Socket,
     ip: Ipv4Addr,
-    /// The other end's; `None`: it has called, and not yet said.
+    /// Socket number of the other end; `None` until its first frame.
     socket_number: Option<u16>,
     /// With room for Ethernet's header before the first frame; made when something comes.
     input: Vec<u8>,
@@ -36,10 +36,10 @@ pub(super) struct Pipe {
     is_closed: bool,
 }
 
-impl Pipe {
+impl TSocketsPipe {
     /// Over `socket`, which may still be connecting if the socket number is known.
     pub(super) fn new(socket: Socket, ip: Ipv4Addr, socket_number: Option<u16>) -> Self {
-        Pipe {
+        TSocketsPipe {
             socket,
             ip,
             socket_number,
@@ -57,7 +57,7 @@ impl Pipe {
         &self.socket
     }
 
-    pub(super) fn leads_to(&self, end: End) -> bool {
+    pub(super) fn leads_to(&self, end: TSocketsPeer) -> bool {
         !self.is_closed && (self.ip, self.socket_number) == (end.ip, Some(end.socket_number))
     }
 

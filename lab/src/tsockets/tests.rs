@@ -48,7 +48,7 @@ fn put(from: &mut Port, to: MacAddress, socket_number: u16, octets: &[u8], paylo
     assert_eq!((sent.frames, sent.refused), (1, 0));
 }
 
-/// The bodies of so many frames that come to `to`, in order; `others` are looked after meanwhile.
+/// Returns the bodies of `count` frames for `to`, in order; the ports of `others` are polled meanwhile.
 fn bodies(to: &mut Port, others: &mut [&mut Port], count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -96,7 +96,7 @@ fn connections_of(socket_number: u16) -> usize {
 }
 
 #[test]
-fn who_looks_for_a_target_finds_its_socket_number() {
+fn discovery_finds_the_socket_number_of_a_target() {
     // A free TCP port, most likely.
     let tcp_port = port().socket_number();
     let (mut host, mut target) = (port_at(tcp_port, |n| n as u16 | 1), port_at(tcp_port, |_| 0));
@@ -120,7 +120,7 @@ fn what_tcp_does_not_take_at_once_follows_in_order() {
 }
 
 #[test]
-fn nobody_there_is_a_loss_and_no_more() {
+fn an_absent_peer_is_a_loss_and_no_more() {
     let (mut a, mut b) = (port(), port());
     let socket_number = b.socket_number();
     put(&mut a, mac(HERE), socket_number, b"one", b"");
@@ -132,7 +132,7 @@ fn nobody_there_is_a_loss_and_no_more() {
         let header = header(&a, socket_number);
         a.end(mac(HERE), header);
         let _ = a.flush().unwrap(); // taken or refused, as it comes
-        a.receive(7, |_| panic!("nobody sends"));
+        a.receive(7, |_| panic!("no sender is left"));
     }
 }
 
@@ -153,7 +153,7 @@ fn connections_with_nonsense_are_ended_and_the_others_are_not() {
             _ => break, // closed, or reset
         }
     }
-    // Half a frame says nothing.
+    // Half a frame is ignored.
     let mut stranger = TcpStream::connect((HERE, socket_number)).unwrap();
     stranger.write_all(&[1; FRAME_HEADER_BYTES]).unwrap();
     put(&mut a, mac(HERE), socket_number, b"two", b"");

@@ -3,9 +3,9 @@
 use super::{EVERYWHERE, Wired};
 use crate::command;
 use crate::links;
-use crate::product::Timing;
+use crate::product::LoadTiming;
 use crate::service::Service;
-use crate::workload::{self, Load};
+use crate::workload::{self, LabLoad};
 use anyhow::{Context, ensure};
 use std::net::TcpStream;
 use std::process::Command;
@@ -14,7 +14,7 @@ const PORT: u16 = 10809;
 
 impl Wired {
     /// nbdkit with a disk in memory, ready.
-    pub(super) fn nbdkit(&self, timing: &Timing) -> anyhow::Result<Service> {
+    pub(super) fn nbdkit(&self, timing: &LoadTiming) -> anyhow::Result<Service> {
         ensure!(command::find("nbdkit").is_some(), "nbdkit is not installed");
         let line =
             format!("taskset -c 1 nbdkit -f -i {EVERYWHERE} -p {PORT} memory {}M", timing.mib);
@@ -28,7 +28,7 @@ impl Wired {
     }
 
     /// fio with a job, and a connection, for each link.
-    pub(super) fn fio(&self, load: &Load, timing: &Timing) -> anyhow::Result<Command> {
+    pub(super) fn fio(&self, load: &LabLoad, timing: &LoadTiming) -> anyhow::Result<Command> {
         ensure!(command::find("fio").is_some(), "fio is not installed");
         let rw = workload::direction(load.direction().context("one direction only")?);
         let depth = (load.depth / self.wire.links).max(1);

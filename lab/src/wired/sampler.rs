@@ -6,11 +6,11 @@ use crate::interrupt;
 use crate::measure::Measure;
 use crate::process::Processes;
 use crate::procfs;
-use crate::product::Timing;
+use crate::product::LoadTiming;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often the time is looked at.
+/// Interval of checks of the time.
 pub(super) const PERIOD: Duration = Duration::from_millis(10);
 /// Longest time of starting; until then nothing is counted.
 const START_SECONDS: f64 = 0.3;
@@ -18,22 +18,22 @@ const START_SECONDS: f64 = 0.3;
 const MARGIN_SECONDS: f64 = 0.1;
 
 /// Counts CPU time.
-pub(super) struct Sampler(Mutex<State>);
+pub(super) struct Sampler(Mutex<SamplerState>);
 
-struct State {
+struct SamplerState {
     began: Instant,
     /// All of them, the host's later.
     processes: Vec<u32>,
-    /// When to look, in seconds from the beginning.
+    /// Sampling times, in seconds from the beginning.
     moments: [f64; 2],
     host: Processes,
     target: Processes,
-    samples: Vec<Sample>,
+    samples: Vec<UsageSample>,
 }
 
 /// Usage until a moment.
 #[derive(Clone, Debug)]
-struct Sample {
+struct UsageSample {
     at: Instant,
     host_seconds: f64,
     target_seconds: f64,
@@ -43,10 +43,10 @@ struct Sample {
 }
 
 impl Sampler {
-    pub(super) fn new(target: u32, timing: &Timing) -> Self {
+    pub(super) fn new(target: u32, timing: &LoadTiming) -> Self {
         let start = timing.ramp_seconds + START_SECONDS;
         let end = timing.ramp_seconds + timing.seconds - MARGIN_SECONDS;
-        Self(Mutex::new(State {
+        Self(Mutex::new(SamplerState {
             began: Instant::now(),
             processes: vec![target],
             moments: [start, end.max(start)],
@@ -59,7 +59,7 @@ impl Sampler {
     /// Counts when it is time to, and learns of the host's processes.
     pub(super) fn sample(&self, host: u32) -> anyhow::Result<()> {
         interrupt::check()?;
-        let mut state = self.0.lock().expect("nobody panics with it");
+        let mut state = self.0.lock().expect("no holder panics");
         state.host.add(host);
         if !state.processes.contains(&host) {
             state.processes.push(host);
@@ -68,7 +68,7 @@ impl Sampler {
         if moment.is_some_and(|moment| state.began.elapsed().as_secs_f64() >= moment) {
             let (host, target) = (state.host.used(), state.target.used());
             let user_and_kernel = user_and_kernel(&state.processes);
-            state.samples.push(Sample {
+            state.samples.push(UsageSample {
                 at: Instant::now(),
                 host_seconds: host.cpu_seconds,
                 target_seconds: target.cpu_seconds,
@@ -82,7 +82,7 @@ impl Sampler {
 
     /// Adds CPU time to what a run has measured.
     pub(super) fn complete(self, measure: Measure) -> Measure {
-        let samples = self.0.into_inner().expect("nobody panics with it").samples;
+        let samples = self.0.into_inner().expect("no holder panics").samples;
         let [first, last] = &samples[..] else { return measure };
         let seconds = last.at.duration_since(first.at).as_secs_f64().max(1e-6);
         let ios = (measure.iops * seconds).max(1.0);

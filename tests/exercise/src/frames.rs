@@ -1,4 +1,4 @@
-//! A hostile peer on the segment: sends frames again that have passed, cut off, with octets changed, or made up.
+//! A hostile peer on the segment: sends frames that were replayed, cut off, changed, or forged.
 
 use anyhow::{Context, bail};
 use fastrand::Rng;
@@ -13,14 +13,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const ETHERNET_BYTES: usize = 14;
-/// Frames kept to be sent again.
+/// Most frames kept for replay.
 const KEPT_MAX: usize = 4096;
-/// Sends between two looks at what passes.
-const SENDS_PER_LOOK: usize = 32;
+/// Sends between two reads of received frames.
+const SENDS_PER_READ: usize = 32;
 
 /// Send hostile frames from an interface
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FramesArgs {
     /// The interface
     interface: String,
     /// How long
@@ -29,8 +29,8 @@ pub(crate) struct Args {
     /// How many to send at least, though it takes longer
     #[arg(long, default_value_t = 0)]
     frames: u64,
-    /// What to send: replayed, cut, changed, forged, random; altered: what only keys can tell from the ends' own;
-    /// moved: replayed from another address, Joins before others
+    /// Kinds of frames: replayed, cut, changed, forged, random; altered: detectable only with keys; moved: replayed
+    /// from another address, Joins before others
     #[arg(long, value_delimiter = ',', default_value = "replayed,cut,changed,forged,random")]
     kinds: Vec<String>,
     /// Repeats a run
@@ -38,14 +38,14 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-struct Socket {
+struct HostileSocket {
     fd: OwnedFd,
     address: libc::sockaddr_ll,
 }
 
-impl Socket {
-    /// Sees all frames of the interface, those that leave as well.
-    fn open(interface: &str) -> anyhow::Result<Socket> {
+impl HostileSocket {
+    /// Opens a socket that receives all frames of the interface, also outgoing ones.
+    fn open(interface: &str) -> anyhow::Result<HostileSocket> {
         let name = CString::new(interface)?;
         // SAFETY: the name is a C string.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
@@ -59,7 +59,7 @@ impl Socket {
         if fd < 0 {
             return Err(io::Error::last_os_error()).context("packet socket");
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: an all-zero address is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -72,13 +72,13 @@ impl Socket {
         if bound < 0 {
             return Err(io::Error::last_os_error()).context("bind");
         }
-        Ok(Socket { fd, address })
+        Ok(HostileSocket { fd, address })
     }
 
-    /// The next frame that has passed.
+    /// Receives the next frame.
     fn receive(&self, buffer: &mut [u8]) -> Option<usize> {
         let place = buffer.as_mut_ptr().cast();
-        // SAFETY: writes at most so many octets to the buffer.
+        // SAFETY: writes at most `buffer.len()` bytes to the buffer.
         let got = unsafe { libc::recv(self.fd.as_raw_fd(), place, buffer.len(), 0) };
         usize::try_from(got).ok()
     }
@@ -94,15 +94,15 @@ impl Socket {
     }
 }
 
-/// Frames of ours that have passed.
+/// Frames of the project's EtherType that were received.
 #[derive(Default)]
-struct Seen {
+struct SeenFrames {
     frames: Vec<Vec<u8>>,
     passed: usize,
 }
 
-impl Seen {
-    fn check(&mut self, socket: &Socket, buffer: &mut [u8], rng: &mut Rng) {
+impl SeenFrames {
+    fn check(&mut self, socket: &HostileSocket, buffer: &mut [u8], rng: &mut Rng) {
         while let Some(length) = socket.receive(buffer) {
             let frame = &buffer[..length];
             let is_ours = length > ETHERNET_BYTES && frame[12..14] == ETHERTYPE.to_be_bytes();
@@ -126,8 +126,8 @@ impl Seen {
     }
 }
 
-/// A frame of that kind.
-fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
+/// Returns a frame of that kind.
+fn hostile(kind: &str, seen: &SeenFrames, rng: &mut Rng) -> Vec<u8> {
     let Some(mut frame) = seen.any(rng) else { return random(rng) };
     match kind {
         "replayed" => {}
@@ -159,7 +159,7 @@ fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// Gives a frame another header that is right by itself: all but the token, which nobody can guess.
+/// Gives a frame another valid header. The token is random: no attacker can guess it.
 fn forge(frame: &mut [u8], rng: &mut Rng) {
     let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
     let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
@@ -176,7 +176,7 @@ fn forge(frame: &mut [u8], rng: &mut Rng) {
     set_hcrc(header);
 }
 
-/// Changes what a sealed frame says, and makes its header right again: in the clear it would be taken.
+/// Changes a sealed frame and makes its header valid again; a clear lane would accept it.
 fn alter(frame: &mut [u8], rng: &mut Rng) {
     let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
     let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
@@ -198,7 +198,7 @@ fn alter(frame: &mut [u8], rng: &mut Rng) {
     set_hcrc(header);
 }
 
-/// A frame to whoever looks for targets; half of them with a header that is right.
+/// Returns a frame to the group address for discovery; half of them have a valid header.
 fn random(rng: &mut Rng) -> Vec<u8> {
     let mut frame = vec![0; ETHERNET_BYTES + rng.usize(..1500)];
     rng.fill(&mut frame);
@@ -218,15 +218,15 @@ fn random(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let socket = Socket::open(&args.interface)?;
+pub(crate) fn run(args: &FramesArgs) -> anyhow::Result<()> {
+    let socket = HostileSocket::open(&args.interface)?;
     let mut rng = Rng::with_seed(args.seed);
-    let (mut seen, mut buffer) = (Seen::default(), vec![0; 1 << 16]);
+    let (mut seen, mut buffer) = (SeenFrames::default(), vec![0; 1 << 16]);
     let (mut sent, mut refused) = (0u64, 0u64);
     let end = Instant::now() + Duration::from_secs(args.seconds);
     while Instant::now() < end || sent < args.frames {
         seen.check(&socket, &mut buffer, &mut rng);
-        for _ in 0..SENDS_PER_LOOK {
+        for _ in 0..SENDS_PER_READ {
             let kind = rng.choice(&args.kinds).context("--kinds is empty")?;
             let counter = match socket.send(&hostile(kind, &seen, &mut rng)) {
                 true => &mut sent,

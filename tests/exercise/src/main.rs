@@ -1,13 +1,13 @@
-//! Exercises files, block devices and file systems, and checks every octet against a model in memory.
+//! Exercises files, block devices and file systems, and checks every byte against a model in memory.
 //!
 //! | command | like | what it is for |
 //! |---|---|---|
 //! | `ops FILE` | fsx | reads, writes, holes, truncations and mappings of one file or block device |
 //! | `tree FOLDER` | fsstress | creates, renames, links and removes files in several threads |
-//! | `synced FOLDER` | | what was synced before a crash is there after it |
-//! | `frames INTERFACE` | | sends frames that were seen, cut, changed or made up, as fast as it can |
+//! | `synced FOLDER` | | checks after a crash that synced files are intact |
+//! | `frames INTERFACE` | | sends replayed, cut, changed or forged frames at full speed |
 //!
-//! The same seed does the same again. Exit status: 0 as expected, 1 not so, 2 wrong command line.
+//! The same seed repeats a run. Exit status: 0 as expected, 1 not so, 2 wrong command line.
 
 mod frames;
 mod model;
@@ -20,18 +20,18 @@ use clap::Parser;
 /// Exercise files, block devices and file systems, and check every octet
 #[derive(Parser)]
 #[command(version)]
-enum Command {
-    Ops(ops::Args),
-    Tree(tree::Args),
-    Synced(synced::Args),
-    Frames(frames::Args),
+enum ExerciseCommand {
+    Ops(ops::OpsArgs),
+    Tree(tree::TreeArgs),
+    Synced(synced::SyncedArgs),
+    Frames(frames::FramesArgs),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Command::parse() {
-        Command::Ops(args) => ops::run(&args),
-        Command::Tree(args) => tree::run(&args),
-        Command::Synced(args) => synced::run(&args),
-        Command::Frames(args) => frames::run(&args),
+    match ExerciseCommand::parse() {
+        ExerciseCommand::Ops(args) => ops::run(&args),
+        ExerciseCommand::Tree(args) => tree::run(&args),
+        ExerciseCommand::Synced(args) => synced::run(&args),
+        ExerciseCommand::Frames(args) => frames::run(&args),
     }
 }

@@ -1,8 +1,8 @@
-//! What a file should hold, and what it does hold.
+//! Expected contents of files, and the comparison with the actual ones.
 
 use anyhow::{Result, bail};
 
-/// Fails at the first octet that is not as expected. `at` is where the two begin in the file.
+/// Fails at the first byte that differs from the expected one. `at` is the offset of both in the file.
 pub(crate) fn same(at: u64, expected: &[u8], found: &[u8]) -> Result<()> {
     if expected.len() != found.len() {
         bail!("{} octets at {at} instead of {}", found.len(), expected.len());
@@ -18,7 +18,7 @@ pub(crate) fn same(at: u64, expected: &[u8], found: &[u8]) -> Result<()> {
     )
 }
 
-/// Octets that no other seed has.
+/// Returns bytes that are specific to the seed.
 pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut content = vec![0; length];
     fastrand::Rng::with_seed(seed).fill(&mut content);

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 mod sys;
 
-/// Of what is read and written in memory: direct I/O wants it, and other I/O may be cut at pages of memory.
+/// Alignment of buffers: direct I/O requires it, and other I/O may be split at memory pages.
 const MEMORY_ALIGNMENT: usize = 4096;
 
-/// So many operations are told when something is wrong.
-const TOLD: usize = 24;
+/// Number of last operations that an error lists.
+const LISTED_MAX: usize = 24;
 
 /// Read, write, punch, zero, map, truncate and sync one file or block device at random
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct OpsArgs {
     /// a regular file (made if it is not there) or a block device; it is overwritten
     file: PathBuf,
     /// octets to use of it, from its beginning
@@ -51,7 +51,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Debug)]
-enum Op {
+enum FileOp {
     Read(Range<u64>),
     Write(Range<u64>),
     MapRead(Range<u64>),
@@ -63,7 +63,7 @@ enum Op {
     Forget,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &OpsArgs) -> Result<()> {
     let device = args.file.metadata().is_ok_and(|m| m.file_type().is_block_device());
     let fixed = args.fixed || device;
     if args.align == 0 || args.jobs == 0 || args.stripe == Some(0) || args.largest < args.align {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     prepare(&args.file, if fixed { args.size } else { 0 }, fixed)?;
     let skipped = std::thread::scope(|scope| {
         let jobs: Vec<_> = (0..args.jobs)
-            .map(|job| scope.spawn(move || Job::new(args, job, fixed)?.run()))
+            .map(|job| scope.spawn(move || OpsJob::new(args, job, fixed)?.run()))
             .collect();
         let mut skipped = Vec::new();
         for job in jobs {
@@ -94,7 +94,7 @@ fn also(skipped: &[&'static str]) -> String {
     if names.is_empty() { String::new() } else { format!("; not supported: {}", names.join(", ")) }
 }
 
-/// Zeroes, as the model has them.
+/// Fills the file with zeroes, like the model.
 fn prepare(path: &Path, size: u64, fixed: bool) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -102,7 +102,7 @@ fn prepare(path: &Path, size: u64, fixed: bool) -> Result<()> {
         options.create(true).truncate(true);
     }
     let file = options.open(path).with_context(|| path.display().to_string())?;
-    let mut zeroes = sys::Aligned::new(1 << 20, MEMORY_ALIGNMENT);
+    let mut zeroes = sys::AlignedMemory::new(1 << 20, MEMORY_ALIGNMENT);
     let zeroes = zeroes.octets();
     let mut at = 0;
     while at < size {
@@ -113,32 +113,32 @@ fn prepare(path: &Path, size: u64, fixed: bool) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-struct Job<'a> {
-    args: &'a Args,
+struct OpsJob<'a> {
+    args: &'a OpsArgs,
     number: u64,
     fixed: bool,
     file: File,
     rng: fastrand::Rng,
-    /// What the file holds; only this job's stripes of it count.
+    /// Expected contents of the file; only this job's stripes count.
     model: Vec<u8>,
-    buffer: sys::Aligned,
-    done: Vec<Op>,
+    buffer: sys::AlignedMemory,
+    done: Vec<FileOp>,
     skipped: Vec<&'static str>,
 }
 
-impl<'a> Job<'a> {
-    fn new(args: &'a Args, number: u64, fixed: bool) -> Result<Job<'a>> {
+impl<'a> OpsJob<'a> {
+    fn new(args: &'a OpsArgs, number: u64, fixed: bool) -> Result<OpsJob<'a>> {
         let flags = if args.direct { libc::O_DIRECT } else { 0 };
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(flags).open(&args.file)?;
-        Ok(Job {
+        Ok(OpsJob {
             args,
             number,
             fixed,
             file,
             rng: fastrand::Rng::with_seed(args.seed.wrapping_mul(1000).wrapping_add(number)),
             model: if fixed { vec![0; args.size as usize] } else { Vec::new() },
-            buffer: sys::Aligned::new(args.largest as usize, MEMORY_ALIGNMENT),
+            buffer: sys::AlignedMemory::new(args.largest as usize, MEMORY_ALIGNMENT),
             done: Vec::new(),
             skipped: Vec::new(),
         })
@@ -149,12 +149,12 @@ impl<'a> Job<'a> {
             let op = self.choose();
             self.done.push(op.clone());
             if let Err(error) = self.apply(&op) {
-                let last = &self.done[self.done.len().saturating_sub(TOLD)..];
-                let told: Vec<String> = last.iter().map(|op| format!("  {op:?}")).collect();
+                let last = &self.done[self.done.len().saturating_sub(LISTED_MAX)..];
+                let listed: Vec<String> = last.iter().map(|op| format!("  {op:?}")).collect();
                 return Err(error.context(format!(
                     "job {}, operation {number}, the last ones were\n{}",
                     self.number,
-                    told.join("\n")
+                    listed.join("\n")
                 )));
             }
         }
@@ -162,26 +162,26 @@ impl<'a> Job<'a> {
         Ok(self.skipped)
     }
 
-    fn choose(&mut self) -> Op {
+    fn choose(&mut self) -> FileOp {
         let maps = !self.args.direct;
         match self.rng.u32(0..100) {
-            0..30 => Op::Read(self.range(false)),
-            30..65 => Op::Write(self.range(true)),
-            65..72 if maps => Op::MapRead(self.range(false)),
-            72..80 if maps => Op::MapWrite(self.range(false)),
-            80..86 => Op::Punch(self.range(false)),
-            86..92 => Op::Zero(self.range(false)),
+            0..30 => FileOp::Read(self.range(false)),
+            30..65 => FileOp::Write(self.range(true)),
+            65..72 if maps => FileOp::MapRead(self.range(false)),
+            72..80 if maps => FileOp::MapWrite(self.range(false)),
+            80..86 => FileOp::Punch(self.range(false)),
+            86..92 => FileOp::Zero(self.range(false)),
             92..96 if !self.fixed => {
                 let units = self.args.size / self.args.align;
-                Op::Truncate(self.rng.u64(0..=units) * self.args.align)
+                FileOp::Truncate(self.rng.u64(0..=units) * self.args.align)
             }
-            96..98 => Op::Forget,
-            98.. => Op::Sync,
-            _ => Op::Write(self.range(true)),
+            96..98 => FileOp::Forget,
+            98.. => FileOp::Sync,
+            _ => FileOp::Write(self.range(true)),
         }
     }
 
-    /// A range in one of this job's stripes; `beyond`: also past the end of a file that can grow.
+    /// Returns a range in one of this job's stripes; with `beyond`, also past the end of a file that can grow.
     fn range(&mut self, beyond: bool) -> Range<u64> {
         let align = self.args.align;
         let end = if self.fixed || beyond { self.args.size } else { self.model.len() as u64 };
@@ -204,21 +204,21 @@ impl<'a> Job<'a> {
         start.min(end)..(start + width).min(end)
     }
 
-    fn apply(&mut self, op: &Op) -> Result<()> {
+    fn apply(&mut self, op: &FileOp) -> Result<()> {
         match op {
-            Op::Read(range) => self.read(range),
-            Op::Write(range) => self.write(range),
-            Op::MapRead(range) => self.map(range, false),
-            Op::MapWrite(range) => self.map(range, true),
-            Op::Punch(range) => self.clear(range, libc::FALLOC_FL_PUNCH_HOLE, "punching holes"),
-            Op::Zero(range) => self.clear(range, libc::FALLOC_FL_ZERO_RANGE, "zeroing ranges"),
-            Op::Truncate(length) => {
+            FileOp::Read(range) => self.read(range),
+            FileOp::Write(range) => self.write(range),
+            FileOp::MapRead(range) => self.map(range, false),
+            FileOp::MapWrite(range) => self.map(range, true),
+            FileOp::Punch(range) => self.clear(range, libc::FALLOC_FL_PUNCH_HOLE, "punching holes"),
+            FileOp::Zero(range) => self.clear(range, libc::FALLOC_FL_ZERO_RANGE, "zeroing ranges"),
+            FileOp::Truncate(length) => {
                 self.file.set_len(*length)?;
                 self.model.resize(*length as usize, 0);
                 Ok(())
             }
-            Op::Sync => Ok(self.file.sync_data()?),
-            Op::Forget => Ok(sys::forget(&self.file)?),
+            FileOp::Sync => Ok(self.file.sync_data()?),
+            FileOp::Forget => Ok(sys::forget(&self.file)?),
         }
     }
 
@@ -243,7 +243,7 @@ impl<'a> Job<'a> {
         if range.is_empty() {
             return Ok(());
         }
-        let mut map = match sys::Map::new(self.file.as_raw_fd(), range.clone()) {
+        let mut map = match sys::FileMapping::new(self.file.as_raw_fd(), range.clone()) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
                 return self.skip("mappings");
             }
@@ -268,7 +268,7 @@ impl<'a> Job<'a> {
                 Ok(())
             }
             Err(error) if is_unsupported(&error) => self.skip(name),
-            // A block device wants whole blocks.
+            // A block device requires whole blocks.
             Err(error) if self.fixed && error.raw_os_error() == Some(libc::EINVAL) => {
                 self.skip("clearing parts of blocks")
             }
@@ -296,8 +296,8 @@ fn is_unsupported(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn args(file: PathBuf) -> Args {
-        Args {
+    fn args(file: PathBuf) -> OpsArgs {
+        OpsArgs {
             file,
             size: 256 << 10,
             ops: 800,
@@ -322,15 +322,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, vec![1; 256 << 10]).unwrap();
-        run(&Args { fixed: true, jobs: 3, stripe: Some(700), ..args(file) }).unwrap();
+        run(&OpsArgs { fixed: true, jobs: 3, stripe: Some(700), ..args(file) }).unwrap();
     }
 
     #[test]
     fn a_lost_write_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        let args = Args { fixed: true, ..args(folder.path().join("file")) };
+        let args = OpsArgs { fixed: true, ..args(folder.path().join("file")) };
         std::fs::write(&args.file, vec![0; args.size as usize]).unwrap();
-        let mut job = Job::new(&args, 0, true).unwrap();
+        let mut job = OpsJob::new(&args, 0, true).unwrap();
         job.write(&(100..300)).unwrap();
         job.file.write_all_at(&[job.model[150] ^ 1], 150).unwrap();
         assert!(job.read(&(0..100)).is_ok());

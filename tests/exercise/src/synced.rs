@@ -1,7 +1,8 @@
-//! What was synced before a crash is there after it.
+//! Checks that synced files survive a crash.
 //!
-//! `synced FOLDER --record FILE` writes file after file, syncs each and its folder, and only then writes its name
-//! into the record, which lives elsewhere, until it is ended or the device fails. `--check` compares afterwards.
+//! `synced FOLDER --record FILE` writes file after file and syncs each and its folder. Only then does it write the
+//! name into the record, which is on another file system. It ends when it is stopped or the device fails. `--check`
+//! compares afterwards.
 
 use crate::model::{content, same};
 use anyhow::{Context, Result, bail};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Write files, sync them and record it, until stopped; or check that all of the record are there
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SyncedArgs {
     /// where the files are
     folder: PathBuf,
     /// where their names are recorded: on a file system that survives
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     size: usize,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &SyncedArgs) -> Result<()> {
     if args.check {
         let found = check(args)?;
         println!("{found} synced files are intact");
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The file appears whole under its name, and its name is on stable storage, or it does not appear.
+/// Writes a file so that it appears whole under its name on stable storage, or not at all.
 fn write_synced(folder: &Path, number: u64, length: usize) -> std::io::Result<()> {
     let unfinished = folder.join(format!("{number}.unfinished"));
     let mut file = File::create(&unfinished)?;
@@ -57,7 +58,7 @@ fn write_synced(folder: &Path, number: u64, length: usize) -> std::io::Result<()
     File::open(folder)?.sync_all()
 }
 
-fn check(args: &Args) -> Result<usize> {
+fn check(args: &SyncedArgs) -> Result<usize> {
     let files = recorded(&args.record)?;
     for (number, length) in &files {
         let path = args.folder.join(number.to_string());
@@ -70,7 +71,7 @@ fn check(args: &Args) -> Result<usize> {
     Ok(files.len())
 }
 
-/// Numbers and lengths in the record. Its last line may be cut short.
+/// Returns the numbers and lengths in the record; its last line may be incomplete.
 fn recorded(record: &Path) -> Result<Vec<(u64, usize)>> {
     let mut files = Vec::new();
     for line in BufReader::new(File::open(record)?).lines() {
@@ -86,10 +87,10 @@ fn recorded(record: &Path) -> Result<Vec<(u64, usize)>> {
 mod tests {
     use super::*;
 
-    fn args(folder: &Path, check: bool) -> Args {
+    fn args(folder: &Path, check: bool) -> SyncedArgs {
         let (files, record) = (folder.join("files"), folder.join("record"));
         fs::create_dir_all(&files).unwrap();
-        Args { folder: files, record, check, files: 5, size: 10_000 }
+        SyncedArgs { folder: files, record, check, files: 5, size: 10_000 }
     }
 
     #[test]

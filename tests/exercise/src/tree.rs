@@ -1,7 +1,7 @@
 //! Many files: several threads create, write, truncate, rename, link and remove in folders of their own.
 //!
-//! The model follows from the seed alone: `--check` builds it again without touching a file, and compares, for
-//! instance after the file system was mounted anew.
+//! The model follows from the seed alone: `--check` builds it again without changing a file, and compares, for
+//! instance after a remount.
 
 use crate::model::{content, same};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -10,13 +10,13 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Names that a thread uses, for files and for folders.
+/// Number of names that a thread uses, for files and for folders.
 const FILES: u32 = 60;
 const FOLDERS: u32 = 6;
 
 /// Create, write, rename, link and remove files at random
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TreeArgs {
     /// an empty folder
     folder: PathBuf,
     #[arg(long, default_value_t = 4)]
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     check: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &TreeArgs) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads)
-            .map(|number| scope.spawn(move || Thread::new(args, number)?.run()))
+            .map(|number| scope.spawn(move || TreeThread::new(args, number)?.run()))
             .collect();
         threads
             .into_iter()
@@ -47,34 +47,34 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a name stands for.
+/// The object that a name refers to.
 #[derive(Clone, PartialEq)]
-enum Node {
-    /// a file: which of `Thread::contents`
+enum TreeNode {
+    /// a file: which of `TreeThread::contents`
     File(usize),
     Link(String),
 }
 
-struct Thread<'a> {
-    args: &'a Args,
+struct TreeThread<'a> {
+    args: &'a TreeArgs,
     number: u64,
     root: PathBuf,
     rng: fastrand::Rng,
     folders: BTreeSet<String>,
-    names: BTreeMap<String, Node>,
-    /// What files hold, by number; hard links share one.
+    names: BTreeMap<String, TreeNode>,
+    /// Contents of files, by number; hard links share one.
     contents: Vec<Vec<u8>>,
 }
 
-impl<'a> Thread<'a> {
-    fn new(args: &'a Args, number: u64) -> Result<Thread<'a>> {
+impl<'a> TreeThread<'a> {
+    fn new(args: &'a TreeArgs, number: u64) -> Result<TreeThread<'a>> {
         let root = args.folder.join(format!("thread{number}"));
         if !args.check {
             fs::create_dir(&root).with_context(|| root.display().to_string())?;
         }
         let rng = fastrand::Rng::with_seed(args.seed.wrapping_mul(1000).wrapping_add(number));
         let folders = BTreeSet::from([String::from(".")]);
-        Ok(Thread {
+        Ok(TreeThread {
             args,
             number,
             root,
@@ -93,7 +93,7 @@ impl<'a> Thread<'a> {
         self.compare().with_context(|| format!("thread {}, afterwards", self.number))
     }
 
-    /// Does `work` to the files, unless there are only to be compared.
+    /// Runs `work` on the files, except for a comparison.
     fn really(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         if self.args.check { Ok(()) } else { work(&self.root) }
     }
@@ -114,7 +114,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// A name that may or may not be there, in a folder that is.
+    /// Returns a name that may or may not exist, in an existing folder.
     fn name(&mut self) -> String {
         let folder = self.rng.usize(0..self.folders.len());
         let folder = self.folders.iter().nth(folder).expect("in range");
@@ -126,8 +126,8 @@ impl<'a> Thread<'a> {
             .names
             .iter()
             .filter_map(|(name, node)| match node {
-                Node::File(number) => Some((name, *number)),
-                Node::Link(_) => None,
+                TreeNode::File(number) => Some((name, *number)),
+                TreeNode::Link(_) => None,
             })
             .collect();
         if files.is_empty() {
@@ -139,15 +139,15 @@ impl<'a> Thread<'a> {
 
     fn create(&mut self) -> Result<()> {
         let name = self.name();
-        if let Some(Node::Link(_)) = self.names.get(&name) {
+        if let Some(TreeNode::Link(_)) = self.names.get(&name) {
             return Ok(());
         }
         let octets = content(self.rng.u64(..), self.rng.usize(0..=self.args.size));
         self.really(|root| Ok(fs::write(root.join(&name), &octets)?))?;
         match self.names.get(&name) {
-            Some(Node::File(number)) => self.contents[*number] = octets,
+            Some(TreeNode::File(number)) => self.contents[*number] = octets,
             _ => {
-                self.names.insert(name, Node::File(self.contents.len()));
+                self.names.insert(name, TreeNode::File(self.contents.len()));
                 self.contents.push(octets);
             }
         }
@@ -183,10 +183,10 @@ impl<'a> Thread<'a> {
         let Some((from, number)) = self.existing_file() else { return Ok(()) };
         let to = self.name();
         self.really(|root| Ok(fs::rename(root.join(&from), root.join(&to))?))?;
-        // Of two links to one file, POSIX lets both stay.
-        if self.names.get(&to) != Some(&Node::File(number)) {
+        // Of two links to one file, POSIX keeps both.
+        if self.names.get(&to) != Some(&TreeNode::File(number)) {
             self.names.remove(&from);
-            self.names.insert(to, Node::File(number));
+            self.names.insert(to, TreeNode::File(number));
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl<'a> Thread<'a> {
         let to = self.name();
         if !self.names.contains_key(&to) {
             self.really(|root| Ok(fs::hard_link(root.join(&from), root.join(&to))?))?;
-            self.names.insert(to, Node::File(number));
+            self.names.insert(to, TreeNode::File(number));
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ impl<'a> Thread<'a> {
         let (name, target) = (self.name(), format!("target{}", self.rng.u32(..)));
         if !self.names.contains_key(&name) {
             self.really(|root| Ok(symlink(&target, root.join(&name))?))?;
-            self.names.insert(name, Node::Link(target));
+            self.names.insert(name, TreeNode::Link(target));
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Folders that hold something must be refused.
+    /// Removes a folder; a folder that is not empty must be refused.
     fn remove_folder(&mut self) -> Result<()> {
         let name = format!("./d{}", self.rng.u32(0..FOLDERS));
         if !self.folders.contains(&name) {
@@ -258,7 +258,7 @@ impl<'a> Thread<'a> {
         self.really(|root| Ok(File::open(root.join(&name))?.sync_all()?))
     }
 
-    /// The whole tree: no name more, none less, each with its octets and its number of links.
+    /// Compares the whole tree: no name more, none less, each with its bytes and its number of links.
     fn compare(&self) -> Result<()> {
         for folder in &self.folders {
             let prefix = format!("{folder}/");
@@ -283,13 +283,13 @@ impl<'a> Thread<'a> {
             .try_for_each(|(name, node)| self.compare_node(name, node).context(name.clone()))
     }
 
-    fn compare_node(&self, name: &str, node: &Node) -> Result<()> {
+    fn compare_node(&self, name: &str, node: &TreeNode) -> Result<()> {
         let path = self.root.join(name);
         match node {
-            Node::Link(target) => {
+            TreeNode::Link(target) => {
                 ensure!(fs::read_link(&path)? == Path::new(target), "is not a link to {target}");
             }
-            Node::File(number) => {
+            TreeNode::File(number) => {
                 same(0, &self.contents[*number], &fs::read(&path)?)?;
                 let links = self.names.values().filter(|other| *other == node).count() as u64;
                 let found = path.metadata()?.nlink();
@@ -311,8 +311,8 @@ fn entries(folder: &Path) -> Result<BTreeSet<String>> {
 mod tests {
     use super::*;
 
-    fn args(folder: &Path, check: bool) -> Args {
-        Args { folder: folder.to_owned(), threads: 2, ops: 600, size: 9000, seed: 3, check }
+    fn args(folder: &Path, check: bool) -> TreeArgs {
+        TreeArgs { folder: folder.to_owned(), threads: 2, ops: 600, size: 9000, seed: 3, check }
     }
 
     #[test]

@@ -1,36 +1,36 @@
-//! How many frames may be under way: slow start, then CUBIC (RFC 9438), in frames.
+//! The congestion window, in frames: slow start, then CUBIC (RFC 9438).
 
-use super::cause::{BETA, Cause};
+use super::cause::{BETA, LossCause};
 use super::numbers::{WINDOW, is_before};
 use core::mem;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
 const INITIAL: f64 = 16.0;
-/// Least that a loss leaves where frames queue; where they do not it is the less likely that they were too many.
+/// Least window after a loss, with and without a queue. Without a queue, congestion is less likely the cause.
 const MINIMUM: f64 = 2.0;
 const MINIMUM_UNQUEUED: f64 = 8.0;
 const MAXIMUM: f64 = WINDOW as f64;
 /// Growth, frames per second cubed.
 const C: f64 = 0.4;
-/// As fast as Reno with that decrease.
+/// Growth of Reno with the same decrease.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// A round trip longer than its minimum by a quarter and this means that frames queue: slow start ends.
+/// Queueing delay that ends slow start, beyond a quarter of the minimum round trip.
 const DELAY_MAX: Duration = Duration::from_micros(200);
-/// Frames are paced after cuts that leave less than this: where losses are by chance no queue is short of room.
+/// Remaining share below which a cut causes pacing. Losses by chance do not mean that a queue is full.
 const PACED_MAX: f64 = 0.85;
-/// So many lost in one window, and more than an eighth of it, are no accidents.
+/// Losses in one window that exclude chance, if they are more than an eighth of it.
 const BUNCH_MIN: u32 = 4;
 
-/// What a cut changes.
+/// The state that a cut changes.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct CubicWindow {
     frames: f64,
-    /// Slow start up to here.
+    /// End of slow start, in frames.
     threshold: f64,
     /// The window at the last loss.
     plateau: f64,
-    /// What Reno would allow.
+    /// Window that Reno would have.
     reno: f64,
     /// The window before the last cut.
     before: f64,
@@ -40,20 +40,20 @@ struct Window {
 }
 
 pub(super) struct Cubic {
-    window: Window,
-    /// Before the last cut: it comes back when nothing was lost.
-    saved: Option<Window>,
-    /// Losses of numbers before this one belong to the last cut; how many there were.
+    window: CubicWindow,
+    /// Window before the last cut; it is restored when nothing was lost.
+    saved: Option<CubicWindow>,
+    /// Losses of numbers before `cut_end` belong to the last cut; `cut_losses` counts them.
     cut_end: u32,
     cut_losses: u32,
-    /// The present round trip ends when this number is acknowledged; its most frames and its shortest time.
+    /// Number whose acknowledgement ends the present round trip, its peak of frames in flight, and its shortest time.
     round_end: u32,
     most_in_flight: u32,
     round_rtt: Duration,
-    /// The shortest of the last one.
+    /// Shortest time of the last round trip.
     shortest: Duration,
-    cause: Cause,
-    /// Whether frames queued in the last one.
+    cause: LossCause,
+    /// True if frames queued in the last round trip.
     is_queue: bool,
     grown_at: Instant,
     cut_at: Option<Instant>,
@@ -61,7 +61,7 @@ pub(super) struct Cubic {
 
 impl Cubic {
     pub(super) fn new(now: Instant, first: u32) -> Self {
-        let window = Window {
+        let window = CubicWindow {
             frames: INITIAL,
             threshold: MAXIMUM,
             plateau: INITIAL,
@@ -79,36 +79,36 @@ impl Cubic {
             most_in_flight: 0,
             round_rtt: Duration::MAX,
             shortest: Duration::ZERO,
-            cause: Cause::new(),
+            cause: LossCause::new(),
             is_queue: false,
             grown_at: now,
             cut_at: None,
         }
     }
 
-    /// Frames that may be under way.
+    /// Returns the number of frames that may be in flight.
     pub(super) fn frames(&self) -> u32 {
         self.window.frames as u32
     }
 
-    /// When the window was cut last.
+    /// Time of the last cut.
     pub(super) fn cut_at(&self) -> Option<Instant> {
         self.cut_at
     }
 
-    /// A frame has left; so many are under way.
-    pub(super) fn sent(&mut self, in_flight: u32) {
+    /// Records a sent frame and the number of frames in flight.
+    pub(super) fn record_sent(&mut self, in_flight: u32) {
         self.most_in_flight = self.most_in_flight.max(in_flight);
     }
 
-    /// A round trip was measured.
-    pub(super) fn sampled(&mut self, rtt: Duration) {
+    /// Records a measured round trip.
+    pub(super) fn record_rtt(&mut self, rtt: Duration) {
         self.round_rtt = self.round_rtt.min(rtt);
-        self.cause.sampled(rtt);
+        self.cause.record_rtt(rtt);
     }
 
-    /// So many frames were acknowledged, the highest of all now `highest - 1`; `next` is sent next. The shortest
-    /// time of the round trip that has ended with that.
+    /// Records `frames` acknowledged frames; `highest - 1` is the highest number acknowledged, and `next` is sent
+    /// next. Returns the shortest time of the round trip, if this ends one.
     pub(super) fn acknowledged(
         &mut self,
         now: Instant,
@@ -126,7 +126,7 @@ impl Cubic {
                 self.window.frames = grown.min(self.window.threshold).min(MAXIMUM);
             }
         } else if most + 1.0 > self.window.frames.floor() {
-            // Time in which the window did not limit does not count.
+            // Time in which the window was no limit does not count.
             let seconds = idle.min(smoothed).as_secs_f64();
             self.window.grow(f64::from(frames), seconds, smoothed.as_secs_f64());
         }
@@ -147,10 +147,16 @@ impl Cubic {
         Some(shortest)
     }
 
-    /// That number was lost, and `beside` is the longer one of the round trips of its neighbours; `next` is sent next.
-    pub(super) fn lost(&mut self, now: Instant, (seq, next): (u32, u32), beside: Option<Duration>) {
+    /// Records the loss of `seq`. `neighbour_rtt` is the longer one of its neighbours' round trips; `next` is sent
+    /// next.
+    pub(super) fn record_loss(
+        &mut self,
+        now: Instant,
+        (seq, next): (u32, u32),
+        neighbour_rtt: Option<Duration>,
+    ) {
         if !is_before(seq, self.cut_end) {
-            self.begin_cut(now, next, beside);
+            self.begin_cut(now, next, neighbour_rtt);
         }
         self.cut_losses += 1;
         if self.is_bunch() {
@@ -159,11 +165,11 @@ impl Cubic {
         }
     }
 
-    fn begin_cut(&mut self, now: Instant, next: u32, beside: Option<Duration>) {
-        if let Some(beside) = beside {
-            self.cause.lost(beside);
+    fn begin_cut(&mut self, now: Instant, next: u32, neighbour_rtt: Option<Duration>) {
+        if let Some(neighbour_rtt) = neighbour_rtt {
+            self.cause.record_loss(neighbour_rtt);
         }
-        self.cause.cut(next.wrapping_sub(self.cut_end), self.cut_losses);
+        self.cause.record_cut(next.wrapping_sub(self.cut_end), self.cut_losses);
         let share = self.cause.share(self.shortest);
         self.saved = Some(self.window);
         self.window.cut(share, self.least());
@@ -177,12 +183,12 @@ impl Cubic {
         if self.is_queue { MINIMUM } else { MINIMUM_UNQUEUED }
     }
 
-    /// Whether the window of the last cut has lost so much that something must have run over.
+    /// True if the window of the last cut lost so many frames that a queue must have overflowed.
     fn is_bunch(&self) -> bool {
         self.cut_losses >= BUNCH_MIN && f64::from(self.cut_losses) * 8.0 > self.window.before
     }
 
-    /// Time-outs repeat: start anew.
+    /// Resets the window after repeated timeouts.
     pub(super) fn collapse(&mut self, now: Instant, next: u32) {
         self.saved.get_or_insert(self.window);
         self.window.cut(BETA, MINIMUM);
@@ -191,15 +197,15 @@ impl Cubic {
         self.cut_at = Some(now);
     }
 
-    /// That number was lost indeed.
-    pub(super) fn confirmed(&mut self, seq: u32) {
+    /// Records that the loss of `seq` is confirmed.
+    pub(super) fn confirm_loss(&mut self, seq: u32) {
         if is_before(seq, self.cut_end) {
             self.saved = None;
         }
     }
 
-    /// That number was not lost: neither was the window to be cut for it.
-    pub(super) fn revived(&mut self, seq: u32) {
+    /// Restores the window: `seq` was not lost, so the cut had no cause.
+    pub(super) fn undo_cut(&mut self, seq: u32) {
         if is_before(seq, self.cut_end)
             && let Some(saved) = self.saved.take()
             && saved.frames > self.window.frames
@@ -210,10 +216,10 @@ impl Cubic {
     }
 }
 
-impl Window {
+impl CubicWindow {
     fn cut(&mut self, share: f64, least: f64) {
         let frames = self.frames;
-        // Fast convergence: who is cut below the last plateau leaves room for others.
+        // Fast convergence: a sender that is cut below its last plateau leaves bandwidth to others.
         self.plateau = if frames < self.plateau { frames * (1.0 + share) / 2.0 } else { frames };
         self.before = frames;
         self.frames = (frames * share).max(least);
@@ -221,7 +227,7 @@ impl Window {
         self.begin();
     }
 
-    /// The last cut was not deep enough.
+    /// Cuts deeper: the last cut was not enough.
     fn cut_further(&mut self, least: f64) {
         let frames = (self.before * BETA).max(least);
         if frames < self.frames {
@@ -237,7 +243,7 @@ impl Window {
         self.begin();
     }
 
-    /// Growth begins at the present window.
+    /// Restarts growth at the present window.
     fn begin(&mut self) {
         self.reno = self.frames;
         self.elapsed_s = 0.0;
@@ -268,13 +274,13 @@ mod tests {
 
     const RTT: Duration = Duration::from_micros(100);
 
-    /// A window's worth of round trips, each full; the number that is sent next.
+    /// Runs round trips with a full window each; returns the number that is sent next.
     fn run(cubic: &mut Cubic, from: u32, rounds: u64, rtt: Duration) -> u32 {
         let mut next = from;
         for _ in 0..rounds {
             let frames = cubic.frames();
-            cubic.sent(frames);
-            cubic.sampled(rtt);
+            cubic.record_sent(frames);
+            cubic.record_rtt(rtt);
             let highest = next.wrapping_add(frames);
             let now = Instant(u64::from(highest) * 1000);
             cubic.acknowledged(now, frames, (highest, highest, 0), (rtt, RTT));
@@ -298,14 +304,14 @@ mod tests {
     fn a_loss_cuts_once_in_a_round_trip_and_is_undone_if_it_was_none() {
         let mut cubic = Cubic::new(Instant(0), 0);
         let next = run(&mut cubic, 0, 3, RTT);
-        cubic.lost(Instant(0), (next - 5, next), None);
-        cubic.lost(Instant(0), (next - 1, next), None);
+        cubic.record_loss(Instant(0), (next - 5, next), None);
+        cubic.record_loss(Instant(0), (next - 1, next), None);
         assert_eq!(cubic.frames(), 89);
-        cubic.revived(next - 5);
+        cubic.undo_cut(next - 5);
         assert_eq!(cubic.frames(), 128);
-        cubic.lost(Instant(0), (next, next + 9), None);
-        cubic.confirmed(next);
-        cubic.revived(next + 1);
+        cubic.record_loss(Instant(0), (next, next + 9), None);
+        cubic.confirm_loss(next);
+        cubic.undo_cut(next + 1);
         assert_eq!(cubic.frames(), 89);
         cubic.collapse(Instant(0), next + 20);
         assert_eq!(cubic.frames(), 2);
@@ -316,15 +322,15 @@ mod tests {
         let mut cubic = Cubic::new(Instant(0), 0);
         let mut next = run(&mut cubic, 0, 3, RTT);
         for _ in 0..100 {
-            cubic.lost(Instant(0), (next, next + 1), Some(RTT));
+            cubic.record_loss(Instant(0), (next, next + 1), Some(RTT));
             next = run(&mut cubic, next + 1, 8, RTT);
         }
         next = run(&mut cubic, next, 100, RTT);
         let before = cubic.frames();
         let end = next + before;
-        (next..next + 3).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        (next..next + 3).for_each(|seq| cubic.record_loss(Instant(0), (seq, end), Some(RTT)));
         assert!(cubic.frames() * 100 >= before * 97, "{} of {before}", cubic.frames());
-        (next + 3..end).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        (next + 3..end).for_each(|seq| cubic.record_loss(Instant(0), (seq, end), Some(RTT)));
         assert_eq!(cubic.frames(), before * 7 / 10);
     }
 
@@ -332,7 +338,7 @@ mod tests {
     fn a_window_that_is_not_used_does_not_grow() {
         let mut cubic = Cubic::new(Instant(0), 0);
         for round in 1..100 {
-            cubic.sent(4);
+            cubic.record_sent(4);
             let now = Instant(u64::from(round) * 100_000);
             cubic.acknowledged(now, 4, (round * 4, round * 4, 0), (RTT, RTT));
         }

@@ -1,37 +1,37 @@
-//! Whether a link is to be trusted.
+//! Detection of links that have failed.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Time-outs in a row that make a link suspect ...
+/// Consecutive timeouts that make a link suspect ...
 const TIMEOUTS_MAX: u32 = 3;
-/// ... if nothing was acknowledged for this long: a peer may be slow to run.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// A suspect link is asked this often, ...
-const ASK_EVERY: Duration = Duration::from_millis(100);
-/// ... and this long after an answer.
-const ASK_AFTER_ANSWER: Duration = Duration::from_millis(10);
-/// Answers in a row after which it is back.
-const ANSWERS: u32 = 3;
+/// ... if the peer acknowledged nothing for this long: its process may only run late.
+const STALL_MIN: Duration = Duration::from_millis(50);
+/// Interval of probes on a suspect link, ...
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// ... and the delay after a reply.
+const PROBE_AFTER_REPLY: Duration = Duration::from_millis(10);
+/// Consecutive replies after which the link is in use again.
+const REPLIES_MIN: u32 = 3;
 
-pub(super) struct Health {
+pub(super) struct LinkHealth {
     has_carrier: bool,
     trial: Option<Trial>,
-    /// Time-outs in a row.
+    /// Number of consecutive timeouts.
     timeouts: u32,
-    /// When the first of those frames was sent.
+    /// Send time of the first frame that timed out.
     stalled_at: Instant,
 }
 
-/// Of a suspect link.
+/// State of a suspect link.
 struct Trial {
-    answers: u32,
-    ask_at: Instant,
+    replies: u32,
+    probe_at: Instant,
 }
 
-impl Health {
+impl LinkHealth {
     pub(super) fn new(now: Instant) -> Self {
-        Health { has_carrier: true, trial: None, timeouts: 0, stalled_at: now }
+        LinkHealth { has_carrier: true, trial: None, timeouts: 0, stalled_at: now }
     }
 
     pub(super) fn has_carrier(&self) -> bool {
@@ -46,43 +46,43 @@ impl Health {
         self.timeouts
     }
 
-    /// The oldest frame, sent then, has timed out; whether the link is suspect from now on.
-    pub(super) fn timed_out(&mut self, now: Instant, sent: Instant) -> bool {
+    /// Records a timeout of the oldest frame, sent at `sent`. Returns true if the link becomes suspect.
+    pub(super) fn record_timeout(&mut self, now: Instant, sent: Instant) -> bool {
         if self.timeouts == 0 {
             self.stalled_at = sent;
         }
         self.timeouts += 1;
-        let is_dead = self.timeouts >= TIMEOUTS_MAX && now.since(self.stalled_at) >= PATIENCE;
+        let is_dead = self.timeouts >= TIMEOUTS_MAX && now.since(self.stalled_at) >= STALL_MIN;
         if is_dead {
-            self.suspect(now + ASK_EVERY);
+            self.suspect(now + PROBE_INTERVAL);
         }
         is_dead
     }
 
-    /// Something new was acknowledged; whether that brings the link back.
-    pub(super) fn answered(&mut self, now: Instant) -> bool {
+    /// Records a new acknowledgement. Returns true if the link is in use again.
+    pub(super) fn record_reply(&mut self, now: Instant) -> bool {
         self.timeouts = 0;
         let Some(trial) = self.trial.as_mut().filter(|_| self.has_carrier) else { return false };
-        trial.answers += 1;
-        trial.ask_at = trial.ask_at.min(now + ASK_AFTER_ANSWER);
-        let is_back = trial.answers >= ANSWERS;
+        trial.replies += 1;
+        trial.probe_at = trial.probe_at.min(now + PROBE_AFTER_REPLY);
+        let is_back = trial.replies >= REPLIES_MIN;
         if is_back {
             self.trial = None;
         }
         is_back
     }
 
-    /// Whether a suspect link has answered.
-    pub(super) fn has_answered(&self) -> bool {
-        self.trial.as_ref().is_some_and(|trial| trial.answers > 0)
+    /// True if a suspect link has replied.
+    pub(super) fn has_replied(&self) -> bool {
+        self.trial.as_ref().is_some_and(|trial| trial.replies > 0)
     }
 
-    /// Back at once: there is no better link.
-    pub(super) fn trust(&mut self) {
+    /// Restores the link at once: there is no better one.
+    pub(super) fn restore(&mut self) {
         self.trial = None;
     }
 
-    /// Whether the carrier has changed.
+    /// Records the state of the carrier. Returns true if it changed.
     pub(super) fn set_carrier(&mut self, now: Instant, has_carrier: bool) -> bool {
         let is_change = has_carrier != self.has_carrier;
         self.has_carrier = has_carrier;
@@ -92,23 +92,23 @@ impl Health {
         is_change
     }
 
-    fn suspect(&mut self, ask_at: Instant) {
-        self.trial = Some(Trial { answers: 0, ask_at });
+    fn suspect(&mut self, probe_at: Instant) {
+        self.trial = Some(Trial { replies: 0, probe_at });
         self.timeouts = 0;
     }
 
-    /// When a suspect link is to be asked.
-    pub(super) fn ask_at(&self) -> Option<Instant> {
+    /// Time of the next probe on a suspect link.
+    pub(super) fn probe_at(&self) -> Option<Instant> {
         let trial = self.trial.as_ref().filter(|_| self.has_carrier)?;
-        Some(trial.ask_at)
+        Some(trial.probe_at)
     }
 
-    /// It is asked now; what was asked before had an answer, or not.
-    pub(super) fn ask(&mut self, now: Instant, is_unanswered: bool) {
+    /// Records a probe; `has_no_reply` means that the previous one got no reply.
+    pub(super) fn probe(&mut self, now: Instant, has_no_reply: bool) {
         if let Some(trial) = &mut self.trial {
-            trial.ask_at = now + ASK_EVERY;
-            if is_unanswered {
-                trial.answers = 0;
+            trial.probe_at = now + PROBE_INTERVAL;
+            if has_no_reply {
+                trial.replies = 0;
             }
         }
     }

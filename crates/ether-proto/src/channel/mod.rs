@@ -1,15 +1,15 @@
-//! A lane's part of one link: frames get numbers, arrive or are found lost, and leave no faster than link and
-//! peer can take them.
+//! A lane's state on one link: frames get sequence numbers, arrive or are detected as lost, and leave no faster than
+//! link and peer can take them.
 //!
-//! | part | what it knows |
+//! | part | state |
 //! |---|---|
-//! | [`Channel`] | all of it together |
-//! | `sender` | frames under way, the records in them, what is lost |
-//! | `receiver` | what has arrived, and what the peer is to be told |
-//! | `rtt`, `rate` | how long a frame takes |
-//! | `cause` | whether frames are lost because they are too many |
-//! | `cubic`, `pacer` | how many may be under way, and when they leave |
-//! | `health` | whether the link is suspect |
+//! | [`LaneChannel`] | all of it together |
+//! | `sender` | frames in flight, the records in them, losses |
+//! | `receiver` | numbers that arrived, and the acknowledgement that is due |
+//! | `rtt`, `rate` | transit time of a frame |
+//! | `cause` | congestion or chance as the cause of losses |
+//! | `cubic`, `pacer` | frames that may be in flight, and their departure times |
+//! | `health` | suspicion that the link has failed |
 
 mod cause;
 mod cubic;
@@ -25,7 +25,7 @@ mod timers;
 
 use core::time::Duration;
 use cubic::Cubic;
-use health::Health;
+use health::LinkHealth;
 use pacer::Pacer;
 use rate::Rate;
 use receiver::Receiver;
@@ -33,111 +33,111 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::little_endian::{U16, U32, U64};
 use rtt::Rtt;
-use sender::{Progress, Sender};
+use sender::{AckProgress, ChannelSender};
 
 pub use numbers::{WINDOW, is_before};
 pub use receiver::Arrival;
 pub use stats::ChannelStats;
 
-/// Most octets of an Ack's body.
+/// Most bytes of an Ack's body.
 pub const ACK_BODY_MAX: usize = 8 * SACK_WORDS_MAX;
-/// Most SACK words behind the header's.
+/// Most SACK words after the header's.
 const SACK_WORDS_MAX: usize = 15;
-/// A frame that so many later ones have overtaken is lost, ...
+/// Number of later frames whose arrival marks a frame as lost, ...
 const THRESHOLD_MIN: u32 = 3;
-/// ... or more where frames do overtake each other.
+/// ... and its limit where frames overtake each other.
 const THRESHOLD_MAX: u32 = 64;
-/// What set-up has found out about a channel.
+/// Parameters of a channel that the connect phase has agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelConfig {
     pub link: u8,
-    /// First SEQ of ours.
+    /// First SEQ of this end.
     pub first_tx: u32,
-    /// First SEQ of the peer's.
+    /// First SEQ of the peer.
     pub first_rx: u32,
-    /// Numbers that the peer has room for at first.
+    /// Initial credits: numbers that the peer has room for.
     pub window: u16,
-    /// Largest frame both ways: header and body.
+    /// Largest frame in both directions: header and body, in bytes.
     pub frame_bytes: u16,
 }
 
-/// One lane's part of one link. `R` is a record that a frame carries; it is given back exactly once, as
+/// One lane's state on one link. `R` is a record that a frame carries; the channel returns it exactly once, as
 /// acknowledged or as lost.
-pub struct Channel<R> {
+pub struct LaneChannel<R> {
     link: u8,
     frame_bytes: u16,
     receiver: Receiver,
-    sender: Sender<R>,
-    /// The newest ACK, and CREDITS with it.
+    sender: ChannelSender<R>,
+    /// Newest ACK, and the CREDITS that came with it.
     peer_ack: u32,
     credits: u16,
     rtt: Rtt,
     rate: Rate,
     cubic: Cubic,
     pacer: Pacer,
-    health: Health,
+    health: LinkHealth,
     threshold: u32,
-    /// What a frame takes to arrive when nothing is before it.
+    /// Transit time of a frame on an idle link, in nanoseconds.
     latency_ns: u64,
-    /// Time-outs count from here at the earliest: something was acknowledged, or has timed out.
+    /// Earliest start of the retransmission timer: the last acknowledgement or timeout.
     timer_from: Instant,
-    /// The next numbered frame has ASK.
-    must_ask: bool,
-    /// The last that had.
-    asked: u32,
-    /// Frames may wait for the pace.
+    /// True if the next numbered frame carries ASK.
+    must_request_ack: bool,
+    /// SEQ of the last frame with ASK.
+    last_ask_seq: u32,
+    /// True if frames may be waiting for the pacer.
     is_held: bool,
-    /// When a sender without credits asks.
+    /// Time of the next request for credits.
     credits_at: Instant,
-    /// When a frame has arrived last.
-    heard_at: Instant,
+    /// Time of the last received frame.
+    received_at: Instant,
     stats: ChannelStats,
 }
 
-impl<R: Copy> Channel<R> {
-    /// Nothing is under way.
+impl<R: Copy> LaneChannel<R> {
+    /// Creates a channel with no frame in flight.
     #[must_use]
     pub fn new(now: Instant, config: &ChannelConfig) -> Self {
-        Channel {
+        LaneChannel {
             link: config.link,
             frame_bytes: config.frame_bytes,
             receiver: Receiver::new(now, config.first_rx),
-            sender: Sender::new(config.first_tx),
+            sender: ChannelSender::new(config.first_tx),
             peer_ack: config.first_tx,
             credits: config.window.min(WINDOW as u16),
             rtt: Rtt::new(now),
             rate: Rate::new(now),
             cubic: Cubic::new(now, config.first_tx),
             pacer: Pacer::default(),
-            health: Health::new(now),
+            health: LinkHealth::new(now),
             threshold: THRESHOLD_MIN,
             latency_ns: 0,
             timer_from: now,
-            must_ask: false,
-            asked: config.first_tx,
+            must_request_ack: false,
+            last_ask_seq: config.first_tx,
             is_held: false,
             credits_at: now,
-            heard_at: now,
+            received_at: now,
             stats: ChannelStats::default(),
         }
     }
 
-    /// LINK.
+    /// LINK of the channel.
     #[must_use]
     pub fn link(&self) -> u8 {
         self.link
     }
 
-    /// Largest frame: header and body.
+    /// Largest frame: header and body, in bytes.
     #[must_use]
     pub fn frame_bytes(&self) -> u16 {
         self.frame_bytes
     }
 
-    // ---- What arrives ----
+    // ---- Receiving ----
 
-    /// A frame has arrived; `ack_body` is the body of an Ack, else empty. `acked` gets the records of frames that
-    /// it acknowledges.
+    /// Processes a received frame; `ack_body` is the body of an Ack, else empty. `acked` receives the records of the
+    /// frames that it acknowledges.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -150,9 +150,9 @@ impl<R: Copy> Channel<R> {
             self.stats.absurd += 1;
             return arrival;
         }
-        self.heard_at = now;
+        self.received_at = now;
         if header.flags.get() & flags::ASK != 0 {
-            self.receiver.asked(now);
+            self.receiver.make_due(now);
         }
         self.take_acknowledgement(now, header, ack_body, acked);
         arrival
@@ -199,43 +199,43 @@ impl<R: Copy> Channel<R> {
         let progress = self.sender.acknowledge(ack, words, acked);
         if progress.frames + progress.revived > 0 {
             let delay_us = Some(header.delay_us.get()).filter(|&us| is_newest && us < u16::MAX);
-            self.progressed(now, &progress, delay_us);
+            self.handle_progress(now, &progress, delay_us);
         }
     }
 
-    fn progressed(&mut self, now: Instant, progress: &Progress, delay_us: Option<u16>) {
+    fn handle_progress(&mut self, now: Instant, progress: &AckProgress, delay_us: Option<u16>) {
         self.timer_from = now;
         if let (Some(sent), Some(delay_us)) = (progress.newest_sent, delay_us) {
             let whole = now.since(sent);
             let rtt = whole.checked_sub(Duration::from_micros(delay_us.into())).unwrap_or(whole);
             self.rtt.sample(now, rtt);
-            self.sender.measured(rtt);
-            self.cubic.sampled(rtt);
+            self.sender.record_rtt(rtt);
+            self.cubic.record_rtt(rtt);
         }
         if let Some(seq) = progress.revived_one {
-            self.revived(progress, seq);
+            self.handle_revived(progress, seq);
         }
-        self.rate.acknowledged(progress.octets);
+        self.rate.add_acknowledged(progress.octets);
         let numbers = (self.sender.highest(), self.sender.next(), self.sender.in_flight());
         let times = (self.rtt.smoothed(), self.rtt.minimum());
         if let Some(shortest) = self.cubic.acknowledged(now, progress.frames, numbers, times) {
-            self.rate.round(now, shortest, times.1);
+            self.rate.end_round(now, shortest, times.1);
         }
         self.find_lost(now);
         let window_bytes = u64::from(self.cubic.frames()) * u64::from(self.frame_bytes);
         self.pacer.set(now, window_bytes, times.0, self.cubic.cut_at());
-        if self.health.answered(now) {
+        if self.health.record_reply(now) {
             self.restart(now);
         }
         self.update_latency();
     }
 
-    /// What was given up has arrived after all.
-    fn revived(&mut self, progress: &Progress, seq: u32) {
+    /// Handles the arrival of frames that were counted as lost.
+    fn handle_revived(&mut self, progress: &AckProgress, seq: u32) {
         self.stats.revived += u64::from(progress.revived);
-        self.cubic.revived(seq);
+        self.cubic.undo_cut(seq);
         if progress.is_hasty {
-            self.rtt.too_short();
+            self.rtt.raise_floor();
         }
         if progress.distance > 0 {
             self.threshold = (self.threshold.max(progress.distance) + 1).min(THRESHOLD_MAX);
@@ -244,49 +244,50 @@ impl<R: Copy> Channel<R> {
 
     fn find_lost(&mut self, now: Instant) {
         let overdue = self.overdue_age();
-        let Channel { sender, cubic, rtt, stats, threshold, .. } = self;
+        let LaneChannel { sender, cubic, rtt, stats, threshold, .. } = self;
         let next = sender.next();
-        let mut lost = |seq, beside| {
+        let mut lost = |seq, neighbour_rtt| {
             stats.lost += 1;
-            cubic.lost(now, (seq, next), beside);
+            cubic.record_loss(now, (seq, next), neighbour_rtt);
         };
-        sender.overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
-        sender.overdue(now, overdue, &mut lost);
-        sender.settle(|seq, is_timed_out| {
+        sender.find_overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
+        sender.find_overdue(now, overdue, &mut lost);
+        sender.settle_losses(|seq, is_timed_out| {
             if is_timed_out {
-                cubic.lost(now, (seq, next), None);
+                cubic.record_loss(now, (seq, next), None);
             }
-            cubic.confirmed(seq);
+            cubic.confirm_loss(seq);
             if is_timed_out {
-                rtt.right();
+                rtt.lower_floor();
             } else {
                 *threshold = (*threshold - 1).max(THRESHOLD_MIN);
             }
         });
     }
 
-    /// A link that was suspect is as a new one.
+    /// Resets the congestion window of a link that was suspect.
     fn restart(&mut self, now: Instant) {
         self.cubic = Cubic::new(now, self.sender.next());
     }
 
-    /// Whether a frame of that number has arrived, or is no longer waited for.
+    /// True if the frame with number `seq` has arrived, or is no longer expected.
     #[must_use]
     pub fn has_arrived(&self, seq: u32) -> bool {
         self.receiver.has_arrived(seq)
     }
 
-    /// The first frame that surely is the peer's has come: other ones may have had numbers that it uses yet.
+    /// Restarts reception at `base`: the first authenticated frame of the peer has arrived. Forged ones before it may
+    /// have taken numbers that the peer still uses.
     pub fn trust_peer(&mut self, now: Instant, base: u32) {
         self.receiver.restart(now, base);
     }
 
-    /// Numbers from ACK on that there is room for here.
+    /// Sets the credits of the peer: the numbers from ACK on that this end has room for.
     pub fn set_credits(&mut self, now: Instant, credits: u16) {
         self.receiver.set_credits(now, credits);
     }
 
-    // ---- What leaves ----
+    // ---- Sending ----
 
     fn has_credits(&self) -> bool {
         let base = self.sender.base();
@@ -294,9 +295,9 @@ impl<R: Copy> Channel<R> {
         self.sender.next().wrapping_sub(from) < u32::from(self.credits)
     }
 
-    /// Whether one more frame may leave now.
+    /// True if one more frame may leave now.
     #[must_use]
-    pub fn room(&self, now: Instant) -> bool {
+    pub fn has_room(&self, now: Instant) -> bool {
         !self.health.is_suspect()
             && self.sender.has_number()
             && self.has_credits()
@@ -308,36 +309,35 @@ impl<R: Copy> Channel<R> {
         !self.has_credits() && self.sender.in_flight() == 0
     }
 
-    /// A frame of so many octets, with that header, leaves with these records. Sets everything in the header that
-    /// is the channel's.
+    /// Sends a frame of `octets` bytes with these records. Sets every field of `header` that belongs to the channel.
     pub fn send(&mut self, now: Instant, octets: u32, records: &[R], header: &mut FrameHeader) {
         let seq = self.sender.send(now, octets, records);
-        self.cubic.sent(self.sender.in_flight());
-        self.must_ask |= self.fills_window(seq);
+        self.cubic.record_sent(self.sender.in_flight());
+        self.must_request_ack |= self.fills_window(seq);
         self.pacer.sent(now, octets);
         self.is_held = self.pacer.ready_at() > now;
         self.stats.sent += 1;
         self.stats.sent_octets += u64::from(octets);
         header.seq = U32::new(seq);
         let mut bits = header.flags.get() | flags::SEQ;
-        if self.must_ask {
+        if self.must_request_ack {
             bits |= flags::ASK;
-            self.must_ask = false;
-            self.asked = seq;
+            self.must_request_ack = false;
+            self.last_ask_seq = seq;
             self.stats.asks += 1;
         }
         header.flags = U16::new(bits);
         self.fill(now, header);
     }
 
-    /// Whether nothing more may leave until this is acknowledged: then that had better be soon. A few times in a
+    /// True if this frame fills the window, so that its acknowledgement is urgent. A few requests for one in each
     /// window are enough.
     fn fills_window(&self, seq: u32) -> bool {
         let window = self.cubic.frames();
-        self.sender.in_flight() >= window && seq.wrapping_sub(self.asked) > window / 4
+        self.sender.in_flight() >= window && seq.wrapping_sub(self.last_ask_seq) > window / 4
     }
 
-    /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK. What is said so is no longer owed.
+    /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK, and marks the acknowledgement as sent.
     pub fn fill(&mut self, now: Instant, header: &mut FrameHeader) {
         let has_words = header.kind == FrameType::Ack as u8;
         header.link = self.link;
@@ -346,10 +346,10 @@ impl<R: Copy> Channel<R> {
         header.delay_us = U16::new(self.receiver.delay_us(now, has_words));
         header.credits = U16::new(self.receiver.credits());
         header.sack = U64::new(self.receiver.sack(0));
-        self.receiver.told(has_words);
+        self.receiver.mark_sent(has_words);
     }
 
-    /// The further SACK words of an Ack's body; its octets, at most [`ACK_BODY_MAX`].
+    /// Writes the further SACK words of an Ack's body. Returns their bytes, at most [`ACK_BODY_MAX`].
     pub fn ack_body(&self, body: &mut [u8]) -> usize {
         let words = (self.receiver.further_words() as usize).min(SACK_WORDS_MAX);
         let (chunks, _) = body.as_chunks_mut::<8>();
@@ -357,71 +357,71 @@ impl<R: Copy> Channel<R> {
         written.map(|(chunk, i)| *chunk = self.receiver.sack(i).to_le_bytes()).count() * 8
     }
 
-    /// Whether the peer is to be told now what has arrived.
+    /// True if an acknowledgement is due now.
     #[must_use]
     pub fn ack_is_due(&self, now: Instant) -> bool {
         self.receiver.due_at().is_some_and(|at| at <= now)
     }
 
-    /// Whether the peer is to be asked now: with the next frame, or with an Ack if there is none.
+    /// True if an acknowledgement must be requested now: with the next frame, or with an Ack if there is none.
     #[must_use]
-    pub fn wants_ask(&self) -> bool {
-        self.must_ask && self.health.has_carrier() && self.sender.has_number()
+    pub fn needs_ack_request(&self) -> bool {
+        self.must_request_ack && self.health.has_carrier() && self.sender.has_number()
     }
 
-    /// An answer is owed at once, whatever has arrived.
+    /// Makes an acknowledgement due at once, even if nothing has arrived.
     pub fn acknowledge(&mut self, now: Instant) {
-        self.receiver.asked(now);
+        self.receiver.make_due(now);
     }
 
-    /// The peer is to be asked.
-    pub fn ask(&mut self) {
-        self.must_ask = true;
+    /// Requests an acknowledgement with the next frame.
+    pub fn request_ack(&mut self) {
+        self.must_request_ack = true;
     }
 
-    /// Number of the next frame.
+    /// SEQ of the next frame.
     pub(super) fn next(&self) -> u32 {
         self.sender.next()
     }
 
-    /// Whether that number or a later one is acknowledged.
+    /// True if the peer has acknowledged `seq` or a later number.
     pub(super) fn has_reached(&self, seq: u32) -> bool {
         is_before(seq, self.sender.highest())
     }
 
-    /// A record of a lost frame, to be sent in another.
+    /// Takes a record of a lost frame, to be sent in another one.
     pub fn next_lost(&mut self) -> Option<R> {
-        self.sender.next_again()
+        self.sender.next_lost_record()
     }
 
-    /// Whether there is one.
+    /// True if a lost record waits to be sent again.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        self.sender.has_again()
+        self.sender.has_lost_record()
     }
 
-    // ---- The link ----
+    // ---- Link state ----
 
-    /// Whether new frames are to avoid the link.
+    /// True if new frames must avoid the link.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.health.is_suspect()
     }
 
-    /// Whether a suspect link has answered.
-    pub(super) fn has_answered(&self) -> bool {
-        self.health.has_answered()
+    /// True if a suspect link has replied.
+    pub(super) fn has_replied(&self) -> bool {
+        self.health.has_replied()
     }
 
-    /// The link is good again, without further answers.
+    /// Uses the link again without further replies.
     pub(super) fn trust(&mut self, now: Instant) {
         if self.is_suspect() {
-            self.health.trust();
+            self.health.restore();
             self.restart(now);
         }
     }
 
-    /// The interface has a carrier, or not.
+    /// Records the carrier state of the interface.
     pub fn set_carrier(&mut self, now: Instant, has_carrier: bool) {
         let was_suspect = self.is_suspect();
         if self.health.set_carrier(now, has_carrier) && !was_suspect {
@@ -429,13 +429,13 @@ impl<R: Copy> Channel<R> {
         }
     }
 
-    /// Nanoseconds that a frame of so many octets would take to arrive, as far as is known.
+    /// Returns the estimated nanoseconds until a frame of `octets` bytes arrives.
     #[must_use]
     pub fn load(&self, octets: u32) -> u64 {
         self.latency_ns + self.rate.time_ns(self.sender.octets() + u64::from(octets))
     }
 
-    /// What `load` says changes only when the link says something, or says nothing for too long.
+    /// Updates the latency that `load` uses: after each acknowledgement and each timeout.
     pub(super) fn update_latency(&mut self) {
         let silence = match self.health.timeouts() {
             0 => Duration::ZERO,
@@ -444,7 +444,7 @@ impl<R: Copy> Channel<R> {
         self.latency_ns = (self.rtt.minimum() / 2 + silence).as_nanos() as u64;
     }
 
-    /// What has happened so far.
+    /// Returns the counters and the present state.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
         ChannelStats {

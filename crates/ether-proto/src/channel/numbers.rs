@@ -1,24 +1,24 @@
 //! Sets of SEQ numbers.
 
-/// Numbers that may be under way at once.
+/// Most numbers in flight at once.
 pub const WINDOW: u32 = 1024;
 
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// Whether number `a` comes before `b`, modulo 2^32.
+/// True if number `a` comes before `b`, modulo 2^32.
 #[must_use]
 pub fn is_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
 }
 
-/// A set of numbers of which none is [`WINDOW`] or more behind another: one bit each, in a ring.
+/// A set of numbers that span less than [`WINDOW`]: one bit each, in a ring.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct SeqSet {
     words: [u64; WORDS],
     length: u32,
 }
 
-impl Numbers {
+impl SeqSet {
     fn place(seq: u32) -> (usize, u64) {
         let at = seq % WINDOW;
         (at as usize / 64, 1 << (at % 64))
@@ -37,7 +37,7 @@ impl Numbers {
         self.words[word] & bit != 0
     }
 
-    /// Puts it in; whether it was not yet.
+    /// Inserts `seq`. Returns true if it was not in the set.
     pub(super) fn insert(&mut self, seq: u32) -> bool {
         let (word, bit) = Self::place(seq);
         let is_new = self.words[word] & bit == 0;
@@ -48,7 +48,7 @@ impl Numbers {
         is_new
     }
 
-    /// Takes it out; whether it was in.
+    /// Removes `seq`. Returns true if it was in the set.
     pub(super) fn remove(&mut self, seq: u32) -> bool {
         let (word, bit) = Self::place(seq);
         let was_in = self.words[word] & bit != 0;
@@ -61,10 +61,11 @@ impl Numbers {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Numbers::default();
+        *self = SeqSet::default();
     }
 
-    /// Which of the 64 numbers from `seq` on are in it, if all of those are within the ring's present turn.
+    /// Returns the members among the 64 numbers from `seq` on, as bits. All 64 must be within the ring's present
+    /// turn.
     pub(super) fn word(&self, seq: u32) -> u64 {
         let at = seq % WINDOW;
         let (word, shift) = (at as usize / 64, at % 64);
@@ -72,7 +73,7 @@ impl Numbers {
         if shift == 0 { low } else { low | self.words[(word + 1) % WORDS] << (64 - shift) }
     }
 
-    /// The first number in it from `from` on and before `end`, which is at most a [`WINDOW`] later.
+    /// Returns the first member from `from` on and before `end`, which is at most one [`WINDOW`] later.
     pub(super) fn first(&self, from: u32, end: u32) -> Option<u32> {
         let mut at = from;
         while !self.is_empty() && is_before(at, end) {
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_word_reaches_over_the_end_of_the_ring() {
-        let mut numbers = Numbers::default();
+        let mut numbers = SeqSet::default();
         let first = 0u32.wrapping_sub(3);
         for seq in [first, 2, 60] {
             assert!(numbers.insert(seq));

@@ -1,27 +1,27 @@
-//! When frames may leave, so that a window does not leave as one burst.
+//! Departure times of frames, so that a window does not leave as one burst.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Octets that may leave at once.
+/// Most bytes that may leave at once.
 const BURST_BYTES: u64 = 16 << 10;
-/// What leaves in this time may leave at once: finer timers cost more than they help.
+/// Shortest burst, in time: finer timers cost more than they gain.
 const BURST_TIME: Duration = Duration::from_micros(250);
-/// Pacing goes on for this long after a loss. Without losses no queue on the way is short of room.
+/// Duration of pacing after a loss. Without losses, no queue on the path is full.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Pacer {
-    /// When the last frame would have left if all left at the pace.
+    /// Departure time of the last frame at an even pace.
     even_at: Instant,
-    /// When one more may leave.
+    /// Earliest departure of the next frame.
     ready_at: Instant,
-    /// Nanoseconds for 1024 octets; 0 for no pace.
+    /// Nanoseconds for 1024 bytes; 0 without pacing.
     ns_per_kib: u64,
 }
 
 impl Pacer {
-    /// The pace: 1.25 windows of so many octets in a round trip, if the window was cut not long ago.
+    /// Sets the pace to 1.25 windows of `window_bytes` in a round trip, if the window was cut recently.
     pub(super) fn set(
         &mut self,
         now: Instant,
@@ -34,7 +34,7 @@ impl Pacer {
         self.ns_per_kib = if is_paced { ns * 1024 * 4 / (5 * window_bytes.max(1)) } else { 0 };
     }
 
-    /// When one more frame may leave.
+    /// Earliest departure of the next frame.
     pub(super) fn ready_at(&self) -> Instant {
         if self.ns_per_kib == 0 { Instant(0) } else { self.ready_at }
     }
@@ -46,7 +46,7 @@ impl Pacer {
         let burst = (BURST_BYTES * self.ns_per_kib / 1024).max(BURST_TIME.as_nanos() as u64);
         let from = self.even_at.max(Instant(now.0.saturating_sub(burst)));
         self.even_at = Instant(from.0 + u64::from(octets) * self.ns_per_kib / 1024);
-        // Who has to wait waits for a quarter of a burst: not a timer for each frame.
+        // A held frame waits for a quarter of a burst, so that not every frame needs a timer.
         let pause = if self.even_at > now { burst / 4 } else { 0 };
         self.ready_at = Instant(self.even_at.0 + pause);
     }

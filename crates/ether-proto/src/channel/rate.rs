@@ -1,11 +1,11 @@
-//! How long the link takes for an octet, for the choice between links.
+//! Transmission time of a byte on the link, for the choice between links.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// At 100 Gbit/s: what is assumed of a link on which no queue was seen.
+/// Time for 1 KiB at 100 Gbit/s: assumed for a link on which no queue was seen.
 const NS_PER_KIB_MIN: u64 = 82;
-/// A round trip longer than its minimum by a quarter and this means that frames queue.
+/// Queueing delay that proves a queue, beyond a quarter of the minimum round trip.
 const QUEUE_MIN: Duration = Duration::from_micros(50);
 
 pub(super) struct Rate {
@@ -19,12 +19,12 @@ impl Rate {
         Rate { ns_per_kib: 0, round_from: now, octets: 0 }
     }
 
-    pub(super) fn acknowledged(&mut self, octets: u64) {
+    pub(super) fn add_acknowledged(&mut self, octets: u64) {
         self.octets += octets;
     }
 
-    /// A round trip has ended. Only where frames queue does what arrives say what the link can.
-    pub(super) fn round(&mut self, now: Instant, shortest: Duration, minimum: Duration) {
+    /// Ends a round trip. The received bytes measure the link's rate only while frames queue.
+    pub(super) fn end_round(&mut self, now: Instant, shortest: Duration, minimum: Duration) {
         let took = now.since(self.round_from).as_nanos() as u64;
         let sample = took.saturating_mul(1024) / self.octets.max(1);
         let is_queue = shortest > minimum + minimum / 4 + QUEUE_MIN;
@@ -36,7 +36,7 @@ impl Rate {
         (self.round_from, self.octets) = (now, 0);
     }
 
-    /// Nanoseconds for so many octets.
+    /// Returns the nanoseconds for `octets` bytes.
     pub(super) fn time_ns(&self, octets: u64) -> u64 {
         octets.saturating_mul(self.ns_per_kib.max(NS_PER_KIB_MIN)) / 1024
     }

@@ -1,48 +1,48 @@
-//! The receiving side: which numbers have arrived, and what the peer is still to be told of that.
+//! The receiving side: the numbers that have arrived, and the acknowledgements that are due.
 
-use super::numbers::{Numbers, WINDOW, is_before};
+use super::numbers::{SeqSet, WINDOW, is_before};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Frames after which an acknowledgement is owed at once.
+/// Frames after which an acknowledgement is due at once.
 const FRAMES_MAX: u32 = 16;
-/// An acknowledgement waits for a frame to travel with for at most this long.
+/// Longest time that an acknowledgement waits for a frame to travel with.
 const WAIT_MAX: Duration = Duration::from_micros(100);
-/// A BASE further ahead than this is no peer's. A link may be cut for long while others keep its lane alive: its peer asks
-/// ten times a second whether it is back, which takes a number each time, and this is three years of that.
+/// Largest advance of BASE that a peer can make. While other links keep its lane alive, the peer probes a failed link
+/// ten times a second. Each probe takes a number, so this is three years of probes.
 const SKIP_MAX: u32 = 1 << 30;
 
-/// What became of a frame's number.
+/// Classification of a received frame's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It has none; what it says of the other direction has been taken.
+    /// The frame has no number; its acknowledgement has been processed.
     Unnumbered,
-    /// It is new: the body counts.
+    /// The number is new: the body is to be processed.
     New,
-    /// It has arrived before, or is no longer waited for: the body is to be dropped.
+    /// The number has arrived before, or is no longer expected: the body is to be dropped.
     Duplicate,
-    /// It is beyond the window: the body is to be dropped.
+    /// The number is beyond the window: the body is to be dropped.
     Beyond,
-    /// Its BASE cannot be: drop it.
+    /// The BASE is impossible: the frame is to be dropped.
     Absurd,
-    /// The frame is not of this lane: drop it.
+    /// The frame belongs to another lane: it is to be dropped.
     Foreign,
 }
 
 pub(super) struct Receiver {
-    /// Every number before this one has arrived or is not waited for.
+    /// First number that is still expected: all before have arrived or are abandoned.
     ack: u32,
-    /// Those from `ack` on that have arrived.
-    arrived: Numbers,
-    /// After the highest that has arrived.
+    /// Numbers after `ack` that have arrived.
+    arrived: SeqSet,
+    /// Number after the highest that has arrived.
     end: u32,
-    /// When the highest has arrived.
+    /// Arrival time of the highest number.
     end_at: Instant,
     /// Numbers from `ack` on that there is room for.
     credits: u16,
-    /// Frames that have arrived since the peer was told.
-    owed: u32,
-    /// When it is to be told at the latest.
+    /// Frames that have arrived since the last acknowledgement.
+    unacked: u32,
+    /// Latest time of the next acknowledgement.
     due_at: Option<Instant>,
 }
 
@@ -50,16 +50,16 @@ impl Receiver {
     pub(super) fn new(now: Instant, first: u32) -> Self {
         Receiver {
             ack: first,
-            arrived: Numbers::default(),
+            arrived: SeqSet::default(),
             end: first,
             end_at: now,
             credits: WINDOW as u16,
-            owed: 0,
+            unacked: 0,
             due_at: None,
         }
     }
 
-    /// What has arrived until now is not to count: the peer's BASE says what it still waits for.
+    /// Forgets all arrivals; `base` is the peer's BASE, the first number that it still waits for.
     pub(super) fn restart(&mut self, now: Instant, base: u32) {
         *self = Receiver { credits: self.credits, ..Receiver::new(now, base) };
     }
@@ -71,7 +71,7 @@ impl Receiver {
         self.credits = credits.min(WINDOW as u16);
     }
 
-    /// The peer's BASE; false if it makes no sense.
+    /// Applies the peer's BASE. Returns false if it is impossible.
     pub(super) fn settle(&mut self, base: u32) -> bool {
         let ahead = base.wrapping_sub(self.ack);
         if !is_before(self.ack, base) {
@@ -93,16 +93,16 @@ impl Receiver {
         true
     }
 
-    /// Whether that number has arrived, or is no longer waited for.
+    /// True if `seq` has arrived, or is no longer expected.
     pub(super) fn has_arrived(&self, seq: u32) -> bool {
         let ahead = seq.wrapping_sub(self.ack);
         is_before(seq, self.ack) || (ahead < WINDOW && self.arrived.contains(seq))
     }
 
-    /// A frame's number.
+    /// Records the arrival of number `seq`.
     pub(super) fn arrive(&mut self, now: Instant, seq: u32) -> Arrival {
         if self.has_arrived(seq) {
-            // The peer may have missed that it was acknowledged.
+            // The peer may have missed the acknowledgement.
             self.due_at = Some(now);
             return Arrival::Duplicate;
         }
@@ -115,8 +115,8 @@ impl Receiver {
             self.end_at = now;
         }
         self.advance();
-        self.owed += 1;
-        let is_urgent = self.owed >= FRAMES_MAX || !self.arrived.is_empty();
+        self.unacked += 1;
+        let is_urgent = self.unacked >= FRAMES_MAX || !self.arrived.is_empty();
         let due_at = if is_urgent { now } else { now + WAIT_MAX };
         self.due_at = Some(self.due_at.map_or(due_at, |at| at.min(due_at)));
         Arrival::New
@@ -131,8 +131,8 @@ impl Receiver {
         }
     }
 
-    /// The peer asks.
-    pub(super) fn asked(&mut self, now: Instant) {
+    /// Makes an acknowledgement due at once: the peer requested one.
+    pub(super) fn make_due(&mut self, now: Instant) {
         self.due_at = Some(now);
     }
 
@@ -140,10 +140,10 @@ impl Receiver {
         self.due_at
     }
 
-    /// The peer is told everything, but for what further SACK words would say unless those travel as well.
-    pub(super) fn told(&mut self, has_words: bool) {
+    /// Marks the acknowledgement as sent. It stays due if it needs further SACK words and does not carry them.
+    pub(super) fn mark_sent(&mut self, has_words: bool) {
         if has_words || self.further_words() == 0 {
-            self.owed = 0;
+            self.unacked = 0;
             self.due_at = None;
         }
     }
@@ -156,7 +156,8 @@ impl Receiver {
         self.credits
     }
 
-    /// Since the highest number has arrived; as if unknown where a header without further words does not reach it.
+    /// Returns the time since the highest number arrived; the maximum if a header without further words does not
+    /// cover it.
     pub(super) fn delay_us(&self, now: Instant, has_words: bool) -> u16 {
         if !has_words && self.further_words() > 0 {
             return u16::MAX;
@@ -164,13 +165,13 @@ impl Receiver {
         now.since(self.end_at).as_micros().min(u128::from(u16::MAX)) as u16
     }
 
-    /// SACK word `index`: the header's is 0.
+    /// Returns SACK word `index`; the header's is 0.
     pub(super) fn sack(&self, index: u32) -> u64 {
-        // The last word's last number is a whole window after ACK, at the place of ACK itself: never in.
+        // The last number of the last word is a whole window after ACK. It shares ACK's bit, which is never set.
         self.arrived.word(self.ack.wrapping_add(1 + 64 * index))
     }
 
-    /// SACK words behind the header's that say something.
+    /// Number of SACK words after the header's that are not empty.
     pub(super) fn further_words(&self) -> u32 {
         self.end.wrapping_sub(self.ack).saturating_sub(65).div_ceil(64)
     }
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(receiver.due_at(), Some(at(100)));
         receiver.arrive(at(5), 2);
         assert_eq!(receiver.due_at(), Some(at(5)));
-        receiver.told(false);
+        receiver.mark_sent(false);
         assert_eq!(receiver.due_at(), None);
         receiver.arrive(at(7), 1);
         assert_eq!(receiver.due_at(), Some(at(107)));
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(receiver.arrive(at(0), 5000 + WINDOW), Arrival::Beyond);
     }
 
-    /// The peer has asked ten times a second whether the link is back, and nothing of that has arrived.
+    /// The peer has probed ten times a second whether the link works again, and no probe has arrived.
     #[test]
     fn a_link_comes_back_that_was_cut_for_a_week() {
         let mut receiver = Receiver::new(at(0), u32::MAX - 3);

@@ -1,23 +1,23 @@
-//! Round-trip time and time-outs (RFC 6298, on numbers that are used once).
+//! Round-trip time and timeouts (RFC 6298, on numbers that are used once).
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Before the first sample.
+/// Round-trip time before the first sample.
 const INITIAL: Duration = Duration::from_millis(5);
-/// Shortest time-out.
+/// Shortest timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
-/// A peer that is slow to run may raise the shortest time-out to this.
+/// Limit to which late peers may raise the shortest timeout.
 const FLOOR_MAX: Duration = Duration::from_millis(16);
-/// Longest time-out.
+/// Longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_millis(200);
-/// The minimum is one of the last one to two of these.
+/// Period of the minimum, which covers the last one to two of these.
 const MINIMUM_AGE: Duration = Duration::from_secs(5);
 
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     deviation: Duration,
-    /// Minimum of the present and of the last age.
+    /// Minimum of the present and of the previous period.
     minima: [Duration; 2],
     age_from: Instant,
     floor: Duration,
@@ -53,13 +53,13 @@ impl Rtt {
         self.smoothed.unwrap_or(INITIAL)
     }
 
-    /// The shortest of the last seconds.
+    /// Shortest round trip of the last seconds.
     pub(super) fn minimum(&self) -> Duration {
         let minimum = self.minima[0].min(self.minima[1]);
         if minimum == Duration::MAX { self.smoothed() } else { minimum }
     }
 
-    /// The time-out after `repetitions` in a row.
+    /// Returns the timeout after `repetitions` consecutive ones.
     pub(super) fn timeout(&self, repetitions: u32) -> Duration {
         let once = match self.smoothed {
             Some(smoothed) => smoothed + self.deviation * 4,
@@ -68,13 +68,13 @@ impl Rtt {
         (once.clamp(self.floor, TIMEOUT_MAX) * (1 << repetitions.min(8))).min(TIMEOUT_MAX)
     }
 
-    /// A time-out was for nothing: the frame has arrived.
-    pub(super) fn too_short(&mut self) {
+    /// Raises the shortest timeout: one expired although its frame arrived.
+    pub(super) fn raise_floor(&mut self) {
         self.floor = (self.floor * 2).min(FLOOR_MAX);
     }
 
-    /// A time-out was right.
-    pub(super) fn right(&mut self) {
+    /// Lowers the shortest timeout: one expired for a lost frame.
+    pub(super) fn lower_floor(&mut self) {
         self.floor = (self.floor / 2).max(TIMEOUT_MIN);
     }
 }
@@ -89,9 +89,9 @@ mod tests {
         let ms = Duration::from_millis;
         (0..100).for_each(|_| rtt.sample(Instant(0), Duration::from_micros(50)));
         assert_eq!((rtt.timeout(0), rtt.timeout(3), rtt.timeout(60)), (ms(1), ms(8), ms(200)));
-        rtt.too_short();
+        rtt.raise_floor();
         assert_eq!(rtt.timeout(0), ms(2));
-        rtt.right();
+        rtt.lower_floor();
         assert_eq!(rtt.timeout(0), ms(1));
         (0..100).for_each(|_| rtt.sample(Instant(0), ms(10)));
         assert!((ms(10)..ms(11)).contains(&rtt.timeout(0)));

@@ -1,82 +1,82 @@
-//! The sending side: frames under way, what they carry, and which of them are lost.
+//! The sending side: frames in flight, their records, and the detection of losses.
 
-use super::numbers::{Numbers, WINDOW, is_before};
+use super::numbers::{SeqSet, WINDOW, is_before};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
-/// Numbers behind the newest that lost frames may keep from being settled.
+/// Numbers below the newest that a lost frame may keep from being settled.
 const LOST_SPAN_MAX: u32 = WINDOW / 2;
-/// Frames so far away know what another one met.
-const NEAR_MAX: u32 = 32;
+/// Distance up to which a measured round trip counts as a neighbour's.
+const NEIGHBOUR_DISTANCE_MAX: u32 = 32;
 
-/// A frame under way.
+/// A frame in flight.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct FrameInFlight {
     sent: Instant,
     octets: u32,
-    /// Its records: from this one on, counted from the channel's first.
+    /// Index of its first record, counted from the channel's first.
     first_record: u32,
     records: u32,
-    /// The next number when it was given up.
+    /// Next number at the time when the frame was counted as lost.
     lost_at: u32,
-    /// Its round trip, if that was measured: nanoseconds.
+    /// Measured round trip in nanoseconds; 0 if there is none.
     rtt_ns: u32,
     is_timed_out: bool,
 }
 
-/// What an acknowledgement said that is new.
+/// The news in an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct AckProgress {
     pub(super) frames: u32,
-    /// Their octets.
+    /// Bytes of these frames.
     pub(super) octets: u64,
-    /// When the highest of them was sent, if that is the highest ever acknowledged.
+    /// Send time of the highest of them, if it is the highest ever acknowledged.
     pub(super) newest_sent: Option<Instant>,
-    /// Frames that had been given up and have arrived after all.
+    /// Number of frames that were counted as lost and have arrived.
     pub(super) revived: u32,
-    /// One of those.
+    /// Number of the last of those.
     pub(super) revived_one: Option<u32>,
-    /// One of those had timed out, and nothing sent later is acknowledged: the time-out was too short.
+    /// True if that one had timed out, and no later frame is acknowledged: the timeout was too short.
     pub(super) is_hasty: bool,
-    /// How many had overtaken the last of those when it arrived, if that was why it had been given up.
+    /// Number of frames that overtook the last of those, if that was why it counted as lost.
     pub(super) distance: u32,
 }
 
-pub(super) struct Sender<R> {
-    /// Every number before this one is settled.
+pub(super) struct ChannelSender<R> {
+    /// First number that is not settled.
     base: u32,
     next: u32,
-    /// After the highest that is acknowledged.
+    /// Number after the highest acknowledged.
     highest: u32,
-    /// Before this one the highest has been compared with all.
+    /// First number that has not been compared with the highest.
     examined: u32,
-    flying: Numbers,
-    /// Given up, but the peer has not been told: they may still be acknowledged.
-    lost: Numbers,
+    in_flight: SeqSet,
+    /// Frames counted as lost before the peer learns of it: it may still acknowledge them.
+    lost: SeqSet,
     octets: u64,
-    places: Box<[Place]>,
-    /// Of all frames from `base` on.
+    frames: Box<[FrameInFlight]>,
+    /// Records of all frames from `base` on.
     records: VecDeque<R>,
     first_record: u32,
-    /// Of those that were given up.
-    again: VecDeque<R>,
+    /// Records of lost frames, to be sent again.
+    lost_records: VecDeque<R>,
 }
 
-impl<R: Copy> Sender<R> {
+impl<R: Copy> ChannelSender<R> {
     pub(super) fn new(first: u32) -> Self {
-        Sender {
+        ChannelSender {
             base: first,
             next: first,
             highest: first,
             examined: first,
-            flying: Numbers::default(),
-            lost: Numbers::default(),
+            in_flight: SeqSet::default(),
+            lost: SeqSet::default(),
             octets: 0,
-            places: vec![Place::default(); WINDOW as usize].into(),
+            frames: vec![FrameInFlight::default(); WINDOW as usize].into(),
             records: VecDeque::new(),
             first_record: 0,
-            again: VecDeque::new(),
+            lost_records: VecDeque::new(),
         }
     }
 
@@ -97,104 +97,111 @@ impl<R: Copy> Sender<R> {
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        self.flying.len()
+        self.in_flight.len()
     }
 
     pub(super) fn octets(&self) -> u64 {
         self.octets
     }
 
-    /// When the oldest frame under way was sent.
+    /// Send time of the oldest frame in flight.
     pub(super) fn oldest_sent(&self) -> Option<Instant> {
-        let oldest = self.flying.first(self.base, self.next)?;
-        Some(self.place(oldest).sent)
+        let oldest = self.in_flight.first(self.base, self.next)?;
+        Some(self.frame(oldest).sent)
     }
 
-    /// The highest number acknowledged had this round trip.
-    pub(super) fn measured(&mut self, rtt: Duration) {
-        let place = self.place_mut(self.highest.wrapping_sub(1));
-        place.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
+    /// Records the round trip of the highest acknowledged number.
+    pub(super) fn record_rtt(&mut self, rtt: Duration) {
+        let frame = self.frame_mut(self.highest.wrapping_sub(1));
+        frame.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
     }
 
-    /// The longer one of the round trips that were measured next before and after that number.
-    fn measured_beside(&self, seq: u32) -> Option<Duration> {
-        let measured = |number| Some(self.place(number).rtt_ns).filter(|&ns| ns > 0);
-        let near = 1..=NEAR_MAX.min(self.highest.wrapping_sub(seq) - 1);
-        let after = near.map(|i| seq.wrapping_add(i)).find_map(measured);
-        let before = (1..=NEAR_MAX).map(|i| seq.wrapping_sub(i)).find_map(measured);
+    /// Returns the longer one of the nearest round trips measured before and after `seq`.
+    fn measured_near(&self, seq: u32) -> Option<Duration> {
+        let measured = |number| Some(self.frame(number).rtt_ns).filter(|&ns| ns > 0);
+        let neighbours = 1..=NEIGHBOUR_DISTANCE_MAX.min(self.highest.wrapping_sub(seq) - 1);
+        let after = neighbours.map(|i| seq.wrapping_add(i)).find_map(measured);
+        let before = (1..=NEIGHBOUR_DISTANCE_MAX).map(|i| seq.wrapping_sub(i)).find_map(measured);
         after.max(before).map(|ns| Duration::from_nanos(ns.into()))
     }
 
-    pub(super) fn has_again(&self) -> bool {
-        !self.again.is_empty()
+    pub(super) fn has_lost_record(&self) -> bool {
+        !self.lost_records.is_empty()
     }
 
-    pub(super) fn next_again(&mut self) -> Option<R> {
-        self.again.pop_front()
+    pub(super) fn next_lost_record(&mut self) -> Option<R> {
+        self.lost_records.pop_front()
     }
 
-    fn place(&self, seq: u32) -> &Place {
-        &self.places[(seq % WINDOW) as usize]
+    fn frame(&self, seq: u32) -> &FrameInFlight {
+        &self.frames[(seq % WINDOW) as usize]
     }
 
-    fn place_mut(&mut self, seq: u32) -> &mut Place {
-        &mut self.places[(seq % WINDOW) as usize]
+    fn frame_mut(&mut self, seq: u32) -> &mut FrameInFlight {
+        &mut self.frames[(seq % WINDOW) as usize]
     }
 
-    /// A frame leaves, of so many octets.
+    /// Records the departure of a frame of `octets` bytes. Returns its number.
     pub(super) fn send(&mut self, now: Instant, octets: u32, records: &[R]) -> u32 {
         debug_assert!(self.has_number());
         let seq = self.next;
         let first_record = self.first_record.wrapping_add(self.records.len() as u32);
         self.records.extend(records);
         let records = records.len() as u32;
-        *self.place_mut(seq) =
-            Place { sent: now, octets, first_record, records, ..Place::default() };
-        self.flying.insert(seq);
+        *self.frame_mut(seq) =
+            FrameInFlight { sent: now, octets, first_record, records, ..FrameInFlight::default() };
+        self.in_flight.insert(seq);
         self.octets += u64::from(octets);
         self.next = seq.wrapping_add(1);
-        self.forget_lost();
+        self.settle_oldest_losses();
         seq
     }
 
-    /// ACK and SACK words of a peer's header. Numbers that were never sent, or are settled, change nothing.
+    /// Processes ACK and the SACK words of a peer's header. Numbers that were never sent, or are settled, change
+    /// nothing.
     pub(super) fn acknowledge(
         &mut self,
         ack: u32,
         words: impl Iterator<Item = u64>,
         acked: &mut impl FnMut(R),
-    ) -> Progress {
-        let mut progress = Progress::default();
+    ) -> AckProgress {
+        let mut progress = AckProgress::default();
         let mut at = self.base;
         while is_before(at, ack) {
             let bits = match ack.wrapping_sub(at) {
                 few @ 0..64 => (1 << few) - 1,
                 _ => u64::MAX,
             };
-            self.take(at, bits, &mut progress, acked);
+            self.acknowledge_word(at, bits, &mut progress, acked);
             at = at.wrapping_add(64);
         }
         let mut at = ack.wrapping_add(1);
         for bits in words {
-            self.take(at, bits, &mut progress, acked);
+            self.acknowledge_word(at, bits, &mut progress, acked);
             at = at.wrapping_add(64);
         }
         if let Some(seq) = progress.revived_one {
-            let place = self.place(seq);
-            progress.is_hasty = place.is_timed_out && !is_before(place.lost_at, self.highest);
+            let frame = self.frame(seq);
+            progress.is_hasty = frame.is_timed_out && !is_before(frame.lost_at, self.highest);
         }
         progress
     }
 
-    /// The numbers `start + i` for each bit `i` have arrived.
-    fn take(&mut self, start: u32, bits: u64, progress: &mut Progress, acked: &mut impl FnMut(R)) {
-        let bits = self.within(start, bits);
-        let mut fresh = bits & self.flying.word(start);
+    /// Records that the numbers `start + i` have arrived, for each bit `i`.
+    fn acknowledge_word(
+        &mut self,
+        start: u32,
+        bits: u64,
+        progress: &mut AckProgress,
+        acked: &mut impl FnMut(R),
+    ) {
+        let bits = self.mask_unsettled(start, bits);
+        let mut fresh = bits & self.in_flight.word(start);
         let mut late = bits & self.lost.word(start);
         while fresh != 0 {
             let seq = start.wrapping_add(fresh.trailing_zeros());
             fresh &= fresh - 1;
-            self.land(seq, progress, acked);
+            self.acknowledge_frame(seq, progress, acked);
         }
         while late != 0 {
             let seq = start.wrapping_add(late.trailing_zeros());
@@ -203,8 +210,8 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    /// Those bits whose numbers are neither settled nor still to be sent.
-    fn within(&self, start: u32, bits: u64) -> u64 {
+    /// Masks the bits whose numbers are settled or not yet sent.
+    fn mask_unsettled(&self, start: u32, bits: u64) -> u64 {
         let settled = self.base.wrapping_sub(start).cast_signed();
         let sent = self.next.wrapping_sub(start).cast_signed();
         if settled >= 64 || sent <= 0 {
@@ -215,34 +222,39 @@ impl<R: Copy> Sender<R> {
         bits & from & to
     }
 
-    fn land(&mut self, seq: u32, progress: &mut Progress, acked: &mut impl FnMut(R)) {
-        self.flying.remove(seq);
-        let place = *self.place(seq);
-        self.octets -= u64::from(place.octets);
+    fn acknowledge_frame(
+        &mut self,
+        seq: u32,
+        progress: &mut AckProgress,
+        acked: &mut impl FnMut(R),
+    ) {
+        self.in_flight.remove(seq);
+        let frame = *self.frame(seq);
+        self.octets -= u64::from(frame.octets);
         progress.frames += 1;
-        progress.octets += u64::from(place.octets);
-        let start = place.first_record.wrapping_sub(self.first_record) as usize;
-        self.records.range(start..start + place.records as usize).copied().for_each(acked);
+        progress.octets += u64::from(frame.octets);
+        let start = frame.first_record.wrapping_sub(self.first_record) as usize;
+        self.records.range(start..start + frame.records as usize).copied().for_each(acked);
         if !is_before(seq, self.highest) {
             self.highest = seq.wrapping_add(1);
-            progress.newest_sent = Some(place.sent);
+            progress.newest_sent = Some(frame.sent);
         }
     }
 
-    fn revive(&mut self, seq: u32, progress: &mut Progress) {
+    fn revive(&mut self, seq: u32, progress: &mut AckProgress) {
         self.lost.remove(seq);
         progress.revived += 1;
         progress.revived_one = Some(seq);
         if !is_before(seq, self.highest) {
             self.highest = seq.wrapping_add(1);
-        } else if !self.place(seq).is_timed_out {
+        } else if !self.frame(seq).is_timed_out {
             progress.distance = progress.distance.max(self.highest.wrapping_sub(seq) - 1);
         }
     }
 
-    /// Gives up what `threshold` and more above it have overtaken, if it was sent `age` ago; says each, and the round
-    /// trip of its neighbours.
-    pub(super) fn overtaken(
+    /// Counts frames as lost that at least `threshold` later ones have overtaken, if they were sent `age` ago. Passes
+    /// each number and the round trip of its neighbours to `lost`.
+    pub(super) fn find_overtaken(
         &mut self,
         now: Instant,
         threshold: u32,
@@ -253,68 +265,69 @@ impl<R: Copy> Sender<R> {
             self.examined = self.base;
         }
         let end = self.highest.wrapping_sub(threshold);
-        while let Some(seq) = self.flying.first(self.examined, end) {
+        while let Some(seq) = self.in_flight.first(self.examined, end) {
             self.examined = seq;
-            if now.since(self.place(seq).sent) < age {
+            if now.since(self.frame(seq).sent) < age {
                 return;
             }
-            self.give_up(seq, false);
-            lost(seq, self.measured_beside(seq));
+            self.count_lost(seq, false);
+            lost(seq, self.measured_near(seq));
         }
         if is_before(self.examined, end) {
             self.examined = end;
         }
     }
 
-    /// When the oldest frame under way was sent, if later ones are acknowledged.
+    /// Send time of the oldest frame in flight that a later one has overtaken.
     pub(super) fn oldest_overtaken_sent(&self) -> Option<Instant> {
-        let oldest = self.flying.first(self.base, self.highest)?;
-        Some(self.place(oldest).sent)
+        let oldest = self.in_flight.first(self.base, self.highest)?;
+        Some(self.frame(oldest).sent)
     }
 
-    /// Gives up whatever a later one has overtaken, if it was sent `age` ago; says each, and the
-    /// round trip of its neighbours.
-    pub(super) fn overdue(
+    /// Counts frames as lost that any later one has overtaken, if they were sent `age` ago. Passes each number and
+    /// the round trip of its neighbours to `lost`.
+    pub(super) fn find_overdue(
         &mut self,
         now: Instant,
         age: Duration,
         mut lost: impl FnMut(u32, Option<Duration>),
     ) {
-        while let Some(seq) = self.flying.first(self.base, self.highest)
-            && now.since(self.place(seq).sent) >= age
+        while let Some(seq) = self.in_flight.first(self.base, self.highest)
+            && now.since(self.frame(seq).sent) >= age
         {
-            self.give_up(seq, false);
-            lost(seq, self.measured_beside(seq));
+            self.count_lost(seq, false);
+            lost(seq, self.measured_near(seq));
         }
     }
 
-    /// Gives up the oldest: it has timed out.
+    /// Counts the oldest frame as lost, after its timeout.
     pub(super) fn time_out(&mut self) -> Option<u32> {
-        let oldest = self.flying.first(self.base, self.next)?;
-        self.give_up(oldest, true);
+        let oldest = self.in_flight.first(self.base, self.next)?;
+        self.count_lost(oldest, true);
         Some(oldest)
     }
 
-    fn give_up(&mut self, seq: u32, is_timed_out: bool) {
-        self.flying.remove(seq);
+    fn count_lost(&mut self, seq: u32, is_timed_out: bool) {
+        self.in_flight.remove(seq);
         self.lost.insert(seq);
         let next = self.next;
-        let place = self.place_mut(seq);
-        (place.lost_at, place.is_timed_out) = (next, is_timed_out);
-        let place = *place;
-        self.octets -= u64::from(place.octets);
-        let start = place.first_record.wrapping_sub(self.first_record) as usize;
-        self.again.extend(self.records.range(start..start + place.records as usize));
-        self.forget_lost();
+        let frame = self.frame_mut(seq);
+        (frame.lost_at, frame.is_timed_out) = (next, is_timed_out);
+        let frame = *frame;
+        self.octets -= u64::from(frame.octets);
+        let start = frame.first_record.wrapping_sub(self.first_record) as usize;
+        self.lost_records.extend(self.records.range(start..start + frame.records as usize));
+        self.settle_oldest_losses();
     }
 
-    /// Settles what is known to be lost, because a frame sent after it was given up has arrived; says each.
-    pub(super) fn settle(&mut self, mut confirmed: impl FnMut(u32, bool)) {
+    /// Settles confirmed losses: a frame that was sent after the loss was detected has arrived. Passes each to
+    /// `confirmed`.
+    pub(super) fn settle_losses(&mut self, mut confirmed: impl FnMut(u32, bool)) {
         let mut at = self.base;
         while let Some(seq) = self.lost.first(at, self.next) {
-            let place = self.place(seq);
-            if is_before(place.lost_at, self.highest) {
-                confirmed(seq, place.is_timed_out);
+            let frame = self.frame(seq);
+            if is_before(frame.lost_at, self.highest) {
+                confirmed(seq, frame.is_timed_out);
                 self.lost.remove(seq);
             }
             at = seq.wrapping_add(1);
@@ -322,8 +335,8 @@ impl<R: Copy> Sender<R> {
         self.advance();
     }
 
-    /// Lost frames do not hold the window up.
-    fn forget_lost(&mut self) {
+    /// Settles the oldest losses, so that they do not block the window.
+    fn settle_oldest_losses(&mut self) {
         while self.next.wrapping_sub(self.base) > LOST_SPAN_MAX && self.lost.remove(self.base) {
             self.advance();
         }
@@ -333,12 +346,12 @@ impl<R: Copy> Sender<R> {
         if self.base == self.next {
             return;
         }
-        let flying = self.flying.first(self.base, self.next).unwrap_or(self.next);
-        self.base = self.lost.first(self.base, flying).unwrap_or(flying);
+        let in_flight = self.in_flight.first(self.base, self.next).unwrap_or(self.next);
+        self.base = self.lost.first(self.base, in_flight).unwrap_or(in_flight);
         let settled = if self.base == self.next {
             self.records.len()
         } else {
-            self.place(self.base).first_record.wrapping_sub(self.first_record) as usize
+            self.frame(self.base).first_record.wrapping_sub(self.first_record) as usize
         };
         self.records.drain(..settled);
         self.first_record = self.first_record.wrapping_add(settled as u32);

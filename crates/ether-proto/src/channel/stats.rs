@@ -1,42 +1,42 @@
-//! What a channel counts.
+//! Counters of a channel.
 
 use core::time::Duration;
 
-/// A channel's account.
+/// A channel's counters and state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Numbered frames sent, and their octets.
+    /// Numbered frames sent.
     pub sent: u64,
-    /// Octets of those.
+    /// Bytes of the numbered frames sent.
     pub sent_octets: u64,
-    /// Numbered frames that have arrived.
+    /// Numbered frames received.
     pub received: u64,
-    /// Frames given up; what they carried was sent again.
+    /// Frames counted as lost; their records were sent again.
     pub lost: u64,
-    /// Of those, by time-out.
+    /// Lost frames that timed out.
     pub timeouts: u64,
-    /// Of those, how many have arrived after all.
+    /// Lost frames that arrived later.
     pub revived: u64,
-    /// Frames that asked.
+    /// Frames sent with ASK.
     pub asks: u64,
-    /// Frames that had arrived already.
+    /// Frames received more than once.
     pub duplicates: u64,
     /// Frames beyond the window.
     pub beyond: u64,
-    /// Headers whose ACK or BASE cannot be.
+    /// Headers with an impossible ACK or BASE.
     pub absurd: u64,
-    /// How often the link became suspect.
+    /// Number of times the link became suspect.
     pub suspicions: u64,
-    /// Frames under way.
+    /// Frames in flight.
     pub in_flight: u32,
-    /// Frames that may be under way.
+    /// Frames that may be in flight.
     pub window: u32,
-    /// A frame that so many later ones have overtaken is lost.
+    /// Number of later frames whose arrival marks a frame as lost.
     pub threshold: u32,
-    /// Round-trip time, smoothed.
+    /// Smoothed round-trip time.
     pub smoothed_rtt: Duration,
-    /// The shortest of the last seconds.
+    /// Shortest round-trip time of the last seconds.
     pub minimum_rtt: Duration,
-    /// Whether new frames avoid the link.
+    /// True while new frames avoid the link.
     pub is_suspect: bool,
 }

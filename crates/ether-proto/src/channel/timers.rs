@@ -1,24 +1,24 @@
-//! A channel's time-outs: frames that are lost, questions, and links that become suspect.
+//! A channel's timers: lost frames, requests for acknowledgements, and suspect links.
 
-use super::{Channel, THRESHOLD_MIN};
+use super::{LaneChannel, THRESHOLD_MIN};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// How long a frame may be late that was overtaken, at least.
+/// Shortest delay after which an overtaken frame is lost.
 const OVERDUE_MIN: Duration = Duration::from_micros(100);
-/// A sender without credits asks this often.
+/// Interval of a sender's requests for credits.
 const CREDITS_EVERY: Duration = Duration::from_millis(10);
-/// The peer of a channel in which nothing has come for this long is asked.
+/// Silence after which the peer of an idle channel is probed.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-impl<R: Copy> Channel<R> {
+impl<R: Copy> LaneChannel<R> {
     fn timeout_at(&self) -> Option<Instant> {
         let from = self.sender.oldest_sent()?.max(self.timer_from);
         Some(from + self.rtt.timeout(self.health.timeouts()))
     }
 
-    /// A frame that even one later has overtaken is lost after this time: it takes the longer the more frames are
-    /// known to overtake each other.
+    /// Returns the age at which a frame is lost that at least one later frame has overtaken. It grows with the
+    /// threshold: frames that often overtake each other get more time.
     pub(super) fn overdue_age(&self) -> Duration {
         let smoothed = self.rtt.smoothed();
         smoothed + OVERDUE_MIN.max(smoothed / 4) * self.threshold / THRESHOLD_MIN
@@ -28,46 +28,46 @@ impl<R: Copy> Channel<R> {
         Some(self.sender.oldest_overtaken_sent()? + self.overdue_age())
     }
 
-    /// When [`Channel::expire`] has something to do, or an acknowledgement is due.
+    /// Time at which [`LaneChannel::expire`] has work, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let patience = match self.health.is_suspect() {
-            true => self.health.ask_at(),
-            false => self.loss_at().or_else(|| self.question_at()),
+            true => self.health.probe_at(),
+            false => self.loss_at().or_else(|| self.ack_request_at()),
         };
         let pace = self.is_held.then(|| self.pacer.ready_at());
         [self.receiver.due_at(), patience, pace].into_iter().flatten().min()
     }
 
-    /// When something under way will be lost.
+    /// Time at which the next frame in flight counts as lost.
     fn loss_at(&self) -> Option<Instant> {
         let timeout_at = self.timeout_at()?;
         Some(self.overdue_at().map_or(timeout_at, |at| at.min(timeout_at)))
     }
 
-    /// When the peer of an idle channel is to be asked.
-    fn question_at(&self) -> Option<Instant> {
-        let at = if self.is_starved() { self.credits_at } else { self.heard_at + SILENCE_MAX };
-        (!self.must_ask).then_some(at)
+    /// Time of the next probe of an idle channel's peer.
+    fn ack_request_at(&self) -> Option<Instant> {
+        let at = if self.is_starved() { self.credits_at } else { self.received_at + SILENCE_MAX };
+        (!self.must_request_ack).then_some(at)
     }
 
-    /// Time-outs.
+    /// Handles expired timers.
     pub fn expire(&mut self, now: Instant) {
         let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         self.is_held &= self.pacer.ready_at() > now;
         if self.health.is_suspect() {
-            if is_over(self.health.ask_at()) {
-                self.health.ask(now, self.sender.in_flight() > 0);
-                self.give_up_all();
-                self.must_ask = true;
+            if is_over(self.health.probe_at()) {
+                self.health.probe(now, self.sender.in_flight() > 0);
+                self.count_all_lost();
+                self.must_request_ack = true;
             }
         } else if is_over(self.overdue_at()) {
             self.find_lost(now);
         } else if is_over(self.timeout_at()) {
             self.time_out(now);
-        } else if self.sender.in_flight() == 0 && is_over(self.question_at()) {
+        } else if self.sender.in_flight() == 0 && is_over(self.ack_request_at()) {
             self.credits_at = now + CREDITS_EVERY;
-            self.must_ask = true;
+            self.must_request_ack = true;
         }
     }
 
@@ -77,8 +77,8 @@ impl<R: Copy> Channel<R> {
         self.stats.lost += 1;
         self.stats.timeouts += 1;
         self.timer_from = now;
-        self.must_ask = true;
-        if self.health.timed_out(now, sent) {
+        self.must_request_ack = true;
+        if self.health.record_timeout(now, sent) {
             self.begin_suspicion();
         } else if self.health.timeouts() == 2 {
             self.cubic.collapse(now, self.sender.next());
@@ -88,12 +88,12 @@ impl<R: Copy> Channel<R> {
 
     pub(super) fn begin_suspicion(&mut self) {
         self.stats.suspicions += 1;
-        self.must_ask = false;
-        self.give_up_all();
+        self.must_request_ack = false;
+        self.count_all_lost();
     }
 
-    /// Everything under way goes over other links.
-    fn give_up_all(&mut self) {
+    /// Counts all frames in flight as lost; their records leave over other links.
+    fn count_all_lost(&mut self) {
         while self.sender.time_out().is_some() {
             self.stats.lost += 1;
         }

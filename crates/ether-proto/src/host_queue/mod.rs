@@ -1,18 +1,18 @@
 //! The host's end of a lane: commands and data out, completions and data in (docs/reference/ethernet.md).
 //!
-//! Sans-IO, the counterpart of [`roadtrain_host_proto::qpair`]: the caller offers frames of the lane to [`Qpair::receive`] and
-//! takes frames from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the
-//! caller keeps the slot's data buffer. Each slot completes exactly once.
+//! Sans-IO, the counterpart of [`roadtrain_host_proto::qpair`]. The caller offers frames of the lane to
+//! [`Qpair::receive`] and takes frames from [`Qpair::poll_tx`]. A command occupies a *slot* from [`Qpair::submit`] to
+//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
 mod receive;
 mod slots;
 
-use crate::cut::{Arrived, Cut};
-use crate::damq::Damq;
+use crate::cut::{Arrived, PieceCut};
+use crate::damq::DamqPages;
 use crate::end::End;
 use crate::frame_writer::FrameWriter;
 use crate::links::Links;
-use crate::pack::{Item, Packer, Packing, Tx};
+use crate::pack::{FramePacker, Item, Packing, RequestPart};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{Batcher, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
 use roadtrain_proto::seal::Proofs;
@@ -21,81 +21,82 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{GENERATION_MASK, PAGE_BYTES};
 use roadtrain_wire::sqe::Sqe;
-use slots::{Slot, Slots, State};
+use slots::{EtherHostSlot, EtherHostSlotState, EtherHostSlots};
 use std::collections::VecDeque;
 
-/// What the ends of a lane have agreed on, and how this one sends.
+/// Parameters that the ends of a lane have agreed on, and the host's policy for sending.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Entries of the queue, at most the lane's SLOTS and [`SLOTS_MAX`]: commands in flight at most one less.
+    /// Entries of the queue, at most the lane's SLOTS and [`SLOTS_MAX`]; one less than this many commands may be in
+    /// flight.
     pub queue_entries: u16,
     /// PAGES of the target's damq.
     pub pages: u32,
     pub piece_bytes: u16,
-    /// Most octets of a command's data; less when the damq or the pieces do not suffice.
+    /// Most bytes of a command's data; the damq or the number of pieces may limit it further.
     pub data_bytes_max: u32,
     pub policy: PolicyConfig,
-    /// What a frame carries.
+    /// Limits of a frame's contents.
     pub packing: Packing,
-    /// Frames carry a checksum of their body.
+    /// True if frames carry a checksum of their body.
     pub body_crc: bool,
 }
 
-/// What was received.
+/// An event of reception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent {
-    /// Data of the slot from `offset`: `length` octets of the frame's body from `start`.
+    /// Data of the slot: `length` bytes of the frame's body from `start`.
     Data {
         slot: u16,
-        /// Where in its buffer.
+        /// Offset in the slot's buffer.
         offset: u32,
-        /// Start in the body.
+        /// Offset in the body.
         start: usize,
-        /// Octets.
+        /// Number of bytes.
         length: u32,
     },
     /// The command is complete; the slot is free.
     Complete {
         slot: u16,
         cqe: Cqe,
-        /// All data of the command has moved. Data may be short when the command failed; a success without it is not
-        /// to be believed.
+        /// True if all data of the command has moved. A failed command may move less; a success without all its data
+        /// is not valid.
         data_intact: bool,
     },
 }
 
 /// A host queue pair.
 pub struct Qpair {
-    /// Its links, what was dropped, and how it ends.
+    /// Links, dropped frames, and the end of the lane.
     pub end: End,
-    slots: Slots,
+    slots: EtherHostSlots,
     free: FreeSlots,
-    damq: Damq,
-    /// Writes that wait for pages, in order.
+    damq: DamqPages,
+    /// Slots of writes that wait for pages, in order.
     waiting: VecDeque<u16>,
     arrived: Arrived,
     config: Config,
 }
 
 impl Qpair {
-    /// The queue pair of a lane that was just made.
+    /// Creates the queue pair of a new lane.
     ///
     /// # Panics
     /// When `queue_entries` is below 2 or above [`SLOTS_MAX`], or `piece_bytes` no multiple of 8.
     #[must_use]
     pub fn new(config: Config, links: Links<Item>) -> Self {
         assert!((2..=SLOTS_MAX).contains(&config.queue_entries), "queue entries out of range");
-        let (cut, damq) = (Cut::new(config.piece_bytes), Damq::new(config.pages));
+        let (cut, damq) = (PieceCut::new(config.piece_bytes), DamqPages::new(config.pages));
         let damq_bytes = damq.pages().saturating_mul(PAGE_BYTES as u32);
         let data_bytes_max = config.data_bytes_max.min(cut.bytes_max()).min(damq_bytes);
         let config = Config { data_bytes_max, ..config };
         let slots = config.queue_entries - 1;
         let mut free = FreeSlots::default();
         (0..slots).for_each(|slot| free.give(slot));
-        let packer = Packer::new(cut, config.packing, config.body_crc);
-        let unused = Slot::new(Sqe::default(), Data::None, Urgency::Normal);
+        let packer = FramePacker::new(cut, config.packing, config.body_crc);
+        let unused = EtherHostSlot::new(Sqe::default(), Data::None, Urgency::Normal);
         Qpair {
-            slots: Slots(vec![unused; usize::from(slots)]),
+            slots: EtherHostSlots(vec![unused; usize::from(slots)]),
             end: End::new(links, packer, SendQueue::new(&config.policy, Role::Host)),
             free,
             damq,
@@ -112,24 +113,24 @@ impl Qpair {
         self.end.out = SendQueue::new(&policy, Role::Host);
     }
 
-    /// From now on frames are sealed by the one who sends them.
+    /// Seals the lane: the caller seals the frames from now on.
     pub fn set_sealed(&mut self, proofs: Proofs) {
         self.end.set_sealed(proofs);
     }
 
-    /// Most octets of a command's data.
+    /// Most bytes of a command's data.
     #[must_use]
     pub fn data_bytes_max(&self) -> u32 {
         self.config.data_bytes_max
     }
 
-    /// Commands that may be submitted now.
+    /// Number of commands that may be submitted now.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.free.count() as u32
     }
 
-    /// Commands submitted and not completed.
+    /// Number of commands submitted and not completed.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         (self.slots.0.len() - self.free.count()) as u32
@@ -141,15 +142,15 @@ impl Qpair {
         self.slots.get(slot).sqe.cid.get()
     }
 
-    /// The command in `slot`, also when it has just ended, and when it was submitted.
+    /// Returns the command in `slot`, its data and its submission time; valid also just after its completion.
     #[must_use]
     pub fn command(&self, slot: u16) -> (&Sqe, Data, Instant) {
-        let Slot { sqe, data, submitted, .. } = self.slots.get(slot);
+        let EtherHostSlot { sqe, data, submitted, .. } = self.slots.get(slot);
         (sqe, *data, *submitted)
     }
 
-    /// Queues a command; `sqe`'s CID is filled in here. `None` when the queue is full, the lane has ended or the data
-    /// is more than [`Qpair::data_bytes_max`].
+    /// Queues a command and fills in the CID of `sqe`. Returns `None` if the queue is full, the lane has ended, or
+    /// the data is more than [`Qpair::data_bytes_max`].
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         if data.bytes() > self.config.data_bytes_max || self.end.ended().is_some() {
             return None;
@@ -157,8 +158,8 @@ impl Qpair {
         let number = self.free.take()?;
         let slot = self.slots.get_mut(number);
         let generation = (slot.generation + 1) & GENERATION_MASK;
-        let new = Slot { submitted: now, ..Slot::new(*sqe, data, urgency) };
-        *slot = Slot { generation, state: State::Queued, ..new };
+        let new = EtherHostSlot { submitted: now, ..EtherHostSlot::new(*sqe, data, urgency) };
+        *slot = EtherHostSlot { generation, state: EtherHostSlotState::Queued, ..new };
         slot.sqe.cid = number.into();
         self.count_in_flight();
         if data.out_bytes() > 0 {
@@ -170,7 +171,7 @@ impl Qpair {
         Some(number)
     }
 
-    /// Writes get their pages in order: a large one is not passed for ever by small ones.
+    /// Assigns pages to writes in order, so that small writes do not starve a large one.
     fn place_waiting(&mut self, now: Instant) {
         while let Some(&number) = self.waiting.front() {
             let pages = pages(self.slots.get(number).data.out_bytes());
@@ -182,9 +183,10 @@ impl Qpair {
     }
 
     fn push(&mut self, now: Instant, number: u16) {
-        let Slot { data, generation, urgency, .. } = *self.slots.get(number);
+        let EtherHostSlot { data, generation, urgency, .. } = *self.slots.get(number);
         let (octets, request_bytes) = (data.out_bytes(), data.bytes());
-        for (tx, data_bytes) in Tx::parts(self.end.packer.cut, number, generation, octets) {
+        for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, octets)
+        {
             let kind = match data_bytes {
                 0 => Kind::Command,
                 _ if data_bytes == octets => Kind::CommandData,
@@ -200,19 +202,19 @@ impl Qpair {
         self.end.out.batcher_mut().set_in_flight(in_flight);
     }
 
-    /// The batching state; the lane says when a turn is drained.
+    /// Returns the batching state; the lane reports there when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
         self.end.out.batcher_mut()
     }
 
-    /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
-    /// limits; `false` when nothing was added.
+    /// Fills `writer` with acknowledgements, lost records, and released records, within the policy's limits. Returns
+    /// false if nothing was added.
     pub fn poll_tx(&mut self, now: Instant, writer: &mut impl FrameWriter) -> bool {
         self.end.poll_tx(now, &mut self.slots, writer)
     }
 }
 
-/// Pages that hold so many octets.
+/// Number of pages that hold `octets` bytes.
 fn pages(octets: u32) -> u32 {
     octets.div_ceil(PAGE_BYTES as u32)
 }

@@ -1,6 +1,6 @@
-//! What a host receives.
+//! Reception at the host.
 
-use super::slots::State;
+use super::slots::EtherHostSlotState;
 use super::{Qpair, RxEvent, pages};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::time::Instant;
@@ -9,7 +9,7 @@ use roadtrain_wire::ether::{
 };
 
 impl Qpair {
-    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
+    /// Processes a frame of the lane: its header, type and body as `wire::ether::parse` found them.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Qpair {
         }
     }
 
-    /// The slot of a record whose request has been sent and is not complete.
+    /// Returns the slot of a record whose request was sent and is not complete.
     fn active(&mut self, head: &RecordHead) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.0.get(usize::from(number)) else {
@@ -55,9 +55,9 @@ impl Qpair {
             self.end.break_off("slots", "SLOT", number, Some(number));
             return None;
         };
-        if slot.generation != head.generation() || slot.state == State::Free {
+        if slot.generation != head.generation() || slot.state == EtherHostSlotState::Free {
             self.end.rejected.late += 1;
-        } else if slot.state == State::Queued {
+        } else if slot.state == EtherHostSlotState::Queued {
             self.end.rejected.unexpected += 1;
             self.end.break_off("unexpected", "GENERATION", head.generation(), Some(number));
         } else {
@@ -131,13 +131,13 @@ impl Qpair {
         }
     }
 
-    /// The command is complete when its completion is here, and all data that belongs to it.
+    /// Completes the command when its completion and all data that belongs to it have arrived.
     fn finish_if_all(&mut self, now: Instant, number: u16, event: &mut impl FnMut(RxEvent)) {
         let slot = self.slots.get_mut(number);
         let Some((cqe, _)) = slot.completion.filter(|&(_, pieces)| pieces == slot.arrived) else {
             return;
         };
-        slot.state = State::Free;
+        slot.state = EtherHostSlotState::Free;
         let data_intact = match slot.data {
             Data::In(expected) => slot.octets.unwrap_or(0) == expected,
             Data::None | Data::Out(_) => true,

@@ -1,6 +1,6 @@
 //! A host's requests, by slot.
 
-use crate::pack::{Item, Requests};
+use crate::pack::{Item, PackedRequests};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
@@ -10,36 +10,36 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::zerocopy::IntoBytes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum EtherHostSlotState {
     Free,
-    /// Waits for pages of the damq, or for its frame: the target cannot know it yet.
+    /// Waiting for pages of the damq or for its frame: the target cannot know it yet.
     Queued,
-    /// Sent; its completion is awaited.
+    /// Sent, and waiting for its completion.
     Active,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(super) struct EtherHostSlot {
     pub(super) sqe: Sqe,
     pub(super) data: Data,
-    pub(super) state: State,
+    pub(super) state: EtherHostSlotState,
     pub(super) generation: u32,
     pub(super) urgency: Urgency,
     /// First page in the damq.
     pub(super) position: u32,
-    /// Octets that the target sends, as its data says.
+    /// Bytes that the target sends, as stated in its data records.
     pub(super) octets: Option<u32>,
     pub(super) arrived: u16,
     pub(super) completion: Option<(Cqe, u16)>,
     pub(super) submitted: Instant,
 }
 
-impl Slot {
+impl EtherHostSlot {
     pub(super) fn new(sqe: Sqe, data: Data, urgency: Urgency) -> Self {
-        Slot {
+        EtherHostSlot {
             sqe,
             data,
-            state: State::Free,
+            state: EtherHostSlotState::Free,
             generation: 0,
             urgency,
             position: 0,
@@ -51,24 +51,24 @@ impl Slot {
     }
 }
 
-pub(super) struct Slots(pub(super) Vec<Slot>);
+pub(super) struct EtherHostSlots(pub(super) Vec<EtherHostSlot>);
 
-impl Slots {
-    pub(super) fn get(&self, number: u16) -> &Slot {
+impl EtherHostSlots {
+    pub(super) fn get(&self, number: u16) -> &EtherHostSlot {
         &self.0[usize::from(number)]
     }
 
-    pub(super) fn get_mut(&mut self, number: u16) -> &mut Slot {
+    pub(super) fn get_mut(&mut self, number: u16) -> &mut EtherHostSlot {
         &mut self.0[usize::from(number)]
     }
 }
 
-impl Requests for Slots {
+impl PackedRequests for EtherHostSlots {
     const TAIL_BYTES: usize = COMMAND_RECORD_BYTES;
 
-    fn wants(&self, item: Item) -> bool {
+    fn is_pending(&self, item: Item) -> bool {
         let slot = self.get(item.slot);
-        slot.generation == item.generation && slot.state != State::Free
+        slot.generation == item.generation && slot.state != EtherHostSlotState::Free
     }
 
     fn data(&self, slot: u16) -> (u32, u32) {
@@ -93,9 +93,9 @@ impl Requests for Slots {
         out.copy_from_slice(command.as_bytes());
     }
 
-    fn left(&mut self, item: Item) {
+    fn mark_framed(&mut self, item: Item) {
         if item.piece().is_none() {
-            self.get_mut(item.slot).state = State::Active;
+            self.get_mut(item.slot).state = EtherHostSlotState::Active;
         }
     }
 }

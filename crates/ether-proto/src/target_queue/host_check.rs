@@ -1,4 +1,4 @@
-//! Whether the host of a lane still has it: asked when the host connects again.
+//! The target's check that a lane's host still has the lane, when the host connects again.
 
 use crate::links::Links;
 use core::time::Duration;
@@ -7,28 +7,28 @@ use roadtrain_proto::time::Instant;
 /// Longest wait for a sign of life of a host that connects again.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// What comes of asking the host for a lane.
+/// Result of [`HostCheck::ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It carries no I/O: nothing of the lane matters when it is executed late. That is as good as an answer.
+    /// The lane carries no I/O, so late execution does no harm. This counts as a reply.
     Harmless,
-    /// Frames that ask are to leave.
+    /// Probe frames must leave now.
     Now,
-    /// It is being asked.
+    /// A probe is in progress.
     Already,
 }
 
-/// What is known of a lane's host.
+/// State of the check.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostCheck {
-    /// It is an I/O queue's: its commands may still be executed, also those that have not come yet.
+    /// True for an I/O queue: its commands may still be executed, including those in flight.
     pub(super) is_io: bool,
-    /// The host is asked for a sign of life: until when.
+    /// Deadline of the probe in progress.
     until: Option<Instant>,
 }
 
 impl HostCheck {
-    /// The host connects again: does it still have this lane? See [`roadtrain_target_proto::presence`].
+    /// Probes the host for this lane, because it connects again. See [`roadtrain_target_proto::presence`].
     pub fn ask<R: Copy>(&mut self, now: Instant, links: &mut Links<R>) -> Asked {
         if !self.is_io {
             return Asked::Harmless;
@@ -37,22 +37,22 @@ impl HostCheck {
             return Asked::Already;
         }
         self.until = Some(now + SIGN_OF_LIFE);
-        links.ask();
+        links.probe();
         Asked::Now
     }
 
-    /// Whether the host was asked and has answered since: told once.
+    /// True once, after a probed host has replied.
     pub fn is_answered<R: Copy>(&mut self, links: &Links<R>) -> bool {
-        self.until.take_if(|_| links.has_answered()).is_some()
+        self.until.take_if(|_| links.has_replied()).is_some()
     }
 
-    /// Whether it was asked and has not answered in time: the lane is to be ended.
+    /// True if the host has not replied to the probe in time: the lane must end.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// When that is so.
+    /// Deadline of the probe.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.until
@@ -73,10 +73,10 @@ mod tests {
         links
     }
 
-    /// What is to be said at `from` arrives at `to`.
-    fn tell(from: &mut Links<u32>, to: &mut Links<u32>) {
-        let (link, asks) = from.ack_due(NOW).expect("something to say");
-        let header = from.send_ack(NOW, link, 64, asks);
+    /// Delivers the due Ack of `from` to `to`.
+    fn deliver_ack(from: &mut Links<u32>, to: &mut Links<u32>) {
+        let (link, requests_ack) = from.ack_due(NOW).expect("something to say");
+        let header = from.send_ack(NOW, link, 64, requests_ack);
         to.receive(NOW, &header, &[], &mut |_| ());
     }
 
@@ -85,14 +85,14 @@ mod tests {
         let (mut check, mut ours, mut theirs) = (HostCheck::default(), links(1, 2), links(2, 1));
         let later = NOW + SIGN_OF_LIFE;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Harmless);
-        assert!(!check.is_answered(&ours) && !check.is_over(later), "it was not asked");
+        assert!(!check.is_answered(&ours) && !check.is_over(later), "no probe was sent");
         check.is_io = true;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Now);
         assert_eq!(check.ask(NOW, &mut ours), Asked::Already);
-        tell(&mut ours, &mut theirs);
+        deliver_ack(&mut ours, &mut theirs);
         assert!(!check.is_answered(&ours) && !check.is_over(NOW) && check.is_over(later));
-        tell(&mut theirs, &mut ours);
-        assert!(check.is_answered(&ours) && !check.is_answered(&ours), "told once");
+        deliver_ack(&mut theirs, &mut ours);
+        assert!(check.is_answered(&ours) && !check.is_answered(&ours), "reported once");
         assert!(!check.is_over(later) && check.until.is_none());
     }
 }

@@ -1,6 +1,6 @@
-//! What a target receives.
+//! Reception at the target.
 
-use super::slots::{Slot, State};
+use super::slots::{EtherTargetSlot, EtherTargetSlotState};
 use super::{Qpair, RxEvent};
 use crate::pack::Item;
 use roadtrain_proto::time::Instant;
@@ -11,7 +11,7 @@ use roadtrain_wire::ether::{
 };
 
 impl Qpair {
-    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
+    /// Processes a frame of the lane: its header, type and body as `wire::ether::parse` found them.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl Qpair {
         }
     }
 
-    /// The slot of a record whose request is arriving; its first record begins it.
+    /// Returns the slot of a record whose request is arriving; its first record begins the request.
     fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
@@ -66,7 +66,7 @@ impl Qpair {
         };
         let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
         if generation == slot.generation {
-            if slot.state == State::Receiving {
+            if slot.state == EtherTargetSlotState::Receiving {
                 return Some(number);
             }
             self.end.rejected.late += 1;
@@ -77,15 +77,17 @@ impl Qpair {
             return None;
         }
         match slot.state {
-            State::Idle => (),
-            State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
+            EtherTargetSlotState::Idle => (),
+            EtherTargetSlotState::Responding if slot.unsent == 0 => {
+                event(RxEvent::Released { slot: number })
+            }
             _ => {
                 self.end.rejected.busy += 1;
                 self.end.break_off("busy", "GENERATION", generation, Some(number));
                 return None;
             }
         }
-        *slot = Slot::new(generation, State::Receiving);
+        *slot = EtherTargetSlot::new(generation, EtherTargetSlotState::Receiving);
         Some(number)
     }
 
@@ -99,7 +101,7 @@ impl Qpair {
         let (octets, position) = (data.octets.get(), data.position.get());
         let at = Some(data.head.slot.get());
         if octets > self.data_bytes_max && !self.has_begun(&data.head) {
-            // Its command is answered with Invalid Field, and tells the host that the data was not taken.
+            // Its command fails with Invalid Field, which informs the host that the data was not taken.
             self.end.rejected.shapes += 1;
             return;
         }
@@ -135,11 +137,11 @@ impl Qpair {
         self.execute_if_all(number, event);
     }
 
-    /// Whether something of the record's request has come, and not all of it.
+    /// True if the record's request has arrived in part.
     fn has_begun(&self, head: &RecordHead) -> bool {
         let slot = self.slots.slots.get(usize::from(head.slot.get()));
         slot.is_some_and(|slot| {
-            slot.generation == head.generation() && slot.state == State::Receiving
+            slot.generation == head.generation() && slot.state == EtherTargetSlotState::Receiving
         })
     }
 
@@ -174,14 +176,14 @@ impl Qpair {
         } else {
             slot.has_command = true;
             (slot.sqe, slot.position, slot.sgl_bytes) = (command.sqe, position, room);
-            // More than MDTS: executed without its data, which ends it with Invalid Field.
+            // Larger than MDTS: executed without its data, which fails it with Invalid Field.
             (slot.octets, slot.room) = if is_too_large { (0, 0) } else { (octets, room) };
             (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
             self.execute_if_all(number, event);
         }
     }
 
-    /// A request is executed when its command is here, and all its data.
+    /// Executes a request when its command and all its data have arrived.
     fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(RxEvent)) {
         let pieces = |octets| self.slots.cut.pieces(octets);
         let slot = self.slots.get(number);
@@ -195,7 +197,7 @@ impl Qpair {
         } else {
             sqe.set_transport(slot.sgl_bytes);
         }
-        self.slots.get_mut(number).state = State::Executing;
+        self.slots.get_mut(number).state = EtherTargetSlotState::Executing;
         self.slots.count_command();
         event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
     }
@@ -232,7 +234,7 @@ mod tests {
         };
         let mut qpair = Qpair::new(config, Links::new(1, 2, 3));
         let mut executed = |generation, last| {
-            *qpair.slots.get_mut(0) = Slot::new(last, State::Idle);
+            *qpair.slots.get_mut(0) = EtherTargetSlot::new(last, EtherTargetSlotState::Idle);
             let mut count = 0;
             qpair.handle_cargo(&flush(generation), &mut |_| count += 1);
             count > 0

@@ -1,7 +1,7 @@
 //! A target's requests, by slot.
 
-use crate::cut::Cut;
-use crate::pack::{Item, Requests};
+use crate::cut::PieceCut;
+use crate::pack::{Item, PackedRequests};
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{
@@ -12,46 +12,46 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The host has all of the last request.
+pub(super) enum EtherTargetSlotState {
+    /// The host has acknowledged the last response.
     Idle,
-    /// Something of the request is still missing.
+    /// A part of the request has not arrived.
     Receiving,
-    /// The caller has it.
+    /// The caller executes the request.
     Executing,
-    /// Answered; the host may not have all of it yet.
+    /// Responded; the host may not have acknowledged all of it.
     Responding,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(super) struct EtherTargetSlot {
     pub(super) generation: u32,
-    pub(super) state: State,
+    pub(super) state: EtherTargetSlotState,
     pub(super) sqe: Sqe,
     pub(super) has_command: bool,
-    /// Some data has arrived: `octets` and `position` are known.
+    /// True if data has arrived: `octets` and `position` are known.
     pub(super) has_data: bool,
     pub(super) octets: u32,
     pub(super) position: u32,
     pub(super) arrived: u16,
-    /// Octets of data that the host takes, then those that it gets.
+    /// Bytes of data that the host accepts, later those of the response.
     pub(super) room: u32,
-    /// Octets of data for the host that the command's SGL is to say: more than `room` where they are more than MDTS.
+    /// Bytes of data in the command's SGL: more than `room` if they exceed MDTS.
     pub(super) sgl_bytes: u32,
     pub(super) urgency: Urgency,
-    /// The command does not say how urgent it is.
+    /// True if the command specifies no urgency.
     pub(super) is_unclassed: bool,
     pub(super) status: Status,
     pub(super) result: u64,
-    /// Records of the response that are in no frame yet.
+    /// Records of the response that are not in a frame yet.
     pub(super) unsent: u16,
     /// Records of the response that the host has not acknowledged.
     pub(super) unacked: u16,
 }
 
-impl Slot {
-    pub(super) fn new(generation: u32, state: State) -> Self {
-        Slot {
+impl EtherTargetSlot {
+    pub(super) fn new(generation: u32, state: EtherTargetSlotState) -> Self {
+        EtherTargetSlot {
             generation,
             state,
             sqe: Sqe::default(),
@@ -72,51 +72,57 @@ impl Slot {
     }
 }
 
-pub(super) struct Slots {
-    pub(super) slots: Vec<Slot>,
-    pub(super) cut: Cut,
+pub(super) struct EtherTargetSlots {
+    pub(super) slots: Vec<EtherTargetSlot>,
+    pub(super) cut: PieceCut,
     pub(super) entries: u16,
     pub(super) sqhd: u16,
     pub(super) sq_flow_control: bool,
     pub(super) in_flight: u32,
 }
 
-impl Slots {
-    pub(super) fn get(&self, number: u16) -> &Slot {
+impl EtherTargetSlots {
+    pub(super) fn get(&self, number: u16) -> &EtherTargetSlot {
         &self.slots[usize::from(number)]
     }
 
-    pub(super) fn get_mut(&mut self, number: u16) -> &mut Slot {
+    pub(super) fn get_mut(&mut self, number: u16) -> &mut EtherTargetSlot {
         &mut self.slots[usize::from(number)]
     }
 
-    /// Whether data that has arrived is still to be used.
-    pub(super) fn keep_data(&self) -> bool {
-        let keeps = |slot: &Slot| {
-            slot.has_data && matches!(slot.state, State::Receiving | State::Executing)
+    /// True if received data is still in use.
+    pub(super) fn keeps_data(&self) -> bool {
+        let keeps = |slot: &EtherTargetSlot| {
+            slot.has_data
+                && matches!(
+                    slot.state,
+                    EtherTargetSlotState::Receiving | EtherTargetSlotState::Executing
+                )
         };
         self.slots.iter().any(keeps)
     }
 
-    /// Requests of which only a part has come have not begun.
+    /// Drops requests that have arrived in part.
     pub(super) fn forget_begun(&mut self) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Receiving) {
+        for slot in
+            self.slots.iter_mut().filter(|slot| slot.state == EtherTargetSlotState::Receiving)
+        {
             let generation = slot.generation.wrapping_sub(1) & GENERATION_MASK;
-            *slot = Slot::new(generation, State::Idle);
+            *slot = EtherTargetSlot::new(generation, EtherTargetSlotState::Idle);
         }
     }
 
-    /// The host has this record; whether that was the last of its response.
+    /// Records an acknowledgement. Returns true if it was the last one of the slot's response.
     pub(super) fn acked(&mut self, item: Item) -> bool {
         let slot = self.get_mut(item.slot);
-        if slot.generation != item.generation || slot.state != State::Responding {
+        if slot.generation != item.generation || slot.state != EtherTargetSlotState::Responding {
             return false;
         }
         slot.unacked -= 1;
         if slot.unacked > 0 {
             return false;
         }
-        slot.state = State::Idle;
+        slot.state = EtherTargetSlotState::Idle;
         true
     }
 
@@ -128,12 +134,12 @@ impl Slots {
     }
 }
 
-impl Requests for Slots {
+impl PackedRequests for EtherTargetSlots {
     const TAIL_BYTES: usize = COMPLETION_RECORD_BYTES;
 
-    fn wants(&self, item: Item) -> bool {
+    fn is_pending(&self, item: Item) -> bool {
         let slot = self.get(item.slot);
-        slot.generation == item.generation && slot.state == State::Responding
+        slot.generation == item.generation && slot.state == EtherTargetSlotState::Responding
     }
 
     fn data(&self, slot: u16) -> (u32, u32) {
@@ -154,7 +160,7 @@ impl Requests for Slots {
         out.copy_from_slice(completion.as_bytes());
     }
 
-    fn left(&mut self, item: Item) {
+    fn mark_framed(&mut self, item: Item) {
         let slot = self.get_mut(item.slot);
         slot.unsent -= 1;
         if slot.unsent == 0 {

@@ -1,6 +1,6 @@
-//! Classes inside a lane: who passes whom at both ends, who says so, and that nobody starves.
+//! Classes inside a lane: the order of requests at both ends, the source of a class, and protection from starvation.
 
-use crate::common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use proptest::prelude::*;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{
@@ -11,15 +11,20 @@ use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::time::Duration;
 
-/// CDW13 of a command that says that it is neither latency-critical nor bulk.
+/// CDW13 of a command that is neither latency-critical nor bulk.
 const DSM_NORMAL: u32 = 2 << 4;
 
-fn pair(policy: PolicyConfig, class: Class) -> Pair {
-    Pair::connected(Setup { policy, class, sq_flow_control: false, ..Setup::default() })
+fn pair(policy: PolicyConfig, class: Class) -> ConnectionPair {
+    ConnectionPair::connected(PairSetup {
+        policy,
+        class,
+        sq_flow_control: false,
+        ..PairSetup::default()
+    })
 }
 
-/// A read of one block: the command says CDW13, the host treats it as `urgency` says.
-fn read(pair: &mut Pair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
+/// Submits a read of one block with the given CDW13; the host treats it with `urgency`.
+fn read(pair: &mut ConnectionPair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
     let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
     sqe.cdw13 = cdw13.into();
     let slot =
@@ -28,11 +33,11 @@ fn read(pair: &mut Pair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
     slot
 }
 
-fn read_of(pair: &mut Pair, class: Class) -> u16 {
+fn read_of(pair: &mut ConnectionPair, class: Class) -> u16 {
     read(pair, 1, class.to_dsm(), class.urgency())
 }
 
-/// Slots of the PDUs, in their order.
+/// Returns the slots of the PDUs, in their order.
 fn slots(from_host: bool, octets: &[u8]) -> Vec<u16> {
     let slot = |line: &String| {
         let (_, rest) = line.split_once("cid 0x").expect("all of them name their command");
@@ -42,8 +47,8 @@ fn slots(from_host: bool, octets: &[u8]) -> Vec<u16> {
     show::pdus(from_host, octets, Digests::default()).iter().map(slot).collect()
 }
 
-/// The order in which reads leave the host, and their answers the target. The target gets them one by one, so
-/// that it has answered all before the last one is there.
+/// Returns the order in which reads leave the host, and that of their responses. The target receives the reads one by
+/// one, so it has responded to all earlier ones when the last arrives.
 fn order(policy: PolicyConfig, classes: &[Class]) -> (Vec<u16>, Vec<u16>) {
     let mut pair = pair(policy, Class::Normal);
     for &class in classes {
@@ -68,7 +73,7 @@ fn latency_critical_requests_pass_all_and_all_pass_bulk() {
     assert_eq!(order(PolicyConfig::auto(), &classes), (passed.clone(), passed));
 }
 
-/// The published policies know no classes; a latency-critical request waits for nothing but its turn.
+/// The published policies know no classes; a latency-critical request only waits for its turn.
 #[test]
 fn other_policies_keep_the_order() {
     let classes = [Class::Bulk, Class::Bulk, Class::Normal, Class::Latency];
@@ -79,7 +84,7 @@ fn other_policies_keep_the_order() {
     }
 }
 
-/// The R2T of a latency-critical write passes reads' data.
+/// The R2T of a latency-critical write passes the data of reads.
 #[test]
 fn an_r2t_is_of_its_write_s_class() {
     let mut pair = pair(PolicyConfig::auto(), Class::Normal);
@@ -96,7 +101,7 @@ fn an_r2t_is_of_its_write_s_class() {
     assert_eq!(slots(false, &pair.target.send(pair.now)), [write, 1, 0]);
 }
 
-/// What the command says counts first, then its namespace, then its connection.
+/// The class of a command takes precedence over its namespace's, and that over its connection's.
 #[test]
 fn the_nearest_word_counts() {
     let answers = |connection: Class, commands: &[(u32, u32)]| {
@@ -113,17 +118,17 @@ fn the_nearest_word_counts() {
     };
     let (latency, bulk) = (Class::Latency.to_dsm(), Class::Bulk.to_dsm());
     assert_eq!(Class::Normal.to_dsm(), 0, "says nothing");
-    // The connection says nothing: namespaces do, and commands against them.
+    // The connection has no class: namespaces have, and commands override them.
     assert_eq!(answers(Class::Normal, &[(9, 0), (1, 0), (7, 0)]), [2, 1, 0]);
     assert_eq!(answers(Class::Normal, &[(7, bulk), (1, 0), (9, latency)]), [2, 1, 0]);
     assert_eq!(answers(Class::Normal, &[(9, 0), (9, DSM_NORMAL)]), [1, 0]);
-    // The connection is bulk: its namespaces say otherwise, and commands.
+    // The connection is bulk: its namespaces override it, and commands.
     assert_eq!(answers(Class::Bulk, &[(1, 0), (8, 0), (7, 0)]), [2, 1, 0]);
     assert_eq!(
         answers(Class::Bulk, &[(1, 0), (9, 0), (1, DSM_NORMAL), (1, latency)]),
         [3, 2, 0, 1]
     );
-    // That of a latency-critical connection cannot be said by CATTR: its commands say it.
+    // CATTR has no value for a latency-critical connection: its commands specify the class.
     assert_eq!(answers(Class::Latency, &[(9, 0), (1, 0)]), [1, 0]);
 }
 
@@ -142,9 +147,12 @@ fn fabrics_commands_are_of_no_class() {
 #[test]
 fn the_data_of_a_write_stays_in_order() {
     for class in [Class::Latency, Class::Normal, Class::Bulk] {
-        let setup =
-            Setup { policy: PolicyConfig::auto(), maxh2cdata: 32 << 10, ..Setup::default() };
-        let mut pair = Pair::connected(setup);
+        let setup = PairSetup {
+            policy: PolicyConfig::auto(),
+            maxh2cdata: 32 << 10,
+            ..PairSetup::default()
+        };
+        let mut pair = ConnectionPair::connected(setup);
         let data = crate::common::pattern(72 * BLOCK, 1);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 72);
         sqe.cdw13 = class.to_dsm().into();
@@ -180,11 +188,11 @@ fn all_data_of_a_write_goes_by_one_freight() {
     }
 }
 
-/// So many caravans may leave without a freight that is due: eight pass it, then others may be as hungry.
+/// Most caravans that may leave without a due freight: eight pass it, then other freights may be as starved.
 const PASSED_MAX: u32 = 10;
-/// PDUs: more than any policy puts into a caravan.
+/// More PDUs than any policy puts into a caravan.
 const ROOMY: u32 = 1000;
-/// Longer than any policy waits.
+/// Time longer than any policy waits.
 const LONG: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -196,7 +204,7 @@ struct Push {
 fn push() -> impl Strategy<Value = Push> {
     let kind = prop::sample::select(vec![Kind::R2t, Kind::Response, Kind::ResponseData]);
     let class = prop::sample::select(vec![Class::Latency, Class::Normal, Class::Bulk]);
-    // Often more than a caravan takes.
+    // Often more than fits into a caravan.
     (kind, class, 1..300_000u32, 1..200u32).prop_map(|(kind, class, request_bytes, count)| {
         let data_bytes = if kind == Kind::ResponseData { request_bytes } else { 0 };
         Push { parcel: Parcel { kind, urgency: class.urgency(), data_bytes, request_bytes }, count }
@@ -209,7 +217,7 @@ fn policy() -> impl Strategy<Value = PolicyConfig> {
     prop::sample::select(kinds.map(PolicyConfig::of).to_vec())
 }
 
-/// A host that sends a command before it has ICResp gets ICResp first nevertheless.
+/// A host that sends a command before it has ICResp still receives ICResp first.
 #[test]
 fn nothing_passes_what_sets_a_connection_up() {
     let kinds = [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche];
@@ -231,16 +239,16 @@ fn nothing_passes_what_sets_a_connection_up() {
 }
 
 proptest! {
-    /// However much is pushed into others, and however little a caravan has room for: every freight moves.
+    /// Every freight moves, however much the others hold and however little fits into a caravan.
     #[test]
-    fn nobody_starves(
+    fn no_freight_starves(
         policy in policy(),
         room in prop_oneof![1..5u32, Just(ROOMY)],
         rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..60),
     ) {
         let mut now = Instant(0);
         let mut outbox = SendQueue::new(&policy, Role::Target);
-        let mut twin = Batcher::new(&policy, Role::Target); // says which freight it is
+        let mut twin = Batcher::new(&policy, Role::Target); // shows the freight of each PDU
         let (mut waiting, mut passed) = ([0u32; 3], [0u32; 3]);
         for pushes in rounds {
             for Push { parcel, count } in pushes {

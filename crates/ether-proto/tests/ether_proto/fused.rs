@@ -1,15 +1,15 @@
-//! Compare and Write over a connection: its octets, its one end, and the commands beside it. And the octets
-//! of Verify, Write Uncorrectable and Copy.
+//! Compare and Write over a connection: its bytes, its single completion, and other commands in flight. Also the
+//! bytes of Verify, Write Uncorrectable and Copy.
 
-use crate::common::host_end::Done;
-use crate::common::{BLOCK, Pair, Setup, raw};
+use crate::common::host_end::HostCompletion;
+use crate::common::{BLOCK, ConnectionPair, PairSetup, raw};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Octets of hexadecimal digits; spaces do not count.
+/// Returns the bytes of hexadecimal digits; spaces are ignored.
 fn octets(digits: &str) -> Vec<u8> {
     let digits: Vec<u32> = digits.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
@@ -29,7 +29,7 @@ fn data() -> Vec<u8> {
 #[test]
 fn two_capsules_side_by_side() {
     for policy in [PolicyConfig::none(), PolicyConfig::i10(), PolicyConfig::auto()] {
-        let mut pair = Pair::connected(Setup { policy, ..Setup::default() });
+        let mut pair = ConnectionPair::connected(PairSetup { policy, ..PairSetup::default() });
         let (compare, write) = pair_of_commands();
         let now = pair.now;
         let slot = pair.host.qpair.submit_fused(now, (&compare, &write), BLOCK, Urgency::Urgent);
@@ -95,9 +95,10 @@ fn a_copy_names_its_destination() {
     assert_eq!(sqe.as_bytes(), expected);
 }
 
-/// A pair that is under way, and a command behind it: what the host hears when the pair is answered like this.
+/// Returns the status of a fused pair in flight when the target responds to its two commands with `first` and
+/// `second`.
 fn ended(first: Status, second: Status, second_is_first: bool) -> Status {
-    let mut pair = Pair::connected(Setup::default());
+    let mut pair = ConnectionPair::connected(PairSetup::default());
     let (compare, write) = pair_of_commands();
     let now = pair.now;
     let slot = pair.host.qpair.submit_fused(now, (&compare, &write), BLOCK, Urgency::Urgent);
@@ -119,7 +120,7 @@ fn ended(first: Status, second: Status, second_is_first: bool) -> Status {
     let flushed = raw::response(cid(2 * length), Status::SUCCESS);
     pair.host.receive(now, &flushed, delivery).unwrap();
     let done = pair.host.take_completions();
-    assert!(matches!(&done[..], [Done { slot, .. }] if *slot == other), "{done:?}");
+    assert!(matches!(&done[..], [HostCompletion { slot, .. }] if *slot == other), "{done:?}");
     pair.host.receive(now, &answers[1], delivery).unwrap();
     let done = pair.host.take_completions();
     assert_eq!(done.iter().map(|done| done.slot).collect::<Vec<_>>(), [slot]);
@@ -137,7 +138,7 @@ fn two_answers_are_one() {
         (failed, conflict, conflict),
         (conflict, failed, conflict),
         (Status::COMMAND_INTERRUPTED, failed, Status::COMMAND_INTERRUPTED),
-        // What was written is not known: to compare again would say nothing.
+        // The state of the written data is unknown: another Compare would prove nothing.
         (ok, Status::WRITE_FAULT, Status::WRITE_FAULT.dnr()),
         (ok, Status::COMMAND_INTERRUPTED, Status::COMMAND_INTERRUPTED.dnr()),
         (ok, Status::ABORT_REQUESTED, Status::ABORT_REQUESTED.dnr()),
@@ -151,7 +152,7 @@ fn two_answers_are_one() {
 
 #[test]
 fn a_pair_needs_room_for_two() {
-    let mut pair = Pair::connected(Setup { entries: 4, ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup { entries: 4, ..PairSetup::default() });
     let (compare, write) = pair_of_commands();
     let now = pair.now;
     let mut submit = || {

@@ -1,10 +1,10 @@
-//! Peers that break the protocol: the right fatal error status goes back, nothing panics, and nothing
-//! that follows has an effect.
+//! Peers that break the protocol: the end replies with the right fatal error status, does not panic, and ignores all
+//! that follows.
 
-use crate::common::host_end::HostEnd;
+use crate::common::host_end::PairHostEnd;
 use crate::common::raw::{self, BOTH, PLAIN, patch};
-use crate::common::target_end::TargetEnd;
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern, show};
+use crate::common::target_end::PairTargetEnd;
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern, show};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::{Digests, flag};
@@ -24,7 +24,7 @@ const DGST: usize = 11;
 
 type Cases = Vec<(&'static str, Vec<u8>)>;
 
-/// The fatal error that `result` is, as text; what follows must have no effect.
+/// Returns the fatal error as text, with the PDUs sent in reply.
 fn verdict(result: Result<(), QpairError>, answer: &[String]) -> String {
     match result {
         Ok(()) => "no error".into(),
@@ -32,7 +32,7 @@ fn verdict(result: Result<(), QpairError>, answer: &[String]) -> String {
     }
 }
 
-fn judge_target(mut target: TargetEnd, octets: &[u8], digests: Digests) -> String {
+fn judge_target(mut target: PairTargetEnd, octets: &[u8], digests: Digests) -> String {
     let verdict = verdict(target.receive(NOW, octets, Delivery::Pieces(1)), &{
         show::pdus(false, &target.send(NOW), digests)
     });
@@ -44,7 +44,7 @@ fn judge_target(mut target: TargetEnd, octets: &[u8], digests: Digests) -> Strin
     verdict
 }
 
-fn judge_host(mut host: HostEnd, octets: &[u8]) -> String {
+fn judge_host(mut host: PairHostEnd, octets: &[u8]) -> String {
     let verdict = verdict(host.receive(NOW, octets, Delivery::Pieces(1)), &{
         show::pdus(true, &host.send(NOW), PLAIN)
     });
@@ -60,8 +60,8 @@ fn table(verdicts: impl Iterator<Item = (&'static str, String)>) -> String {
     verdicts.map(|(name, verdict)| format!("{name}: {verdict}\n")).collect()
 }
 
-fn ready_target(digests: Digests) -> TargetEnd {
-    let mut target = TargetEnd::new(Setup::default().target());
+fn ready_target(digests: Digests) -> PairTargetEnd {
+    let mut target = PairTargetEnd::new(PairSetup::default().target());
     let icreq = patch(raw::icreq(), DGST, &[digests.to_octet()]);
     target.receive(NOW, &icreq, Delivery::Whole).expect("valid");
     target.send(NOW);
@@ -80,7 +80,7 @@ fn icreq() {
         ("PLEN 2^32-1", patch(raw::icreq(), raw::PLEN, &[255; 4])),
         ("HDGST flag", patch(raw::icreq(), raw::FLAGS, &[flag::HDGST])),
     ];
-    let fresh = || TargetEnd::new(Setup::default().target());
+    let fresh = || PairTargetEnd::new(PairSetup::default().target());
     let verdicts = cases.into_iter().map(|(n, octets)| (n, judge_target(fresh(), &octets, PLAIN)));
     insta::assert_snapshot!(table(verdicts));
 }
@@ -171,15 +171,15 @@ fn icresp() {
     let cases: Cases = vec![
         ("PFV 1", patch(raw::icresp(4096), PFV, &[1])),
         ("CPDA 32", patch(raw::icresp(4096), PDA, &[32])),
-        ("digest not asked for", patch(raw::icresp(4096), DGST, &[1])),
+        ("digest not requested", patch(raw::icresp(4096), DGST, &[1])),
         ("reserved digest bit", patch(raw::icresp(4096), DGST, &[8])),
         ("MAXH2CDATA 4092", patch(raw::icresp(4096), MAXH2CDATA, &[0xfc, 0x0f])),
         ("PLEN 24", patch(raw::icresp(4096), raw::PLEN, &[24])),
     ];
     let host = || {
-        let mut host = HostEnd::new(NOW, Setup::default().host());
+        let mut host = PairHostEnd::new(NOW, PairSetup::default().host());
         host.send(NOW);
-        host.connect(NOW, &Setup::default());
+        host.connect(NOW, &PairSetup::default());
         host
     };
     let verdicts = cases.into_iter().map(|(name, octets)| (name, judge_host(host(), &octets)));
@@ -188,13 +188,14 @@ fn icresp() {
 
 #[test]
 fn a_target_that_refuses_the_digests_is_left() {
-    let mut host = HostEnd::new(NOW, Setup { digests: BOTH, ..Setup::default() }.host());
+    let mut host =
+        PairHostEnd::new(NOW, PairSetup { digests: BOTH, ..PairSetup::default() }.host());
     host.send(NOW);
     insta::assert_snapshot!(judge_host(host, &raw::icresp(4096)), @r#"peer misbehaved: controller refuses the digests asked for (InvalidPduHeaderField, 0xb) ["H2cTermReq fes 1 fei 0xb (pdo 0 plen 24)"]"#);
 }
 
-fn ready_host() -> HostEnd {
-    let mut host = HostEnd::new(NOW, Setup::default().host());
+fn ready_host() -> PairHostEnd {
+    let mut host = PairHostEnd::new(NOW, PairSetup::default().host());
     host.send(NOW);
     host.receive(NOW, &raw::icresp(4096), Delivery::Whole).expect("valid");
     host
@@ -254,8 +255,7 @@ fn answers_to_a_write() {
     insta::assert_snapshot!(table(verdicts));
 }
 
-/// A controller that ends a write whose H2CData still waits: nothing of it is sent, nor of the slot's
-/// next command.
+/// A controller ends a write whose H2CData is still waiting: no data of it is sent, nor in the slot's next command.
 #[test]
 fn a_write_that_ends_early_sends_no_data() {
     let mut host = ready_host();
@@ -271,7 +271,7 @@ fn a_write_that_ends_early_sends_no_data() {
     assert!(!host.qpair.has_tx());
 }
 
-/// A controller that answers a command it cannot know yet must not free its slot.
+/// A controller that responds to a command before it was sent must not free its slot.
 #[test]
 fn a_command_is_not_completed_before_it_was_sent() {
     let mut host = ready_host();
@@ -281,12 +281,12 @@ fn a_command_is_not_completed_before_it_was_sent() {
     assert!(host.take_completions().is_empty());
 }
 
-/// Cut anywhere, the stream so far is valid, and its rest goes on from there.
+/// A stream may be cut anywhere: its first part is valid, and the rest continues from there.
 #[test]
 fn a_stream_may_pause_at_every_octet() {
-    let setup = Setup { digests: BOTH, sq_flow_control: false, ..Setup::default() };
+    let setup = PairSetup { digests: BOTH, sq_flow_control: false, ..PairSetup::default() };
     let fresh = || {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         pair.host.write(NOW, 8, pattern(BLOCK, 3));
         pair.host.read(NOW, 0, 1);
         pair.host.flush(NOW);
@@ -307,8 +307,8 @@ fn a_stream_may_pause_at_every_octet() {
     }
 }
 
-/// What is seen of commands that are still to be handled, by their identifiers.
-fn ahead(target: &TargetEnd, input: &[u8]) -> Vec<u16> {
+/// Returns the identifiers of the commands that `ahead` finds in `input`.
+fn ahead(target: &PairTargetEnd, input: &[u8]) -> Vec<u16> {
     target.qpair.ahead(input).map(|sqe| sqe.cid.get()).collect()
 }
 
@@ -324,7 +324,7 @@ fn commands_are_seen_ahead_as_far_as_they_go() {
     }
     let data = raw::h2c_data(1, 0, 0, &[7; 64], true);
     assert_eq!(ahead(&target, &[raw::flush(1), data, raw::flush(2)].concat()), [1]);
-    // A length that leads nowhere, or beyond what is here, ends it.
+    // A length that leads nowhere, or beyond the input, ends the search.
     let none = patch(raw::flush(4), raw::PLEN, &[0; 4]);
     assert_eq!(ahead(&target, &[none, raw::flush(5)].concat()), [4, 5]);
     let all = patch(raw::flush(6), raw::PLEN, &[0xff; 4]);
@@ -333,7 +333,7 @@ fn commands_are_seen_ahead_as_far_as_they_go() {
 
 #[test]
 fn nothing_is_seen_ahead_within_data_or_before_the_start() {
-    let fresh = TargetEnd::new(Setup::default().target());
+    let fresh = PairTargetEnd::new(PairSetup::default().target());
     assert_eq!(ahead(&fresh, &raw::flush(1)), []);
     let mut target = ready_target(PLAIN);
     target.receive(NOW, &raw::connect(1, 32)[..200], Delivery::Whole).expect("valid so far");

@@ -1,8 +1,8 @@
-//! Valid streams, mutated at random: neither end panics, data stays within its slot's, every command is
-//! answered at most once, and nothing follows an error.
+//! Valid streams with random mutations: neither end panics, data stays within its slot, every command completes at
+//! most once, and nothing follows an error.
 
 use crate::cases::cases;
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern};
 use proptest::prelude::*;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -60,22 +60,22 @@ impl Mutation {
     }
 }
 
-fn setup() -> impl Strategy<Value = Setup> {
+fn setup() -> impl Strategy<Value = PairSetup> {
     let delivery = prop_oneof![
         Just(Delivery::Whole),
         (1..3000usize).prop_map(Delivery::Pieces),
         (1..3000usize).prop_map(Delivery::Placed),
     ];
-    (0..4u8, any::<bool>(), delivery).prop_map(|(dgst, sq_flow_control, delivery)| Setup {
+    (0..4u8, any::<bool>(), delivery).prop_map(|(dgst, sq_flow_control, delivery)| PairSetup {
         digests: Digests::from_octet(dgst).expect("two bits"),
         sq_flow_control,
         delivery,
-        ..Setup::default()
+        ..PairSetup::default()
     })
 }
 
-/// Commands of every kind: two writes, two reads, a flush.
-fn load(pair: &mut Pair) {
+/// Submits commands of every kind: two writes, two reads, a flush.
+fn load(pair: &mut ConnectionPair) {
     pair.host.write(NOW, 0, pattern(2 * BLOCK, 1));
     pair.host.write(NOW, 16, pattern(20 * BLOCK, 2));
     pair.host.read(NOW, 0, 2);
@@ -88,7 +88,7 @@ proptest! {
 
     #[test]
     fn of_what_the_host_sends(setup in setup(), mutations in prop::collection::vec(mutation(), 1..5)) {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         load(&mut pair);
         let (mut commands, mut data) = (pair.host.send(NOW), h2c_data(setup));
         let (first, rest) = mutations.split_at(mutations.len() / 2);
@@ -107,14 +107,14 @@ proptest! {
             prop_assert!(pair.target.send(NOW).is_empty());
         }
         if setup.digests.data && setup.digests.header {
-            // CRC32C finds every change of a few bits: nothing wrong is written.
+            // CRC32C finds every change of a few bits, so no wrong data is written.
             let disk = &pair.target.disk;
             for (at, written) in [(0, pattern(2 * BLOCK, 1)), (8192, pattern(20 * BLOCK, 2))] {
                 let found = &disk[at..at + written.len()];
                 prop_assert!(found == written || found.iter().all(|&o| o == 0), "wrong data written");
             }
         }
-        // Whatever the target made of it, it speaks the protocol.
+        // The target's reply follows the protocol in any case.
         if !ended {
             let _ = pair.host.receive(NOW, &answer, setup.delivery);
         }
@@ -122,7 +122,7 @@ proptest! {
 
     #[test]
     fn of_what_the_target_sends(setup in setup(), mutations in prop::collection::vec(mutation(), 1..5)) {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         load(&mut pair);
         let from_host = pair.host.send(NOW);
         pair.target.receive(NOW, &from_host, Delivery::Whole).expect("valid");
@@ -138,7 +138,7 @@ proptest! {
             prop_assert!(pair.host.take_completions().is_empty());
             prop_assert!(pair.host.send(NOW).is_empty());
         } else if setup.digests.data && setup.digests.header {
-            // CRC32C finds every change of a few bits: nothing wrong is taken for right.
+            // CRC32C finds every change of a few bits, so no wrong data is accepted.
             for read in done.iter().filter(|d| d.data_intact && d.data.len() == 2 * BLOCK as usize) {
                 prop_assert!(read.data == pattern(2 * BLOCK, 1), "wrong data with right digests");
             }
@@ -146,9 +146,9 @@ proptest! {
     }
 }
 
-/// The H2CData that follows in an undisturbed session of that setup.
-fn h2c_data(setup: Setup) -> Vec<u8> {
-    let mut pair = Pair::connected(setup);
+/// Returns the H2CData that follows in an undisturbed session of that setup.
+fn h2c_data(setup: PairSetup) -> Vec<u8> {
+    let mut pair = ConnectionPair::connected(setup);
     load(&mut pair);
     let from_host = pair.host.send(NOW);
     pair.target.receive(NOW, &from_host, Delivery::Whole).expect("valid");

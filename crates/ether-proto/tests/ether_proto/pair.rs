@@ -1,8 +1,8 @@
-//! A host and a target queue pair against each other: every way data moves, every agreement of ICReq and
-//! ICResp, every cut of the stream.
+//! A host and a target queue pair against each other: all transfers of data, all parameters of ICReq and ICResp, all
+//! cuts of the stream.
 
 use crate::common::show;
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_wire::fabrics::{Authentication, fctype};
 use roadtrain_wire::pdu::{CapsuleCmd, CommonHeader, Digests, PduType, flag};
@@ -22,22 +22,22 @@ fn digests() -> impl Iterator<Item = Digests> {
     (0..4).map(|octet| Digests::from_octet(octet).expect("two bits"))
 }
 
-fn setups() -> impl Iterator<Item = Setup> {
+fn setups() -> impl Iterator<Item = PairSetup> {
     digests().flat_map(|digests| {
         [false, true].into_iter().flat_map(move |sq_flow_control| {
-            DELIVERIES.map(|delivery| Setup {
+            DELIVERIES.map(|delivery| PairSetup {
                 digests,
                 sq_flow_control,
                 delivery,
-                ..Setup::default()
+                ..PairSetup::default()
             })
         })
     })
 }
 
-/// Writes in the capsule and by R2T, reads both back, and checks every octet.
-fn write_and_read(setup: Setup) {
-    let mut pair = Pair::connected(setup);
+/// Writes in the capsule and by R2T, reads both back, and checks every byte.
+fn write_and_read(setup: PairSetup) {
+    let mut pair = ConnectionPair::connected(setup);
     let (small, large) = (pattern(setup.in_capsule_bytes.max(BLOCK), 3), pattern(25 * BLOCK, 99));
     let now = pair.now;
     pair.host.write(now, 8, small.clone());
@@ -67,7 +67,7 @@ fn data_survives_every_digest_flow_control_and_delivery() {
 fn data_survives_every_alignment() {
     for pda in 0..=31 {
         for digests in digests() {
-            write_and_read(Setup { digests, hpda: pda, cpda: pda, ..Setup::default() });
+            write_and_read(PairSetup { digests, hpda: pda, cpda: pda, ..PairSetup::default() });
         }
     }
 }
@@ -75,11 +75,11 @@ fn data_survives_every_alignment() {
 #[test]
 fn data_starts_at_multiples_of_hpda_and_cpda() {
     for (hpda, cpda) in [(0, 31), (31, 0), (3, 7), (15, 2)] {
-        let mut pair = Pair::connected(Setup {
+        let mut pair = ConnectionPair::connected(PairSetup {
             digests: Digests { header: true, data: true },
             hpda,
             cpda,
-            ..Setup::default()
+            ..PairSetup::default()
         });
         pair.host.write(pair.now, 0, pattern(BLOCK, 1));
         pair.host.write(pair.now, 0, pattern(32 * BLOCK, 1));
@@ -96,7 +96,7 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
     }
 }
 
-/// PDO of every PDU of those kinds that carries data.
+/// Returns the PDO of every PDU of those kinds that carries data.
 fn data_offsets(mut octets: &[u8], kinds: &[PduType]) -> Vec<u8> {
     let mut offsets = Vec::new();
     while !octets.is_empty() {
@@ -111,7 +111,8 @@ fn data_offsets(mut octets: &[u8], kinds: &[PduType]) -> Vec<u8> {
 
 #[test]
 fn a_write_by_r2t_is_cut_at_maxh2cdata() {
-    let mut pair = Pair::connected(Setup { maxh2cdata: 8192, ..Setup::default() });
+    let mut pair =
+        ConnectionPair::connected(PairSetup { maxh2cdata: 8192, ..PairSetup::default() });
     pair.host.write(pair.now, 0, pattern(40 * BLOCK, 1));
     let (from_host, _) = pair.settle().expect("valid");
     let lines = show::pdus(true, &from_host, Digests::default());
@@ -123,10 +124,11 @@ fn a_write_by_r2t_is_cut_at_maxh2cdata() {
     ");
 }
 
-/// The size of a capsule is known when the controller was identified: from then on a write that fits carries its data.
+/// The size of a capsule is known after Identify Controller: from then on, a write that fits carries its data.
 #[test]
 fn writes_carry_their_data_once_the_size_of_a_capsule_is_known() {
-    let mut pair = Pair::connected(Setup { in_capsule_bytes: 0, ..Setup::default() });
+    let mut pair =
+        ConnectionPair::connected(PairSetup { in_capsule_bytes: 0, ..PairSetup::default() });
     for (bytes, pdu_bytes) in [(0, 72), (BLOCK, 72 + BLOCK)] {
         pair.host.qpair.set_in_capsule_bytes(bytes);
         pair.host.write(pair.now, 0, pattern(BLOCK, 1));
@@ -136,12 +138,12 @@ fn writes_carry_their_data_once_the_size_of_a_capsule_is_known() {
     }
 }
 
-/// Linux's target never asks for the data of an Authentication Send, and waits for it for ever.
+/// Linux's target never requests the data of an Authentication Send, and waits for it for ever.
 #[test]
 fn data_of_fabrics_commands_is_in_their_capsules() {
-    let setup = Setup { in_capsule_bytes: 0, ..Setup::default() };
+    let setup = PairSetup { in_capsule_bytes: 0, ..PairSetup::default() };
     for (length, pdu_bytes) in [(72, 72 + 72), (8192, 72 + 8192), (8193, 72)] {
-        let mut pair = Pair::connected(setup);
+        let mut pair = ConnectionPair::connected(setup);
         let sqe = Authentication::of_nvme(length).emit(fctype::AUTHENTICATION_SEND);
         pair.host.submit(pair.now, &sqe, Data::Out(length), pattern(length, 7));
         let from_host = pair.host.send(pair.now);
@@ -156,7 +158,8 @@ fn data_of_fabrics_commands_is_in_their_capsules() {
 #[test]
 fn without_flow_control_the_data_says_success() {
     for (sq_flow_control, responses) in [(true, 1), (false, 0)] {
-        let mut pair = Pair::connected(Setup { sq_flow_control, ..Setup::default() });
+        let mut pair =
+            ConnectionPair::connected(PairSetup { sq_flow_control, ..PairSetup::default() });
         pair.host.read(pair.now, 0, 8);
         let (_, from_target) = pair.settle().expect("valid");
         let lines = show::pdus(false, &from_target, Digests::default());
@@ -166,12 +169,12 @@ fn without_flow_control_the_data_says_success() {
     }
 }
 
-/// NVMe over Fabrics: SQHD FFFFh in the response to Connect says that SQ flow control is off.
+/// NVMe over Fabrics: SQHD FFFFh in the response to Connect means that SQ flow control is off.
 #[test]
 fn the_connect_response_says_whether_flow_control_is_off() {
     for (sq_flow_control, sqhd) in [(true, 1), (false, 0xffff)] {
-        let setup = Setup { sq_flow_control, ..Setup::default() };
-        let mut pair = Pair::new(setup);
+        let setup = PairSetup { sq_flow_control, ..PairSetup::default() };
+        let mut pair = ConnectionPair::new(setup);
         pair.settle().expect("valid");
         pair.host.connect(pair.now, &setup);
         pair.settle().expect("valid");
@@ -182,7 +185,7 @@ fn the_connect_response_says_whether_flow_control_is_off() {
 
 #[test]
 fn sqhd_follows_the_commands_and_wraps() {
-    let mut pair = Pair::connected(Setup { entries: 4, ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup { entries: 4, ..PairSetup::default() });
     let mut heads = Vec::new();
     for _ in 0..9 {
         pair.host.flush(pair.now);
@@ -194,7 +197,7 @@ fn sqhd_follows_the_commands_and_wraps() {
 
 #[test]
 fn a_full_queue_completes_out_of_order_and_frees_every_slot() {
-    let mut pair = Pair::connected(Setup { entries: 32, ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup { entries: 32, ..PairSetup::default() });
     pair.target.hold = true;
     for round in 0..70 {
         for block in 0..31 {
@@ -219,7 +222,7 @@ fn a_full_queue_completes_out_of_order_and_frees_every_slot() {
 fn a_wrong_data_digest_fails_only_its_command() {
     let digests = Digests { header: true, data: true };
     for write_bytes in [BLOCK, 20 * BLOCK] {
-        let mut pair = Pair::connected(Setup { digests, ..Setup::default() });
+        let mut pair = ConnectionPair::connected(PairSetup { digests, ..PairSetup::default() });
         pair.host.write(pair.now, 0, pattern(write_bytes, 1));
         let mut out = pair.host.send(pair.now);
         if write_bytes > pair.setup.in_capsule_bytes {
@@ -242,7 +245,11 @@ fn a_wrong_data_digest_fails_only_its_command() {
 fn a_read_with_a_wrong_data_digest_is_not_intact() {
     for sq_flow_control in [true, false] {
         let digests = Digests { header: false, data: true };
-        let mut pair = Pair::connected(Setup { digests, sq_flow_control, ..Setup::default() });
+        let mut pair = ConnectionPair::connected(PairSetup {
+            digests,
+            sq_flow_control,
+            ..PairSetup::default()
+        });
         pair.host.read(pair.now, 0, 2);
         pair.host.read(pair.now, 0, 2);
         let out = pair.host.send(pair.now);
@@ -258,7 +265,8 @@ fn a_read_with_a_wrong_data_digest_is_not_intact() {
 
 #[test]
 fn an_error_completes_a_read_without_data() {
-    let mut pair = Pair::connected(Setup { sq_flow_control: false, ..Setup::default() });
+    let mut pair =
+        ConnectionPair::connected(PairSetup { sq_flow_control: false, ..PairSetup::default() });
     pair.host.read(pair.now, 1 << 40, 8);
     pair.settle().expect("valid");
     let done = pair.host.take_completions();
@@ -269,7 +277,7 @@ fn an_error_completes_a_read_without_data() {
 #[test]
 fn digest_flags_are_on_every_pdu_that_has_them() {
     let digests = Digests { header: true, data: true };
-    let mut pair = Pair::connected(Setup { digests, ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup { digests, ..PairSetup::default() });
     pair.host.write(pair.now, 0, pattern(20 * BLOCK, 1));
     pair.host.read(pair.now, 0, 1);
     let (from_host, from_target) = pair.settle().expect("valid");

@@ -1,12 +1,12 @@
-//! Batching under virtual time: load x policy -> doorbells an I/O by cause, requests a caravan, latency;
-//! and the invariant that held work always has a wake-up.
+//! Batching under virtual time: load x policy -> doorbells an I/O by cause, requests a caravan, latency. Held work
+//! always has a deadline.
 
 #[path = "../../../proto/examples/toy_policy.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
 mod toy_policy;
 
 use crate::cases::cases;
-use crate::common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use proptest::prelude::*;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
@@ -18,37 +18,37 @@ use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// One way through the network.
+/// One-way delay of the network.
 const TRIP: Duration = Duration::from_micros(10);
 const REQUESTS: u32 = 2000;
 const BLOCKS: u32 = 8;
 
-/// When requests come.
+/// Arrival pattern of requests.
 #[derive(Clone, Copy, Debug)]
-enum Load {
-    /// So many always outstanding.
+enum PolicyLoad {
+    /// Requests that are always outstanding.
     Closed { depth: u32 },
-    /// So many at once, the next when all are complete.
+    /// Requests submitted at once; the next ones follow when all are complete.
     Burst { size: u32 },
-    /// One every so many microseconds.
+    /// Interval between requests, in microseconds.
     Open { every_us: u64 },
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum PolicyEvent {
     AtTarget(Vec<u8>),
     AtHost(Vec<u8>),
     Arrival,
     Timer,
 }
 
-/// A lane under load: the pair, the octets on their way, and the counts.
-struct Lane {
-    pair: Pair,
-    load: Load,
-    events: BTreeMap<(u64, u64), Event>,
+/// A lane under load: the pair, the bytes in flight, and the counts.
+struct PolicyLane {
+    pair: ConnectionPair,
+    load: PolicyLoad,
+    events: BTreeMap<(u64, u64), PolicyEvent>,
     event_number: u64,
-    /// When a timer event is scheduled.
+    /// Times of the scheduled timer events.
     timers: BTreeSet<u64>,
     submitted: u32,
     submitted_at: VecDeque<Instant>,
@@ -58,11 +58,12 @@ struct Lane {
     responses: u32,
 }
 
-impl Lane {
-    fn new(load: Load, policy: PolicyConfig) -> Self {
-        let setup = Setup { entries: 256, sq_flow_control: false, policy, ..Setup::default() };
-        Lane {
-            pair: Pair::connected(setup),
+impl PolicyLane {
+    fn new(load: PolicyLoad, policy: PolicyConfig) -> Self {
+        let setup =
+            PairSetup { entries: 256, sq_flow_control: false, policy, ..PairSetup::default() };
+        PolicyLane {
+            pair: ConnectionPair::connected(setup),
             load,
             events: BTreeMap::new(),
             event_number: 0,
@@ -76,7 +77,7 @@ impl Lane {
         }
     }
 
-    fn schedule(&mut self, at: Instant, event: Event) {
+    fn schedule(&mut self, at: Instant, event: PolicyEvent) {
         self.event_number += 1;
         self.events.insert((at.0, self.event_number), event);
     }
@@ -92,30 +93,30 @@ impl Lane {
 
     fn arrivals(&mut self) {
         match self.load {
-            Load::Closed { depth } => self.submit(depth - self.outstanding),
-            Load::Burst { size } if self.outstanding == 0 => self.submit(size),
-            Load::Burst { .. } | Load::Open { .. } => {}
+            PolicyLoad::Closed { depth } => self.submit(depth - self.outstanding),
+            PolicyLoad::Burst { size } if self.outstanding == 0 => self.submit(size),
+            PolicyLoad::Burst { .. } | PolicyLoad::Open { .. } => {}
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: PolicyEvent) {
         let now = self.pair.now;
         match event {
-            Event::Arrival => {
+            PolicyEvent::Arrival => {
                 self.submit(1);
-                if let Load::Open { every_us } = self.load
+                if let PolicyLoad::Open { every_us } = self.load
                     && self.submitted < REQUESTS
                 {
-                    self.schedule(now + Duration::from_micros(every_us), Event::Arrival);
+                    self.schedule(now + Duration::from_micros(every_us), PolicyEvent::Arrival);
                 }
             }
-            Event::Timer => {
+            PolicyEvent::Timer => {
                 self.timers.remove(&now.0);
             }
-            Event::AtTarget(octets) => {
+            PolicyEvent::AtTarget(octets) => {
                 self.pair.target.receive(now, &octets, Delivery::Whole).expect("valid");
             }
-            Event::AtHost(octets) => {
+            PolicyEvent::AtHost(octets) => {
                 self.pair.host.receive(now, &octets, Delivery::Whole).expect("valid");
                 for _ in self.pair.host.take_completions() {
                     self.outstanding -= 1;
@@ -127,35 +128,35 @@ impl Lane {
         }
     }
 
-    /// What a reactor's turn ends with, at both ends.
+    /// Ends a reactor's turn at both ends.
     fn end_turn(&mut self) {
         let now = self.pair.now;
         self.pair.host.qpair.batcher().expire(now);
         self.pair.host.qpair.batcher().drained(now);
         for octets in self.pair.host.released() {
             self.caravans.0 += 1;
-            self.schedule(now + TRIP, Event::AtTarget(octets));
+            self.schedule(now + TRIP, PolicyEvent::AtTarget(octets));
         }
         self.pair.target.qpair.batcher().expire(now);
         self.pair.target.qpair.batcher().drained(now);
         for octets in self.pair.target.released() {
             self.caravans.1 += 1;
             self.responses += show::pdus(false, &octets, Digests::default()).len() as u32;
-            self.schedule(now + TRIP, Event::AtHost(octets));
+            self.schedule(now + TRIP, PolicyEvent::AtHost(octets));
         }
         let (host, target) = (self.pair.host.qpair.batcher(), self.pair.target.qpair.batcher());
         assert_wake_up(target, now);
         assert_wake_up(host, now);
         for deadline in [host.deadline(), target.deadline()].into_iter().flatten() {
             if self.timers.insert(deadline.0) {
-                self.schedule(deadline, Event::Timer);
+                self.schedule(deadline, PolicyEvent::Timer);
             }
         }
     }
 
     fn run(mut self) -> String {
-        if let Load::Open { .. } = self.load {
-            self.schedule(self.pair.now, Event::Arrival);
+        if let PolicyLoad::Open { .. } = self.load {
+            self.schedule(self.pair.now, PolicyEvent::Arrival);
         }
         self.arrivals();
         self.end_turn();
@@ -185,14 +186,14 @@ impl Lane {
     }
 }
 
-/// Doorbells a hundred I/Os: size, timer, urgent, drained.
+/// Formats the doorbells of a hundred I/Os: size, timer, urgent, drained.
 fn show_doorbells(d: Doorbells) -> String {
     let rate = |count: u64| count as f64 * 100.0 / f64::from(REQUESTS);
     let [size, timer, urgent, drained] = [d.size, d.timer, d.urgent, d.drained].map(rate);
     format!("{size:5.1} {timer:5.1} {urgent:5.1} {drained:5.1}")
 }
 
-/// Held work is released already, or a timer that lies ahead will release it.
+/// Asserts that held work has been released or has a timer in the future.
 fn assert_wake_up(batcher: &Batcher, now: Instant) {
     if batcher.backlog().requests > 0 {
         let deadline = batcher.deadline().expect("held work without a wake-up");
@@ -216,17 +217,17 @@ fn level(level: u32) -> PolicyConfig {
 #[test]
 fn doorbells_by_load_and_policy() {
     let loads = [
-        Load::Closed { depth: 1 },
-        Load::Closed { depth: 8 },
-        Load::Closed { depth: 16 },
-        Load::Closed { depth: 32 },
-        Load::Closed { depth: 128 },
-        Load::Burst { size: 5 },
-        Load::Burst { size: 20 },
-        Load::Burst { size: 64 },
-        Load::Open { every_us: 1 },
-        Load::Open { every_us: 5 },
-        Load::Open { every_us: 100 },
+        PolicyLoad::Closed { depth: 1 },
+        PolicyLoad::Closed { depth: 8 },
+        PolicyLoad::Closed { depth: 16 },
+        PolicyLoad::Closed { depth: 32 },
+        PolicyLoad::Closed { depth: 128 },
+        PolicyLoad::Burst { size: 5 },
+        PolicyLoad::Burst { size: 20 },
+        PolicyLoad::Burst { size: 64 },
+        PolicyLoad::Open { every_us: 1 },
+        PolicyLoad::Open { every_us: 5 },
+        PolicyLoad::Open { every_us: 100 },
     ];
     let policies = [
         ("none", PolicyConfig::none()),
@@ -243,7 +244,7 @@ fn doorbells_by_load_and_policy() {
     );
     for load in loads {
         for (name, policy) in policies {
-            let row = Lane::new(load, policy).run();
+            let row = PolicyLane::new(load, policy).run();
             table += &format!("{:22} {name:10} | {row}\n", format!("{load:?}"));
         }
     }
@@ -254,7 +255,10 @@ fn doorbells_by_load_and_policy() {
 
 #[test]
 fn an_urgent_request_takes_everything_ahead_along() {
-    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup {
+        policy: PolicyConfig::i10(),
+        ..PairSetup::default()
+    });
     for _ in 0..3 {
         pair.host.read(pair.now, 0, 1);
     }
@@ -265,10 +269,13 @@ fn an_urgent_request_takes_everything_ahead_along() {
     assert!(sent[3].starts_with("CapsuleCmd opcode 0x00"), "FIFO order");
 }
 
-/// The R2T goes out when the target's turn ends and its data as soon as it is there, whatever waits.
+/// The R2T leaves when the target's turn ends, and its data as soon as it arrives, whatever is held.
 #[test]
 fn h2c_data_never_waits_for_a_second_doorbell() {
-    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup {
+        policy: PolicyConfig::i10(),
+        ..PairSetup::default()
+    });
     pair.host.write(pair.now, 0, vec![1; 32 * BLOCK as usize]);
     pair.now += Duration::from_micros(50);
     pair.host.qpair.batcher().expire(pair.now);
@@ -281,7 +288,10 @@ fn h2c_data_never_waits_for_a_second_doorbell() {
 
 #[test]
 fn the_timer_runs_from_the_first_request() {
-    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let mut pair = ConnectionPair::connected(PairSetup {
+        policy: PolicyConfig::i10(),
+        ..PairSetup::default()
+    });
     let start = pair.now;
     for us in [0, 20, 49] {
         pair.now = start + Duration::from_micros(us);
@@ -298,8 +308,13 @@ fn the_timer_runs_from_the_first_request() {
 
 #[test]
 fn caravans_depart_at_their_limits() {
-    let pair =
-        || Pair::connected(Setup { policy: PolicyConfig::i10(), entries: 64, ..Setup::default() });
+    let pair = || {
+        ConnectionPair::connected(PairSetup {
+            policy: PolicyConfig::i10(),
+            entries: 64,
+            ..PairSetup::default()
+        })
+    };
     let mut by_count = pair();
     for _ in 0..16 {
         by_count.host.read(by_count.now, 0, 1);
@@ -315,7 +330,7 @@ fn caravans_depart_at_their_limits() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum BatcherStep {
     Enqueue { kind: Kind, bytes: u32, urgency: Urgency },
     Drained,
     Pass { us: u64 },
@@ -323,14 +338,14 @@ enum Step {
     Completed,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = BatcherStep> {
     prop_oneof![
         4 => (kind(), 0..100_000u32, urgency())
-            .prop_map(|(kind, bytes, urgency)| Step::Enqueue { kind, bytes, urgency }),
-        2 => Just(Step::Drained),
-        2 => (0..100u64).prop_map(|us| Step::Pass { us }),
-        3 => Just(Step::Take),
-        1 => Just(Step::Completed),
+            .prop_map(|(kind, bytes, urgency)| BatcherStep::Enqueue { kind, bytes, urgency }),
+        2 => Just(BatcherStep::Drained),
+        2 => (0..100u64).prop_map(|us| BatcherStep::Pass { us }),
+        3 => Just(BatcherStep::Take),
+        1 => Just(BatcherStep::Completed),
     ]
 }
 
@@ -391,8 +406,8 @@ fn delay_max(policy: &PolicyConfig, role: Role) -> Duration {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(5000)))]
 
-    /// Whatever happens: PDUs are conserved, each is released within the policy's delay, what is held has a
-    /// timer, an urgent one is never held, and who does not delay holds nothing once its turn has ended.
+    /// In every sequence of events, PDUs are conserved and each is released within the policy's delay. Held PDUs have
+    /// a timer, an urgent PDU is never held, and a policy without delay holds nothing after its turn.
     #[test]
     fn held_work_has_a_wake_up(
         policy in policy(),
@@ -404,12 +419,12 @@ proptest! {
         let mut batcher = Batcher::new(&policy, role);
         let mut now = Instant(0);
         let mut in_flight = 0;
-        // Since when something waits in any freight, at the earliest.
+        // Earliest time from which something is held in any freight.
         let mut held_since = None;
         let (mut enqueued, mut taken) = (0, 0);
         for step in steps {
             match step {
-                Step::Enqueue { kind, bytes, urgency } => {
+                BatcherStep::Enqueue { kind, bytes, urgency } => {
                     in_flight += 1;
                     batcher.set_in_flight(in_flight);
                     let parcel = Parcel { kind, urgency, data_bytes: bytes, request_bytes: bytes };
@@ -420,21 +435,21 @@ proptest! {
                         prop_assert!(batcher.backlog().requests <= before, "an urgent PDU is held");
                     }
                 }
-                Step::Drained => {
+                BatcherStep::Drained => {
                     batcher.drained(now);
                     prop_assert!(!delay.is_zero() || batcher.backlog().requests == 0);
                 }
-                Step::Pass { us } => {
+                BatcherStep::Pass { us } => {
                     now += Duration::from_micros(us);
                     batcher.expire(now);
                 }
-                Step::Take => {
+                BatcherStep::Take => {
                     if let Some(freight) = batcher.due().next() {
                         batcher.taken(freight);
                         taken += 1;
                     }
                 }
-                Step::Completed => {
+                BatcherStep::Completed => {
                     batcher.completed(now, 4096);
                 }
             }
@@ -443,15 +458,15 @@ proptest! {
             prop_assert_eq!(batcher.deadline().is_some(), held > 0);
             held_since = if held == 0 { None } else { held_since.or(Some(now)) };
             if let (Some(deadline), Some(since)) = (batcher.deadline(), held_since) {
-                // Until its turn ends a target may have a timer, too.
+                // Until its turn ends, a target may have a timer, too.
                 prop_assert!(deadline <= now + delay_max(&policy, Role::Host) && since <= now);
             }
         }
     }
 }
 
-/// PINoF: a freight of commands departs at its degree, R2Ts count three and responses two, and neither
-/// waits for the freight of data.
+/// PINoF: a freight of commands departs at its degree, an R2T counts three and a response two, and neither waits for
+/// the freight of data.
 #[test]
 fn pinof_s_freights_depart_by_themselves() {
     let departs_after = |kind, data_bytes| {
@@ -487,7 +502,7 @@ fn pinof_s_freights_depart_by_themselves() {
     assert!(batcher.due().eq([Freight::Cmd, Freight::Data]) && batcher.released() == 2);
 }
 
-/// Drives Tyche's climb over a made-up machine: `throughput(level)` octets complete in each interval.
+/// Drives Tyche's climb on a simulated machine: `throughput(level)` bytes complete in each interval.
 fn climb(throughput: impl Fn(u32) -> u64, outstanding: u32, intervals: u64) -> Vec<u32> {
     let mut config = PolicyConfig::of(PolicyKind::Tyche);
     config.tyche.interval = Duration::from_millis(1);

@@ -1,24 +1,24 @@
-//! Timed scripts: what is asked of a host at which microsecond, and every PDU that leaves either end.
+//! Timed scripts: the commands of a host by microsecond, and every PDU that leaves either end.
 
-use crate::common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// One way through the network.
+/// One-way delay of the network.
 const TRIP_US: u64 = 10;
 
 #[derive(Clone, Copy)]
-enum Do {
+enum ScriptAction {
     Read { blocks: u32 },
     Write { blocks: u32 },
     Flush,
 }
-use Do::{Flush, Read, Write};
+use ScriptAction::{Flush, Read, Write};
 
-/// Runs `script` for `end_us`, a turn a microsecond; one line a caravan and PDU.
-fn run(setup: Setup, script: &[(u64, Do)], end_us: u64) -> String {
-    let mut pair = Pair::connected(setup);
+/// Runs `script` for `end_us`, one turn a microsecond. Returns one line for each caravan and PDU.
+fn run(setup: PairSetup, script: &[(u64, ScriptAction)], end_us: u64) -> String {
+    let mut pair = ConnectionPair::connected(setup);
     let (mut to_target, mut to_host) = (Vec::new(), Vec::new());
     let mut log = String::new();
     for us in 0..=end_us {
@@ -58,7 +58,7 @@ fn deliver(queue: &mut Vec<(u64, Vec<u8>)>, us: u64, mut receive: impl FnMut(&[u
     queue.retain(|(at, _)| *at > us);
 }
 
-fn caravan(us: u64, from_host: bool, octets: &[u8], setup: Setup) -> String {
+fn caravan(us: u64, from_host: bool, octets: &[u8], setup: PairSetup) -> String {
     let end = if from_host { "host" } else { "target" };
     let pdus = show::pdus(from_host, octets, setup.digests);
     format!("{us:4} {end} sends {} octets\n       {}\n", octets.len(), pdus.join("\n       "))
@@ -66,18 +66,19 @@ fn caravan(us: u64, from_host: bool, octets: &[u8], setup: Setup) -> String {
 
 #[test]
 fn a_lone_read_waits_for_the_timer_of_i10() {
-    let setup = Setup { policy: PolicyConfig::i10(), sq_flow_control: false, ..Setup::default() };
+    let setup =
+        PairSetup { policy: PolicyConfig::i10(), sq_flow_control: false, ..PairSetup::default() };
     insta::assert_snapshot!(run(setup, &[(5, Read { blocks: 1 })], 100));
 }
 
 #[test]
 fn a_lone_read_leaves_at_once_without_policy() {
-    insta::assert_snapshot!(run(Setup::default(), &[(5, Read { blocks: 1 })], 100));
+    insta::assert_snapshot!(run(PairSetup::default(), &[(5, Read { blocks: 1 })], 100));
 }
 
 #[test]
 fn a_flush_takes_the_reads_ahead_along() {
-    let setup = Setup { policy: PolicyConfig::i10(), ..Setup::default() };
+    let setup = PairSetup { policy: PolicyConfig::i10(), ..PairSetup::default() };
     let script =
         [(0, Read { blocks: 1 }), (3, Read { blocks: 2 }), (7, Flush), (9, Read { blocks: 1 })];
     insta::assert_snapshot!(run(setup, &script, 120));
@@ -85,14 +86,14 @@ fn a_flush_takes_the_reads_ahead_along() {
 
 #[test]
 fn a_write_by_r2t_waits_for_one_doorbell_only() {
-    let setup = Setup { policy: PolicyConfig::i10(), ..Setup::default() };
+    let setup = PairSetup { policy: PolicyConfig::i10(), ..PairSetup::default() };
     let script = [(0, Write { blocks: 24 }), (60, Read { blocks: 1 })];
     insta::assert_snapshot!(run(setup, &script, 200));
 }
 
 #[test]
 fn a_caravan_holds_64_kib() {
-    let setup = Setup { policy: PolicyConfig::i10(), ..Setup::default() };
+    let setup = PairSetup { policy: PolicyConfig::i10(), ..PairSetup::default() };
     let script = [(0, Write { blocks: 16 }); 9];
     insta::assert_snapshot!(run(setup, &script, 120));
 }

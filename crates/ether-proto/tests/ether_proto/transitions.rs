@@ -1,25 +1,25 @@
-//! Every state of either end x every PDU: what happens. The snapshots are the specification of it.
+//! The outcome of every PDU in every state of either end. The snapshots are the specification.
 
-use crate::common::host_end::HostEnd;
+use crate::common::host_end::PairHostEnd;
 use crate::common::raw::{self, PLAIN};
-use crate::common::target_end::TargetEnd;
-use crate::common::{BLOCK, Delivery, Setup, pattern, show};
+use crate::common::target_end::PairTargetEnd;
+use crate::common::{BLOCK, Delivery, PairSetup, pattern, show};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::flag;
 use roadtrain_wire::status::Status;
 
 const NOW: Instant = Instant(0);
-/// Command identifiers that a host's first and second slot get on first use.
+/// Command identifiers of a host's first and second slot on first use.
 const CONNECT_CID: u16 = 0x400;
 const CID: u16 = 0x800;
 /// The target's slot, thus TTAG, of the only command.
 const TTAG: u16 = 0;
 
-type Pdus = Vec<(&'static str, Vec<u8>)>;
+type NamedPdus = Vec<(&'static str, Vec<u8>)>;
 type States<End> = Vec<(&'static str, Box<dyn Fn() -> End>)>;
 
-fn both_kinds() -> Pdus {
+fn both_kinds() -> NamedPdus {
     vec![
         ("ICReq", raw::icreq()),
         ("ICResp", raw::icresp(4096)),
@@ -32,7 +32,7 @@ fn both_kinds() -> Pdus {
     ]
 }
 
-fn for_target() -> Pdus {
+fn for_target() -> NamedPdus {
     let data = pattern(BLOCK, 1);
     let mut pdus = both_kinds();
     pdus.extend([
@@ -49,7 +49,7 @@ fn for_target() -> Pdus {
     pdus
 }
 
-fn for_host() -> Pdus {
+fn for_host() -> NamedPdus {
     let data = pattern(BLOCK, 1);
     let mut pdus = both_kinds();
     pdus.extend([
@@ -70,7 +70,7 @@ fn for_host() -> Pdus {
     pdus
 }
 
-/// A line for each outcome, with the PDUs that have it.
+/// Returns a line for each outcome, with the PDUs that lead to it.
 fn fold(state: &str, outcomes: &[(&'static str, String)]) -> String {
     let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
     for (pdu, outcome) in outcomes {
@@ -93,8 +93,8 @@ fn outcome(result: Result<(), QpairError>, events: Vec<String>, sent: Vec<String
     if parts.is_empty() { "nothing".into() } else { parts.join("; ") }
 }
 
-fn target_in(octets: &[Vec<u8>]) -> TargetEnd {
-    let mut target = TargetEnd::new(Setup::default().target());
+fn target_in(octets: &[Vec<u8>]) -> PairTargetEnd {
+    let mut target = PairTargetEnd::new(PairSetup::default().target());
     for octets in octets {
         let _ = target.receive(NOW, octets, Delivery::Whole);
         target.send(NOW);
@@ -103,7 +103,7 @@ fn target_in(octets: &[Vec<u8>]) -> TargetEnd {
     target
 }
 
-fn target_states() -> States<TargetEnd> {
+fn target_states() -> States<PairTargetEnd> {
     let held = |octets: Vec<u8>| {
         let mut target = target_in(&[raw::icreq()]);
         target.hold = true;
@@ -152,12 +152,12 @@ fn target() {
     });
 }
 
-/// A connected host; `submit` queues one command, `after` is received then.
-fn host_in(submit: impl Fn(&mut HostEnd) -> u16, send: bool, after: &[u8]) -> HostEnd {
-    let mut host = HostEnd::new(NOW, Setup::default().host());
+/// Returns a connected host after `submit` has queued one command and `after` was received.
+fn host_in(submit: impl Fn(&mut PairHostEnd) -> u16, send: bool, after: &[u8]) -> PairHostEnd {
+    let mut host = PairHostEnd::new(NOW, PairSetup::default().host());
     host.send(NOW);
     host.receive(NOW, &raw::icresp(4096), Delivery::Whole).expect("valid");
-    host.connect(NOW, &Setup::default());
+    host.connect(NOW, &PairSetup::default());
     host.send(NOW);
     host.receive(NOW, &raw::response(CONNECT_CID, Status::SUCCESS), Delivery::Whole)
         .expect("valid");
@@ -170,20 +170,20 @@ fn host_in(submit: impl Fn(&mut HostEnd) -> u16, send: bool, after: &[u8]) -> Ho
     host
 }
 
-fn host_states() -> States<HostEnd> {
-    let read = |host: &mut HostEnd| host.read(NOW, 0, 1);
-    let write = |host: &mut HostEnd| host.write(NOW, 0, pattern(BLOCK, 1));
-    let write_by_r2t = |host: &mut HostEnd| host.write(NOW, 0, pattern(32 * BLOCK, 1));
-    let flush = |host: &mut HostEnd| host.flush(NOW);
-    let nothing = |_: &mut HostEnd| 0;
+fn host_states() -> States<PairHostEnd> {
+    let read = |host: &mut PairHostEnd| host.read(NOW, 0, 1);
+    let write = |host: &mut PairHostEnd| host.write(NOW, 0, pattern(BLOCK, 1));
+    let write_by_r2t = |host: &mut PairHostEnd| host.write(NOW, 0, pattern(32 * BLOCK, 1));
+    let flush = |host: &mut PairHostEnd| host.flush(NOW);
+    let nothing = |_: &mut PairHostEnd| 0;
     let c2h = raw::c2h_data(CID, 0, &[3; 512], flag::LAST);
     vec![
         (
             "before ICResp",
             Box::new(|| {
-                let mut host = HostEnd::new(NOW, Setup::default().host());
+                let mut host = PairHostEnd::new(NOW, PairSetup::default().host());
                 host.send(NOW);
-                host.connect(NOW, &Setup::default());
+                host.connect(NOW, &PairSetup::default());
                 host
             }),
         ),

@@ -1,7 +1,8 @@
-//! Data that a command wants in whole blocks comes so, however the host cuts it and the network cuts that.
+//! Data that a command needs in whole blocks is delivered so, whatever PDUs the host forms and however the network
+//! splits them.
 
 use crate::common::raw::{self, PLAIN};
-use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern};
 use proptest::prelude::*;
 use roadtrain_proto::time::Instant;
 
@@ -9,13 +10,13 @@ const NOW: Instant = Instant(0);
 const BLOCKS: u32 = 5;
 const LEN: u32 = BLOCKS * BLOCK;
 
-/// Offset and length of a `Data` event, as the target end writes them down.
+/// Returns offset and length of a `Data` event, as the target end formats them.
 fn range(event: &str) -> Option<(u32, u32)> {
     let (offset, length) = event.strip_prefix("data ")?.split_once('+')?;
     Some((offset.parse().ok()?, length.parse().ok()?))
 }
 
-/// Each piece begins where the one before has ended, and ends with a block until one is split.
+/// Asserts that each piece begins where the last one ended, and ends with a block until one is split.
 fn assert_whole(events: &[String], is_split: bool) {
     let (mut at, mut split) = (0, None);
     for event in events {
@@ -48,7 +49,7 @@ proptest! {
         delivery in deliveries(),
     ) {
         let data = pattern(LEN, 1);
-        let mut pair = Pair::connected(Setup::default());
+        let mut pair = ConnectionPair::connected(PairSetup::default());
         let target = &mut pair.target;
         target.whole_blocks = true;
         target.take_events();

@@ -1,7 +1,7 @@
 //! fio: 4 KiB random reads past the page cache, the basis of all others. Latencies begin before the submission, in
 //! which some file systems do most of the work.
 
-use super::Meter;
+use super::AppMeter;
 use crate::measure::Measure;
 use crate::{command, fio};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 pub(in crate::apps) const BYTES: u64 = 256 << 20;
 
 /// Reads for the time of a turn.
-pub(in crate::apps) fn run(file: &Path, depth: usize, meter: &Meter) -> anyhow::Result<Measure> {
+pub(in crate::apps) fn run(file: &Path, depth: usize, meter: &AppMeter) -> anyhow::Result<Measure> {
     let line = format!(
         "fio --name=apps --filename={} --rw=randread --bs=4k --direct=1 --ioengine=libaio \
          --iodepth={depth} --size={BYTES} --norandommap --time_based \

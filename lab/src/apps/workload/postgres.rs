@@ -1,6 +1,6 @@
 //! PostgreSQL with pgbench: a cluster of our own on the device, run by an unprivileged user, with fsync.
 
-use super::Meter;
+use super::AppMeter;
 use crate::command::{self, run as finish};
 use crate::measure::Measure;
 use crate::service::Service;
@@ -28,7 +28,7 @@ max_wal_senders = 0
 autovacuum = off
 ";
 
-/// PostgreSQL as it is installed, and for whom it runs.
+/// The installation of PostgreSQL, and the user that it runs as.
 pub(in crate::apps) struct Installation {
     programs: PathBuf,
     uid: u32,
@@ -38,7 +38,7 @@ pub(in crate::apps) struct Installation {
 }
 
 /// A server that runs.
-pub(in crate::apps) struct Server<'a> {
+pub(in crate::apps) struct PostgresServer<'a> {
     installation: &'a Installation,
     service: Service,
 }
@@ -89,7 +89,7 @@ impl Installation {
     }
 
     /// Starts a server on a cluster.
-    pub(in crate::apps) fn start(&self, data: &Path) -> anyhow::Result<Server<'_>> {
+    pub(in crate::apps) fn start(&self, data: &Path) -> anyhow::Result<PostgresServer<'_>> {
         // A copy of a cluster whose server has stopped has none.
         let status = data.join("postmaster.pid");
         ensure!(!status.exists(), "{} is in use", data.display());
@@ -101,13 +101,13 @@ impl Installation {
             let text = fs::read_to_string(&status).unwrap_or_default();
             (text.lines().nth(7)?.trim() == "ready").then_some(())
         })?;
-        Ok(Server { installation: self, service })
+        Ok(PostgresServer { installation: self, service })
     }
 }
 
-impl Server<'_> {
-    /// Loads it for so long.
-    pub(in crate::apps) fn run(&self, reading: bool, meter: &Meter) -> anyhow::Result<Measure> {
+impl PostgresServer<'_> {
+    /// Loads the server for the given time.
+    pub(in crate::apps) fn run(&self, reading: bool, meter: &AppMeter) -> anyhow::Result<Measure> {
         let folder = &self.installation.folder;
         let prefix = folder.join("transactions");
         let line = format!(

@@ -1,7 +1,7 @@
 //! RocksDB's own db_bench. The data set is larger than the block cache and is read past the page cache,
 //! so that nearly every read of a key is a read of the device.
 
-use super::Meter;
+use super::AppMeter;
 use crate::command::{self, run as finish};
 use crate::measure::Measure;
 use anyhow::Context;
@@ -29,11 +29,11 @@ pub(in crate::apps) fn create(folder: &Path) -> anyhow::Result<()> {
     finish(&mut command::words(&line), CREATE).map(drop)
 }
 
-/// Reads random keys for so long.
+/// Reads random keys for the given time.
 pub(in crate::apps) fn run(
     folder: &Path,
     writing: bool,
-    meter: &Meter,
+    meter: &AppMeter,
     seed: usize,
 ) -> anyhow::Result<Measure> {
     let name = if writing { "readwhilewriting" } else { "readrandom" };

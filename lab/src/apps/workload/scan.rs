@@ -1,7 +1,7 @@
 //! Sequential scans of many files, each read whole and in order through the page cache, as full-text
 //! indexers do. A file's pages are dropped when it is read, so that all are always read from the device.
 
-use super::Meter;
+use super::AppMeter;
 use crate::measure::Measure;
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const KIB: usize = 1024;
-/// Sizes, in turn.
+/// File sizes, one after the other.
 const SIZES: [usize; 5] = [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB];
 const FILES: usize = 400;
 /// Bytes of one call.
@@ -23,7 +23,7 @@ const READ: usize = 64 * KIB;
 
 /// Reads files by threads for a time; prints JSON.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ScanWorkloadArgs {
     folder: PathBuf,
     #[arg(long)]
     threads: usize,
@@ -57,7 +57,7 @@ pub(in crate::apps) fn create(folder: &Path, pattern: &Path) -> anyhow::Result<(
 pub(in crate::apps) fn run(
     folder: &Path,
     threads: usize,
-    meter: &Meter,
+    meter: &AppMeter,
 ) -> anyhow::Result<Measure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("scan").arg(folder);
@@ -79,7 +79,7 @@ fn parse(printed: &str) -> anyhow::Result<Measure> {
 }
 
 /// `roadtrain-lab scan`
-pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn main(args: &ScanWorkloadArgs) -> anyhow::Result<()> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(&args.folder)? {
         files.push(entry?.path());
@@ -91,14 +91,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     let shares: Vec<Vec<&PathBuf>> = (0..args.threads)
         .map(|thread| files.iter().skip(thread).step_by(args.threads).collect())
         .collect();
-    let tallies: Vec<anyhow::Result<Tally>> = thread::scope(|scope| {
+    let tallies: Vec<anyhow::Result<ScanTally>> = thread::scope(|scope| {
         let threads: Vec<_> =
             shares.iter().map(|share| scope.spawn(move || scan(share, until))).collect();
         let joined = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
         joined.collect()
     });
     let seconds = began.elapsed().as_secs_f64();
-    let mut all = Tally::new();
+    let mut all = ScanTally::new();
     for tally in tallies {
         all.add(&tally?);
     }
@@ -115,13 +115,13 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Files and bytes that a thread has read.
-struct Tally {
+struct ScanTally {
     bytes: u64,
     /// Times of whole files.
     latency_ns: Histogram<u64>,
 }
 
-impl Tally {
+impl ScanTally {
     fn new() -> Self {
         Self { bytes: 0, latency_ns: Histogram::new(3).expect("three digits") }
     }
@@ -133,8 +133,8 @@ impl Tally {
 }
 
 /// Reads the files one after the other, and again from the first, until the time has come.
-fn scan(files: &[&PathBuf], until: Instant) -> anyhow::Result<Tally> {
-    let mut tally = Tally::new();
+fn scan(files: &[&PathBuf], until: Instant) -> anyhow::Result<ScanTally> {
+    let mut tally = ScanTally::new();
     let mut buffer = vec![0; READ];
     for path in files.iter().cycle() {
         let began = Instant::now();

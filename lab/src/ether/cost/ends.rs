@@ -1,6 +1,6 @@
 //! The two ends of a lane, each a queue pair at a port.
 
-use super::{Step, Steps, now};
+use super::{CostStep, StepTimes, now};
 use anyhow::{Context, bail, ensure};
 use roadtrain_ether_port::port::{Port, PortConfig, PortKind};
 use roadtrain_ether_proto::channel::ChannelConfig;
@@ -26,22 +26,22 @@ const WINDOW: u16 = 1024;
 /// Far beyond the caches, as the target's memory is.
 const MEMORY_BYTES: usize = 64 << 20;
 const ETHERNET_BYTES: usize = 14;
-/// Looks for a frame that has just been sent: it is there, or something is wrong.
-const LOOKS_MAX: usize = 10_000_000;
+/// Most reads of the ring for a frame that was just sent; more of them mean a fault.
+const READS_MAX: usize = 10_000_000;
 
 /// A port, and where its frames go.
-struct End {
+struct CostEnd {
     port: Port,
     peer: MacAddress,
 }
 
 /// Frames whose payload is part of `data`.
-struct Frames<'a> {
-    end: &'a mut End,
+struct PayloadFrames<'a> {
+    end: &'a mut CostEnd,
     data: &'a [u8],
 }
 
-impl FrameWriter for Frames<'_> {
+impl FrameWriter for PayloadFrames<'_> {
     fn has_room(&self, _link: u8) -> bool {
         self.end.port.has_room()
     }
@@ -65,7 +65,7 @@ impl FrameWriter for Frames<'_> {
     }
 }
 
-impl End {
+impl CostEnd {
     fn new(interface: &str, socket_number: u16) -> anyhow::Result<Self> {
         let config = PortConfig { kind: PortKind::Packet, ..PortConfig::default() };
         let port = Port::open(interface, socket_number, &config).context("open a port")?;
@@ -80,7 +80,7 @@ impl End {
 
     /// Shows the frame that has been sent to this end.
     fn take(&mut self, mut show: impl FnMut(&[u8])) -> anyhow::Result<()> {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             if self.port.receive(1, &mut show) > 0 {
                 return Ok(());
             }
@@ -108,15 +108,15 @@ fn place(number: usize) -> usize {
     mixed as usize % (MEMORY_BYTES / PAGE_BYTES) * PAGE_BYTES
 }
 
-pub(super) struct Host {
-    end: End,
+pub(super) struct CostHost {
+    end: CostEnd,
     qpair: host::Qpair,
     /// The callers' buffers.
     memory: Vec<u8>,
     place: usize,
 }
 
-impl Host {
+impl CostHost {
     pub(super) fn new(interface: &str) -> anyhow::Result<Self> {
         let config = host::Config {
             queue_entries: SLOTS,
@@ -129,7 +129,7 @@ impl Host {
         };
         let links = links(HOST_TOKEN, TARGET_TOKEN, HOST_SOCKET, TARGET_SOCKET);
         Ok(Self {
-            end: End::new(interface, HOST_SOCKET)?,
+            end: CostEnd::new(interface, HOST_SOCKET)?,
             qpair: host::Qpair::new(config, links),
             memory: vec![1; MEMORY_BYTES],
             place: 0,
@@ -137,7 +137,7 @@ impl Host {
     }
 
     /// Each learns the other's address.
-    pub(super) fn meet(&mut self, target: &mut Target) {
+    pub(super) fn meet(&mut self, target: &mut CostTarget) {
         self.end.peer = target.end.port.mac();
         target.end.peer = self.end.port.mac();
     }
@@ -159,7 +159,7 @@ impl Host {
         let at = Instant(now());
         self.qpair.batcher().drained(at);
         let data = &self.memory[self.place..][..PAGE_BYTES];
-        self.qpair.poll_tx(at, &mut Frames { end: &mut self.end, data });
+        self.qpair.poll_tx(at, &mut PayloadFrames { end: &mut self.end, data });
     }
 
     pub(super) fn send(&mut self) -> anyhow::Result<()> {
@@ -167,12 +167,12 @@ impl Host {
     }
 
     /// Takes the answer; whether the request is complete.
-    pub(super) fn receive(&mut self, steps: &mut Steps) -> anyhow::Result<bool> {
+    pub(super) fn receive(&mut self, steps: &mut StepTimes) -> anyhow::Result<bool> {
         let Self { end, qpair, memory, place } = self;
         let mut is_complete = false;
         end.take(|frame| {
             let Ok((header, kind, body)) = parse(&frame[ETHERNET_BYTES..]) else { return };
-            steps.end(Step::HostTakes);
+            steps.end(CostStep::HostTakes);
             qpair.receive(Instant(now()), &header, kind, body, &mut |event| match event {
                 host::RxEvent::Data { offset, start, length, .. } => {
                     let (at, length) = (*place + offset as usize, length as usize);
@@ -180,14 +180,14 @@ impl Host {
                 }
                 host::RxEvent::Complete { data_intact, .. } => is_complete = data_intact,
             });
-            steps.end(Step::HostHandles);
+            steps.end(CostStep::HostHandles);
         })?;
         Ok(is_complete)
     }
 }
 
-pub(super) struct Target {
-    end: End,
+pub(super) struct CostTarget {
+    end: CostEnd,
     qpair: target::Qpair,
     damq: Vec<u8>,
     memory: Vec<u8>,
@@ -196,14 +196,14 @@ pub(super) struct Target {
 
 /// A command that is there with its data.
 #[derive(Clone, Copy)]
-pub(super) struct Command {
+pub(super) struct ReceivedCommand {
     slot: u16,
     /// In the damq.
     place: usize,
     number: usize,
 }
 
-impl Target {
+impl CostTarget {
     pub(super) fn new(interface: &str) -> anyhow::Result<Self> {
         let config = target::Config {
             slots: SLOTS,
@@ -218,7 +218,7 @@ impl Target {
         let mut qpair = target::Qpair::new(config, links);
         qpair.set_connected(1, SLOTS, false, Default::default());
         Ok(Self {
-            end: End::new(interface, TARGET_SOCKET)?,
+            end: CostEnd::new(interface, TARGET_SOCKET)?,
             qpair,
             damq: vec![1; PAGES as usize * PAGE_BYTES],
             memory: vec![2; MEMORY_BYTES],
@@ -227,12 +227,12 @@ impl Target {
     }
 
     /// Takes the command, and its data to the damq.
-    pub(super) fn receive(&mut self, steps: &mut Steps) -> anyhow::Result<Command> {
+    pub(super) fn receive(&mut self, steps: &mut StepTimes) -> anyhow::Result<ReceivedCommand> {
         let Self { end, qpair, damq, .. } = self;
         let mut command = None;
         end.take(|frame| {
             let Ok((header, kind, body)) = parse(&frame[ETHERNET_BYTES..]) else { return };
-            steps.end(Step::TargetTakes);
+            steps.end(CostStep::TargetTakes);
             qpair.receive(Instant(now()), &header, kind, body, &mut |event| match event {
                 target::RxEvent::Data { place, start, length, .. } => {
                     let (place, length) = (place as usize, length as usize);
@@ -240,17 +240,17 @@ impl Target {
                 }
                 target::RxEvent::Command { slot, sqe, place, .. } => {
                     let number = sqe.slba() as usize;
-                    command = Some(Command { slot, place: place as usize, number });
+                    command = Some(ReceivedCommand { slot, place: place as usize, number });
                 }
                 target::RxEvent::Released { .. } => {}
             });
-            steps.end(Step::TargetHandles);
+            steps.end(CostStep::TargetHandles);
         })?;
         command.context("a frame without a command")
     }
 
     /// Executes the command as a namespace in memory does, and completes it.
-    pub(super) fn answer(&mut self, command: Command, reads: bool) {
+    pub(super) fn answer(&mut self, command: ReceivedCommand, reads: bool) {
         let at = Instant(now());
         self.place = place(command.number);
         if reads {
@@ -266,7 +266,7 @@ impl Target {
         let at = Instant(now());
         self.qpair.batcher().drained(at);
         let data = &self.memory[self.place..][..PAGE_BYTES];
-        self.qpair.poll_tx(at, &mut Frames { end: &mut self.end, data });
+        self.qpair.poll_tx(at, &mut PayloadFrames { end: &mut self.end, data });
     }
 
     pub(super) fn send(&mut self) -> anyhow::Result<()> {

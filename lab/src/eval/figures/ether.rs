@@ -4,33 +4,34 @@
 mod small;
 
 use crate::eval::plan::{
-    AUTO, Claim, Figure, Kind, LARGE, Pair, Panel, Pick, Point, Side, Test, XAxis,
+    AUTO, ChartKind, EvalClaim, EvalFigure, EvalPoint, EvalSide, LARGE, PairPick, Panel, PointPair,
+    Test, XAxis,
 };
 use crate::judge::{Bound, Goal, Rule};
 use crate::metric::Metric;
-use crate::runs::{Compare, Extent};
-use crate::workload::{KIB, Load, Mode, Over, Setup, Wire};
+use crate::runs::{Compare, MeasuringExtent};
+use crate::workload::{KIB, LabLoad, LoadLinks, ProductSetup, ProductTransport, SendMode};
 
 /// The product over frames.
-const ETHER: Setup = Setup { over: Over::Ether, ..AUTO };
+const ETHER: ProductSetup = ProductSetup { over: ProductTransport::Ether, ..AUTO };
 /// The same protocol over a TCP connection for each link.
-const SOCKETS: Setup = Setup { over: Over::Sockets, ..AUTO };
+const SOCKETS: ProductSetup = ProductSetup { over: ProductTransport::Sockets, ..AUTO };
 /// NVMe/TCP, as everywhere else in the evaluation.
-const TCP: Setup = AUTO;
+const TCP: ProductSetup = AUTO;
 
-pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+pub(super) fn figures(extent: MeasuringExtent) -> Vec<EvalFigure> {
     let mut figures = vec![links(extent), receivers(extent), modes(extent)];
     figures.extend(small::figures(extent));
     figures
 }
 
 /// Sides at every load.
-fn contestants() -> [(&'static str, Side); 4] {
+fn contestants() -> [(&'static str, EvalSide); 4] {
     [
-        ("ether", Side::Product(ETHER)),
-        ("TCP", Side::Product(TCP)),
-        ("TSockets", Side::Product(SOCKETS)),
-        ("nbdkit", Side::Nbdkit),
+        ("ether", EvalSide::Product(ETHER)),
+        ("TCP", EvalSide::Product(TCP)),
+        ("TSockets", EvalSide::Product(SOCKETS)),
+        ("nbdkit", EvalSide::Nbdkit),
     ]
 }
 
@@ -39,29 +40,32 @@ fn name(share: u8) -> &'static str {
 }
 
 /// 128 KiB requests, 16 in flight for each link.
-fn large(share: u8, wire: Wire) -> Load {
-    Load::new(share, LARGE, 16 * wire.links).over(wire)
+fn large(share: u8, wire: LoadLinks) -> LabLoad {
+    LabLoad::new(share, LARGE, 16 * wire.links).over(wire)
 }
 
-fn links(extent: Extent) -> Figure {
+fn links(extent: MeasuringExtent) -> EvalFigure {
     let shaped = extent.pick(&[1, 2, 3, 4, 5, 6], &[1, 2]);
     let unshaped = extent.pick(&[1, 3, 6], &[1]);
-    let panel = |kind: &str, share, counts: &[usize], wire: fn(usize) -> Wire, sides: usize| {
-        let title = format!("128 KiB random {}, {kind}", name(share));
-        let panel = Panel::new(title, XAxis::Ticks("links"));
-        let panel = counts.iter().fold(panel, |panel, &n| {
-            panel.sides(n, large(share, wire(n)), &contestants()[..sides])
-        });
-        let panel = panel.chart(Metric::Bandwidth, Kind::Lines).chart(Metric::Cpu, Kind::Lines);
-        panel.chart(Metric::BusiestCore, Kind::Lines)
-    };
+    let panel =
+        |kind: &str, share, counts: &[usize], wire: fn(usize) -> LoadLinks, sides: usize| {
+            let title = format!("128 KiB random {}, {kind}", name(share));
+            let panel = Panel::new(title, XAxis::Ticks("links"));
+            let panel = counts.iter().fold(panel, |panel, &n| {
+                panel.sides(n, large(share, wire(n)), &contestants()[..sides])
+            });
+            let panel = panel
+                .chart(Metric::Bandwidth, ChartKind::Lines)
+                .chart(Metric::Cpu, ChartKind::Lines);
+            panel.chart(Metric::BusiestCore, ChartKind::Lines)
+        };
     let of = |share| {
         [
-            panel("1 Gbit/s each", share, &shaped, Wire::gigabit, 4),
-            panel("as fast as the machine", share, &unshaped, Wire::unshaped, 2),
+            panel("1 Gbit/s each", share, &shaped, LoadLinks::gigabit, 4),
+            panel("as fast as the machine", share, &unshaped, LoadLinks::unshaped, 2),
         ]
     };
-    Figure {
+    EvalFigure {
         id: "ether-fig9",
         source: "Tyche, fig. 9",
         title: "Throughput against the number of links",
@@ -87,18 +91,18 @@ fn links(extent: Extent) -> Figure {
         why: "Where a link is not filled both cores are busy nearly all the time: they have to shape and pass on the \
               frames of all links besides.",
         tabled: &[Metric::Bandwidth, Metric::LinkUse, Metric::BusiestCore],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
 /// Links that are full stay full as their number grows.
-fn shaped_goals(counts: &[usize]) -> Vec<Goal<Point>> {
-    let one = |share| Point::new(large(share, Wire::gigabit(1)), ETHER);
+fn shaped_goals(counts: &[usize]) -> Vec<Goal<EvalPoint>> {
+    let one = |share| EvalPoint::new(large(share, LoadLinks::gigabit(1)), ETHER);
     let goal = |share, n: usize| Goal {
         row: format!("{n} links"),
         column: name(share).to_owned(),
         metric: Metric::Bandwidth,
-        of: Point::new(large(share, Wire::gigabit(n)), ETHER),
+        of: EvalPoint::new(large(share, LoadLinks::gigabit(n)), ETHER),
         among: vec![one(share)],
         compare: Compare::Ratio,
         bound: Some(Bound::AtLeast(0.95 * n as f64)),
@@ -108,13 +112,13 @@ fn shaped_goals(counts: &[usize]) -> Vec<Goal<Point>> {
     more.flat_map(|&n| [goal(100, n), goal(0, n)]).collect()
 }
 
-fn scaling(counts: &[usize], text: &'static str) -> Claim {
+fn scaling(counts: &[usize], text: &'static str) -> EvalClaim {
     let last = counts.iter().copied().max().unwrap_or(1).min(3);
-    let pair = |share| Pair {
-        of: Point::new(large(share, Wire::gigabit(last)), ETHER),
-        to: Point::new(large(share, Wire::gigabit(1)), ETHER),
+    let pair = |share| PointPair {
+        of: EvalPoint::new(large(share, LoadLinks::gigabit(last)), ETHER),
+        to: EvalPoint::new(large(share, LoadLinks::gigabit(1)), ETHER),
     };
-    Claim {
+    EvalClaim {
         text,
         published: "line rate",
         test: Test::Everywhere {
@@ -133,32 +137,37 @@ fn against(
     published: &'static str,
     ratio: f64,
     counts: &[usize],
-    other: Setup,
-) -> Claim {
+    other: ProductSetup,
+) -> EvalClaim {
     let most = counts.iter().copied().max().unwrap_or(1);
-    let load = large(100, Wire::gigabit(most));
-    let pairs = vec![Pair::at(load, ETHER, other)];
-    Claim {
+    let load = large(100, LoadLinks::gigabit(most));
+    let pairs = vec![PointPair::at(load, ETHER, other)];
+    EvalClaim {
         text,
         published,
-        test: Test::Effect { metric: Metric::Bandwidth, pairs, pick: Pick::Most, published: ratio },
+        test: Test::Effect {
+            metric: Metric::Bandwidth,
+            pairs,
+            pick: PairPick::Most,
+            published: ratio,
+        },
         why: "There six links of 10 Gbit/s were more than TCP could use. Here the links are the limit for \
               both: what differs is CPU time.",
     }
 }
 
-fn nbd(counts: &[usize]) -> Claim {
+fn nbd(counts: &[usize]) -> EvalClaim {
     let most = counts.iter().copied().max().unwrap_or(1);
-    let load = large(100, Wire::gigabit(most));
-    let of = Point::new(load, ETHER);
-    let to = Point { load, side: Side::Nbdkit };
-    Claim {
+    let load = large(100, LoadLinks::gigabit(most));
+    let of = EvalPoint::new(load, ETHER);
+    let to = EvalPoint { load, side: EvalSide::Nbdkit };
+    EvalClaim {
         text: "reads: ten times the throughput of NBD at 6 NICs",
         published: "x10.2",
         test: Test::Effect {
             metric: Metric::Bandwidth,
-            pairs: vec![Pair { of, to }],
-            pick: Pick::Most,
+            pairs: vec![PointPair { of, to }],
+            pick: PairPick::Most,
             published: 10.2,
         },
         why: "The NBD of 2014 had one connection; here nbdkit has one for each link and the links are the \
@@ -167,25 +176,27 @@ fn nbd(counts: &[usize]) -> Claim {
 }
 
 /// Writes that the target receives by one thread or by two.
-fn receivers(extent: Extent) -> Figure {
+fn receivers(extent: MeasuringExtent) -> EvalFigure {
     let counts = extent.pick(&[1, 2, 4, 6], &[2]);
-    let load = |n| Load { lanes: 2, ..large(0, Wire::unshaped(n)) };
-    let with = |reactors| Setup { reactors, ..ETHER };
+    let load = |n| LabLoad { lanes: 2, ..large(0, LoadLinks::unshaped(n)) };
+    let with = |reactors| ProductSetup { reactors, ..ETHER };
     let panel = Panel::new("128 KiB random writes, as fast as the machine", XAxis::Ticks("links"));
     let panel = counts.iter().fold(panel, |panel, &n| {
         let sides = [("1 receive thread", with(1)), ("2 receive threads", with(2))];
         panel.sides(n, load(n), &sides)
     });
-    let pairs = counts.iter().map(|&n| Pair::at(load(n), with(2), with(1))).collect();
-    Figure {
+    let pairs = counts.iter().map(|&n| PointPair::at(load(n), with(2), with(1))).collect();
+    EvalFigure {
         id: "ether-fig11",
         source: "Tyche, fig. 11",
         title: "Receive threads against links",
         question: "How many links does one receive thread serve?",
         how: "Two lanes, so that the target can deal them out to its reactors; a reactor reads its part of every \
               link. The machine has two cores: the target's second reactor shares the host's.",
-        panels: vec![panel.chart(Metric::Bandwidth, Kind::Lines).chart(Metric::Cpu, Kind::Lines)],
-        claims: vec![Claim {
+        panels: vec![
+            panel.chart(Metric::Bandwidth, ChartKind::Lines).chart(Metric::Cpu, ChartKind::Lines),
+        ],
+        claims: vec![EvalClaim {
             text: "one receive thread serves about two NICs: more links want more threads",
             published: "2 NICs",
             test: Test::Everywhere {
@@ -198,16 +209,16 @@ fn receivers(extent: Extent) -> Figure {
                   is no third one for another thread.",
         }],
         tabled: &[Metric::Bandwidth, Metric::Cpu],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
 /// Inline and queue mode, as over TCP.
-fn modes(extent: Extent) -> Figure {
+fn modes(extent: MeasuringExtent) -> EvalFigure {
     let threads = extent.pick(&[1, 4, 16, 64], &[1]);
-    let queue = Setup { mode: Mode::Queue, ..ETHER };
-    let wire = Wire::unshaped(1);
-    let load = |share, bs, n| Load::of_threads(share, bs, n).over(wire);
+    let queue = ProductSetup { mode: SendMode::Queue, ..ETHER };
+    let wire = LoadLinks::unshaped(1);
+    let load = |share, bs, n| LabLoad::of_threads(share, bs, n).over(wire);
     let panel = |share, bs: usize, threads: &[usize]| {
         let title = format!("{} KiB random {}, one link", bs / KIB, name(share));
         let panel = Panel::new(title, XAxis::Ticks("threads"));
@@ -215,13 +226,13 @@ fn modes(extent: Extent) -> Figure {
             panel.sides(n, load(share, bs, n), &[("inline", ETHER), ("queue", queue)])
         });
         let y = if bs == 4 * KIB { Metric::Iops } else { Metric::Bandwidth };
-        panel.chart(y, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines)
+        panel.chart(y, ChartKind::LogLines).chart(Metric::Cpu, ChartKind::LogLines)
     };
     let effect =
-        |pairs| Test::Effect { metric: Metric::Iops, pairs, pick: Pick::Most, published: 1.31 };
+        |pairs| Test::Effect { metric: Metric::Iops, pairs, pick: PairPick::Most, published: 1.31 };
     let small = threads.iter().map(|&n| load(100, 4 * KIB, n));
     let many = [load(0, 512 * KIB, 64)];
-    Figure {
+    EvalFigure {
         id: "ether-fig12",
         source: "Tyche, fig. 12",
         title: "Inline and queue mode over Ethernet",
@@ -233,22 +244,22 @@ fn modes(extent: Extent) -> Figure {
             panel(0, 512 * KIB, &extent.pick(&[64], &[64])),
         ],
         claims: vec![
-            Claim {
+            EvalClaim {
                 text: "4 KiB requests over Ethernet: inline up to 31 % faster than queue mode",
                 published: "+31 %",
-                test: effect(Pair::over(small, ETHER, queue)),
+                test: effect(PointPair::over(small, ETHER, queue)),
                 why: "A hand-over costs a wake-up each way; with more threads the reactor packs the requests of \
                       many into one frame, which threads with a lane each cannot.",
             },
-            Claim {
+            EvalClaim {
                 text: "512 KiB writes of 64 threads over Ethernet: queue mode up to 31 % faster",
                 published: "+31 %",
-                test: effect(Pair::over(many, queue, ETHER)),
+                test: effect(PointPair::over(many, queue, ETHER)),
                 why: "In the publication threads fight for a lock to send. Here each has a lane, with a window and \
                       a socket of its own on the same core.",
             },
         ],
         tabled: &[Metric::Iops, Metric::Cpu, Metric::HostWakeUps],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }

@@ -2,20 +2,20 @@
 //! every point.
 
 use crate::eval::plan::{
-    ALL, AUTO, FIXED, Figure, I10, Kind, LARGE, NONE, PINOF, Panel, Point, STORES, Side, TYCHE,
-    XAxis,
+    ALL, AUTO, ChartKind, EvalFigure, EvalPoint, EvalSide, FIXED, I10, LARGE, NONE, PINOF, Panel,
+    STORES, TYCHE, XAxis,
 };
-use crate::floor::Direction;
+use crate::floor::DataDirection;
 use crate::judge::{Bound, Goal, Rule};
 use crate::metric::Metric;
-use crate::runs::{Compare, Extent};
-use crate::workload::{Class, KIB, Load, StoreKind, Stream, size};
+use crate::runs::{Compare, MeasuringExtent};
+use crate::workload::{KIB, LabLoad, LoadStore, SecondLoad, StreamClass, size};
 
 const SOURCE: &str = "our goals";
 /// Shares of reads.
 const MIXES: [u8; 3] = [100, 0, 70];
 
-pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+pub(super) fn figures(extent: MeasuringExtent) -> Vec<EvalFigure> {
     vec![
         depth(extent),
         lanes(extent),
@@ -30,17 +30,17 @@ pub(super) fn figures(extent: Extent) -> Vec<Figure> {
 }
 
 /// Depths of a mix on a store.
-fn depths(extent: Extent, store: StoreKind, share: u8) -> Vec<usize> {
+fn depths(extent: MeasuringExtent, store: LoadStore, share: u8) -> Vec<usize> {
     let full = [1, 2, 4, 8, 16, 32, 64, 128, 256];
     match (extent, store, share) {
-        (Extent::Full, _, _) => full.to_vec(),
-        (Extent::Quick, StoreKind::Memory, _) => vec![1, 16, 128],
-        (Extent::Quick, StoreKind::Ssd, 100) => vec![1, 128],
-        (Extent::Quick, StoreKind::Ssd, _) => vec![],
+        (MeasuringExtent::Full, _, _) => full.to_vec(),
+        (MeasuringExtent::Quick, LoadStore::Memory, _) => vec![1, 16, 128],
+        (MeasuringExtent::Quick, LoadStore::Ssd, 100) => vec![1, 128],
+        (MeasuringExtent::Quick, LoadStore::Ssd, _) => vec![],
     }
 }
 
-fn place(store: StoreKind, share: u8) -> String {
+fn place(store: LoadStore, share: u8) -> String {
     format!("{} {}", store.name(), mix_name(share))
 }
 
@@ -56,23 +56,23 @@ fn mix_name(share: u8) -> String {
 fn against(
     (row, column): (impl ToString, impl ToString),
     metric: Metric,
-    load: Load,
-    among: &[Point],
+    load: LabLoad,
+    among: &[EvalPoint],
     bound: Bound,
-) -> Goal<Point> {
+) -> Goal<EvalPoint> {
     Goal {
         row: row.to_string(),
         column: column.to_string(),
         metric,
         compare: Compare::Ratio,
-        of: Point::new(load, AUTO),
+        of: EvalPoint::new(load, AUTO),
         among: among.to_vec(),
         bound: Some(bound),
         rule: Rule::Interval,
     }
 }
 
-fn depth(extent: Extent) -> Figure {
+fn depth(extent: MeasuringExtent) -> EvalFigure {
     let mut panels = Vec::new();
     let mut goals = Vec::new();
     for store in STORES {
@@ -84,9 +84,9 @@ fn depth(extent: Extent) -> Figure {
             let title = format!("4 KiB {}, {}", mix_name(share), store.name());
             let mut panel = Panel::new(title, XAxis::Ticks("depth"));
             for depth in depths {
-                let load = Load::small(share, depth).on(store);
+                let load = LabLoad::small(share, depth).on(store);
                 panel = panel.loads(depth, load, &ALL);
-                let best = FIXED.map(|setup| Point::new(load, setup));
+                let best = FIXED.map(|setup| EvalPoint::new(load, setup));
                 for (metric, bound) in [
                     (Metric::Iops, Bound::AtLeast(0.97)),
                     (Metric::LatencyP99, Bound::AtMost(1.05)),
@@ -95,11 +95,11 @@ fn depth(extent: Extent) -> Figure {
                     goals.push(against(place, metric, load, &best, bound));
                 }
             }
-            let panel = panel.chart(Metric::Iops, Kind::LogLines);
-            panels.push(panel.chart(Metric::LatencyP99, Kind::LogLines));
+            let panel = panel.chart(Metric::Iops, ChartKind::LogLines);
+            panels.push(panel.chart(Metric::LatencyP99, ChartKind::LogLines));
         }
     }
-    Figure {
+    EvalFigure {
         id: "goals-depth",
         source: SOURCE,
         title: "auto against the best fixed policy",
@@ -117,7 +117,7 @@ fn depth(extent: Extent) -> Figure {
               depth 256 (639 to 821, none 852 to 930). On the emulated SSD all service times are \
               equal, so what is sent together completes together, and the SSD idles while such a \
               convoy travels.",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
@@ -125,7 +125,7 @@ fn depth(extent: Extent) -> Figure {
 const LANES: [usize; 7] = [1, 2, 4, 16, 64, 128, 512];
 const LANES_DEPTHS: [usize; 5] = [1, 2, 8, 32, 128];
 
-fn lanes(extent: Extent) -> Figure {
+fn lanes(extent: MeasuringExtent) -> EvalFigure {
     let lanes = extent.pick(&LANES, &[128]);
     let depths = extent.pick(&LANES_DEPTHS, &[8]);
     let mut panels = Vec::new();
@@ -134,16 +134,16 @@ fn lanes(extent: Extent) -> Figure {
         let title = format!("4 KiB random reads, {depth} in flight on each lane, memory");
         let mut panel = Panel::new(title, XAxis::Ticks("lanes"));
         for &lanes in &lanes {
-            let load = Load { lanes, ..Load::small(100, depth * lanes) };
+            let load = LabLoad { lanes, ..LabLoad::small(100, depth * lanes) };
             panel = panel.loads(lanes, load, &ALL);
-            let best = FIXED.map(|setup| Point::new(load, setup));
+            let best = FIXED.map(|setup| EvalPoint::new(load, setup));
             let place = (format!("{lanes} lanes"), format!("{depth} on each"));
             goals.push(against(place, Metric::Iops, load, &best, Bound::AtLeast(0.97)));
         }
-        let panel = panel.chart(Metric::Iops, Kind::LogLines);
-        panels.push(panel.chart(Metric::LatencyP99, Kind::LogLines));
+        let panel = panel.chart(Metric::Iops, ChartKind::LogLines);
+        panels.push(panel.chart(Metric::LatencyP99, ChartKind::LogLines));
     }
-    Figure {
+    EvalFigure {
         id: "goals-lanes",
         source: SOURCE,
         title: "auto over many lanes",
@@ -155,11 +155,11 @@ fn lanes(extent: Extent) -> Figure {
         why: "From 128 in flight over all lanes on auto sends what none does, request for request, \
               and so it does with one request on each lane: what is missed there is the spread of \
               the rounds. Two lanes with two requests are not explained.",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn one(extent: Extent) -> Figure {
+fn one(extent: MeasuringExtent) -> EvalFigure {
     let mut panel = Panel::new("4 KiB, depth 1", XAxis::Ticks("load"));
     let mut goals = Vec::new();
     for store in STORES {
@@ -167,30 +167,30 @@ fn one(extent: Extent) -> Figure {
             if depths(extent, store, share).is_empty() {
                 continue;
             }
-            let load = Load::small(share, 1).on(store);
+            let load = LabLoad::small(share, 1).on(store);
             panel = panel.loads(place(store, share), load, &[NONE, I10, AUTO]);
-            let none = [Point::new(load, NONE)];
+            let none = [EvalPoint::new(load, NONE)];
             let bound = Bound::AtMost(1.02);
             let place = ("depth 1", place(store, share));
             goals.push(against(place, Metric::LatencyMean, load, &none, bound));
         }
     }
-    Figure {
+    EvalFigure {
         id: "goals-one",
         source: SOURCE,
         title: "One request at a time",
         question: "Is a lone request as fast as without batching?",
         how: "The points of depth 1 above: the mean latency against none's.",
-        panels: vec![panel.chart(Metric::LatencyMean, Kind::Bars)],
+        panels: vec![panel.chart(Metric::LatencyMean, ChartKind::Bars)],
         goals,
         why: "Reads from memory: one of auto's three rounds was struck (52, 76 and 77 kIOPS; none \
               75, 81 and 81).",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn open(extent: Extent) -> Figure {
-    let stores = extent.pick(&STORES, &[StoreKind::Memory]);
+fn open(extent: MeasuringExtent) -> EvalFigure {
+    let stores = extent.pick(&STORES, &[LoadStore::Memory]);
     let steps = extent.pick(&[10, 30, 50, 70, 90], &[10, 50, 90]);
     let mut panels = Vec::new();
     let mut goals = Vec::new();
@@ -198,18 +198,22 @@ fn open(extent: Extent) -> Figure {
         let title = format!("4 KiB random reads at a given rate, {}", store.name());
         let mut panel = Panel::new(title, XAxis::Ticks("of the peak rate"));
         for &percent in &steps {
-            let load = Load { peak_percent: Some(percent), ..Load::small(100, 128).on(store) };
+            let load =
+                LabLoad { peak_percent: Some(percent), ..LabLoad::small(100, 128).on(store) };
             panel = panel.loads(format!("{percent} %"), load, &[NONE, I10, AUTO]);
-            let (i10, none) = ([Point::new(load, I10)], [Point::new(load, NONE)]);
+            let (i10, none) = ([EvalPoint::new(load, I10)], [EvalPoint::new(load, NONE)]);
             let place = || (format!("{percent} % of the peak"), store.name());
             goals.push(against(place(), Metric::Cpu, load, &i10, Bound::AtMost(1.0)));
             let p99 = against(place(), Metric::LatencyP99, load, &none, Bound::AtMost(20.0));
             goals.push(Goal { compare: Compare::Difference, ..p99 });
         }
-        panels
-            .push(panel.chart(Metric::Cpu, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines));
+        panels.push(
+            panel
+                .chart(Metric::Cpu, ChartKind::Lines)
+                .chart(Metric::LatencyP99, ChartKind::LogLines),
+        );
     }
-    Figure {
+    EvalFigure {
         id: "goals-open",
         source: SOURCE,
         title: "Open loop",
@@ -224,16 +228,16 @@ fn open(extent: Extent) -> Figure {
               requests as well. Holding requests for 20 us was tried and saved a tenth of the CPU \
               at most (docs/internals/auto.md). Stalls of the virtual machine set p99 at these \
               rates: rounds of one point lie between 0.1 and 21 ms or more, with every policy.",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn floor() -> Figure {
+fn floor() -> EvalFigure {
     let mut panel = Panel::new("4 KiB random, depth 128, memory", XAxis::Ticks("load"));
     let mut goals = Vec::new();
     for share in [100, 0] {
-        let load = Load::small(share, 128);
-        let floor = Point { load, side: Side::Floor(128) };
+        let load = LabLoad::small(share, 128);
+        let floor = EvalPoint { load, side: EvalSide::Floor(128) };
         panel = panel.loads(mix_name(share), load, &[I10, NONE, AUTO]).cell(
             floor.side,
             mix_name(share),
@@ -254,30 +258,32 @@ fn floor() -> Figure {
             Bound::AtMost(1.2),
         ));
     }
-    Figure {
+    EvalFigure {
         id: "goals-floor",
         source: SOURCE,
         title: "How far from the floor",
         question: "How close does the data path come to what a bare TCP socket does on this machine?",
         how: "The floor moves the same bytes over one bare socket, up to 128 messages a send, \
               tuned as well as the product, in the same minutes.",
-        panels: vec![panel.chart(Metric::Iops, Kind::Bars).chart(Metric::Cpu, Kind::Bars)],
+        panels: vec![
+            panel.chart(Metric::Iops, ChartKind::Bars).chart(Metric::Cpu, ChartKind::Bars),
+        ],
         goals,
         why: "Writes: both cores are full; the floor has 876 to 1,152 kIOPS, auto 863 to 880. \
               Before blocks were asked for ahead, and small writes went past the caches, both had \
               0.82 (lab/JOURNAL.md, nearer to the floor).",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn writes(extent: Extent) -> Figure {
+fn writes(extent: MeasuringExtent) -> EvalFigure {
     let sizes = extent.pick(&[32, 64, 128, 512], &[32, 128]);
     let mut panel = Panel::new("random writes, depth 32, memory", XAxis::Ticks("bytes a request"));
     let mut goals = Vec::new();
     for kib in sizes {
-        let load = Load::new(0, kib * KIB, 32);
+        let load = LabLoad::new(0, kib * KIB, 32);
         panel = panel.loads(size(load.bs), load, &[NONE, I10, PINOF, AUTO]);
-        let none = [Point::new(load, NONE)];
+        let none = [EvalPoint::new(load, NONE)];
         goals.push(against(
             (size(load.bs), "none"),
             Metric::LatencyP99,
@@ -286,7 +292,7 @@ fn writes(extent: Extent) -> Figure {
             Bound::AtMost(1.05),
         ));
     }
-    Figure {
+    EvalFigure {
         id: "goals-writes",
         source: SOURCE,
         title: "Large writes",
@@ -294,29 +300,34 @@ fn writes(extent: Extent) -> Figure {
         how: "Writes beyond the in-capsule limit. No worse than none means: within 5 %, which is \
               what chance makes of two equal ones here.",
         panels: vec![
-            panel.chart(Metric::LatencyP99, Kind::LogLines).chart(Metric::Bandwidth, Kind::Lines),
+            panel
+                .chart(Metric::LatencyP99, ChartKind::LogLines)
+                .chart(Metric::Bandwidth, ChartKind::Lines),
         ],
         goals,
         why: "32 KiB: rounds of one point differ by factors (auto 368 to 805 us, none 482 to 622). \
               64 KiB: 710 to 757 us, none 612 to 662, which is not explained.",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn mixed(extent: Extent) -> Figure {
-    let beside = Stream { rw: Direction::Write, bs: LARGE, depth: 8, class: None, own_lane: false };
-    let load = Load::small(100, 32).beside(beside);
+fn mixed(extent: MeasuringExtent) -> EvalFigure {
+    let second_load =
+        SecondLoad { rw: DataDirection::Write, bs: LARGE, depth: 8, class: None, own_lane: false };
+    let load = LabLoad::small(100, 32).with_second_load(second_load);
     let setups = extent.pick(&[NONE, I10, PINOF, TYCHE, AUTO], &[NONE, I10, AUTO]);
     let panel = Panel::new(load.to_string(), XAxis::Ticks("load")).loads("mixed", load, &setups);
-    let i10 = [Point::new(load, I10)];
-    Figure {
+    let i10 = [EvalPoint::new(load, I10)];
+    EvalFigure {
         id: "goals-mixed",
         source: SOURCE,
         title: "Small reads and large writes in one lane",
         question: "Do small reads stay quick while large writes share their connection?",
         how: "32 reads of 4 KiB in flight beside 8 writes of 128 KiB, all in one lane, no classes given.",
         panels: vec![
-            panel.chart(Metric::LatencyP99, Kind::Bars).chart(Metric::BandwidthTotal, Kind::Bars),
+            panel
+                .chart(Metric::LatencyP99, ChartKind::Bars)
+                .chart(Metric::BandwidthTotal, ChartKind::Bars),
         ],
         goals: vec![
             against(("reads", "i10"), Metric::LatencyP99, load, &i10, Bound::AtMost(0.5)),
@@ -326,29 +337,36 @@ fn mixed(extent: Extent) -> Figure {
               a megabyte on the way. Priority within the lane had it down to 0.65 of i10's where \
               both ends sleep; with ends that poll, none has less than i10 as well (240 to 305 us, \
               i10 304 to 463, auto 253 to 515). A lane of its own is the remedy.",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn class(extent: Extent) -> Figure {
+fn class(extent: MeasuringExtent) -> EvalFigure {
     let setups = extent.pick(&[NONE, I10, AUTO], &[I10, AUTO]);
-    let stores = extent.pick(&STORES, &[StoreKind::Memory]);
+    let stores = extent.pick(&STORES, &[LoadStore::Memory]);
     let mut panels = Vec::new();
     let mut goals = Vec::new();
     for store in stores {
-        let critical = Load { class: Some(Class::Latency), ..Load::small(100, 1).on(store) };
-        let bulk = Load { class: Some(Class::Bulk), ..Load::small(100, 128).on(store) };
-        let beside = |own_lane| {
-            let (rw, class) = (Direction::Read, bulk.class);
-            critical.beside(Stream { rw, bs: bulk.bs, depth: bulk.depth, class, own_lane })
+        let critical =
+            LabLoad { class: Some(StreamClass::Latency), ..LabLoad::small(100, 1).on(store) };
+        let bulk = LabLoad { class: Some(StreamClass::Bulk), ..LabLoad::small(100, 128).on(store) };
+        let second_load = |own_lane| {
+            let (rw, class) = (DataDirection::Read, bulk.class);
+            critical.with_second_load(SecondLoad {
+                rw,
+                bs: bulk.bs,
+                depth: bulk.depth,
+                class,
+                own_lane,
+            })
         };
         let title = format!("4 KiB random reads, {}", store.name());
         let mut panel = Panel::new(title, XAxis::Ticks("load"))
             .loads("critical alone", critical, &setups)
             .loads("bulk alone", bulk, &setups);
-        let (alone, bulk) = ([Point::new(critical, AUTO)], Point::new(bulk, AUTO));
+        let (alone, bulk) = ([EvalPoint::new(critical, AUTO)], EvalPoint::new(bulk, AUTO));
         for (lane, own_lane, bound) in [("own lane", true, 1.3), ("shared lane", false, 2.0)] {
-            let load = beside(own_lane);
+            let load = second_load(own_lane);
             panel = panel.loads(format!("both, {lane}"), load, &setups);
             let place = |what: &str| (format!("{what}, {lane}"), store.name());
             goals.push(against(
@@ -366,10 +384,13 @@ fn class(extent: Extent) -> Figure {
                 Bound::AtLeast(0.9),
             ));
         }
-        panels
-            .push(panel.chart(Metric::LatencyP99, Kind::Bars).chart(Metric::BulkIops, Kind::Bars));
+        panels.push(
+            panel
+                .chart(Metric::LatencyP99, ChartKind::Bars)
+                .chart(Metric::BulkIops, ChartKind::Bars),
+        );
     }
-    Figure {
+    EvalFigure {
         id: "goals-class",
         source: SOURCE,
         title: "A latency-critical request beside bulk",
@@ -383,30 +404,30 @@ fn class(extent: Extent) -> Figure {
               97 to 149). With ends that sleep an earlier run kept the bars of latency: 0.99 to \
               1.21. Bulk pays for each critical request that is answered at once (lab/JOURNAL.md, \
               express connections).",
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn steps(extent: Extent) -> Figure {
+fn steps(extent: MeasuringExtent) -> EvalFigure {
     let mut panel = Panel::new("4 KiB random reads, depth 1 to 128 and back", XAxis::Ticks("load"));
     let mut goals = Vec::new();
-    for store in extent.pick(&STORES, &[StoreKind::Memory]) {
-        let load = Load { steps: true, ..Load::small(100, 128).on(store) };
+    for store in extent.pick(&STORES, &[LoadStore::Memory]) {
+        let load = LabLoad { steps: true, ..LabLoad::small(100, 128).on(store) };
         panel = panel.loads(store.name(), load, &[NONE, I10, AUTO]);
         let place = ("depth 1 to 128 and back", store.name());
         let settle = against(place, Metric::Settle, load, &[], Bound::AtMost(10.0));
         goals.push(Goal { compare: Compare::Value, ..settle });
     }
-    Figure {
+    EvalFigure {
         id: "goals-steps",
         source: SOURCE,
         title: "Load steps",
         question: "How soon does auto follow when the load changes at once?",
         how: "The depth goes from 1 to 128 or back every 50 ms; told is the median time from a step until a \
               millisecond reaches 95 % of the steady state that follows.",
-        panels: vec![panel.chart(Metric::Settle, Kind::Bars)],
+        panels: vec![panel.chart(Metric::Settle, ChartKind::Bars)],
         goals,
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
@@ -416,12 +437,12 @@ mod tests {
 
     #[test]
     fn the_ladder_is_complete() {
-        let goals = depth(Extent::Full).goals;
+        let goals = depth(MeasuringExtent::Full).goals;
         assert_eq!(goals.len(), 2 * 3 * 9 * 2);
         assert!(goals.iter().all(|goal| goal.among.len() == 6));
-        assert_eq!(lanes(Extent::Full).goals.len(), 7 * 5);
-        assert_eq!(one(Extent::Full).goals.len(), 6);
-        assert_eq!(open(Extent::Full).goals.len(), 2 * 5 * 2);
-        assert_eq!(class(Extent::Full).goals.len(), 2 * 2 * 2);
+        assert_eq!(lanes(MeasuringExtent::Full).goals.len(), 7 * 5);
+        assert_eq!(one(MeasuringExtent::Full).goals.len(), 6);
+        assert_eq!(open(MeasuringExtent::Full).goals.len(), 2 * 5 * 2);
+        assert_eq!(class(MeasuringExtent::Full).goals.len(), 2 * 2 * 2);
     }
 }

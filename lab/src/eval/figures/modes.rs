@@ -1,33 +1,35 @@
 //! Tyche's two ways to send: the thread whose request it is, or another one.
 
-use crate::eval::plan::{AUTO, Claim, Figure, Kind, Pair, Panel, Pick, Point, Test, XAxis};
+use crate::eval::plan::{
+    AUTO, ChartKind, EvalClaim, EvalFigure, EvalPoint, PairPick, Panel, PointPair, Test, XAxis,
+};
 use crate::judge::{Bound, Goal, Rule};
 use crate::metric::Metric;
-use crate::runs::{Compare, Extent};
-use crate::workload::{KIB, Load, Mode, Setup, size};
+use crate::runs::{Compare, MeasuringExtent};
+use crate::workload::{KIB, LabLoad, ProductSetup, SendMode, size};
 
 const SMALL: usize = 4 * KIB;
 const HUGE: usize = 512 * KIB;
-const INLINE: Setup = AUTO;
-const QUEUE: Setup = Setup { mode: Mode::Queue, ..AUTO };
+const INLINE: ProductSetup = AUTO;
+const QUEUE: ProductSetup = ProductSetup { mode: SendMode::Queue, ..AUTO };
 
-pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+pub(super) fn figures(extent: MeasuringExtent) -> Vec<EvalFigure> {
     vec![figure(extent)]
 }
 
 /// Numbers of threads for a size of request.
-fn threads(extent: Extent, bs: usize) -> Vec<usize> {
+fn threads(extent: MeasuringExtent, bs: usize) -> Vec<usize> {
     match bs {
         SMALL => extent.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 16]),
         _ => extent.pick(&[1, 4, 16, 64], &[64]),
     }
 }
 
-fn loads(extent: Extent, share: u8, bs: usize) -> impl Iterator<Item = (usize, Load)> {
-    threads(extent, bs).into_iter().map(move |n| (n, Load::of_threads(share, bs, n)))
+fn loads(extent: MeasuringExtent, share: u8, bs: usize) -> impl Iterator<Item = (usize, LabLoad)> {
+    threads(extent, bs).into_iter().map(move |n| (n, LabLoad::of_threads(share, bs, n)))
 }
 
-fn panel(extent: Extent, share: u8, bs: usize) -> Panel {
+fn panel(extent: MeasuringExtent, share: u8, bs: usize) -> Panel {
     let what = if share == 100 { "reads" } else { "writes" };
     let title = format!("{} random {what}, memory", size(bs));
     let panel = Panel::new(title, XAxis::Ticks("threads"));
@@ -35,31 +37,31 @@ fn panel(extent: Extent, share: u8, bs: usize) -> Panel {
         let panel = panel.sides(n, load, &[("inline", INLINE), ("queue", QUEUE)]);
         match bs {
             // The points of the ladder of depths.
-            SMALL => panel.cell("front", n, Point::new(Load::small(share, n), AUTO)),
+            SMALL => panel.cell("front", n, EvalPoint::new(LabLoad::small(share, n), AUTO)),
             _ => panel,
         }
     });
     let y = if bs == SMALL { Metric::Iops } else { Metric::Bandwidth };
-    let panel = panel.chart(y, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines);
-    panel.chart(Metric::HostWakeUps, Kind::Lines)
+    let panel = panel.chart(y, ChartKind::LogLines).chart(Metric::Cpu, ChartKind::LogLines);
+    panel.chart(Metric::HostWakeUps, ChartKind::Lines)
 }
 
 fn faster(
     text: &'static str,
-    pairs: Vec<Pair>,
+    pairs: Vec<PointPair>,
     published: (&'static str, f64),
     why: &'static str,
-) -> Claim {
+) -> EvalClaim {
     let (published, ratio) = published;
-    let test = Test::Effect { metric: Metric::Iops, pairs, pick: Pick::Most, published: ratio };
-    Claim { text, published, test, why }
+    let test = Test::Effect { metric: Metric::Iops, pairs, pick: PairPick::Most, published: ratio };
+    EvalClaim { text, published, test, why }
 }
 
-fn claims(extent: Extent) -> Vec<Claim> {
+fn claims(extent: MeasuringExtent) -> Vec<EvalClaim> {
     let small = [100, 0].into_iter().flat_map(|share| loads(extent, share, SMALL));
     let many = loads(extent, 0, HUGE).filter(|&(n, _)| n == 64);
-    let small = Pair::over(small.map(|(_, load)| load), INLINE, QUEUE);
-    let many = Pair::over(many.map(|(_, load)| load), QUEUE, INLINE);
+    let small = PointPair::over(small.map(|(_, load)| load), INLINE, QUEUE);
+    let many = PointPair::over(many.map(|(_, load)| load), QUEUE, INLINE);
     vec![
         faster(
             "4 KiB requests: inline up to 31 % faster than queue mode",
@@ -81,12 +83,12 @@ fn claims(extent: Extent) -> Vec<Claim> {
 }
 
 /// Limits of the host's wake-ups in inline mode.
-fn goals() -> Vec<Goal<Point>> {
+fn goals() -> Vec<Goal<EvalPoint>> {
     let goal = |row: &str, share, load, most| Goal {
         row: row.to_owned(),
         column: if share == 100 { "reads" } else { "writes" }.to_owned(),
         metric: Metric::HostWakeUps,
-        of: Point::new(load, INLINE),
+        of: EvalPoint::new(load, INLINE),
         among: vec![],
         compare: Compare::Value,
         bound: Some(Bound::AtMost(most)),
@@ -94,17 +96,17 @@ fn goals() -> Vec<Goal<Point>> {
     };
     let of = |share| {
         [
-            goal("front, depth 128", share, Load::small(share, 128), 0.05),
-            goal("front, depth 1", share, Load::small(share, 1), 1.01),
-            goal("1 thread", share, Load::of_threads(share, SMALL, 1), 1.01),
+            goal("front, depth 128", share, LabLoad::small(share, 128), 0.05),
+            goal("front, depth 1", share, LabLoad::small(share, 1), 1.01),
+            goal("1 thread", share, LabLoad::of_threads(share, SMALL, 1), 1.01),
         ]
     };
     [100, 0].into_iter().flat_map(of).collect()
 }
 
-fn figure(extent: Extent) -> Figure {
+fn figure(extent: MeasuringExtent) -> EvalFigure {
     let kinds = [(100, SMALL), (0, SMALL), (100, HUGE), (0, HUGE)];
-    Figure {
+    EvalFigure {
         id: "tyche-fig12",
         source: "Tyche, fig. 12",
         title: "Inline and queue mode",
@@ -118,6 +120,6 @@ fn figure(extent: Extent) -> Figure {
         claims: claims(extent),
         goals: goals(),
         tabled: &[Metric::Iops, Metric::LatencyP99, Metric::Cpu, Metric::HostWakeUps],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }

@@ -1,45 +1,50 @@
 //! Tyche for small requests: batching requests, here over TCP.
 
 use crate::eval::plan::{
-    AUTO, Claim, Figure, I10, Kind, LARGE, NONE, PINOF, Pair, Panel, Pick, Point, TYCHE, Test,
-    XAxis,
+    AUTO, ChartKind, EvalClaim, EvalFigure, EvalPoint, I10, LARGE, NONE, PINOF, PairPick, Panel,
+    PointPair, TYCHE, Test, XAxis,
 };
-use crate::floor::Direction;
+use crate::floor::DataDirection;
 use crate::judge::Bound;
 use crate::metric::Metric;
-use crate::runs::{Compare, Extent};
-use crate::workload::{Load, Setup, Stream};
+use crate::runs::{Compare, MeasuringExtent};
+use crate::workload::{LabLoad, ProductSetup, SecondLoad};
 
 const DEPTH: usize = 128;
 
-pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+pub(super) fn figures(extent: MeasuringExtent) -> Vec<EvalFigure> {
     vec![levels(extent), joined(extent)]
 }
 
-fn level(level: usize) -> Setup {
-    Setup { batch_level: Some(level), ..Setup::new("tyche") }
+fn level(level: usize) -> ProductSetup {
+    ProductSetup { batch_level: Some(level), ..ProductSetup::new("tyche") }
 }
 
-fn levels(extent: Extent) -> Figure {
+fn levels(extent: MeasuringExtent) -> EvalFigure {
     let levels = extent.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 4, 16, 64]);
     let panel = |name: &str, share| {
-        let load = Load::small(share, DEPTH);
+        let load = LabLoad::small(share, DEPTH);
         let title = format!("4 KiB random {name}, depth 128, memory");
         let panel = Panel::new(title, XAxis::Ticks("batch level"));
         let panel = levels.iter().fold(panel, |panel, &n| {
-            let panel = panel.cell("fixed level", n, Point::new(load, level(n)));
+            let panel = panel.cell("fixed level", n, EvalPoint::new(load, level(n)));
             panel.loads(n, load, &[TYCHE, NONE, AUTO])
         });
-        panel.chart(Metric::Iops, Kind::Lines).chart(Metric::LatencyMean, Kind::LogLines)
+        panel.chart(Metric::Iops, ChartKind::Lines).chart(Metric::LatencyMean, ChartKind::LogLines)
     };
     let up_to = |share, published| {
-        let load = Load::small(share, DEPTH);
-        let pairs = levels[1..].iter().map(|&n| Pair::at(load, level(n), level(1)));
-        Test::Effect { metric: Metric::Iops, pairs: pairs.collect(), pick: Pick::Most, published }
+        let load = LabLoad::small(share, DEPTH);
+        let pairs = levels[1..].iter().map(|&n| PointPair::at(load, level(n), level(1)));
+        Test::Effect {
+            metric: Metric::Iops,
+            pairs: pairs.collect(),
+            pick: PairPick::Most,
+            published,
+        }
     };
     let why = "Over TCP a batch is one send instead of one frame, and saves more: a pass through \
                TCP and a wake-up on either end cost more than a frame's.";
-    Figure {
+    EvalFigure {
         id: "tyche-fig5",
         source: "Tyche for small requests, fig. 5",
         title: "Batching requests",
@@ -49,13 +54,13 @@ fn levels(extent: Extent) -> Figure {
               second, since a run is short.",
         panels: vec![panel("reads", 100), panel("writes", 0)],
         claims: vec![
-            Claim {
+            EvalClaim {
                 text: "batching requests: reads up to 44 % faster",
                 published: "+44 %",
                 test: up_to(100, 1.44),
                 why,
             },
-            Claim {
+            EvalClaim {
                 text: "batching requests: writes up to 50 % faster",
                 published: "+50 %",
                 test: up_to(0, 1.50),
@@ -63,16 +68,16 @@ fn levels(extent: Extent) -> Figure {
             },
             adaptive(&levels),
         ],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn adaptive(levels: &[usize]) -> Claim {
+fn adaptive(levels: &[usize]) -> EvalClaim {
     let pair = |share, n| {
-        let load = Load::small(share, DEPTH);
-        Pair::at(load, TYCHE, level(n))
+        let load = LabLoad::small(share, DEPTH);
+        PointPair::at(load, TYCHE, level(n))
     };
-    Claim {
+    EvalClaim {
         text: "the adaptive level finds the best one",
         published: "its purpose",
         test: Test::Everywhere {
@@ -87,42 +92,42 @@ fn adaptive(levels: &[usize]) -> Claim {
     }
 }
 
-/// 4 KiB requests beside 128 KiB ones of the same direction.
-fn mixed(share: u8) -> Load {
-    let rw = if share == 100 { Direction::Read } else { Direction::Write };
-    let beside = Stream { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
-    Load::small(share, 64).beside(beside)
+/// 4 KiB requests together with 128 KiB ones of the same direction.
+fn mixed(share: u8) -> LabLoad {
+    let rw = if share == 100 { DataDirection::Read } else { DataDirection::Write };
+    let second_load = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
+    LabLoad::small(share, 64).with_second_load(second_load)
 }
 
-fn joined(extent: Extent) -> Figure {
+fn joined(extent: MeasuringExtent) -> EvalFigure {
     let setups = match extent {
-        Extent::Full => vec![level(1), NONE, I10, PINOF, TYCHE, AUTO],
-        Extent::Quick => vec![level(1), TYCHE, AUTO],
+        MeasuringExtent::Full => vec![level(1), NONE, I10, PINOF, TYCHE, AUTO],
+        MeasuringExtent::Quick => vec![level(1), TYCHE, AUTO],
     };
     let panel = |name: &str, share| {
         let title = format!("4 KiB random {name}, depth 64, memory");
-        let alone = Load::small(share, 64);
+        let alone = LabLoad::small(share, 64);
         Panel::new(title, XAxis::Ticks("beside"))
             .loads("alone", alone, &setups)
             .loads("128 KiB, depth 8", mixed(share), &setups)
-            .chart(Metric::Iops, Kind::Bars)
-            .chart(Metric::BandwidthTotal, Kind::Bars)
-            .chart(Metric::LatencyP99, Kind::Bars)
+            .chart(Metric::Iops, ChartKind::Bars)
+            .chart(Metric::BandwidthTotal, ChartKind::Bars)
+            .chart(Metric::LatencyP99, ChartKind::Bars)
     };
-    let claim = |text, published, share, ratio| Claim {
+    let claim = |text, published, share, ratio| EvalClaim {
         text,
         published,
         test: Test::Effect {
             metric: Metric::Iops,
-            pairs: vec![Pair::at(mixed(share), TYCHE, level(1))],
-            pick: Pick::Most,
+            pairs: vec![PointPair::at(mixed(share), TYCHE, level(1))],
+            pick: PairPick::Most,
             published: ratio,
         },
         why: "The large requests take most of the CPU for copying; and the target's level stays \
               near 1 (see fig. 5), so the answers of the small ones leave one by one as without \
               batching.",
     };
-    Figure {
+    EvalFigure {
         id: "tyche-fig8",
         source: "Tyche for small requests, fig. 8",
         title: "4 KiB with 128 KiB joining",
@@ -134,6 +139,6 @@ fn joined(extent: Extent) -> Figure {
             claim("beside 128 KiB requests: up to 3 times the reads", "x3", 100, 3.0),
             claim("beside 128 KiB requests: up to 2 times the writes", "x2", 0, 2.0),
         ],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }

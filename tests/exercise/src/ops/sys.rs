@@ -6,17 +6,17 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Memory that begins at a multiple of an alignment.
-pub(super) struct Aligned {
+pub(super) struct AlignedMemory {
     memory: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-impl Aligned {
-    pub(super) fn new(length: usize, alignment: usize) -> Aligned {
+impl AlignedMemory {
+    pub(super) fn new(length: usize, alignment: usize) -> AlignedMemory {
         let memory = vec![0; length + alignment];
         let start = memory.as_ptr().align_offset(alignment);
-        Aligned { memory, start, length }
+        AlignedMemory { memory, start, length }
     }
 
     pub(super) fn octets(&mut self) -> &mut [u8] {
@@ -24,21 +24,21 @@ impl Aligned {
     }
 }
 
-/// Part of a file in memory.
-pub(super) struct Map {
+/// A mapped part of a file.
+pub(super) struct FileMapping {
     address: *mut libc::c_void,
     mapped: usize,
-    /// Where the wanted octets begin: mappings begin at a page.
+    /// Offset of the wanted bytes: mappings begin at a page.
     skip: usize,
 }
 
-impl Map {
-    /// The range must not be empty and must lie in the file.
-    pub(super) fn new(file: RawFd, range: Range<u64>) -> io::Result<Map> {
+impl FileMapping {
+    /// Maps a range, which must not be empty and must lie in the file.
+    pub(super) fn new(file: RawFd, range: Range<u64>) -> io::Result<FileMapping> {
         let skip = (range.start % 4096) as usize;
         let mapped = skip + (range.end - range.start) as usize;
         let (prot, start) = (libc::PROT_READ | libc::PROT_WRITE, range.start - skip as u64);
-        // SAFETY: a new mapping somewhere; nothing of ours is at stake.
+        // SAFETY: a new mapping at an address that the kernel chooses; it overlaps no memory of this process.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -52,17 +52,17 @@ impl Map {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Map { address, mapped, skip })
+        Ok(FileMapping { address, mapped, skip })
     }
 
     pub(super) fn octets(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping has `mapped` octets and lives as long as self. Other jobs touch other octets only.
+        // SAFETY: the mapping has `mapped` bytes and lives as long as self. Other jobs access other bytes only.
         let all = unsafe { std::slice::from_raw_parts_mut(self.address.cast::<u8>(), self.mapped) };
         &mut all[self.skip..]
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        // SAFETY: the mapping is ours and whole.
+        // SAFETY: the mapping belongs to self and is whole.
         match unsafe { libc::msync(self.address, self.mapped, libc::MS_SYNC) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -70,26 +70,26 @@ impl Map {
     }
 }
 
-impl Drop for Map {
+impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours; nobody has a reference into it any more.
+        // SAFETY: the mapping belongs to self; no reference into it remains.
         unsafe { libc::munmap(self.address, self.mapped) };
     }
 }
 
 pub(super) fn fallocate(file: &File, mode: i32, range: &Range<u64>) -> io::Result<()> {
     let (offset, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
-    // SAFETY: only numbers are given.
+    // SAFETY: takes numbers only.
     match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Writes what is dirty and drops the page cache of the file.
+/// Writes dirty pages and drops the page cache of the file.
 pub(super) fn forget(file: &File) -> io::Result<()> {
     file.sync_data()?;
-    // SAFETY: only numbers are given.
+    // SAFETY: takes numbers only.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -1,6 +1,6 @@
-//! A host queue pair with a buffer a slot.
+//! A host queue pair with a buffer for each slot.
 
-use super::{BLOCK, Delivery, Setup};
+use super::{BLOCK, Delivery, PairSetup};
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::manifest::Manifest;
@@ -13,24 +13,24 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 /// A completed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct HostCompletion {
     pub slot: u16,
     pub cqe: Cqe,
     pub data_intact: bool,
     pub data: Vec<u8>,
 }
 
-pub struct HostEnd {
+pub struct PairHostEnd {
     pub qpair: Qpair,
     pub data: Vec<Vec<u8>>,
     inbox: Vec<u8>,
-    done: Vec<Done>,
+    done: Vec<HostCompletion>,
 }
 
-impl HostEnd {
+impl PairHostEnd {
     pub fn new(now: Instant, config: Config) -> Self {
         let qpair = Qpair::new(now, config);
-        HostEnd { qpair, data: vec![Vec::new(); 1024], inbox: Vec::new(), done: Vec::new() }
+        PairHostEnd { qpair, data: vec![Vec::new(); 1024], inbox: Vec::new(), done: Vec::new() }
     }
 
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> u16 {
@@ -50,7 +50,7 @@ impl HostEnd {
         slot
     }
 
-    pub fn connect(&mut self, now: Instant, setup: &Setup) -> u16 {
+    pub fn connect(&mut self, now: Instant, setup: &PairSetup) -> u16 {
         let flow_control = if setup.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
         let (sqsize, cattr) = (setup.entries - 1, flow_control | setup.class.to_cattr());
         let connect = Connect { recfmt: 0, qid: 1, sqsize, cattr, kato_ms: 0 };
@@ -77,13 +77,13 @@ impl HostEnd {
         self.submit_as(now, &sqe, Data::None, Vec::new(), Urgency::Urgent)
     }
 
-    /// Ends the turn; everything a doorbell has released, as octets.
+    /// Ends the turn. Returns all bytes that a doorbell has released.
     pub fn send(&mut self, now: Instant) -> Vec<u8> {
         self.qpair.batcher().drained(now);
         self.released().concat()
     }
 
-    /// What is released by now, one element a caravan.
+    /// Returns the caravans released so far.
     pub fn released(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         loop {
@@ -138,7 +138,7 @@ impl HostEnd {
                 RxEvent::Ready => {}
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     let data = std::mem::take(&mut self.data[usize::from(slot)]);
-                    self.done.push(Done { slot, cqe, data_intact, data });
+                    self.done.push(HostCompletion { slot, cqe, data_intact, data });
                 }
             }
         }
@@ -146,7 +146,7 @@ impl HostEnd {
         Ok(())
     }
 
-    pub fn take_completions(&mut self) -> Vec<Done> {
+    pub fn take_completions(&mut self) -> Vec<HostCompletion> {
         std::mem::take(&mut self.done)
     }
 }

@@ -6,36 +6,36 @@ pub mod raw;
 pub mod show;
 pub mod target_end;
 
-use host_end::HostEnd;
+use host_end::PairHostEnd;
 use roadtrain_host_proto as host;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto as target;
 use roadtrain_wire::pdu::Digests;
-use target_end::TargetEnd;
+use target_end::PairTargetEnd;
 
 /// Logical block size of every test, as a power of two.
 pub const LBA_SHIFT: u8 = 9;
-/// Octets of a logical block.
+/// Bytes of a logical block.
 pub const BLOCK: u32 = 1 << LBA_SHIFT;
-/// Where HPDA (ICReq) and CPDA (ICResp) are.
+/// Offset of HPDA (ICReq) and CPDA (ICResp).
 const PDA_OFFSET: usize = 10;
 
-/// How octets reach a queue pair.
+/// Delivery of bytes to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// All that there is.
+    /// All bytes at once.
     Whole,
-    /// That many octets a call.
+    /// A fixed number of bytes in each call.
     Pieces(usize),
-    /// Data straight into its place by `wanted` and `placed`, at most that many octets at once.
+    /// Data directly into its place by `wanted` and `placed`, at most that many bytes at once.
     Placed(usize),
 }
 
-/// What a connection is set up with.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct PairSetup {
     pub digests: Digests,
     pub hpda: u8,
     pub cpda: u8,
@@ -44,14 +44,14 @@ pub struct Setup {
     pub entries: u16,
     pub sq_flow_control: bool,
     pub policy: PolicyConfig,
-    /// Of the connection.
+    /// Class of the connection.
     pub class: Class,
     pub delivery: Delivery,
 }
 
-impl Default for Setup {
+impl Default for PairSetup {
     fn default() -> Self {
-        Setup {
+        PairSetup {
             digests: Digests::default(),
             hpda: 0,
             cpda: 0,
@@ -66,7 +66,7 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
+impl PairSetup {
     pub fn host(&self) -> host::qpair::Config {
         host::qpair::Config {
             digests: self.digests,
@@ -87,24 +87,25 @@ impl Setup {
 }
 
 /// A host and a target, connected.
-pub struct Pair {
-    pub setup: Setup,
+pub struct ConnectionPair {
+    pub setup: PairSetup,
     pub now: Instant,
-    pub host: HostEnd,
-    pub target: TargetEnd,
+    pub host: PairHostEnd,
+    pub target: PairTargetEnd,
 }
 
-impl Pair {
-    /// Both ends before the first octet.
-    pub fn new(setup: Setup) -> Self {
+impl ConnectionPair {
+    /// Creates both ends before the first byte.
+    pub fn new(setup: PairSetup) -> Self {
         let now = Instant(0);
-        let (host, target) = (HostEnd::new(now, setup.host()), TargetEnd::new(setup.target()));
-        Pair { setup, now, host, target }
+        let (host, target) =
+            (PairHostEnd::new(now, setup.host()), PairTargetEnd::new(setup.target()));
+        ConnectionPair { setup, now, host, target }
     }
 
-    /// Both ends after ICReq, ICResp and Connect.
-    pub fn connected(setup: Setup) -> Self {
-        let mut pair = Pair::new(setup);
+    /// Creates both ends after ICReq, ICResp and Connect.
+    pub fn connected(setup: PairSetup) -> Self {
+        let mut pair = ConnectionPair::new(setup);
         let mut icreq = pair.host.send(pair.now);
         icreq[PDA_OFFSET] = setup.hpda;
         pair.target.receive(pair.now, &icreq, setup.delivery).expect("ICReq is valid");
@@ -118,7 +119,7 @@ impl Pair {
         pair
     }
 
-    /// Carries octets both ways until nothing moves; what each end sent.
+    /// Carries bytes in both directions until nothing moves. Returns the bytes that each end sent.
     pub fn settle(&mut self) -> Result<(Vec<u8>, Vec<u8>), QpairError> {
         let (mut from_host, mut from_target) = (Vec::new(), Vec::new());
         loop {
@@ -135,7 +136,7 @@ impl Pair {
     }
 }
 
-/// Recognisable data: differs in every octet and by `seed`.
+/// Returns recognisable data that differs in every byte and by `seed`.
 pub fn pattern(length: u32, seed: u8) -> Vec<u8> {
     (0..length).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
 }

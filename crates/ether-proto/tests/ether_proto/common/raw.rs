@@ -1,4 +1,4 @@
-//! PDUs made by hand, also wrong ones.
+//! PDUs built by hand, valid and invalid ones.
 
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::Connect;
@@ -18,10 +18,10 @@ pub const PLEN: usize = 4;
 
 /// No digests.
 pub const PLAIN: Digests = Digests { header: false, data: false };
-/// Both.
+/// Header and data digests.
 pub const BOTH: Digests = Digests { header: true, data: true };
 
-/// `pdu` and its data, with digests as `digests` says, data at `pdo`.
+/// Returns `pdu` and its data, with the digests of `digests` and the data at PDO.
 fn finish<P: IntoBytes + Immutable>(
     pdu: &P,
     ch: &CommonHeader,
@@ -67,14 +67,14 @@ pub fn flush(cid: u16) -> Vec<u8> {
     command(cid, Sqe::new(opcode::FLUSH, 1), &[], PLAIN)
 }
 
-/// A write of `blocks` by R2T.
+/// Returns a write of `blocks` by R2T.
 pub fn write(cid: u16, blocks: u32) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, blocks);
     sqe.set_transport(blocks * super::BLOCK);
     command(cid, sqe, &[], PLAIN)
 }
 
-/// A write with its data in the capsule.
+/// Returns a write with its data in the capsule.
 pub fn write_in_capsule(cid: u16, data: &[u8], digests: Digests) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, data.len() as u32 / super::BLOCK);
     sqe.set_in_capsule(data.len() as u32);
@@ -116,14 +116,14 @@ pub fn r2t(cccid: u16, ttag: u16, r2to: u32, r2tl: u32) -> Vec<u8> {
     finish(&R2t { ch, cccid, ttag, r2to, r2tl, reserved: [0; 4] }, &ch, &[], PLAIN)
 }
 
-/// A header of a type that is in no specification.
+/// Returns a header of a type that is in no specification.
 pub fn unknown(pdu_type: u8) -> Vec<u8> {
     let mut pdu = vec![0; 24];
     (pdu[0], pdu[HLEN], pdu[PLEN]) = (pdu_type, 24, 24);
     pdu
 }
 
-/// `pdu` with the octets at `at` replaced.
+/// Returns `pdu` with the bytes at `at` replaced.
 pub fn patch(mut pdu: Vec<u8>, at: usize, octets: &[u8]) -> Vec<u8> {
     pdu[at..at + octets.len()].copy_from_slice(octets);
     pdu

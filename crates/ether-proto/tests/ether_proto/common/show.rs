@@ -7,7 +7,7 @@ use roadtrain_wire::pdu::{
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use std::fmt::Write;
 
-/// The PDUs of `octets`, one a line; an incomplete one says so.
+/// Returns the PDUs in `octets`, one a line, with a note for an incomplete one.
 pub fn pdus(from_host: bool, octets: &[u8], digests: Digests) -> Vec<String> {
     let mut framer = Framer::new(from_host);
     framer.agree(digests, 4);
@@ -85,7 +85,7 @@ fn pdu(octets: &[u8]) -> String {
     line
 }
 
-/// A view at the start of a header that the framer has found to be complete.
+/// Returns a view of a header that the framer has found complete.
 pub fn at<T: FromBytes + KnownLayout + Immutable + Unaligned>(octets: &[u8]) -> &T {
     T::ref_from_prefix(octets).expect("the framer has checked the length").0
 }

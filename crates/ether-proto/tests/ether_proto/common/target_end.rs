@@ -1,4 +1,4 @@
-//! A target queue pair that executes commands on a disk in memory, at once.
+//! A target queue pair that executes commands at once on a disk in memory.
 
 use super::{BLOCK, Delivery, LBA_SHIFT};
 use roadtrain_proto::error::QpairError;
@@ -14,12 +14,12 @@ use std::collections::HashMap;
 
 const DISK_BYTES: usize = 1 << 20;
 
-pub struct TargetEnd {
+pub struct PairTargetEnd {
     pub qpair: Qpair,
     pub disk: Vec<u8>,
-    /// Commands are held until [`TargetEnd::execute_held`].
+    /// True if commands are held until [`PairTargetEnd::execute_held`].
     pub hold: bool,
-    /// Data of writes is wanted in whole blocks.
+    /// True if the data of writes is delivered in whole blocks.
     pub whole_blocks: bool,
     /// Classes of namespaces.
     pub classes: HashMap<u32, Class>,
@@ -29,9 +29,9 @@ pub struct TargetEnd {
     events: Vec<String>,
 }
 
-impl TargetEnd {
+impl PairTargetEnd {
     pub fn new(config: Config) -> Self {
-        TargetEnd {
+        PairTargetEnd {
             qpair: Qpair::new(config),
             disk: vec![0; DISK_BYTES],
             hold: false,
@@ -78,7 +78,7 @@ impl TargetEnd {
                     self.poll(now)?;
                     continue;
                 }
-                // As it is done with what is kept and what is known to be there.
+                // Joins the bytes kept in the inbox with the rest of the block, as the engine does.
                 let kept = self.inbox.len();
                 if let Some((slot, offset, whole)) = self.qpair.wanted_whole(kept + length)
                     && whole as usize > kept
@@ -169,7 +169,7 @@ impl TargetEnd {
         }
     }
 
-    /// Executes what was held, the last first.
+    /// Executes the held commands, the last first.
     pub fn execute_held(&mut self, now: Instant) {
         while let Some(slot) = self.held.pop() {
             self.execute(now, slot);
@@ -204,7 +204,7 @@ impl TargetEnd {
         }
     }
 
-    /// What was received since the last call.
+    /// Returns the events since the last call.
     pub fn take_events(&mut self) -> Vec<String> {
         std::mem::take(&mut self.events)
     }
@@ -217,13 +217,13 @@ impl TargetEnd {
         &mut self.command(slot).1
     }
 
-    /// Ends the turn; everything that left, as octets.
+    /// Ends the turn. Returns all bytes that left.
     pub fn send(&mut self, now: Instant) -> Vec<u8> {
         self.qpair.batcher().drained(now);
         self.released().concat()
     }
 
-    /// What is released by now, one element a caravan.
+    /// Returns the caravans released so far.
     pub fn released(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         loop {

@@ -1,6 +1,6 @@
-//! Headers that no peer sends, and headers that it sent before.
+//! Headers that no peer sends, and replayed headers.
 
-use super::network::{Cable, Frame, Random, World};
+use super::network::{Cable, NetworkFrame, NetworkRandom, NetworkWorld};
 use proptest::prelude::*;
 use roadtrain_ether_proto::channel::{Arrival, ChannelConfig, WINDOW};
 use roadtrain_ether_proto::links::Links;
@@ -20,7 +20,7 @@ fn lane() -> Links<u32> {
     links
 }
 
-/// A number near what makes sense, or any.
+/// A plausible number, or any.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => (0..80u32).prop_map(|n| n.wrapping_add(FIRST).wrapping_sub(20)),
@@ -48,20 +48,20 @@ fn header() -> impl Strategy<Value = FrameHeader> {
     })
 }
 
-/// What one end does.
+/// One action of an end.
 #[derive(Clone, Debug)]
-enum Step {
+enum HostileStep {
     Send,
-    Hear(FrameHeader, Vec<u8>),
+    Receive(FrameHeader, Vec<u8>),
     Wait(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = HostileStep> {
     let body = prop::collection::vec(any::<u8>(), 0..140);
     prop_oneof![
-        4 => Just(Step::Send),
-        4 => (header(), body).prop_map(|(header, body)| Step::Hear(header, body)),
-        1 => (0..300_000_000u64).prop_map(Step::Wait),
+        4 => Just(HostileStep::Send),
+        4 => (header(), body).prop_map(|(header, body)| HostileStep::Receive(header, body)),
+        1 => (0..300_000_000u64).prop_map(HostileStep::Wait),
     ]
 }
 
@@ -72,53 +72,53 @@ proptest! {
     ) {
         let mut links = lane();
         let mut now = Instant(0);
-        // Records under way; each is one of a kind.
-        let mut flying = std::collections::BTreeSet::new();
+        // Records in flight, each of them unique.
+        let mut in_flight = std::collections::BTreeSet::new();
         let mut next = 0u32;
         for step in steps {
             match step {
-                Step::Send => {
+                HostileStep::Send => {
                     if let Some(link) = links.choose(now, 100) {
                         let header = links.send(now, link, 100, &[next, next + 1]);
                         prop_assert_ne!(header.flags.get() & flags::SEQ, 0);
-                        flying.extend([next, next + 1]);
+                        in_flight.extend([next, next + 1]);
                         next += 2;
                     }
                 }
-                Step::Hear(header, body) => {
-                    let acked = &mut |record| assert!(flying.remove(&record));
+                HostileStep::Receive(header, body) => {
+                    let acked = &mut |record| assert!(in_flight.remove(&record));
                     links.receive(now, &header, &body, acked);
                 }
-                Step::Wait(ns) => {
+                HostileStep::Wait(ns) => {
                     now = Instant(now.0 + ns);
                     links.expire(now);
-                    while let Some((link, asks)) = links.ack_due(now) {
+                    while let Some((link, requests_ack)) = links.ack_due(now) {
                         let mut body = [0; 120];
                         prop_assert!(links.ack_body(link, &mut body) <= 120);
-                        links.send_ack(now, link, 64, asks);
+                        links.send_ack(now, link, 64, requests_ack);
                     }
                 }
             }
             while let Some(record) = links.next_lost() {
-                prop_assert!(flying.remove(&record));
+                prop_assert!(in_flight.remove(&record));
             }
             let stats = links.stats(0).unwrap();
             prop_assert!(stats.in_flight <= WINDOW && stats.window <= WINDOW);
-            prop_assert!(flying.len() <= 2 * stats.in_flight as usize);
+            prop_assert!(in_flight.len() <= 2 * stats.in_flight as usize);
         }
-        // Whatever it heard, time gives back the rest.
+        // Timers return the remaining records, whatever the end has received.
         for _ in 0..5000 {
-            let Some(at) = links.deadline().filter(|_| !flying.is_empty()) else { break };
+            let Some(at) = links.deadline().filter(|_| !in_flight.is_empty()) else { break };
             now = now.max(at);
             links.expire(now);
-            while let Some((link, asks)) = links.ack_due(now) {
-                links.send_ack(now, link, 64, asks);
+            while let Some((link, requests_ack)) = links.ack_due(now) {
+                links.send_ack(now, link, 64, requests_ack);
             }
             while let Some(record) = links.next_lost() {
-                flying.remove(&record);
+                in_flight.remove(&record);
             }
         }
-        prop_assert!(flying.is_empty(), "{} records are stuck", flying.len());
+        prop_assert!(in_flight.is_empty(), "{} records are stuck", in_flight.len());
     }
 
     #[test]
@@ -165,11 +165,11 @@ proptest! {
         loss_percent in 0..10u64,
         percent in 1..60u64,
     ) {
-        let cable = Cable { loss_percent, octet_ns: 1, ..Cable::perfect() };
-        let mut world = World::new(seed, [1500, 1500], &[cable.clone(), cable]);
+        let cable = Cable { loss_percent, byte_ns: 1, ..Cable::perfect() };
+        let mut world = NetworkWorld::new(seed, [1500, 1500], &[cable.clone(), cable]);
         world.set_depth(2, 100);
-        let mut random = Random(seed ^ 1);
-        let mut seen: Vec<(usize, Frame)> = Vec::new();
+        let mut random = NetworkRandom(seed ^ 1);
+        let mut seen: Vec<(usize, NetworkFrame)> = Vec::new();
         while !world.is_done() {
             prop_assert!(world.step());
             prop_assert!(world.now < Instant(0) + Duration::from_secs(100), "takes too long");

@@ -8,14 +8,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// Octets of a frame that carries records.
+/// Bytes of a frame that carries records.
 pub(crate) const FRAME_BYTES: u16 = 4352;
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 #[derive(Clone)]
-pub(crate) struct Random(pub u64);
+pub(crate) struct NetworkRandom(pub u64);
 
-impl Random {
+impl NetworkRandom {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,19 +32,19 @@ impl Random {
     }
 }
 
-/// What a link does to frames.
+/// Behaviour of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Cable {
     pub(crate) loss_percent: u64,
     pub(crate) repeat_percent: u64,
     pub(crate) delay_us: u64,
-    /// Frames are delayed by up to so much more: they overtake each other.
+    /// Additional random delay up to this, so that frames overtake each other.
     pub(crate) jitter_us: u64,
-    /// Nanoseconds that an octet takes; 0: none.
-    pub(crate) octet_ns: u64,
-    /// Octets that may queue.
+    /// Transmission time of a byte in nanoseconds; 0 for none.
+    pub(crate) byte_ns: u64,
+    /// Most bytes in the queue.
     pub(crate) queue_bytes: u64,
-    /// Nothing arrives from and until then, milliseconds.
+    /// Period without any delivery, in milliseconds.
     pub(crate) cut_ms: (u64, u64),
 }
 
@@ -55,7 +55,7 @@ impl Cable {
             repeat_percent: 0,
             delay_us: 20,
             jitter_us: 0,
-            octet_ns: 0,
+            byte_ns: 0,
             queue_bytes: u64::MAX,
             cut_ms: (0, 0),
         }
@@ -63,38 +63,38 @@ impl Cable {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waits,
-    Flies,
+enum RecordState {
+    Waiting,
+    InFlight,
     Acknowledged,
 }
 
-/// A frame as it travels.
+/// A frame in flight.
 #[derive(Clone)]
-pub(crate) struct Frame {
+pub(crate) struct NetworkFrame {
     pub(crate) header: FrameHeader,
     pub(crate) body: Vec<u8>,
     pub(crate) records: Vec<u32>,
     pub(crate) octets: u32,
 }
 
-pub(crate) struct End {
+pub(crate) struct NetworkEnd {
     pub(crate) links: Links<u32>,
-    /// Of each record of ours.
-    states: Vec<State>,
+    /// States of this end's records.
+    states: Vec<RecordState>,
     waiting: VecDeque<u32>,
-    /// How often each record of the peer's has arrived in a frame that counted.
+    /// Number of accepted arrivals of each of the peer's records.
     arrived: Vec<u32>,
     records_per_frame: usize,
     in_flight_max: usize,
-    flying: usize,
+    in_flight: usize,
 }
 
-impl End {
+impl NetworkEnd {
     fn new(id: u64, records: usize, cables: &[Cable]) -> Self {
         let mut links = Links::new(id, 3 - id, 0);
         for link in 0..cables.len() as u8 {
-            // So that numbers wrap.
+            // Starts low enough that numbers wrap.
             let first = |id: u64| (id as u32).wrapping_mul(7).wrapping_sub(40);
             let config = ChannelConfig {
                 link,
@@ -105,29 +105,29 @@ impl End {
             };
             assert!(links.add(Instant(0), &config, 9));
         }
-        End {
+        NetworkEnd {
             links,
-            states: vec![State::Waits; records],
+            states: vec![RecordState::Waiting; records],
             waiting: (0..records as u32).collect(),
             arrived: Vec::new(),
             records_per_frame: 3,
             in_flight_max: usize::MAX,
-            flying: 0,
+            in_flight: 0,
         }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.states.iter().all(|&state| state == State::Acknowledged)
+        self.states.iter().all(|&state| state == RecordState::Acknowledged)
     }
 
-    /// Takes a frame.
-    pub(crate) fn receive(&mut self, now: Instant, frame: &Frame) -> Arrival {
-        let End { links, states, flying, .. } = self;
+    /// Receives a frame.
+    pub(crate) fn receive(&mut self, now: Instant, frame: &NetworkFrame) -> Arrival {
+        let NetworkEnd { links, states, in_flight, .. } = self;
         let acked = &mut |record: u32| {
             let state = &mut states[record as usize];
-            assert_eq!(*state, State::Flies, "record {record} is acknowledged");
-            *state = State::Acknowledged;
-            *flying -= 1;
+            assert_eq!(*state, RecordState::InFlight, "record {record} is acknowledged");
+            *state = RecordState::Acknowledged;
+            *in_flight -= 1;
         };
         let arrival = links.receive(now, &frame.header, &frame.body, acked);
         if arrival == Arrival::New {
@@ -138,62 +138,67 @@ impl End {
         arrival
     }
 
-    /// The next frame that is to leave.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<Frame> {
+    /// Returns the next frame to send.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<NetworkFrame> {
         while let Some(record) = self.links.next_lost() {
-            assert_eq!(self.states[record as usize], State::Flies, "record {record} is lost");
-            self.states[record as usize] = State::Waits;
+            assert_eq!(
+                self.states[record as usize],
+                RecordState::InFlight,
+                "record {record} is lost"
+            );
+            self.states[record as usize] = RecordState::Waiting;
             self.waiting.push_front(record);
-            self.flying -= 1;
+            self.in_flight -= 1;
         }
-        let has_work = !self.waiting.is_empty() && self.flying < self.in_flight_max;
+        let has_work = !self.waiting.is_empty() && self.in_flight < self.in_flight_max;
         let octets = FRAME_BYTES.into();
         if let Some(link) = has_work.then(|| self.links.choose(now, octets)).flatten() {
             let count = self.records_per_frame.min(self.waiting.len());
             let records: Vec<u32> = self.waiting.drain(..count).collect();
-            records.iter().for_each(|&record| self.states[record as usize] = State::Flies);
-            self.flying += count;
+            records.iter().for_each(|&record| self.states[record as usize] = RecordState::InFlight);
+            self.in_flight += count;
             let header = self.links.send(now, link, octets, &records);
-            return Some(Frame { header, body: Vec::new(), records, octets });
+            return Some(NetworkFrame { header, body: Vec::new(), records, octets });
         }
-        let (link, asks) = self.links.ack_due(now)?;
+        let (link, requests_ack) = self.links.ack_due(now)?;
         let mut body = vec![0; ACK_BODY_MAX];
         let length = self.links.ack_body(link, &mut body);
         body.truncate(length);
         let octets = (64 + body.len()) as u32;
-        let header = self.links.send_ack(now, link, octets, asks);
-        Some(Frame { header, body, records: Vec::new(), octets })
+        let header = self.links.send_ack(now, link, octets, requests_ack);
+        Some(NetworkFrame { header, body, records: Vec::new(), octets })
     }
 }
 
-type Event = Reverse<(u64, u64)>;
+type ArrivalEvent = Reverse<(u64, u64)>;
 
-/// Both ends and what is between them.
-pub(crate) struct World {
+/// Both ends and the network between them.
+pub(crate) struct NetworkWorld {
     pub(crate) now: Instant,
-    pub(crate) ends: [End; 2],
+    pub(crate) ends: [NetworkEnd; 2],
     cables: Vec<Cable>,
-    /// When each direction of each link is free again.
+    /// Time from which on each direction of each link is idle.
     free_at: Vec<[u64; 2]>,
-    random: Random,
-    events: BinaryHeap<Event>,
-    frames: BTreeMap<u64, (usize, Frame)>,
+    random: NetworkRandom,
+    events: BinaryHeap<ArrivalEvent>,
+    frames: BTreeMap<u64, (usize, NetworkFrame)>,
     count: u64,
     is_recorded: bool,
-    delivered: Vec<(usize, Frame)>,
+    delivered: Vec<(usize, NetworkFrame)>,
 }
 
-impl World {
+impl NetworkWorld {
     pub(crate) fn new(seed: u64, records: [usize; 2], cables: &[Cable]) -> Self {
-        let mut ends = [End::new(1, records[0], cables), End::new(2, records[1], cables)];
+        let mut ends =
+            [NetworkEnd::new(1, records[0], cables), NetworkEnd::new(2, records[1], cables)];
         ends[0].arrived = vec![0; records[1]];
         ends[1].arrived = vec![0; records[0]];
-        World {
+        NetworkWorld {
             now: Instant(0),
             ends,
             cables: cables.to_vec(),
             free_at: vec![[0; 2]; cables.len()],
-            random: Random(seed),
+            random: NetworkRandom(seed),
             events: BinaryHeap::new(),
             frames: BTreeMap::new(),
             count: 0,
@@ -202,29 +207,29 @@ impl World {
         }
     }
 
-    /// Records that may be unanswered at each end.
+    /// Sets the records in a frame, and the limit of records in flight at each end.
     pub(crate) fn set_depth(&mut self, records_per_frame: usize, in_flight_max: usize) {
         for end in &mut self.ends {
             (end.records_per_frame, end.in_flight_max) = (records_per_frame, in_flight_max);
         }
     }
 
-    /// A frame enters its link.
-    fn carry(&mut self, from: usize, frame: &Frame) {
+    /// Sends a frame over its link.
+    fn transmit(&mut self, from: usize, frame: &NetworkFrame) {
         let number = usize::from(frame.header.link);
         let cable = &self.cables[number];
         let now = self.now.0;
         let ms = now / 1_000_000;
         let octets = u64::from(frame.octets);
         let free_at = &mut self.free_at[number][from];
-        let queued = free_at.saturating_sub(now) / cable.octet_ns.max(1);
+        let queued = free_at.saturating_sub(now) / cable.byte_ns.max(1);
         if (cable.cut_ms.0..cable.cut_ms.1).contains(&ms)
             || self.random.is(cable.loss_percent)
             || queued + octets > cable.queue_bytes
         {
             return;
         }
-        *free_at = (*free_at).max(now) + octets * cable.octet_ns;
+        *free_at = (*free_at).max(now) + octets * cable.byte_ns;
         let (start, delay_us, jitter_us) = (*free_at, cable.delay_us, cable.jitter_us);
         let copies = 1 + u64::from(self.random.is(cable.repeat_percent));
         for _ in 0..copies {
@@ -235,12 +240,12 @@ impl World {
         }
     }
 
-    /// One more thing happens; false when nothing ever will.
+    /// Advances to the next event. Returns false if there is none.
     pub(crate) fn step(&mut self) -> bool {
         for from in 0..2 {
             while let Some(frame) = self.ends[from].poll(self.now) {
                 assert!(frame.header.kind != FrameType::Ack as u8 || frame.records.is_empty());
-                self.carry(from, &frame);
+                self.transmit(from, &frame);
             }
         }
         let next_event = self.events.peek().map(|&Reverse((at, _))| at);
@@ -274,29 +279,32 @@ impl World {
         }
     }
 
-    /// What is acknowledged has arrived.
+    /// Asserts that every acknowledged record has arrived.
     fn check_records(&self) {
         for (end, peer) in [(0, 1), (1, 0)] {
             let (end, peer) = (&self.ends[end], &self.ends[peer]);
-            let has_arrived = |(state, &times): (&State, &u32)| {
-                assert!(*state != State::Acknowledged || times > 0, "acknowledged, not arrived");
+            let has_arrived = |(state, &times): (&RecordState, &u32)| {
+                assert!(
+                    *state != RecordState::Acknowledged || times > 0,
+                    "acknowledged, not arrived"
+                );
             };
             end.states.iter().zip(&peer.arrived).for_each(has_arrived);
         }
     }
 
-    /// Frames that have arrived since this was called last, and where.
-    pub(crate) fn delivered(&mut self) -> Vec<(usize, Frame)> {
+    /// Returns the frames that have arrived since the last call, and the receiving end of each.
+    pub(crate) fn delivered(&mut self) -> Vec<(usize, NetworkFrame)> {
         self.is_recorded = true;
         std::mem::take(&mut self.delivered)
     }
 
-    /// Whether all records are acknowledged.
+    /// True if all records are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
-        self.ends.iter().all(End::is_done)
+        self.ends.iter().all(NetworkEnd::is_done)
     }
 
-    /// Until all records are acknowledged; how long that took.
+    /// Runs until all records are acknowledged. Returns the duration.
     pub(crate) fn run(&mut self, longest: Duration) -> Duration {
         let mut steps = 0u64;
         let mut last = self.now;
@@ -307,7 +315,7 @@ impl World {
             assert!(steps < 1000, "time stands still at {:?}", self.now);
             last = self.now;
         }
-        self.ends.iter().for_each(|end| assert_eq!(end.flying, 0));
+        self.ends.iter().for_each(|end| assert_eq!(end.in_flight, 0));
         self.check_records();
         self.now.since(Instant(0))
     }

@@ -1,6 +1,6 @@
 //! Every record arrives, whatever the links do.
 
-use super::network::{Cable, FRAME_BYTES, World};
+use super::network::{Cable, FRAME_BYTES, NetworkWorld};
 use crate::cases::cases;
 use proptest::prelude::*;
 use std::slice;
@@ -12,13 +12,13 @@ fn cable() -> impl Strategy<Value = Cable> {
     let queue = prop_oneof![Just((0, u64::MAX)), (1..20u64, 20_000..400_000u64)];
     let cut = prop_oneof![Just((0, 0)), (0..20u64, 20..900u64)];
     (0..30u64, 0..20u64, 1..300u64, prop_oneof![Just(0), 1..500u64], queue, cut).prop_map(
-        |(loss_percent, repeat_percent, delay_us, jitter_us, (octet_ns, queue_bytes), cut_ms)| {
+        |(loss_percent, repeat_percent, delay_us, jitter_us, (byte_ns, queue_bytes), cut_ms)| {
             Cable {
                 loss_percent,
                 repeat_percent,
                 delay_us,
                 jitter_us,
-                octet_ns,
+                byte_ns,
                 queue_bytes,
                 cut_ms,
             }
@@ -36,7 +36,7 @@ proptest! {
         records in [0..3000usize, 0..3000usize],
         depth in 1..400usize,
     ) {
-        let mut world = World::new(seed, records, &cables);
+        let mut world = NetworkWorld::new(seed, records, &cables);
         world.set_depth(3, depth);
         world.run(LONG);
     }
@@ -44,7 +44,7 @@ proptest! {
 
 #[test]
 fn without_loss_each_frame_is_sent_once() {
-    let mut world = World::new(1, [3000, 3000], &[Cable::perfect()]);
+    let mut world = NetworkWorld::new(1, [3000, 3000], &[Cable::perfect()]);
     world.run(LONG);
     for end in &world.ends {
         let stats = end.links.stats(0).unwrap();
@@ -55,19 +55,19 @@ fn without_loss_each_frame_is_sent_once() {
 
 const RECORDS: usize = 20_000;
 
-/// Time for records one way, two in each frame, `depth` at once.
-fn time(cables: &[Cable], depth: usize) -> (Duration, World) {
-    let mut world = World::new(7, [RECORDS, 0], cables);
+/// Returns the time for records in one direction, two in each frame, `depth` at once.
+fn time(cables: &[Cable], depth: usize) -> (Duration, NetworkWorld) {
+    let mut world = NetworkWorld::new(7, [RECORDS, 0], cables);
     world.set_depth(2, depth);
     (world.run(LONG), world)
 }
 
-/// 1 Gbit/s, with room for some 90 frames.
+/// Returns a link of 1 Gbit/s with room for about 90 frames.
 fn gigabit() -> Cable {
-    Cable { octet_ns: 8, delay_us: 30, queue_bytes: 400_000, ..Cable::perfect() }
+    Cable { byte_ns: 8, delay_us: 30, queue_bytes: 400_000, ..Cable::perfect() }
 }
 
-/// What the records take at 1 Gbit/s.
+/// Transmission time of all records at 1 Gbit/s.
 fn gigabit_time() -> Duration {
     Duration::from_nanos(RECORDS as u64 / 2 * u64::from(FRAME_BYTES) * 8)
 }
@@ -102,11 +102,11 @@ fn a_link_is_used_fully() {
     }
 }
 
-/// 8 Gbit/s: more than the window fills that losses at 1 % leave if each is taken for a queue that has run over.
+/// A link of 8 Gbit/s needs a larger window than losses of 1 % would leave if each counted as a queue overflow.
 #[test]
 fn losses_by_chance_leave_a_fast_link_fast() {
     for delay_us in [10, 20, 50, 100] {
-        let fast = Cable { octet_ns: 1, delay_us, ..Cable::perfect() };
+        let fast = Cable { byte_ns: 1, delay_us, ..Cable::perfect() };
         let took = |loss_percent| time(&[Cable { loss_percent, ..fast.clone() }], 512).0;
         let kept = took(0).as_secs_f64() / took(1).as_secs_f64();
         assert!(kept > 0.8, "{kept} with {delay_us} us");
@@ -115,7 +115,7 @@ fn losses_by_chance_leave_a_fast_link_fast() {
 
 #[test]
 fn several_links_are_used_fully_each_as_it_can() {
-    let fast = Cable { octet_ns: 2, ..gigabit() };
+    let fast = Cable { byte_ns: 2, ..gigabit() };
     for (cables, times) in [(vec![gigabit(); 6], 6.0), (vec![gigabit(), fast], 5.0)] {
         let (took, _) = time(&cables, 256);
         let reached = gigabit_time().as_secs_f64() / took.as_secs_f64();
@@ -126,7 +126,7 @@ fn several_links_are_used_fully_each_as_it_can() {
 #[test]
 fn a_link_with_a_bias_is_used_when_the_others_are_loaded() {
     let sent = |depth, biased| {
-        let mut world = World::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
+        let mut world = NetworkWorld::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
         world.set_depth(2, depth);
         world.ends[0].links.set_bias(biased, Duration::from_micros(5));
         let took = world.run(LONG);
@@ -143,16 +143,16 @@ fn a_link_with_a_bias_is_used_when_the_others_are_loaded() {
 
 #[test]
 fn what_was_sent_before_is_no_sign_of_life() {
-    let mut world = World::new(7, [100, 0], &[gigabit(), gigabit()]);
+    let mut world = NetworkWorld::new(7, [100, 0], &[gigabit(), gigabit()]);
     world.set_depth(1, 1);
     world.run(LONG);
     let [links, _] = &mut world.ends;
-    assert!(links.links.has_answered());
-    links.links.ask();
-    assert!(!links.links.has_answered());
+    assert!(links.links.has_replied());
+    links.links.probe();
+    assert!(!links.links.has_replied());
     world.run(LONG);
-    while world.step() && !world.ends[0].links.has_answered() {}
-    assert!(world.ends[0].links.has_answered());
+    while world.step() && !world.ends[0].links.has_replied() {}
+    assert!(world.ends[0].links.has_replied());
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_link_that_is_cut_is_avoided_and_comes_back() {
 
 #[test]
 fn without_carrier_nothing_leaves() {
-    let mut world = World::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
+    let mut world = NetworkWorld::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
     for _ in 0..1000 {
         world.step();
     }

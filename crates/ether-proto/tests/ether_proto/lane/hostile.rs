@@ -1,7 +1,7 @@
-//! Records that make no sense: those that came late are dropped and counted, others end the lane, because their frame
-//! was acknowledged and is not sent again.
+//! Invalid records: late ones are dropped and counted. Others end the lane, because their frame was acknowledged and
+//! is not sent again.
 
-use super::world::{Setup, World};
+use super::world::{LaneSetup, LaneWorld};
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::links::Links;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const NOW: Instant = Instant(5_000_000);
 const PIECE: u32 = 4096;
 
-/// A peer that says what it likes.
+/// A peer that sends arbitrary records.
 struct Forger {
     links: Links<u8>,
 }
@@ -41,9 +41,9 @@ impl Forger {
     }
 }
 
-/// A data record of a request of `octets`, piece `index`.
+/// A data record: piece `index` of a request of `octets` bytes.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ForgedPiece {
     slot: u16,
     generation: u32,
     position: u32,
@@ -51,9 +51,10 @@ struct Piece {
     octets: u32,
 }
 
-const PIECE_0: Piece = Piece { slot: 0, generation: 1, position: 0, index: 0, octets: 2 * PIECE };
+const PIECE_0: ForgedPiece =
+    ForgedPiece { slot: 0, generation: 1, position: 0, index: 0, octets: 2 * PIECE };
 
-impl Piece {
+impl ForgedPiece {
     fn record(self) -> ether::Data {
         let offset = u32::from(self.index) * PIECE;
         let length = PIECE.min(self.octets.saturating_sub(offset)) as usize;
@@ -72,7 +73,7 @@ impl Piece {
     }
 }
 
-/// The record with as much data as its head says.
+/// Returns the record with as much data as its head specifies.
 fn with_data(record: &ether::Data) -> Vec<u8> {
     let mut bytes = record.as_bytes().to_vec();
     bytes.resize(usize::from(record.head.length.get()).max(24), 0xd5);
@@ -94,7 +95,7 @@ fn completion(slot: u16, generation: u32, pieces: u16) -> Vec<u8> {
     completion.as_bytes().to_vec()
 }
 
-/// The one reason that was counted, once, since `before`.
+/// Returns the one reason whose counter has grown, by one, since `before`.
 fn reason(before: Rejected, after: Rejected) -> &'static str {
     let pairs = after.by_reason().zip(before.by_reason());
     let changed: Vec<_> = pairs.filter(|(after, before)| after.1 != before.1).collect();
@@ -111,40 +112,41 @@ struct TargetUnderTest {
 
 impl TargetUnderTest {
     fn new() -> Self {
-        let qpair = World::new(Setup { entries: 8, pages: 16, ..Setup::default() }).target;
+        let qpair =
+            LaneWorld::new(LaneSetup { entries: 8, pages: 16, ..LaneSetup::default() }).target;
         TargetUnderTest { qpair, forger: Forger::new(1, 2) }
     }
 
-    fn hear(&mut self, body: &[u8]) -> Vec<target::RxEvent> {
+    fn receive(&mut self, body: &[u8]) -> Vec<target::RxEvent> {
         let header = self.forger.header();
         let mut events = Vec::new();
         self.qpair.receive(NOW, &header, FrameType::Cargo, body, &mut |event| events.push(event));
         events
     }
 
-    /// `body` is dropped for one reason, and the lane goes on: its name.
+    /// Asserts that `body` is dropped for one reason and the lane continues. Returns the reason.
     fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
-        assert_eq!(self.hear(body), []);
+        assert_eq!(self.receive(body), []);
         assert_eq!(self.qpair.end.ended(), None);
         reason(before, self.qpair.end.rejected)
     }
 
-    /// A lane that has received `before` ends with `body`: the reason.
+    /// Asserts that `body` ends a lane that has received `before`. Returns the reason.
     fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
         let mut target = TargetUnderTest::new();
-        before.iter().for_each(|body| _ = target.hear(body));
+        before.iter().for_each(|body| _ = target.receive(body));
         let rejected = target.qpair.end.rejected;
-        assert_eq!(target.hear(body), []);
+        assert_eq!(target.receive(body), []);
         assert_eq!(target.qpair.end.ended(), Some(Reason::Broken));
         let reason = reason(rejected, target.qpair.end.rejected);
         assert_eq!(target.qpair.end.broken().map(|broken| broken.reason), Some(reason));
-        assert_eq!(target.hear(&command(7, 1, 0, 0)), [], "nothing more is taken");
+        assert_eq!(target.receive(&command(7, 1, 0, 0)), [], "nothing more is taken");
         reason
     }
 }
 
-/// All commands that a target has received, with the octets of data in both directions.
+/// Returns the commands received, with the bytes of data in both directions.
 fn commands(events: &[target::RxEvent]) -> Vec<(u16, u32)> {
     let command = |event: &target::RxEvent| match *event {
         target::RxEvent::Command { slot, data_bytes, room_bytes, .. } => {
@@ -160,37 +162,37 @@ fn a_command_of_more_than_mdts_is_executed_without_data() {
     const TOO_MUCH: u32 = (1 << 20) + 512;
     let mut target = TargetUnderTest::new();
     for (slot, octets) in [(0, TOO_MUCH), (1, TOO_MUCH | DATA_IN), (2, 4 << 20), (3, u32::MAX)] {
-        assert_eq!(commands(&target.hear(&command(slot, 1, 0, octets))), [(slot, 0)]);
+        assert_eq!(commands(&target.receive(&command(slot, 1, 0, octets))), [(slot, 0)]);
     }
-    // Its pieces, before the command and after it.
-    let piece = Piece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
+    // Pieces of such a command, before and after it.
+    let piece = ForgedPiece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
     assert_eq!(target.drops(&piece.bytes()), "shapes");
-    assert_eq!(commands(&target.hear(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
+    assert_eq!(commands(&target.receive(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
     assert_eq!(target.drops(&piece.bytes()), "shapes");
     target.qpair.respond(NOW, 4, Status::INVALID_FIELD, 0);
     target.qpair.batcher().drained(NOW);
     let mut writer = MemoryWriter::new(9, |_, _, _| ());
     assert!(target.qpair.poll_tx(NOW, &mut writer));
-    assert_eq!(commands(&target.hear(&command(4, 2, 0, 0))), [(4, 0)], "the slot is free again");
+    assert_eq!(commands(&target.receive(&command(4, 2, 0, 0))), [(4, 0)], "the slot is free again");
 }
 
 #[test]
 fn all_commands_of_a_frame_are_executed_however_many() {
     let mut target = TargetUnderTest {
         forger: Forger::new(1, 2),
-        qpair: World::new(Setup { entries: 101, pages: 16, ..Setup::default() }).target,
+        qpair: LaneWorld::new(LaneSetup { entries: 101, pages: 16, ..LaneSetup::default() }).target,
     };
     let body: Vec<u8> = (0..100).flat_map(|slot| command(slot, 1, 0, 0)).collect();
-    assert_eq!(commands(&target.hear(&body)).len(), 100);
+    assert_eq!(commands(&target.receive(&body)).len(), 100);
 }
 
 #[test]
 fn a_target_ends_with_records_that_make_no_sense_by_themselves() {
     let breaks = |body: &[u8]| TargetUnderTest::breaks(&[], body);
-    assert_eq!(breaks(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
+    assert_eq!(breaks(&ForgedPiece { slot: 8, ..PIECE_0 }.bytes()), "slots");
     assert_eq!(breaks(&command(8, 1, 0, 0)), "slots");
-    assert_eq!(breaks(&Piece { position: 15, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(breaks(&Piece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&ForgedPiece { position: 15, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&ForgedPiece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
     assert_eq!(breaks(&command(0, 1, 15, 2 * PIECE)), "places");
     assert_eq!(breaks(&completion(0, 1, 0)), "records");
     assert_eq!(breaks(&[9; 40]), "records");
@@ -203,14 +205,14 @@ fn a_target_ends_with_records_that_make_no_sense_by_themselves() {
 #[test]
 fn the_reason_names_the_slot_the_field_and_the_value() {
     let mut target = TargetUnderTest::new();
-    target.hear(&Piece { slot: 3, position: 77, ..PIECE_0 }.bytes());
+    target.receive(&ForgedPiece { slot: 3, position: 77, ..PIECE_0 }.bytes());
     let broken = target.qpair.end.broken().expect("a place outside of the damq");
     assert_eq!(
         broken.to_string(),
         "POSITION 77 of a record in slot 3 breaks the protocol (places)"
     );
     let mut target = TargetUnderTest::new();
-    target.hear(&[9; 40]);
+    target.receive(&[9; 40]);
     let broken = target.qpair.end.broken().expect("no such KIND");
     assert_eq!(broken.to_string(), "KIND 9 of a record breaks the protocol (records)");
 }
@@ -220,10 +222,10 @@ fn a_target_drops_records_of_other_generations() {
     let mut target = TargetUnderTest::new();
     for generation in [0, 2, 0xff_ffff] {
         assert_eq!(target.drops(&command(0, generation, 0, 0)), "late");
-        assert_eq!(target.drops(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+        assert_eq!(target.drops(&ForgedPiece { generation, ..PIECE_0 }.bytes()), "late");
     }
     assert_eq!(target.qpair.in_flight(), 0);
-    assert_eq!(target.hear(&command(0, 1, 0, 0)).len(), 1, "the slot is as it was");
+    assert_eq!(target.receive(&command(0, 1, 0, 0)).len(), 1, "the slot is as it was");
 }
 
 #[test]
@@ -249,15 +251,15 @@ fn a_target_ends_with_pieces_that_are_not_cut_as_agreed() {
 fn a_target_ends_with_records_that_contradict_their_request() {
     let piece = PIECE_0.bytes();
     let breaks = |body: &[u8]| TargetUnderTest::breaks(&[&piece], body);
-    // The first record wins, even where it is the wrong one: the lane ends with the second.
+    // The first record wins, even where it is the wrong one: the second ends the lane.
     assert_eq!(breaks(&command(0, 1, 1, 2 * PIECE)), "places");
     assert_eq!(breaks(&command(0, 1, 0, PIECE)), "shapes");
     assert_eq!(breaks(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
     assert_eq!(breaks(&command(0, 1, 0, (1 << 20) + 512)), "shapes");
-    assert_eq!(breaks(&Piece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(breaks(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(breaks(&Piece { octets: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(breaks(&Piece { generation: 2, ..PIECE_0 }.bytes()), "busy");
+    assert_eq!(breaks(&ForgedPiece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&ForgedPiece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { octets: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { generation: 2, ..PIECE_0 }.bytes()), "busy");
     let flush = command(0, 1, 0, 0);
     assert_eq!(TargetUnderTest::breaks(&[&flush], &command(0, 2, 0, 0)), "busy");
 }
@@ -265,30 +267,30 @@ fn a_target_ends_with_records_that_contradict_their_request() {
 #[test]
 fn a_target_drops_records_that_came_before() {
     let mut target = TargetUnderTest::new();
-    assert_eq!(target.hear(&PIECE_0.bytes()).len(), 1);
+    assert_eq!(target.receive(&PIECE_0.bytes()).len(), 1);
     assert_eq!(target.drops(&PIECE_0.bytes()), "repeated");
-    assert_eq!(target.hear(&command(0, 1, 0, 2 * PIECE)), []);
+    assert_eq!(target.receive(&command(0, 1, 0, 2 * PIECE)), []);
     assert_eq!(target.drops(&command(0, 1, 0, 2 * PIECE)), "repeated");
-    let events = target.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    let events = target.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], target::RxEvent::Command { data_bytes: 8192, .. }), "{events:?}");
-    assert_eq!(target.drops(&Piece { index: 1, ..PIECE_0 }.bytes()), "late");
+    assert_eq!(target.drops(&ForgedPiece { index: 1, ..PIECE_0 }.bytes()), "late");
     // Data for a read.
-    assert_eq!(target.hear(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
-    assert_eq!(target.drops(&Piece { slot: 1, ..PIECE_0 }.bytes()), "late");
+    assert_eq!(target.receive(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
+    assert_eq!(target.drops(&ForgedPiece { slot: 1, ..PIECE_0 }.bytes()), "late");
 }
 
-/// A host does not send again what was acknowledged, however long the rest is under way: the memory must not be given
-/// back meanwhile.
+/// A host does not send acknowledged data again, however long the rest is in flight: the memory must stay allocated
+/// until then.
 #[test]
 fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
     let mut target = TargetUnderTest::new();
     assert!(!target.qpair.keeps_data());
-    target.hear(&command(1, 1, 0, PIECE | DATA_IN));
+    target.receive(&command(1, 1, 0, PIECE | DATA_IN));
     assert!(!target.qpair.keeps_data(), "a read has none");
-    target.hear(&PIECE_0.bytes());
+    target.receive(&PIECE_0.bytes());
     assert!(target.qpair.keeps_data(), "the rest may come late");
-    target.hear(&command(0, 1, 0, 2 * PIECE));
-    target.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    target.receive(&command(0, 1, 0, 2 * PIECE));
+    target.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(target.qpair.keeps_data(), "it is written from there");
     target.qpair.respond(NOW, 0, Status::SUCCESS, 0);
     assert!(!target.qpair.keeps_data());
@@ -297,12 +299,12 @@ fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
 #[test]
 fn a_target_takes_the_next_request_when_the_last_is_answered() {
     let mut target = TargetUnderTest::new();
-    assert_eq!(target.hear(&command(3, 1, 0, PIECE | DATA_IN)).len(), 1);
+    assert_eq!(target.receive(&command(3, 1, 0, PIECE | DATA_IN)).len(), 1);
     target.qpair.respond_with_data(NOW, 3, PIECE, 0);
     target.qpair.batcher().drained(NOW);
     let mut writer = MemoryWriter::new(9, |_, _, _| ());
     assert!(target.qpair.poll_tx(NOW, &mut writer));
-    let events = target.hear(&command(3, 2, 0, 0));
+    let events = target.receive(&command(3, 2, 0, 0));
     assert_eq!(events[0], target::RxEvent::Released { slot: 3 });
     assert!(matches!(events[1], target::RxEvent::Command { slot: 3, .. }));
     assert_eq!(target.qpair.in_flight(), 1);
@@ -314,9 +316,11 @@ struct HostUnderTest {
 }
 
 impl HostUnderTest {
-    /// With a read of two pieces in slot 0, a write in slot 1, and in slot 2 a flush that has not left.
+    /// Creates a host with a read of two pieces in slot 0, a write in slot 1, and in slot 2 a flush that has not
+    /// left.
     fn new() -> Self {
-        let mut qpair = World::new(Setup { entries: 9, pages: 16, ..Setup::default() }).host;
+        let mut qpair =
+            LaneWorld::new(LaneSetup { entries: 9, pages: 16, ..LaneSetup::default() }).host;
         let mut submit = |code, data| {
             qpair.submit(NOW, &Sqe::new(code, 1), data, Urgency::Normal).expect("room");
         };
@@ -329,7 +333,7 @@ impl HostUnderTest {
         HostUnderTest { qpair, forger: Forger::new(2, 1) }
     }
 
-    fn hear(&mut self, body: &[u8]) -> Vec<host::RxEvent> {
+    fn receive(&mut self, body: &[u8]) -> Vec<host::RxEvent> {
         let header = self.forger.header();
         let mut events = Vec::new();
         self.qpair.receive(NOW, &header, FrameType::Cargo, body, &mut |event| events.push(event));
@@ -338,17 +342,17 @@ impl HostUnderTest {
 
     fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
-        assert_eq!(self.hear(body), []);
+        assert_eq!(self.receive(body), []);
         assert_eq!(self.qpair.end.ended(), None);
         reason(before, self.qpair.end.rejected)
     }
 
-    /// A lane that has received `before` ends with `body`: the reason.
+    /// Asserts that `body` ends a lane that has received `before`. Returns the reason.
     fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
         let mut host = HostUnderTest::new();
-        before.iter().for_each(|body| _ = host.hear(body));
+        before.iter().for_each(|body| _ = host.receive(body));
         let rejected = host.qpair.end.rejected;
-        assert_eq!(host.hear(body), []);
+        assert_eq!(host.receive(body), []);
         assert_eq!(host.qpair.end.ended(), Some(Reason::Broken));
         reason(rejected, host.qpair.end.rejected)
     }
@@ -359,10 +363,10 @@ fn a_host_ends_with_records_that_no_request_has() {
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
     assert_eq!(breaks(&completion(8, 1, 0)), "slots");
     assert_eq!(breaks(&completion(u16::MAX, 1, 0)), "slots");
-    assert_eq!(breaks(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
+    assert_eq!(breaks(&ForgedPiece { slot: 8, ..PIECE_0 }.bytes()), "slots");
     assert_eq!(breaks(&completion(2, 1, 0)), "unexpected", "it has not left");
     assert_eq!(breaks(&command(0, 1, 0, 0)), "records");
-    assert_eq!(breaks(&Piece { slot: 1, ..PIECE_0 }.bytes()), "directions");
+    assert_eq!(breaks(&ForgedPiece { slot: 1, ..PIECE_0 }.bytes()), "directions");
     assert_eq!(breaks(&completion(1, 1, 1)), "shapes", "data that belongs to a write");
     let mut other = completion(1, 1, 0);
     other[8 + 12] ^= 1; // CID
@@ -374,11 +378,11 @@ fn a_host_drops_records_of_other_generations() {
     let mut host = HostUnderTest::new();
     for generation in [0, 2] {
         assert_eq!(host.drops(&completion(0, generation, 0)), "late");
-        assert_eq!(host.drops(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+        assert_eq!(host.drops(&ForgedPiece { generation, ..PIECE_0 }.bytes()), "late");
     }
     assert_eq!(host.drops(&completion(3, 0, 0)), "late", "of a slot that was never used");
     assert_eq!(host.qpair.in_flight(), 3);
-    assert!(matches!(host.hear(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
+    assert!(matches!(host.receive(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
     assert_eq!(host.drops(&completion(1, 1, 0)), "late");
 }
 
@@ -386,33 +390,33 @@ fn a_host_drops_records_of_other_generations() {
 fn a_host_ends_with_data_that_contradicts_its_request() {
     let (right, piece) = (PIECE_0.record(), PIECE_0.bytes());
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
-    assert_eq!(breaks(&Piece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&with_data(&ether::Data { offset: 8.into(), ..right })), "shapes");
     assert_eq!(breaks(&completion(0, 1, 3)), "shapes");
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[&piece], body);
-    assert_eq!(breaks(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&completion(0, 1, 1)), "shapes");
 }
 
 #[test]
 fn a_host_drops_records_that_came_before() {
     let mut host = HostUnderTest::new();
-    assert_eq!(host.hear(&PIECE_0.bytes()).len(), 1);
+    assert_eq!(host.receive(&PIECE_0.bytes()).len(), 1);
     assert_eq!(host.drops(&PIECE_0.bytes()), "repeated");
-    assert_eq!(host.hear(&completion(0, 1, 2)), []);
+    assert_eq!(host.receive(&completion(0, 1, 2)), []);
     assert_eq!(host.drops(&completion(0, 1, 2)), "repeated");
-    let events = host.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    let events = host.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], host::RxEvent::Complete { data_intact: true, .. }), "{events:?}");
 }
 
 #[test]
 fn a_success_without_its_data_is_not_intact() {
     let mut host = HostUnderTest::new();
-    let events = host.hear(&completion(0, 1, 0));
+    let events = host.receive(&completion(0, 1, 0));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
     let mut host = HostUnderTest::new();
-    host.hear(&Piece { octets: PIECE, ..PIECE_0 }.bytes());
-    let events = host.hear(&completion(0, 1, 1));
+    host.receive(&ForgedPiece { octets: PIECE, ..PIECE_0 }.bytes());
+    let events = host.receive(&completion(0, 1, 1));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
 }
 
@@ -420,26 +424,29 @@ fn a_success_without_its_data_is_not_intact() {
 fn frames_that_no_lane_carries_are_refused() {
     let mut host = HostUnderTest::new();
     let header = host.forger.header();
-    let hear = |host: &mut HostUnderTest, header: &FrameHeader, kind, body: &[u8]| {
+    let receive = |host: &mut HostUnderTest, header: &FrameHeader, kind, body: &[u8]| {
         let before = host.qpair.end.rejected;
         host.qpair.receive(NOW, header, kind, body, &mut |event| panic!("{event:?}"));
         reason(before, host.qpair.end.rejected)
     };
-    assert_eq!(hear(&mut host, &header, FrameType::Join, &[]), "types");
+    assert_eq!(receive(&mut host, &header, FrameType::Join, &[]), "types");
     let unnumbered = FrameHeader { flags: 0.into(), ..header };
-    assert_eq!(hear(&mut host, &unnumbered, FrameType::Cargo, &completion(1, 1, 0)), "unnumbered");
+    assert_eq!(
+        receive(&mut host, &unnumbered, FrameType::Cargo, &completion(1, 1, 0)),
+        "unnumbered"
+    );
     let foreign = FrameHeader { token: 3.into(), ..header };
-    assert_eq!(hear(&mut host, &foreign, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
+    assert_eq!(receive(&mut host, &foreign, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
     let link = FrameHeader { link: 1, ..header };
-    assert_eq!(hear(&mut host, &link, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
-    assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
+    assert_eq!(receive(&mut host, &link, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
+    assert_eq!(receive(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
     let forged = Leave { token: 1.into(), reason: 3.into(), endpoint: [0; 6] };
-    assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
+    assert_eq!(receive(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
     assert_eq!(host.qpair.end.ended(), None);
     assert_ne!(header.flags.get() & flags::SEQ, 0);
 }
 
-/// Leave stays in the clear in a sealed lane, so anybody may have made its header.
+/// Leave is in clear text also in a sealed lane, so anyone may have forged its header.
 #[test]
 fn a_leave_that_ends_nothing_changes_nothing() {
     let mut host = HostUnderTest::new();
@@ -454,16 +461,16 @@ fn a_leave_that_ends_nothing_changes_nothing() {
             host.qpair.receive(NOW, &forged, FrameType::Leave, leave.as_bytes(), &mut |_| ());
             let after = (host.qpair.end.links.stats(0), host.qpair.end.links.deadline());
             assert_eq!(before, after);
-            assert!(host.qpair.end.links.ack_due(NOW).is_none(), "nobody answers it");
+            assert!(host.qpair.end.links.ack_due(NOW).is_none(), "no reply is due");
         }
     }
     assert_eq!((host.qpair.end.ended(), host.qpair.end.rejected.records), (None, 6));
-    assert_eq!(host.hear(&completion(1, 1, 0)).len(), 1, "the link's numbers are as they were");
+    assert_eq!(host.receive(&completion(1, 1, 0)).len(), 1, "the link's numbers are as they were");
 }
 
 #[test]
 fn an_end_that_leaves_says_so_and_nothing_else() {
-    let mut world = World::new(Setup { links: 2, ..Setup::default() });
+    let mut world = LaneWorld::new(LaneSetup { links: 2, ..LaneSetup::default() });
     let read = super::request(Data::In(4096));
     assert!(world.submit(0, &read));
     world.turn();
@@ -479,7 +486,7 @@ fn an_end_that_leaves_says_so_and_nothing_else() {
     assert!(!world.submit(2, &read));
     assert!(!world.host.end.has_tx(world.now) && !world.target.end.has_tx(world.now));
     assert_eq!((world.host.end.deadline(), world.target.end.deadline()), (None, None));
-    // What was under way is lost by now: it is not sent again.
+    // Frames in flight are lost by now: their records are not sent again.
     let sent = world.log.len();
     world.now += Duration::from_secs(1);
     world.host.end.expire(world.now);

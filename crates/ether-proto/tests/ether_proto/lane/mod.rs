@@ -9,15 +9,15 @@ mod world;
 
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
-use world::{Request, Setup, World};
+use world::{LaneRequest, LaneSetup, LaneWorld};
 
-fn request(data: Data) -> Request {
-    Request { data, urgency: Urgency::Normal }
+fn request(data: Data) -> LaneRequest {
+    LaneRequest { data, urgency: Urgency::Normal }
 }
 
 #[test]
 fn a_read_and_a_write_and_a_flush() {
-    let mut world = World::new(Setup::default());
+    let mut world = LaneWorld::new(LaneSetup::default());
     world.run(&[Data::In(4096), Data::Out(4096), Data::None].map(request), 3);
     while world.released < 3 {
         assert!(world.turn());
@@ -28,7 +28,7 @@ fn a_read_and_a_write_and_a_flush() {
 
 #[test]
 fn many_requests_of_all_sizes() {
-    let requests: Vec<Request> = (0..400)
+    let requests: Vec<LaneRequest> = (0..400)
         .map(|n| match n % 4 {
             0 => Data::In(512 * (1 + n % 37)),
             1 => Data::Out(512 * (1 + n % 41)),
@@ -39,8 +39,8 @@ fn many_requests_of_all_sizes() {
         .collect();
     for (frame_bytes, piece_bytes) in [(1500, 1408), (9000, 4096), (1500, 1024), (65000, 32768)] {
         for links in [1, 3] {
-            let setup = Setup { frame_bytes, piece_bytes, links, ..Setup::default() };
-            let mut world = World::new(setup);
+            let setup = LaneSetup { frame_bytes, piece_bytes, links, ..LaneSetup::default() };
+            let mut world = LaneWorld::new(setup);
             world.run(&requests, 32);
         }
     }

@@ -1,6 +1,6 @@
-//! Random loads over random links: each request is executed once and completes once, its data intact.
+//! Random loads over random links: each request is executed once and completes once, with intact data.
 
-use super::world::{Request, Setup, Wire, World};
+use super::world::{LaneRequest, LaneSetup, LaneWire, LaneWorld};
 use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_ether_proto::Packing;
@@ -12,13 +12,13 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
     prop::sample::select(vec![None, I10, Pinof, Tyche, Auto]).prop_map(PolicyConfig::of)
 }
 
-fn wires() -> impl Strategy<Value = Wire> {
+fn wires() -> impl Strategy<Value = LaneWire> {
     (0u32..100, 0u32..100, 0u64..200, 0u64..300, any::<u64>()).prop_map(
-        |(lost, repeated, delay, jitter, seed)| Wire { lost, repeated, delay, jitter, seed },
+        |(lost, repeated, delay, jitter, seed)| LaneWire { lost, repeated, delay, jitter, seed },
     )
 }
 
-fn requests() -> impl Strategy<Value = Request> {
+fn requests() -> impl Strategy<Value = LaneRequest> {
     let urgency = prop::sample::select(vec![
         Urgency::Bulk,
         Urgency::Normal,
@@ -37,7 +37,7 @@ fn requests() -> impl Strategy<Value = Request> {
             1 | 2 => Data::In(octets),
             _ => Data::Out(octets),
         };
-        Request { data, urgency }
+        LaneRequest { data, urgency }
     })
 }
 
@@ -53,9 +53,9 @@ prop_compose! {
         policy in policies(),
         body_crc in any::<bool>(),
         wire in wires(),
-    ) -> Setup {
+    ) -> LaneSetup {
         let packing = Packing { requests: packing.0, pieces: packing.1 };
-        Setup { links, frame_bytes, piece_bytes, entries, pages, packing, policy, body_crc, wire }
+        LaneSetup { links, frame_bytes, piece_bytes, entries, pages, packing, policy, body_crc, wire }
     }
 }
 
@@ -69,12 +69,12 @@ proptest! {
         depth in 1u32..70,
         service in 0u64..500,
     ) {
-        let mut world = World::new(setup);
+        let mut world = LaneWorld::new(setup);
         world.service = service;
         world.run(&requests, depth);
         let (host, target) = (world.host.end.rejected, world.target.end.rejected);
         for rejected in [host, target] {
-            // Late and repeated records are what lost acknowledgements leave behind.
+            // Lost acknowledgements lead to late and repeated records.
             let lost = rejected.duplicates + rejected.beyond;
             let normal = rejected.late + rejected.repeated + lost;
             let all: u64 = rejected.by_reason().map(|(_, count)| count).sum();

@@ -1,6 +1,6 @@
-//! Sealed lanes: what whoever sees the frames can repeat, or send in the clear, is no sign of life and has no answer.
+//! Sealed lanes: frames that an observer can replay, or send in clear text, are no sign of life and get no reply.
 
-use super::world::{Setup, World};
+use super::world::{LaneSetup, LaneWorld};
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::host_queue::{Qpair, RxEvent};
 use roadtrain_ether_proto::links::Links;
@@ -18,14 +18,14 @@ use std::time::Duration;
 const NOW: Instant = Instant(5_000_000);
 
 thread_local! {
-    /// Frames that the cipher has begun.
+    /// Number of frames that the cipher has begun.
     static PASSES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// It hides nothing, but notices what was altered.
-struct Sum(u64);
+/// A cipher that hides nothing but detects alterations.
+struct SumCipher(u64);
 
-impl Sum {
+impl SumCipher {
     fn add(&mut self, octets: &[u8]) {
         for &octet in octets {
             self.0 = (self.0 ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
@@ -33,9 +33,9 @@ impl Sum {
     }
 }
 
-impl Cipher for Sum {
+impl Cipher for SumCipher {
     fn new(_: Suite, _: &[u8], _: Direction) -> Result<Self, CipherFailed> {
-        Ok(Sum(0))
+        Ok(SumCipher(0))
     }
 
     fn begin(&mut self, nonce: &[u8; NONCE_BYTES], header: &[u8]) -> Result<(), CipherFailed> {
@@ -65,15 +65,15 @@ impl Cipher for Sum {
     }
 }
 
-type Frame = (FrameHeader, Vec<u8>);
+type SealedLaneFrame = (FrameHeader, Vec<u8>);
 
-/// A frame of an end: SEQ so far ahead, none if it has no number.
+/// Returns a frame of an end with a SEQ `ahead` of the next one, or without a number.
 fn frame(
-    (links, seal): (&mut Links<u8>, &mut Seal<Sum>),
+    (links, seal): (&mut Links<u8>, &mut Seal<SumCipher>),
     token: u64,
     kind: FrameType,
     ahead: Option<u32>,
-) -> Frame {
+) -> SealedLaneFrame {
     let mut header = links.header(0, kind);
     if let Some(ahead) = ahead {
         header = links.send(NOW, 0, 100, &[0]);
@@ -91,7 +91,7 @@ fn keys() -> FrameKeys {
     FrameSecret::new(Hash::Sha256, &Secret::new(&[1]), None, b"").keys(1, 2)
 }
 
-/// What an end sends to the other one.
+/// Returns the links of an end.
 fn links(token: u64, peer_token: u64) -> Links<u8> {
     let mut links = Links::new(token, peer_token, 9);
     let config =
@@ -100,34 +100,34 @@ fn links(token: u64, peer_token: u64) -> Links<u8> {
     links
 }
 
-/// A host's end of a sealed lane, and what its target sends.
-struct Lane {
+/// A host's end of a sealed lane, and the sending side of its target.
+struct SealedLane {
     qpair: Qpair,
-    seal: Seal<Sum>,
+    seal: Seal<SumCipher>,
     liveness: Liveness,
     target: Links<u8>,
-    target_seal: Seal<Sum>,
+    target_seal: Seal<SumCipher>,
 }
 
-impl Lane {
+impl SealedLane {
     fn new() -> Self {
         let keys = keys();
-        let mut qpair = World::new(Setup::default()).host;
+        let mut qpair = LaneWorld::new(LaneSetup::default()).host;
         let seal = Seal::host(&keys, Limits::HOST).unwrap();
         qpair.set_sealed(seal.proofs());
         let target = links(2, 1);
         let target_seal = Seal::target(&keys, Limits::TARGET).unwrap();
         let liveness = Liveness::new(NOW, Duration::from_secs(5));
-        Lane { qpair, seal, liveness, target, target_seal }
+        SealedLane { qpair, seal, liveness, target, target_seal }
     }
 
-    /// A frame of the target's.
-    fn frame(&mut self, kind: FrameType, ahead: Option<u32>) -> Frame {
+    /// Returns a frame of the target.
+    fn frame(&mut self, kind: FrameType, ahead: Option<u32>) -> SealedLaneFrame {
         frame((&mut self.target, &mut self.target_seal), 1, kind, ahead)
     }
 
-    /// Whether the frame was opened, and is a sign of life.
-    fn hear(&mut self, now: Instant, (header, body): &Frame) -> Option<bool> {
+    /// Returns true if the frame was opened and is a sign of life; `None` if it was dropped.
+    fn receive(&mut self, now: Instant, (header, body): &SealedLaneFrame) -> Option<bool> {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
@@ -143,53 +143,57 @@ impl Lane {
 
 #[test]
 fn a_frame_that_is_repeated_costs_no_pass_and_has_no_answer() {
-    let mut lane = Lane::new();
+    let mut lane = SealedLane::new();
     let frames = [FrameType::Cargo, FrameType::Ack].map(|kind| lane.frame(kind, Some(0)));
     for frame in &frames {
-        assert_eq!(lane.hear(NOW, frame), Some(true));
+        assert_eq!(lane.receive(NOW, frame), Some(true));
     }
     lane.qpair.end.links.send_ack(NOW, 0, 64, false); // the answer to these
     let (passes, stats) = (PASSES.get(), lane.qpair.end.links.stats(0));
     for frame in &frames {
-        assert_eq!(lane.hear(NOW, frame), None);
+        assert_eq!(lane.receive(NOW, frame), None);
     }
     assert_eq!((PASSES.get(), lane.qpair.end.links.stats(0)), (passes, stats));
     assert_eq!(lane.qpair.end.rejected.replayed, 2);
     assert!(lane.qpair.end.links.ack_due(NOW).is_none());
 }
 
-/// Before the first sealed frame of a link others may have taken its numbers.
+/// Before the first sealed frame of a link, forged frames may have taken its numbers.
 #[test]
-fn numbers_that_somebody_has_taken_are_the_peers_again() {
-    let mut lane = Lane::new();
+fn numbers_taken_by_a_forger_are_the_peers_again() {
+    let mut lane = SealedLane::new();
     let (header, body) = lane.frame(FrameType::Cargo, Some(0));
     lane.qpair.receive(NOW, &header, FrameType::Cargo, &[], &mut |event| panic!("{event:?}"));
-    assert_eq!(lane.hear(NOW, &(header, body)), Some(true));
+    assert_eq!(lane.receive(NOW, &(header, body)), Some(true));
     assert_eq!(lane.qpair.end.links.stats(0).map(|stats| stats.duplicates), Some(0));
 }
 
 #[test]
 fn only_what_is_new_is_a_sign_of_life() {
-    let mut lane = Lane::new();
+    let mut lane = SealedLane::new();
     let [first, second] = [0, 0].map(|ahead| lane.frame(FrameType::Cargo, Some(ahead)));
-    assert_eq!(lane.hear(NOW, &second), Some(true));
-    assert_eq!(lane.hear(NOW, &first), Some(false), "overtaken: it counts, and says nothing new");
+    assert_eq!(lane.receive(NOW, &second), Some(true));
+    assert_eq!(lane.receive(NOW, &first), Some(false), "overtaken: received, but no sign of life");
     assert_eq!(lane.qpair.end.links.stats(0).map(|stats| stats.received), Some(2));
     let beyond = lane.frame(FrameType::Cargo, Some(2 * WINDOW));
-    assert_eq!(lane.hear(NOW, &beyond), Some(true));
-    assert_eq!(lane.hear(NOW, &beyond), Some(false), "it has not arrived, but was heard");
+    assert_eq!(lane.receive(NOW, &beyond), Some(true));
+    assert_eq!(
+        lane.receive(NOW, &beyond),
+        Some(false),
+        "beyond the window, but its seal was checked"
+    );
 }
 
 #[test]
-fn nobody_hides_the_silence_of_the_other_end() {
-    let mut lane = Lane::new();
+fn replays_do_not_hide_the_silence_of_the_peer() {
+    let mut lane = SealedLane::new();
     let frames = [
         lane.frame(FrameType::Cargo, Some(0)),
         lane.frame(FrameType::Ack, None),
         lane.frame(FrameType::Cargo, Some(2 * WINDOW)),
     ];
     for frame in &frames {
-        assert_eq!(lane.hear(NOW, frame), Some(true));
+        assert_eq!(lane.receive(NOW, frame), Some(true));
     }
     let clear = [FrameType::Cargo, FrameType::Ack].map(|kind| {
         let header = lane.target.header(0, kind);
@@ -202,7 +206,7 @@ fn nobody_hides_the_silence_of_the_other_end() {
     for second in 1..5 {
         let now = NOW + Duration::from_secs(second);
         for frame in frames.iter().chain(&clear).chain([&leave]) {
-            assert_ne!(lane.hear(now, frame), Some(true));
+            assert_ne!(lane.receive(now, frame), Some(true));
         }
         assert_eq!(lane.liveness.gone(now), None);
     }
@@ -212,17 +216,17 @@ fn nobody_hides_the_silence_of_the_other_end() {
     assert_eq!((rejected.clear, rejected.replayed, rejected.forged), (8, 8, 4));
 }
 
-/// A target's lane is over after a time in which nothing new has come, whatever is repeated meanwhile.
+/// A target's lane times out when no new frame arrives, whatever frames are replayed meanwhile.
 #[test]
-fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
+fn replays_do_not_keep_a_lane_whose_host_is_gone() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let (keys, later) = (keys(), |seconds| NOW + Duration::from_secs(seconds));
-    let mut target = World::new(Setup::default()).target;
+    let mut target = LaneWorld::new(LaneSetup::default()).target;
     target.hear_host(NOW);
-    let mut seal = Seal::<Sum>::target(&keys, Limits::TARGET).unwrap();
+    let mut seal = Seal::<SumCipher>::target(&keys, Limits::TARGET).unwrap();
     let (mut host, mut host_seal) = (links(1, 2), Seal::host(&keys, Limits::HOST).unwrap());
     let mut sent = |kind, ahead: Option<u32>| frame((&mut host, &mut host_seal), 2, kind, ahead);
-    let mut hear = |target: &mut Target, now, (header, body): &Frame| {
+    let mut receive = |target: &mut Target, now, (header, body): &SealedLaneFrame| {
         let kind = FrameType::from_octet(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
@@ -235,8 +239,8 @@ fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
         sent(FrameType::Ack, None),
         sent(FrameType::Cargo, Some(2 * WINDOW)),
     ];
-    frames.iter().for_each(|frame| hear(&mut target, later(10), frame));
-    assert!(!target.is_silent(later(39), PATIENCE), "they were heard");
+    frames.iter().for_each(|frame| receive(&mut target, later(10), frame));
+    assert!(!target.is_silent(later(39), PATIENCE), "the frames are signs of life");
     let mut forged = frames.clone();
     forged.iter_mut().for_each(|(_, body)| body[0] ^= 1);
     let mut clear = frames.clone();
@@ -245,11 +249,11 @@ fn nobody_keeps_a_lane_of_which_the_host_is_gone() {
     }
     for second in 11..40 {
         for frame in frames.iter().chain(&forged).chain(&clear) {
-            hear(&mut target, later(second), frame);
+            receive(&mut target, later(second), frame);
         }
     }
     assert!(target.is_silent(later(40), PATIENCE));
     frames[0] = sent(FrameType::Cargo, Some(0));
-    hear(&mut target, later(40), &frames[0]);
+    receive(&mut target, later(40), &frames[0]);
     assert!(!target.is_silent(later(41), PATIENCE), "the host itself");
 }

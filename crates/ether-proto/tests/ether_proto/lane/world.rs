@@ -1,4 +1,4 @@
-//! Both ends of a lane in memory, and links between them that lose, repeat and reorder frames.
+//! Both ends of a lane in memory, and links that lose, repeat and reorder frames.
 
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::{MemoryFrame, MemoryWriter};
@@ -14,9 +14,9 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// What a lane is set up with.
+/// Parameters of a lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct LaneSetup {
     pub links: u8,
     pub frame_bytes: u16,
     pub piece_bytes: u16,
@@ -25,12 +25,12 @@ pub struct Setup {
     pub packing: Packing,
     pub policy: PolicyConfig,
     pub body_crc: bool,
-    pub wire: Wire,
+    pub wire: LaneWire,
 }
 
-/// What happens to frames, in thousandths; delays in microseconds.
+/// Behaviour of the links: frequencies in thousandths, delays in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Wire {
+pub struct LaneWire {
     pub lost: u32,
     pub repeated: u32,
     pub delay: u64,
@@ -38,9 +38,9 @@ pub struct Wire {
     pub seed: u64,
 }
 
-impl Default for Setup {
+impl Default for LaneSetup {
     fn default() -> Self {
-        Setup {
+        LaneSetup {
             links: 1,
             frame_bytes: 9000,
             piece_bytes: 4096,
@@ -49,58 +49,58 @@ impl Default for Setup {
             packing: Packing::default(),
             policy: PolicyConfig::none(),
             body_crc: true,
-            wire: Wire { lost: 0, repeated: 0, delay: 10, jitter: 0, seed: 1 },
+            wire: LaneWire { lost: 0, repeated: 0, delay: 10, jitter: 0, seed: 1 },
         }
     }
 }
 
 /// A request of a test.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct LaneRequest {
     pub data: Data,
     pub urgency: Urgency,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum LaneSide {
     Host,
     Target,
 }
 
-pub struct World {
+pub struct LaneWorld {
     pub now: Instant,
-    pub setup: Setup,
+    pub setup: LaneSetup,
     pub host: host::Qpair,
     pub target: target::Qpair,
     random: u64,
-    /// Frames under way, by arrival.
-    pub wire: BTreeMap<(u64, u64), (Side, MemoryFrame)>,
-    /// Every frame that was sent.
-    pub log: Vec<(Side, MemoryFrame)>,
+    /// Frames in flight, by arrival.
+    pub wire: BTreeMap<(u64, u64), (LaneSide, MemoryFrame)>,
+    /// All frames sent.
+    pub log: Vec<(LaneSide, MemoryFrame)>,
     sent: u64,
     /// The host's requests in flight: number and buffer, by slot.
     buffers: HashMap<u16, (u64, Vec<u8>)>,
     damq: Vec<u8>,
     /// Data of responses, by slot.
     responses: HashMap<u16, Vec<u8>>,
-    /// What the target executes, and when it will be done.
+    /// Commands in execution at the target, by completion time.
     executing: BTreeMap<(u64, u16), (u64, u32)>,
-    /// How often each request was executed and completed.
+    /// Number of executions and completions of each request.
     pub executed: HashMap<u64, u32>,
     pub completed: HashMap<u64, u32>,
     /// Requests in the order in which they completed.
     pub order: Vec<u64>,
     pub released: u64,
-    /// Longest execution, microseconds.
+    /// Longest execution, in microseconds.
     pub service: u64,
 }
 
-/// Octet `at` of a request's data.
+/// Returns byte `at` of a request's data.
 fn pattern(request: u64, at: usize) -> u8 {
     (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
 }
 
-fn links(setup: &Setup, token: u64, peer_token: u64) -> Links<Item> {
+fn links(setup: &LaneSetup, token: u64, peer_token: u64) -> Links<Item> {
     let mut links = Links::new(token, peer_token, token as u16);
     for link in 0..setup.links {
         let frame_bytes = setup.frame_bytes;
@@ -110,9 +110,9 @@ fn links(setup: &Setup, token: u64, peer_token: u64) -> Links<Item> {
     links
 }
 
-impl World {
-    pub fn new(setup: Setup) -> Self {
-        let Setup { piece_bytes, pages, policy, packing, body_crc, .. } = setup;
+impl LaneWorld {
+    pub fn new(setup: LaneSetup) -> Self {
+        let LaneSetup { piece_bytes, pages, policy, packing, body_crc, .. } = setup;
         let data_bytes_max = 1 << 20;
         let host = host::Config {
             queue_entries: setup.entries,
@@ -132,7 +132,7 @@ impl World {
             packing,
             body_crc,
         };
-        World {
+        LaneWorld {
             now: Instant(1_000_000),
             setup,
             host: host::Qpair::new(host, links(&setup, 1, 2)),
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn random(&mut self, end: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -161,8 +161,8 @@ impl World {
         (self.random >> 11) % end.max(1)
     }
 
-    /// Submits request `number`; `false` when the queue is full.
-    pub fn submit(&mut self, number: u64, request: &Request) -> bool {
+    /// Submits request `number`. Returns false if the queue is full.
+    pub fn submit(&mut self, number: u64, request: &LaneRequest) -> bool {
         let (code, length) = match request.data {
             Data::None => (opcode::FLUSH, 0),
             Data::In(length) => (opcode::READ, length),
@@ -182,7 +182,7 @@ impl World {
         true
     }
 
-    /// Both ends send what they may.
+    /// Sends at both ends as much as possible.
     pub fn send(&mut self) {
         loop {
             let buffers = &self.buffers;
@@ -192,7 +192,7 @@ impl World {
             let from_host = self.host.poll_tx(self.now, &mut writer);
             let frames = writer.frames;
             assert_eq!(from_host, !frames.is_empty());
-            self.ship(Side::Target, frames);
+            self.ship(LaneSide::Target, frames);
             let responses = &self.responses;
             let mut writer = MemoryWriter::new(64, |slot: u16, out: &mut [u8], offset: u32| {
                 out.copy_from_slice(&responses[&slot][offset as usize..][..out.len()]);
@@ -200,7 +200,7 @@ impl World {
             let from_target = self.target.poll_tx(self.now, &mut writer);
             let frames = writer.frames;
             assert_eq!(from_target, !frames.is_empty());
-            self.ship(Side::Host, frames);
+            self.ship(LaneSide::Host, frames);
             if !from_host && !from_target {
                 assert!(!self.host.end.has_tx(self.now) && !self.target.end.has_tx(self.now));
                 return;
@@ -208,8 +208,8 @@ impl World {
         }
     }
 
-    fn ship(&mut self, to: Side, frames: Vec<MemoryFrame>) {
-        let Wire { lost, repeated, delay, jitter, .. } = self.setup.wire;
+    fn ship(&mut self, to: LaneSide, frames: Vec<MemoryFrame>) {
+        let LaneWire { lost, repeated, delay, jitter, .. } = self.setup.wire;
         for frame in frames {
             self.log.push((to, frame.clone()));
             if self.random(1000) < u64::from(lost) {
@@ -224,14 +224,14 @@ impl World {
         }
     }
 
-    /// Hands a frame to its end.
-    pub fn deliver(&mut self, to: Side, frame: &MemoryFrame) {
+    /// Delivers a frame to its end.
+    pub fn deliver(&mut self, to: LaneSide, frame: &MemoryFrame) {
         let mut octets = frame.header.as_bytes().to_vec();
         octets.extend_from_slice(&frame.body);
         octets.resize(octets.len().max(46), 0);
         let (header, kind, body) = parse(&octets).expect("frames are well-formed");
         let now = self.now;
-        if to == Side::Host {
+        if to == LaneSide::Host {
             let mut events = Vec::new();
             self.host.receive(now, &header, kind, body, &mut |event| events.push(event));
             events.into_iter().for_each(|event| self.at_host(event, body));
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// One turn of both ends, then the time of the next event; `false` when there is none.
+    /// Runs one turn of both ends and advances to the next event. Returns false if there is none.
     pub fn turn(&mut self) -> bool {
         self.answer();
         self.host.batcher().drained(self.now);
@@ -324,7 +324,7 @@ impl World {
     }
 
     /// Runs `requests` with at most `depth` at once until all are complete, each exactly once.
-    pub fn run(&mut self, requests: &[Request], depth: u32) {
+    pub fn run(&mut self, requests: &[LaneRequest], depth: u32) {
         let mut next = 0;
         let end = self.now + Duration::from_secs(600);
         while self.completed.len() < requests.len() {

@@ -1,57 +1,66 @@
-//! Waiting as the product does by default, beside sleeping.
+//! The product's default waiting mode, compared with blocking.
 
 use super::fit::FITTED;
-use super::load::{Load, Operations, ms};
-use super::run::Scenario;
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::ModelScenario;
 use super::table::{AUTO, NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use super::{SSD, check_parts};
 use crate::cases::is_thorough;
 use roadtrain_proto::wait::Waiting;
 
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 const MEASURED: std::ops::Range<roadtrain_proto::time::Instant> = ms(10)..ms(60);
-/// By default ends do no less than sleeping ones, ...
+/// Least throughput of ends in the default mode, relative to blocking ones, ...
 const IOPS_MIN: f64 = 0.97;
-/// ... for about the same CPU time; ...
+/// ... and most CPU time; ...
 const CPU_MAX: f64 = 1.05;
-/// ... but where much is in flight, waits are short here, and polling through them costs more than what it saves. On the
-/// real machine it costs 1.0 to 1.1 there.
+/// ... but with much in flight, waits are short, and polling through them costs more than it saves. On the real
+/// machine the ratio is 1.0 to 1.1 there.
 const MUCH: u32 = 64;
 const CPU_MAX_OF_MUCH: f64 = 1.20;
-/// An SSD completes one command after the other. Ends that sleep take several at once, ends that poll one or two each turn.
+/// An SSD completes one command after the other. Blocking ends process several at once, polling ends one or two each
+/// turn.
 const CPU_MAX_OF_MUCH_SSD: f64 = 1.40;
 
-/// kIOPS, and CPU-us of both ends for each request.
+/// Returns kIOPS, and CPU-us of both ends for each request.
 fn run(
     policy: &str,
-    operations: Operations,
+    operations: LoadOperations,
     depth: u32,
-    store: Store,
+    store: ModelStore,
     waiting: Waiting,
 ) -> [f64; 2] {
     let (_, policy) =
         policies().into_iter().find(|(name, _)| *name == policy).expect("one of them");
-    let (costs, load) = (FITTED, Load::depth(depth));
-    let outcome =
-        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured: MEASURED }
-            .run();
+    let (costs, load) = (FITTED, ModelLoad::depth(depth));
+    let outcome = ModelScenario {
+        costs,
+        waiting,
+        policy,
+        lanes: 1,
+        load,
+        operations,
+        store,
+        measured: MEASURED,
+    }
+    .run();
     let kiops = outcome.iops(&MEASURED) / 1000.0;
     let cores = outcome.share(outcome.host.busy) + outcome.share(outcome.target.busy);
     [kiops, cores * 1000.0 / kiops]
 }
 
-/// A line of the table, within the bounds.
-fn line(policy: &str, operations: Operations, depth: u32, store: Store) -> String {
+/// Returns a line of the table after a check of its bounds.
+fn line(policy: &str, operations: LoadOperations, depth: u32, store: ModelStore) -> String {
     let [asleep, default] = [Waiting::Sleep, Waiting::Adaptive]
         .map(|waiting| run(policy, operations, depth, store, waiting));
-    let of = if store == Store::Memory { "" } else { "SSD " };
+    let of = if store == ModelStore::Memory { "" } else { "SSD " };
     let load = format!("{of}{} {depth}, {policy}", format!("{operations:?}").to_lowercase());
     assert!(default[0] >= asleep[0] * IOPS_MIN, "{load}: it does less");
     let cpu_max = match store {
         _ if depth < MUCH => CPU_MAX,
-        Store::Memory => CPU_MAX_OF_MUCH,
-        Store::Ssd { .. } => CPU_MAX_OF_MUCH_SSD,
+        ModelStore::Memory => CPU_MAX_OF_MUCH,
+        ModelStore::Ssd { .. } => CPU_MAX_OF_MUCH_SSD,
     };
     assert!(default[1] <= asleep[1] * cpu_max, "{load}: it costs more");
     format!(
@@ -63,9 +72,9 @@ fn line(policy: &str, operations: Operations, depth: u32, store: Store) -> Strin
 #[test]
 fn by_default() {
     let stores = [
-        (Operations::Reads, Store::Memory),
-        (Operations::Writes, Store::Memory),
-        (Operations::Reads, SSD),
+        (LoadOperations::Reads, ModelStore::Memory),
+        (LoadOperations::Writes, ModelStore::Memory),
+        (LoadOperations::Reads, SSD),
     ];
     let loads = stores.into_iter().flat_map(|(operations, store)| {
         let of = move |policy| DEPTHS.map(move |depth| (policy, operations, depth, store));

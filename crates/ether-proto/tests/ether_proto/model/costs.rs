@@ -1,4 +1,4 @@
-//! What things cost on a modelled machine.
+//! Costs of actions on a modelled machine.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ pub const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// A machine: what everything costs on it, and whether the ends have a core each.
+/// A machine: the cost of each action, and the number of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From an event until a core that is fast asleep handles it: something between these. The core counts as busy
-    /// meanwhile, as in its thread's CPU time.
+    /// Range of the time from an event until a core in deep sleep handles it. The core counts as busy meanwhile, as
+    /// in its thread's CPU time.
     ///
-    /// That it differs matters. Were it always the same, two ends would take turns for ever at the depths where
-    /// keeping both busy needs a happy moment to begin with, and then goes on by itself.
+    /// The variation matters. With a constant time, two ends would take turns for ever at the depths where keeping
+    /// both busy needs a lucky start and then continues by itself.
     pub wake_up_min: Duration,
     pub wake_up_max: Duration,
-    /// Who has slept for less wakes up the sooner.
+    /// Sleep after which a wake-up takes its full time; a shorter sleep ends sooner.
     pub deep_sleep: Duration,
-    /// On average so often a core does something else for a while, if a turn is due: it makes the tails of latencies.
-    /// Zero: never.
+    /// Average interval at which a core does something else if a turn is due; this makes the tails of latencies. Zero
+    /// for never.
     pub away_every: Duration,
     pub away: Duration,
-    /// A turn, whatever it is for: a look at the ring.
+    /// A turn, whatever its cause, with its check of the ring.
     pub turn: Duration,
     /// A receive call.
     pub receive: Duration,
     /// A send call.
     pub send: Duration,
-    /// From one end to the other.
+    /// Transit time from one end to the other.
     pub trip: Duration,
     /// The host submits a request.
     pub submit: Duration,
@@ -38,15 +38,15 @@ pub struct Costs {
     pub execute: Duration,
     /// The target sends a completion.
     pub answer: Duration,
-    /// More for a PDU with data: at who sends it, and at who receives it.
+    /// Additional cost of a PDU with data, at its sender and at its receiver.
     pub data_out: Duration,
     pub data_in: Duration,
-    /// Both ends run on one core: one after the other.
+    /// True if both ends run on one core, one after the other.
     pub one_core: bool,
 }
 
-/// Two cores of a virtual machine, one for each end, and a connection over loopback. Chosen to come out near what was
-/// measured there (`REAL`): at most points within a tenth.
+/// Two cores of a virtual machine, one for each end, and a connection over loopback. The costs approximate what was
+/// measured there (`REAL`), at most points within a tenth.
 pub const REFERENCE: Costs = Costs {
     wake_up_min: ns(6_000),
     wake_up_max: ns(30_000),
@@ -67,8 +67,8 @@ pub const REFERENCE: Costs = Costs {
 };
 
 impl Costs {
-    /// A machine by what a wake-up takes on average, a send call, handling a PDU with its data, and the way from one
-    /// end to the other. The rest is in the same proportion as on the one that was measured. Nothing disturbs it.
+    /// Creates a machine from the average time of a wake-up, of a send call, of handling a PDU with its data, and of
+    /// transit. The other costs have the proportions of the measured machine. Nothing disturbs it.
     pub fn of(wake_up: Duration, send: Duration, pdu: Duration, trip: Duration) -> Self {
         Costs {
             wake_up_min: wake_up / 3,
@@ -90,18 +90,17 @@ impl Costs {
         }
     }
 
-    /// Whether ends find out that they share a core: where the peer is at an address of this machine, which no link
-    /// leads to.
-    pub fn tells_one_core(&self) -> bool {
+    /// True if the ends detect that they share a core: the peer is at an address of this machine, which no link leads
+    /// to.
+    pub fn detects_one_core(&self) -> bool {
         self.one_core && self.trip <= REFERENCE.trip
     }
 
-    /// From one end's last turn to the other's first, where both share a core that stays awake.
+    /// Time from one end's last turn to the other's first on a shared core that stays awake.
     pub fn switch(&self) -> Duration {
         self.wake_up_min / 4
     }
 }
 
-/// What the kernel hands to the other end at once: the first octets of a larger send are there while the last are
-/// still copied.
+/// Bytes that the kernel delivers at once: the first bytes of a larger send arrive while the last are still copied.
 pub const SEGMENT_BYTES: u32 = 64 << 10;

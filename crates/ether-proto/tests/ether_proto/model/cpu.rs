@@ -1,8 +1,8 @@
-//! One core: its clock, what it has done, and how it sends.
+//! One core: its clock, its work, and its sends.
 
 use super::costs::{Costs, SEGMENT_BYTES};
-use super::waits::Waits;
-use super::wire::{Cargo, Pdu, Wire};
+use super::waits::ModelWaits;
+use super::wire::{Cargo, ModelWire, Pdu};
 use roadtrain_host_proto as host;
 use roadtrain_proto::policy::Batcher;
 use roadtrain_proto::time::Instant;
@@ -11,24 +11,24 @@ use roadtrain_target_proto as target;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What an end did in the measured time.
+/// Work of an end in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Work {
+pub struct MeasuredWork {
     pub busy: Duration,
     pub caravans: u32,
     pub pdus: u32,
 }
 
-/// A queue pair as far as sending goes.
-pub trait Sender {
+/// The sending side of a queue pair.
+pub trait CaravanSender {
     fn batcher(&mut self) -> &mut Batcher;
     fn has_tx(&self) -> bool;
     fn poll_tx(&mut self, cargo: &mut Cargo) -> bool;
-    /// The caravan has left.
+    /// Records that the caravan has left.
     fn sent(&mut self) {}
 }
 
-impl Sender for host::qpair::Qpair {
+impl CaravanSender for host::qpair::Qpair {
     fn batcher(&mut self) -> &mut Batcher {
         self.batcher()
     }
@@ -42,7 +42,7 @@ impl Sender for host::qpair::Qpair {
     }
 }
 
-impl Sender for target::qpair::Qpair {
+impl CaravanSender for target::qpair::Qpair {
     fn batcher(&mut self) -> &mut Batcher {
         self.batcher()
     }
@@ -60,10 +60,10 @@ impl Sender for target::qpair::Qpair {
     }
 }
 
-/// What follows from a seed (splitmix64).
-pub struct Random(pub u64);
+/// Numbers that follow from a seed (splitmix64).
+pub struct ModelRandom(pub u64);
 
-impl Random {
+impl ModelRandom {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -78,34 +78,34 @@ impl Random {
     }
 }
 
-/// A core: busy with a turn, spinning, or asleep.
-pub struct Core {
-    /// In a turn: now. Else: since when it waits.
+/// A core: busy with a turn, polling, or asleep.
+pub struct ModelCore {
+    /// Current time during a turn; otherwise the start of the wait.
     pub clock: Instant,
-    /// Until then the other end has the core that both share.
+    /// Time until which the other end uses the shared core.
     pub taken_until: Instant,
     pub costs: Costs,
-    pub waits: Waits,
+    pub waits: ModelWaits,
     measured: Range<Instant>,
     busy_since: Instant,
-    /// How long it will take to wake up the next time.
+    /// Duration of the next wake-up.
     wake_up: Duration,
-    /// When it is needed for something else.
+    /// Time of the next disturbance.
     away_at: Instant,
-    random: Random,
-    pub work: Work,
+    random: ModelRandom,
+    pub work: MeasuredWork,
 }
 
-impl Core {
+impl ModelCore {
     pub fn new((costs, waiting): (Costs, Waiting), measured: Range<Instant>, seed: u64) -> Self {
         let waiting = if costs.one_core { Waiting::Sleep } else { waiting };
-        let waits = Waits::new(waiting);
+        let waits = ModelWaits::new(waiting);
         let (clock, busy_since) = (Instant::default(), Instant::default());
-        let mut random = Random(seed);
+        let mut random = ModelRandom(seed);
         let wake_up = random.between(costs.wake_up_min, costs.wake_up_max);
         let away_at = clock + random.between(Duration::ZERO, 2 * costs.away_every);
-        let (taken_until, work) = (clock, Work::default());
-        Core {
+        let (taken_until, work) = (clock, MeasuredWork::default());
+        ModelCore {
             clock,
             taken_until,
             costs,
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    /// When a turn begins that `event` asks for.
+    /// Returns the start of the turn that `event` triggers.
     pub fn start(&self, event: Instant) -> Instant {
         let free = self.clock.max(self.taken_until);
         if self.taken_until > self.clock && event <= free {
@@ -136,7 +136,7 @@ impl Core {
         free.max(event) + Duration::from_nanos(wake_up_ns as u64)
     }
 
-    /// Begins that turn; its time as the engine passes it on.
+    /// Begins that turn. Returns its time as the engine passes it on.
     pub fn begin(&mut self, event: Instant) -> Instant {
         let start = self.start(event);
         let free = self.clock.max(self.taken_until);
@@ -162,8 +162,8 @@ impl Core {
         self.clock += time;
     }
 
-    /// A receive call, if it brings something: what has arrived by its end.
-    pub fn receive(&mut self, wire: &mut Wire) -> Vec<Pdu> {
+    /// Makes a receive call if something has arrived. Returns the PDUs that have arrived by its end.
+    pub fn receive(&mut self, wire: &mut ModelWire) -> Vec<Pdu> {
         if wire.next().is_none_or(|arrival| arrival > self.clock) {
             return Vec::new();
         }
@@ -171,8 +171,13 @@ impl Core {
         wire.take(self.clock)
     }
 
-    /// Sends what doorbells have released; `per_pdu` is what each PDU costs.
-    pub fn flush(&mut self, from: &mut impl Sender, wire: &mut Wire, per_pdu: Duration) {
+    /// Sends what doorbells have released; `per_pdu` is the cost of each PDU.
+    pub fn flush(
+        &mut self,
+        from: &mut impl CaravanSender,
+        wire: &mut ModelWire,
+        per_pdu: Duration,
+    ) {
         while from.has_tx() {
             let mut cargo = Cargo::default();
             if !from.poll_tx(&mut cargo) {
@@ -201,12 +206,12 @@ impl Core {
         }
     }
 
-    /// Ends a queue pair's turn: rings what the policy lets go, sends it.
+    /// Ends a queue pair's turn: rings the doorbells that the policy allows, and sends.
     pub fn drain(
         &mut self,
         now: Instant,
-        from: &mut impl Sender,
-        wire: &mut Wire,
+        from: &mut impl CaravanSender,
+        wire: &mut ModelWire,
         per_pdu: Duration,
     ) {
         from.batcher().expire(now);
@@ -214,12 +219,12 @@ impl Core {
         self.flush(from, wire, per_pdu);
     }
 
-    /// It was busy.
+    /// Counts busy time.
     fn count(&mut self, from: Instant, to: Instant) {
         self.work.busy += to.min(self.measured.end).since(from.max(self.measured.start));
     }
 
-    /// Ends the turn: waits. `expects`: something may come; `due`: something is to be done then.
+    /// Ends the turn and waits. `expects` is true if something may arrive; `due` is the next deadline.
     pub fn end(&mut self, expects: bool, due: Option<Instant>) {
         self.count(self.busy_since, self.clock);
         self.busy_since = self.clock;

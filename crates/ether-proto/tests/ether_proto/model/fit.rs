@@ -1,44 +1,45 @@
-//! The model beside measured runs: costs fitted to some of them, and what the model then says of the others.
+//! The model compared with measured runs: costs fitted to some of them, and predictions for the others.
 
 use super::costs::{Costs, REFERENCE, ns};
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::time::Duration;
 
 /// One measured point: the mean of two runs of a second.
-struct Run {
-    operations: Operations,
+struct MeasuredRun {
+    operations: LoadOperations,
     policy: &'static str,
     depth: u32,
-    store: Store,
+    store: ModelStore,
     kiops: f64,
-    /// Of both ends, for each request.
+    /// CPU time of both ends for each request.
     cpu_us: f64,
 }
 
-const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
+const SSD: ModelStore = ModelStore::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
-const MEMORY: Store = Store::Memory;
-const READS: Operations = Operations::Reads;
-const WRITES: Operations = Operations::Writes;
+const MEMORY: ModelStore = ModelStore::Memory;
+const READS: LoadOperations = LoadOperations::Reads;
+const WRITES: LoadOperations = LoadOperations::Writes;
 
 const fn run(
-    operations: Operations,
+    operations: LoadOperations,
     policy: &'static str,
     depth: u32,
-    store: Store,
+    store: ModelStore,
     kiops: f64,
     cpu_us: f64,
-) -> Run {
-    Run { operations, policy, depth, store, kiops, cpu_us }
+) -> MeasuredRun {
+    MeasuredRun { operations, policy, depth, store, kiops, cpu_us }
 }
 
-/// What was measured: `roadtrain bench --bs 4k --lanes 1 --cores 0 --target-cores 1 --no-spin` with each policy and depth.
-const MEASURED: &[Run] = &[
+/// Measurements of `roadtrain bench --bs 4k --lanes 1 --cores 0 --target-cores 1 --no-spin` with each policy and
+/// depth.
+const MEASURED: &[MeasuredRun] = &[
     run(READS, NONE, 1, MEMORY, 15.2, 54.93),
     run(READS, NONE, 2, MEMORY, 29.2, 28.58),
     run(READS, NONE, 8, MEMORY, 103.0, 8.21),
@@ -79,7 +80,7 @@ const MEASURED: &[Run] = &[
     run(WRITES, "i10", 128, SSD, 573.5, 2.87),
 ];
 
-/// Costs that came of [`fit`].
+/// Costs that [`fit`] found.
 pub const FITTED: Costs = Costs {
     wake_up_min: ns(13_500),
     wake_up_max: ns(30_000),
@@ -97,22 +98,22 @@ pub const FITTED: Costs = Costs {
     ..REFERENCE
 };
 
-impl Run {
-    /// Costs are fitted to runs with memory. Those with an SSD are predicted.
+impl MeasuredRun {
+    /// True if costs are fitted to this run: runs with memory are, those with an SSD are predicted.
     fn is_fitted(&self) -> bool {
         self.store == MEMORY
     }
 
-    fn model(&self, costs: Costs) -> Outcome {
+    fn model(&self, costs: Costs) -> ScenarioOutcome {
         let (_, policy) =
             policies().into_iter().find(|(name, _)| *name == self.policy).expect("one of them");
         let (operations, store, measured) = (self.operations, self.store, ms(4)..ms(24));
-        Scenario {
+        ModelScenario {
             costs,
             waiting: Waiting::Sleep,
             policy,
             lanes: 1,
-            load: Load::depth(self.depth),
+            load: ModelLoad::depth(self.depth),
             operations,
             store,
             measured,
@@ -120,7 +121,7 @@ impl Run {
         .run()
     }
 
-    /// kIOPS and CPU-us for each request, as parts of what was measured.
+    /// Returns kIOPS and CPU-us for each request, relative to the measured ones.
     fn ratios(&self, costs: Costs) -> [f64; 2] {
         let outcome = self.model(costs);
         let kiops = outcome.iops(&outcome.measured) / 1000.0;
@@ -131,10 +132,10 @@ impl Run {
     }
 }
 
-/// Deviations squared, of what is fitted. Throughput counts four times as much as CPU: at low load a sleep costs the
-/// kernel more than the model knows of.
+/// Returns the squared deviations of the fitted runs. Throughput counts four times as much as CPU: at low load a
+/// sleep costs the kernel more than the model covers.
 fn deviation(costs: Costs) -> f64 {
-    let of = |run: &Run| {
+    let of = |run: &MeasuredRun| {
         let [kiops, cpu] = run.ratios(costs).map(|ratio| ratio.ln().powi(2));
         kiops + cpu / 4.0
     };
@@ -160,7 +161,7 @@ fn fields(costs: &mut Costs) -> [&mut Duration; 12] {
     ]
 }
 
-/// Finds costs: each in turn a little larger or smaller, as long as that helps.
+/// Finds costs: changes each in turn by a factor as long as that helps.
 #[test]
 #[ignore = "takes minutes"]
 fn fit() {
@@ -190,7 +191,7 @@ fn fit() {
     }
 }
 
-/// Prediction beside measurement.
+/// Compares predictions with measurements.
 #[test]
 fn prediction() {
     let mut table = String::from(
@@ -199,9 +200,9 @@ fn prediction() {
     let mut parts = [Vec::new(), Vec::new()];
     for run in MEASURED {
         let [kiops, cpu] = run.ratios(FITTED);
-        let Run { operations, policy, depth, store, .. } = run;
+        let MeasuredRun { operations, policy, depth, store, .. } = run;
         let load = format!("{operations:?} {depth}").to_lowercase();
-        let store = if *store == Store::Memory { "memory" } else { "ssd" };
+        let store = if *store == ModelStore::Memory { "memory" } else { "ssd" };
         let how = if run.is_fitted() { "fitted" } else { "predicted" };
         writeln!(
             table,

@@ -1,12 +1,12 @@
-//! Policies over a grid of machines and loads: how near `auto` comes to the best fixed policy of each point.
+//! Policies over a grid of machines and loads: how close `auto` comes to the best fixed policy of each point.
 
 use super::check_parts;
 use super::costs::Costs;
-use super::cpu::Random;
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::cpu::ModelRandom;
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{AUTO, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use crate::cases::is_thorough;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
@@ -22,62 +22,63 @@ const TRIPS_US: [f64; 4] = [0.0, 5.0, 25.0, 100.0];
 /// Service time and parallelism.
 const STORES: [(u64, usize); 9] =
     [(0, 1), (20, 1), (20, 8), (20, 64), (20, 256), (100, 1), (100, 16), (100, 64), (100, 256)];
-const OPERATIONS: [Operations; 3] = [Operations::Reads, Operations::Writes, Operations::Mix];
+const OPERATIONS: [LoadOperations; 3] =
+    [LoadOperations::Reads, LoadOperations::Writes, LoadOperations::Mix];
 const DEPTHS: [u32; 14] = [1, 2, 3, 4, 6, 8, 16, 24, 32, 64, 96, 128, 256, 511];
 const PERCENTS: [u32; 7] = [5, 10, 25, 50, 70, 80, 95];
 const STEPS: [(u32, u32); 5] = [(1, 8), (1, 32), (1, 128), (4, 64), (16, 256)];
 const BURSTS: [usize; 4] = [4, 8, 32, 64];
 
-/// The beginning of every run is not measured.
+/// Start of every run, which is not measured.
 const BEGINNING: Duration = Duration::from_millis(10);
-/// Requests that a run measures, about, and the time that it takes.
+/// Approximate number of requests that a run measures, and limits of its time.
 const REQUESTS: f64 = 2500.0;
 const MEASURED_MIN: Duration = Duration::from_millis(5);
 const MEASURED_MAX: Duration = Duration::from_millis(60);
 
 /// The form of a load.
 #[derive(Clone, Copy, Debug)]
-enum Form {
-    /// So many always in flight.
+enum LoadForm {
+    /// Requests always in flight.
     Depth(u32),
-    /// Percent of the most that any fixed policy does with 256 in flight.
+    /// Percent of the highest throughput of any fixed policy with 256 in flight.
     Open(u32),
-    /// So few in flight and so many, in turn.
+    /// Two depths, in turn.
     Steps(u32, u32),
-    /// So many together each millisecond.
+    /// Requests submitted together each millisecond.
     Bursts(usize),
 }
 
-impl Form {
+impl LoadForm {
     fn name(self) -> &'static str {
         match self {
-            Form::Depth(_) => "closed loops",
-            Form::Open(_) => "open loops",
-            Form::Steps(..) => "steps",
-            Form::Bursts(_) => "bursts",
+            LoadForm::Depth(_) => "closed loops",
+            LoadForm::Open(_) => "open loops",
+            LoadForm::Steps(..) => "steps",
+            LoadForm::Bursts(_) => "bursts",
         }
     }
 }
 
-/// A machine and what it is to do.
+/// A machine and its load.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct GridPoint {
     wake_up_us: f64,
     send_us: f64,
     pdu_us: f64,
     trip_us: f64,
     store: (u64, usize),
     one_core: bool,
-    operations: Operations,
-    form: Form,
+    operations: LoadOperations,
+    form: LoadForm,
 }
 
-/// How `auto` did at a point.
+/// Result of `auto` at a point.
 #[derive(Clone, Copy)]
-struct Verdict {
-    point: Point,
+struct GridVerdict {
+    point: GridPoint,
     best: &'static str,
-    /// [`Point::figures`] of the best and of `auto`.
+    /// [`GridPoint::figures`] of the best and of `auto`.
     of_best: [f64; 3],
     of_auto: [f64; 3],
 }
@@ -86,21 +87,21 @@ fn us(us: f64) -> Duration {
     Duration::from_nanos((us * 1000.0) as u64)
 }
 
-impl Point {
-    fn random(random: &mut Random) -> Self {
-        fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
+impl GridPoint {
+    fn random(random: &mut ModelRandom) -> Self {
+        fn pick<T: Copy>(random: &mut ModelRandom, from: &[T]) -> T {
             from[(random.next() % from.len() as u64) as usize]
         }
         let form = match random.next() % 10 {
-            0..6 => Form::Depth(pick(random, &DEPTHS)),
-            6..8 => Form::Open(pick(random, &PERCENTS)),
+            0..6 => LoadForm::Depth(pick(random, &DEPTHS)),
+            6..8 => LoadForm::Open(pick(random, &PERCENTS)),
             8 => {
                 let (low, high) = pick(random, &STEPS);
-                Form::Steps(low, high)
+                LoadForm::Steps(low, high)
             }
-            _ => Form::Bursts(pick(random, &BURSTS)),
+            _ => LoadForm::Bursts(pick(random, &BURSTS)),
         };
-        Point {
+        GridPoint {
             wake_up_us: pick(random, &WAKE_UPS_US),
             send_us: pick(random, &SENDS_US),
             pdu_us: pick(random, &PDUS_US),
@@ -118,14 +119,14 @@ impl Point {
         Costs { one_core: self.one_core, ..costs }
     }
 
-    fn store(&self) -> Store {
+    fn store(&self) -> ModelStore {
         match self.store {
-            (0, _) => Store::Memory,
-            (us, parallel) => Store::Ssd { service: Duration::from_micros(us), parallel },
+            (0, _) => ModelStore::Memory,
+            (us, parallel) => ModelStore::Ssd { service: Duration::from_micros(us), parallel },
         }
     }
 
-    /// How long a run takes that measures enough requests of that many in flight.
+    /// Returns the time of a run that measures enough requests at that depth.
     fn measured(&self, depth: f64) -> Range<Instant> {
         let (service, parallel) = (self.store.0 as f64, self.store.1 as f64);
         let round_trip = 2.0 * (self.trip_us + self.wake_up_us + self.send_us) + service;
@@ -136,37 +137,37 @@ impl Point {
         start..start + length
     }
 
-    fn load(&self) -> (Load, Range<Instant>) {
+    fn load(&self) -> (ModelLoad, Range<Instant>) {
         match self.form {
-            Form::Depth(depth) => (Load::depth(depth), self.measured(depth.into())),
-            Form::Open(percent) => {
-                let peak = Point { form: Form::Depth(256), ..*self };
+            LoadForm::Depth(depth) => (ModelLoad::depth(depth), self.measured(depth.into())),
+            LoadForm::Open(percent) => {
+                let peak = GridPoint { form: LoadForm::Depth(256), ..*self };
                 let rate = peak.verdict().of_best[0] * 1000.0 * f64::from(percent) / 100.0;
                 let length = Duration::from_secs_f64(REQUESTS / rate);
                 let start = ms(0) + BEGINNING;
                 let measured = start..start + length.clamp(MEASURED_MIN, MEASURED_MAX * 2);
-                (Load::random_rate(rate, measured.end), measured)
+                (ModelLoad::random_rate(rate, measured.end), measured)
             }
-            Form::Steps(low, high) => {
+            LoadForm::Steps(low, high) => {
                 let depths = [low, high].into_iter().cycle().take(8);
-                (Load::depths(5, depths), ms(10)..ms(40))
+                (ModelLoad::depths(5, depths), ms(10)..ms(40))
             }
-            Form::Bursts(size) => {
-                (Load::bursts(size, Duration::from_millis(1), ms(50)), ms(10)..ms(50))
+            LoadForm::Bursts(size) => {
+                (ModelLoad::bursts(size, Duration::from_millis(1), ms(50)), ms(10)..ms(50))
             }
         }
     }
 
-    fn run(&self, policy: PolicyConfig, load: &(Load, Range<Instant>)) -> Outcome {
+    fn run(&self, policy: PolicyConfig, load: &(ModelLoad, Range<Instant>)) -> ScenarioOutcome {
         let (load, measured) = load.clone();
         let (costs, store, operations) = (self.costs(), self.store(), self.operations);
         let waiting = Waiting::Adaptive;
-        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+        ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
     }
 
     /// The best fixed policy of a closed load has the most throughput, that of an open one the least p99.
     /// kIOPS, 99th percentile of latencies in us, busy us of both ends for each request.
-    fn figures(&self, policy: PolicyConfig, load: &(Load, Range<Instant>)) -> [f64; 3] {
+    fn figures(&self, policy: PolicyConfig, load: &(ModelLoad, Range<Instant>)) -> [f64; 3] {
         let outcome = self.run(policy, load);
         let iops = outcome.iops(&outcome.measured);
         let span = outcome.measured.end.since(outcome.measured.start).as_secs_f64();
@@ -175,28 +176,28 @@ impl Point {
         [iops / 1000.0, p99, busy * 1e6 / (iops * span).max(1.0)]
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> GridVerdict {
         let load = self.load();
         let figures = policies().into_iter();
         let figures = figures.map(|(name, policy)| (name, self.figures(policy, &load)));
         let (auto, fixed): (Vec<_>, Vec<_>) = figures.partition(|(name, _)| *name == AUTO);
-        let is_open = matches!(self.form, Form::Open(_) | Form::Bursts(_));
+        let is_open = matches!(self.form, LoadForm::Open(_) | LoadForm::Bursts(_));
         let worth = |of: &[f64; 3]| if is_open { -of[1] } else { of[0] };
         let done = fixed.into_iter().filter(|(_, of)| of[1] > 0.0);
         let best = done.max_by(|a, b| worth(&a.1).total_cmp(&worth(&b.1)));
         let (best, of_best) = best.expect("there are fixed policies");
-        Verdict { point: *self, best, of_best, of_auto: auto[0].1 }
+        GridVerdict { point: *self, best, of_best, of_auto: auto[0].1 }
     }
 }
 
-impl Verdict {
+impl GridVerdict {
     /// Throughput and p99 as parts of the best's.
     fn ratios(&self, of: [f64; 3]) -> [f64; 2] {
         [of[0] / self.of_best[0], of[1] / self.of_best[1]]
     }
 
     fn row(&self) -> String {
-        let Point { wake_up_us, send_us, pdu_us, trip_us, store, one_core, operations, form } =
+        let GridPoint { wake_up_us, send_us, pdu_us, trip_us, store, one_core, operations, form } =
             self.point;
         let [throughput, p99] = self.ratios(self.of_auto);
         let machine = format!("{wake_up_us:3} {send_us:3} {pdu_us:3} {trip_us:3}");
@@ -218,34 +219,35 @@ impl Verdict {
     }
 }
 
-fn show(form: Form) -> String {
+fn show(form: LoadForm) -> String {
     match form {
-        Form::Depth(depth) => format!("{depth}"),
-        Form::Open(percent) => format!("{percent} %"),
-        Form::Steps(low, high) => format!("{low}..{high}"),
-        Form::Bursts(size) => format!("{size} a ms"),
+        LoadForm::Depth(depth) => format!("{depth}"),
+        LoadForm::Open(percent) => format!("{percent} %"),
+        LoadForm::Steps(low, high) => format!("{low}..{high}"),
+        LoadForm::Bursts(size) => format!("{size} a ms"),
     }
 }
 
-/// So many points in the order of the seed.
-fn points(count: usize) -> Vec<Point> {
-    let mut random = Random(15);
-    (0..count).map(|_| Point::random(&mut random)).collect()
+/// Returns the first `count` points in the order of the seed.
+fn points(count: usize) -> Vec<GridPoint> {
+    let mut random = ModelRandom(15);
+    (0..count).map(|_| GridPoint::random(&mut random)).collect()
 }
 
-fn verdicts(points: &[Point]) -> Vec<Verdict> {
+fn verdicts(points: &[GridPoint]) -> Vec<GridVerdict> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let size = points.len().div_ceil(threads);
     std::thread::scope(|scope| {
-        let run = |points: &[Point]| points.iter().map(Point::verdict).collect::<Vec<_>>();
+        let run = |points: &[GridPoint]| points.iter().map(GridPoint::verdict).collect::<Vec<_>>();
         let parts: Vec<_> =
             points.chunks(size).map(|part| scope.spawn(move || run(part))).collect();
         parts.into_iter().flat_map(|part| part.join().expect("a run ends")).collect()
     })
 }
 
-/// What part of the points lies within the bars, and where the others lie: ratios of throughput and p99.
-fn summary(verdicts: &[Verdict], ratios: fn(&Verdict) -> [f64; 2]) -> String {
+/// Summarises which share of the points lies within the limits, and where the others lie: ratios of throughput and
+/// p99.
+fn summary(verdicts: &[GridVerdict], ratios: fn(&GridVerdict) -> [f64; 2]) -> String {
     let [mut throughput, mut p99] = [0, 1].map(|which| {
         let ratios = verdicts.iter().map(|verdict| ratios(verdict)[which]);
         ratios.collect::<Vec<_>>()
@@ -278,9 +280,9 @@ fn summary(verdicts: &[Verdict], ratios: fn(&Verdict) -> [f64; 2]) -> String {
     )
 }
 
-/// By the form of their loads.
-fn summaries(verdicts: &[Verdict]) -> String {
-    let of_auto = |verdict: &Verdict| verdict.ratios(verdict.of_auto);
+/// Summarises all points, and those of each form of load.
+fn summaries(verdicts: &[GridVerdict]) -> String {
+    let of_auto = |verdict: &GridVerdict| verdict.ratios(verdict.of_auto);
     let mut text = summary(verdicts, of_auto);
     for name in ["closed loops", "open loops", "steps", "bursts"] {
         let of_form = verdicts.iter().filter(|verdict| verdict.point.form.name() == name);
@@ -292,7 +294,7 @@ fn summaries(verdicts: &[Verdict]) -> String {
     text
 }
 
-fn table(verdicts: &[Verdict]) -> String {
+fn table(verdicts: &[GridVerdict]) -> String {
     let mut text = String::from(
         "auto beside the best fixed policy. us of a wake-up, a send, a PDU, a trip | store (us x parallel), cores | load |\n\
          the best: kIOPS, p99 (us), busy us of both ends for each request | auto: the same | ratios of kIOPS, p99\n\n",
@@ -317,8 +319,8 @@ fn grid() {
     insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table) });
 }
 
-/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-ether-proto --test ether_proto much_of_the_grid --
-/// --ignored --nocapture`.
+/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-ether-proto --test ether_proto
+/// much_of_the_grid -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn much_of_the_grid() {

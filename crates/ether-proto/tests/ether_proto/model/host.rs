@@ -1,9 +1,9 @@
-//! The host: receives, completes, submits as the load says, sends. Turn by turn as the engine does.
+//! The host: receives, completes, submits as the load requires, and sends. It takes turns as the engine does.
 
 use super::costs::Costs;
-use super::cpu::Core;
-use super::load::{Load, Operations, Source};
-use super::wire::{Pdu, Wire, Wires};
+use super::cpu::ModelCore;
+use super::load::{LoadOperations, LoadSource, ModelLoad};
+use super::wire::{ModelWire, ModelWires, Pdu};
 use super::{BLOCKS, READ_BYTES, ZEROES};
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -17,29 +17,29 @@ use std::time::Duration;
 /// Completions parsed before the load may submit again.
 const PARSE_BATCH: usize = 32;
 
-/// Of its wake-up times.
+/// Seed of its wake-up times.
 const SEED: u64 = 1;
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct ModelCompletion {
     pub since: Instant,
     pub at: Instant,
 }
 
-pub struct Host {
-    pub core: Core,
-    pub lanes: Vec<Lane>,
+pub struct ModelHost {
+    pub core: ModelCore,
+    pub lanes: Vec<ModelLane>,
     /// Commands in flight over all lanes.
     in_flight: u32,
-    pub done: Vec<Done>,
+    pub done: Vec<ModelCompletion>,
 }
 
 /// A queue pair and the load that it carries.
-pub struct Lane {
+pub struct ModelLane {
     pub qpair: Qpair,
-    source: Source,
-    operations: Operations,
+    source: LoadSource,
+    operations: LoadOperations,
     /// Requests so far.
     submitted: u64,
     /// When requests were due, by slot.
@@ -49,32 +49,33 @@ pub struct Lane {
     outstanding: u32,
 }
 
-impl Host {
-    /// Each lane has that load.
+impl ModelHost {
+    /// Creates a host whose lanes each have that load.
     pub fn new(
         policy: PolicyConfig,
         (costs, waiting): (Costs, Waiting),
         lanes: usize,
-        (load, operations): (&Load, Operations),
+        (load, operations): (&ModelLoad, LoadOperations),
         measured: Range<Instant>,
     ) -> Self {
-        let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end), operations);
+        let lane =
+            |_| ModelLane::new(policy, LoadSource::new(load.clone(), measured.end), operations);
         let lanes = (0..lanes).map(lane).collect();
-        let core = Core::new((costs, waiting), measured, SEED);
-        Host { core, lanes, in_flight: 0, done: Vec::new() }
+        let core = ModelCore::new((costs, waiting), measured, SEED);
+        ModelHost { core, lanes, in_flight: 0, done: Vec::new() }
     }
 
     pub fn outstanding(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.outstanding).sum()
     }
 
-    /// What it next has to do something for.
-    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+    /// Time of the next event that needs a turn.
+    pub fn next(&mut self, wires: &[ModelWires]) -> Option<Instant> {
         let lanes = self.lanes.iter_mut().zip(wires);
         lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
     }
 
-    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+    pub fn turn(&mut self, event: Instant, wires: &mut [ModelWires]) {
         let now = self.core.begin(event);
         for (index, wires) in wires.iter_mut().enumerate() {
             self.receive(now, index, wires);
@@ -82,13 +83,13 @@ impl Host {
         for (lane, wires) in self.lanes.iter_mut().zip(wires) {
             self.core.drain(now, &mut lane.qpair, &mut wires.to_target, Duration::ZERO);
         }
-        let due = self.lanes.iter_mut().filter_map(Lane::due).min();
+        let due = self.lanes.iter_mut().filter_map(ModelLane::due).min();
         let expects = self.outstanding() > 0;
         self.core.end(expects, due);
     }
 
-    /// Takes what has come over a lane, and lets the load go on.
-    fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) {
+    /// Receives what has arrived over a lane, and runs the load.
+    fn receive(&mut self, now: Instant, index: usize, wires: &mut ModelWires) {
         let (lane, done) = (&mut self.lanes[index], &mut self.done);
         let (in_flight, core) = (&mut self.in_flight, &mut self.core);
         for pdu in core.receive(&mut wires.to_host) {
@@ -105,15 +106,15 @@ impl Host {
     }
 }
 
-impl Lane {
-    fn new(policy: PolicyConfig, source: Source, operations: Operations) -> Self {
+impl ModelLane {
+    fn new(policy: PolicyConfig, source: LoadSource, operations: LoadOperations) -> Self {
         let config = Config {
             digests: Digests::default(),
             queue_entries: super::QUEUE_ENTRIES,
             in_capsule_bytes: 8192,
             policy,
         };
-        Lane {
+        ModelLane {
             qpair: Qpair::new(Instant::default(), config),
             source,
             operations,
@@ -124,11 +125,11 @@ impl Lane {
         }
     }
 
-    fn next(&mut self, inbox: &Wire) -> Option<Instant> {
+    fn next(&mut self, inbox: &ModelWire) -> Option<Instant> {
         [inbox.next(), self.due()].into_iter().flatten().min()
     }
 
-    /// When it has something to do, whatever comes.
+    /// Time of the next action that needs no arrival.
     fn due(&mut self) -> Option<Instant> {
         let load = if self.qpair.room() > 0 { self.source.next() } else { None };
         let deadline = self.qpair.batcher().deadline();
@@ -160,18 +161,18 @@ impl Lane {
         assert_eq!(at, input.len());
     }
 
-    /// The load hears of completions and submits.
+    /// Passes completions to the load, which then submits.
     fn run_load(
         &mut self,
         now: Instant,
         in_flight: &mut u32,
-        core: &mut Core,
-        outbox: &mut Wire,
-        done: &mut Vec<Done>,
+        core: &mut ModelCore,
+        outbox: &mut ModelWire,
+        done: &mut Vec<ModelCompletion>,
     ) {
         for slot in self.completed.drain(..) {
             self.outstanding -= 1;
-            done.push(Done { since: self.since[usize::from(slot)], at: core.clock });
+            done.push(ModelCompletion { since: self.since[usize::from(slot)], at: core.clock });
         }
         while self.qpair.room() > 0
             && let Some(due) = self.source.take(now, self.outstanding)

@@ -1,36 +1,36 @@
-//! When requests come.
+//! Arrival times of requests.
 
-use super::cpu::Random;
+use super::cpu::ModelRandom;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// A load from its beginning on.
+/// A load from its start on.
 #[derive(Clone, Debug)]
-pub enum Load {
-    /// So many in flight from each of these times on.
+pub enum ModelLoad {
+    /// Depths, each from its time on.
     Closed(Vec<(Instant, u32)>),
-    /// Requests at these times, whatever becomes of the earlier ones.
+    /// Submission times, independent of earlier requests.
     Open(Vec<Instant>),
 }
 
-/// What is done with each block.
+/// Direction of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operations {
+pub enum LoadOperations {
     Reads,
     Writes,
-    /// One in two, in no order.
+    /// Writes with a probability of one half.
     Mix,
-    /// So many reads in a hundred, in no order.
+    /// Percent of reads, in random order.
     Share(u64),
 }
 
-impl Operations {
+impl LoadOperations {
     pub fn is_write(self, number: u64) -> bool {
         match self {
-            Operations::Reads => false,
-            Operations::Writes => true,
-            Operations::Mix => Random(number).next().is_multiple_of(2),
-            Operations::Share(percent) => Random(number).next() % 100 >= percent,
+            LoadOperations::Reads => false,
+            LoadOperations::Writes => true,
+            LoadOperations::Mix => ModelRandom(number).next().is_multiple_of(2),
+            LoadOperations::Share(percent) => ModelRandom(number).next() % 100 >= percent,
         }
     }
 }
@@ -39,43 +39,43 @@ pub const fn ms(ms: u64) -> Instant {
     Instant(ms * 1_000_000)
 }
 
-impl Load {
+impl ModelLoad {
     pub fn depth(depth: u32) -> Self {
-        Load::Closed(vec![(ms(0), depth)])
+        ModelLoad::Closed(vec![(ms(0), depth)])
     }
 
-    /// Depths, each for `each_ms`.
+    /// Returns a load of several depths, each for `each_ms`.
     pub fn depths(each_ms: u64, depths: impl IntoIterator<Item = u32>) -> Self {
-        Load::Closed((0..).map(|index| ms(index * each_ms)).zip(depths).collect())
+        ModelLoad::Closed((0..).map(|index| ms(index * each_ms)).zip(depths).collect())
     }
 
-    /// `size` requests together, so often, until `end`.
+    /// Returns a load of `size` requests together every `every`, until `end`.
     pub fn bursts(size: usize, every: Duration, end: Instant) -> Self {
         let times = every_so_often(every, end);
-        Load::Open(times.flat_map(|at| std::iter::repeat_n(at, size)).collect())
+        ModelLoad::Open(times.flat_map(|at| std::iter::repeat_n(at, size)).collect())
     }
 
-    /// So many requests a second at even distances, until `end`.
+    /// Returns a load of requests at even intervals, until `end`.
     pub fn rate(per_second: u64, end: Instant) -> Self {
-        Load::bursts(1, Duration::from_nanos(1_000_000_000 / per_second), end)
+        ModelLoad::bursts(1, Duration::from_nanos(1_000_000_000 / per_second), end)
     }
 
-    /// So many requests a second, each at a time of its own (Poisson).
+    /// Returns a load of requests at random times (Poisson).
     pub fn random_rate(per_second: f64, end: Instant) -> Self {
-        let mut random = Random(3);
+        let mut random = ModelRandom(3);
         let gap = move |&at: &f64| {
             let uniform = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
             Some(at - (1.0 - uniform).ln() * 1e9 / per_second)
         };
         let times = std::iter::successors(Some(0.0), gap).map(|ns| Instant(ns as u64));
-        Load::Open(times.take_while(|&at| at < end).collect())
+        ModelLoad::Open(times.take_while(|&at| at < end).collect())
     }
 
-    /// Open loads only: as before for `phase_ms`, nothing for as long, in turn.
+    /// Restricts an open load to every other phase of `phase_ms`.
     pub fn on_and_off(self, phase_ms: u64) -> Self {
-        let Load::Open(mut times) = self else { panic!("a closed load's depths say it") };
+        let ModelLoad::Open(mut times) = self else { panic!("a closed load's depths say it") };
         times.retain(|at| (at.0 / ms(phase_ms).0).is_multiple_of(2));
-        Load::Open(times)
+        ModelLoad::Open(times)
     }
 }
 
@@ -84,49 +84,49 @@ fn every_so_often(every: Duration, end: Instant) -> impl Iterator<Item = Instant
     std::iter::successors(Some(Instant(0)), next)
 }
 
-/// A request that the load asks for.
-pub struct Due {
-    /// Since when its latency counts; `None`: since it is submitted.
+/// A request that the load submits.
+pub struct DueRequest {
+    /// Start of its latency; `None` for the time of submission.
     pub since: Option<Instant>,
 }
 
-/// A load that is being run.
-pub struct Source {
-    load: Load,
-    /// Depths that have begun, or requests taken.
+/// A load in progress.
+pub struct LoadSource {
+    load: ModelLoad,
+    /// Number of depths that have begun, or of requests taken.
     position: usize,
     end: Instant,
 }
 
-impl Source {
-    pub fn new(load: Load, end: Instant) -> Self {
-        Source { load, position: 0, end }
+impl LoadSource {
+    pub fn new(load: ModelLoad, end: Instant) -> Self {
+        LoadSource { load, position: 0, end }
     }
 
-    /// When the host has to look at it again, apart from completions.
+    /// Time of the next request, apart from completions.
     pub fn next(&self) -> Option<Instant> {
         let next = match &self.load {
-            Load::Closed(depths) => depths.get(self.position).map(|&(from, _)| from),
-            Load::Open(times) => times.get(self.position).copied(),
+            ModelLoad::Closed(depths) => depths.get(self.position).map(|&(from, _)| from),
+            ModelLoad::Open(times) => times.get(self.position).copied(),
         };
         next.filter(|&next| next < self.end)
     }
 
-    /// The next request, if there is one now.
-    pub fn take(&mut self, now: Instant, outstanding: u32) -> Option<Due> {
+    /// Takes the next request, if one is due now.
+    pub fn take(&mut self, now: Instant, outstanding: u32) -> Option<DueRequest> {
         if now >= self.end {
-            self.position = usize::MAX; // what was due and is not taken is given up
+            self.position = usize::MAX; // requests due but not taken are abandoned
             return None;
         }
         match &self.load {
-            Load::Closed(depths) => {
+            ModelLoad::Closed(depths) => {
                 self.position = depths.partition_point(|&(from, _)| from <= now);
-                (outstanding < depths[self.position - 1].1).then_some(Due { since: None })
+                (outstanding < depths[self.position - 1].1).then_some(DueRequest { since: None })
             }
-            Load::Open(times) => {
+            ModelLoad::Open(times) => {
                 let since = times.get(self.position).copied().filter(|&due| due <= now)?;
                 self.position += 1;
-                Some(Due { since: Some(since) })
+                Some(DueRequest { since: Some(since) })
             }
         }
     }

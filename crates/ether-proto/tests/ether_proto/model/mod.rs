@@ -1,8 +1,8 @@
-//! Policies on a modelled machine under virtual time: what they make of constant and of changing loads.
+//! Policies on a modelled machine under virtual time, with constant and with changing loads.
 //!
-//! Two queue pairs with all that they do between sockets; two cores that are busy or asleep, whose every action takes
-//! its time (`costs`); octets that take theirs. It is there to compare policies and to see how `auto` follows a load
-//! that changes: what is true of a machine in the end, only the machine says.
+//! The model has two queue pairs with everything between their sockets, two cores that are busy or asleep, and
+//! actions and bytes that take time (`costs`). It serves to compare policies and to show how `auto` follows a
+//! changing load. Only a measurement shows what is true of a real machine.
 #![allow(unreachable_pub, reason = "modules of one test")]
 
 mod awake;
@@ -22,14 +22,14 @@ mod waits;
 mod wire;
 
 use crate::cases::is_thorough;
-use load::{Load, ms};
+use load::{ModelLoad, ms};
 use roadtrain_proto::time::Instant;
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
-use step::Wave;
+use step::StepWave;
 use table::{AUTO, Comparison, HEAD, NONE};
-use target::Store;
+use target::ModelStore;
 
 /// Logical blocks of a request.
 const BLOCKS: u32 = 8;
@@ -38,11 +38,11 @@ const ZEROES: [u8; READ_BYTES as usize] = [0; READ_BYTES as usize];
 const QUEUE_ENTRIES: u16 = 512;
 
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// What comes before is the beginning.
+/// Measured time; the start of the run is excluded.
 const MEASURED: Range<Instant> = ms(5)..ms(105);
-const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
+const SSD: ModelStore = ModelStore::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
-/// Measured with ends that sleep, on the machine that `costs` stands for: policy, depth, kIOPS.
+/// Measurements with blocking ends, on the machine that `costs` models: policy, depth, kIOPS.
 const REAL: [(&str, u32, f64); 14] = [
     ("unbatched", 8, 161.0),
     ("unbatched", 32, 165.0),
@@ -60,18 +60,18 @@ const REAL: [(&str, u32, f64); 14] = [
     ("i10", 128, 705.0),
 ];
 
-/// Depths at which `auto` is behind the best other policy in this model, and what part of it it reaches. Two requests
-/// it sends together, though the first alone would wake the target sooner. At depth 32 two parts would still pay here; on
-/// the real machine they lose 8 to 11 %.
+/// Depths at which `auto` is behind the best other policy in this model, and the share of it that `auto` reaches. It
+/// sends two requests together, though the first alone would wake the target sooner. At depth 32 two parts would
+/// still pay here; on the real machine they lose 8 to 11 %.
 const BEHIND: [(u32, f64); 3] = [(2, 0.89), (4, 0.95), (32, 0.83)];
-/// With an SSD what becomes due in one turn leaves together, however small the share; and at depth 64 fewer commands
-/// than are in flight keep the ends busy.
+/// With an SSD, requests that become due in one turn leave together, however small their share. At depth 64, fewer
+/// commands than are in flight keep the ends busy.
 const BEHIND_WITH_SSD: [(u32, f64); 5] = [(4, 0.89), (8, 0.84), (16, 0.70), (32, 0.85), (64, 0.74)];
 
-/// Lanes, and what each has in flight.
+/// Numbers of lanes, and depths of each.
 const LANES: [usize; 6] = [2, 4, 16, 64, 128, 512];
 const LANES_DEPTHS: [u32; 5] = [1, 2, 8, 32, 128];
-/// More than these, over all lanes, take longer than is modelled.
+/// Limit over all lanes: more would take longer than is modelled.
 const IN_FLIGHT_MAX: u32 = 4096;
 macro_rules! assert_table {
     ($table:expr) => {
@@ -79,16 +79,16 @@ macro_rules! assert_table {
     };
 }
 
-/// Checks that a snapshot holds every `step`th part: a run without `THOROUGH=1` has no time for all.
+/// Checks that a snapshot contains every `step`th part: a run without `THOROUGH=1` has no time for all.
 fn check_parts<T>(snapshot: &str, all: &[T], step: usize, text: impl Fn(&T) -> String) {
     for part in all.iter().step_by(step).map(text) {
         assert!(snapshot.contains(part.trim()), "the snapshot has no such part:\n{part}");
     }
 }
 
-/// Closed loops: a lone request is treated exactly as by `none`, and `auto` comes up to the best policy.
-fn compare_depths(store: Store, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
-    let compare = |depth| (depth, Comparison::run(&Load::depth(depth), store, &MEASURED));
+/// Compares closed loops: a lone request is treated exactly as by `none`, and `auto` reaches the best policy.
+fn compare_depths(store: ModelStore, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
+    let compare = |depth| (depth, Comparison::run(&ModelLoad::depth(depth), store, &MEASURED));
     let step = if is_thorough() { 1 } else { 3 };
     let comparisons: Vec<_> = DEPTHS.into_iter().step_by(step).map(compare).collect();
     assert_eq!(comparisons[0].1.of(AUTO).done, comparisons[0].1.of(NONE).done);
@@ -114,7 +114,7 @@ fn table_of_depths(comparisons: &[(u32, Comparison)]) -> String {
 
 #[test]
 fn depths() {
-    let comparisons = compare_depths(Store::Memory, &BEHIND);
+    let comparisons = compare_depths(ModelStore::Memory, &BEHIND);
     if !is_thorough() {
         let snapshot = include_str!("snapshots/ether_proto__model__depths.snap");
         return check_parts(snapshot, &comparisons, 1, part_of_depth);
@@ -125,7 +125,7 @@ fn depths() {
 #[test]
 fn ends_that_sleep_do_as_much_as_measured() {
     for depth in [1, 4, 8, 16, 32, 64, 128] {
-        let comparison = Comparison::run_asleep(&Load::depth(depth), &MEASURED);
+        let comparison = Comparison::run_blocking(&ModelLoad::depth(depth), &MEASURED);
         for (policy, _, real) in REAL.into_iter().filter(|real| real.1 == depth) {
             let ratio = comparison.of(policy).iops(&MEASURED) / 1000.0 / real;
             assert!(
@@ -146,13 +146,13 @@ fn depths_with_ssd() {
     assert_table!(table_of_depths(&comparisons));
 }
 
-/// Both ends on one core: only one of them works at a time, so parts would only cost sends.
+/// Both ends on one core: only one of them works at a time, so splitting would only cost sends.
 #[test]
 fn depths_on_one_core() {
     let mut table = String::from(HEAD);
     for depth in DEPTHS {
-        let load = Load::depth(depth);
-        let comparison = Comparison::run_on_one_core(&load, Store::Memory, &MEASURED);
+        let load = ModelLoad::depth(depth);
+        let comparison = Comparison::run_on_one_core(&load, ModelStore::Memory, &MEASURED);
         let rows = comparison.rows(&format!("depth {depth}"));
         let of = |policy| comparison.of(policy).iops(&MEASURED);
         let ratio = of(AUTO) / of(NONE);
@@ -162,7 +162,7 @@ fn depths_on_one_core() {
     assert_table!(table);
 }
 
-/// Many lanes share the two cores: `auto` comes up to the best policy however they share the load.
+/// Many lanes share the two cores: `auto` reaches the best policy for every distribution of the load.
 #[test]
 fn lanes() {
     let measured = ms(10)..ms(50);
@@ -171,8 +171,8 @@ fn lanes() {
         loads.filter(|(lanes, depth)| *lanes as u32 * depth <= IN_FLIGHT_MAX).collect();
     let snapshot = include_str!("snapshots/ether_proto__model__lanes.snap");
     let part = |&(lanes, depth): &(usize, u32)| {
-        let load = Load::depth(depth);
-        let comparison = Comparison::run_lanes(lanes, &load, Store::Memory, &measured);
+        let load = ModelLoad::depth(depth);
+        let comparison = Comparison::run_lanes(lanes, &load, ModelStore::Memory, &measured);
         let (ratio, best) = comparison.of_best(&measured);
         assert!(ratio >= 0.97, "{lanes} lanes, depth {depth}: {ratio:.3} of {best}");
         let rows = comparison.rows(&format!("{lanes} x {depth}"));
@@ -185,13 +185,13 @@ fn lanes() {
     assert_table!(format!("{HEAD}{parts}"));
 }
 
-/// An open loop; the last rates are 10, 30, 50, 70 and 90 % of the most that goes.
+/// An open loop; the last rates are 10, 30, 50, 70 and 90 % of the highest throughput.
 #[test]
 fn rates() {
     let mut table = String::from(HEAD);
     for per_ms in [10, 50, 86, 260, 430, 600, 775] {
-        let load = Load::rate(per_ms * 1000, MEASURED.end);
-        let comparison = Comparison::run(&load, Store::Memory, &MEASURED);
+        let load = ModelLoad::rate(per_ms * 1000, MEASURED.end);
+        let comparison = Comparison::run(&load, ModelStore::Memory, &MEASURED);
         write!(table, "\n{}", comparison.rows(&format!("{per_ms} k/s"))).expect("a string");
         let p99 = |policy| comparison.of(policy).latency_us(&MEASURED).1;
         assert!(p99(AUTO) <= p99(NONE) + 20.0, "{per_ms} k/s: {} {}", p99(AUTO), p99(NONE));
@@ -205,14 +205,14 @@ fn bursts_and_pauses() {
     let every = Duration::from_millis(1);
     let on_and_off = [32, 0].into_iter().cycle().take(20);
     let loads = [
-        ("64 each ms", Load::bursts(64, every, measured.end)),
-        ("8 each ms", Load::bursts(8, every, measured.end)),
-        ("depth 32, 0", Load::depths(5, on_and_off)),
-        ("100 k/s, 0", Load::rate(100_000, measured.end).on_and_off(5)),
+        ("64 each ms", ModelLoad::bursts(64, every, measured.end)),
+        ("8 each ms", ModelLoad::bursts(8, every, measured.end)),
+        ("depth 32, 0", ModelLoad::depths(5, on_and_off)),
+        ("100 k/s, 0", ModelLoad::rate(100_000, measured.end).on_and_off(5)),
     ];
     let mut table = String::from(HEAD);
     for (name, load) in loads {
-        let comparison = Comparison::run(&load, Store::Memory, &measured);
+        let comparison = Comparison::run(&load, ModelStore::Memory, &measured);
         write!(table, "\n{}", comparison.rows(name)).expect("a string");
     }
     assert_table!(table);
@@ -224,11 +224,11 @@ fn steps() {
         "Depth from low to high and back, each for 20 ms: kIOPS, and ms until they are reached (the slowest of 4)\n",
     );
     for (low, high) in [(1, 128), (4, 32)] {
-        let wave = Wave { low, high };
-        let comparison = Comparison::run(&wave.load(), Store::Memory, &Wave::measured());
+        let wave = StepWave { low, high };
+        let comparison = Comparison::run(&wave.load(), ModelStore::Memory, &StepWave::measured());
         writeln!(table, "\n{:10} | depth {low:4} | depth {high:4}", "").expect("a string");
         for (name, outcome) in &comparison.outcomes {
-            let (down, up) = (Wave::down(outcome), Wave::up(outcome));
+            let (down, up) = (StepWave::down(outcome), StepWave::up(outcome));
             let show = |s: &step::Settled| format!("{:6.1} {:3}", s.iops / 1000.0, s.ms_max);
             writeln!(table, "{name:10} | {} | {}", show(&down), show(&up)).expect("a string");
             assert!(*name != AUTO || up.ms_max.max(down.ms_max) <= 10, "it settles too late");
@@ -240,8 +240,8 @@ fn steps() {
 #[test]
 fn ramp() {
     let stages = DEPTHS[..8].iter().zip(0..).map(|(depth, n)| (depth, ms(n * 5)..ms(n * 5 + 5)));
-    let load = Load::depths(5, DEPTHS[..8].iter().copied());
-    let comparison = Comparison::run(&load, Store::Memory, &(ms(0)..ms(40)));
+    let load = ModelLoad::depths(5, DEPTHS[..8].iter().copied());
+    let comparison = Comparison::run(&load, ModelStore::Memory, &(ms(0)..ms(40)));
     let mut table = String::from("kIOPS while the depth doubles every 5 ms\n\ndepth     ");
     for depth in &DEPTHS[..8] {
         write!(table, " {depth:6}").expect("a string");

@@ -1,10 +1,10 @@
-//! Open loops: what the CPU for each request and the tail of latencies cost each other, over all policies.
+//! Open loops: the trade-off between CPU for each request and the tail of latencies, over all policies.
 
 use super::costs::{Costs, REFERENCE};
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{AUTO, NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{I10_BYTES_MAX, PolicyConfig};
 use roadtrain_proto::time::Instant;
@@ -13,21 +13,21 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Percent of what `none` does with 256 in flight.
+/// Percent of the throughput of `none` with 256 in flight.
 const PERCENTS: [u32; 7] = [5, 10, 30, 50, 70, 80, 95];
-/// Delays of i10's doorbell beside the published one, in us, and its caravans.
+/// Delays of i10's doorbell other than the published one, in us, and its caravan sizes.
 const DELAYS_US: [u64; 4] = [5, 10, 20, 35];
 const COUNTS: [u32; 2] = [4, 64];
-/// Requests of a run, and its length at most.
+/// Requests of a run, and its longest duration.
 const REQUESTS: f64 = 20_000.0;
 const LENGTH_MAX: Duration = Duration::from_millis(150);
-/// The bars: CPU of i10's, and us of p99 over `none`.
+/// Limits: CPU relative to i10's, and us of p99 over `none`.
 const CPU: f64 = 1.1;
 const P99_US: f64 = 20.0;
 /// A policy is better only if it has less than this part.
 const EQUAL: f64 = 1.0 / 1.05;
 
-/// All policies, and i10 with other delays and caravans.
+/// Returns all policies, and i10 with other delays and caravans.
 fn candidates() -> Vec<(String, PolicyConfig)> {
     let i10 = |doorbell_delay, count_max| {
         let limits = Limits { count_max, bytes_max: I10_BYTES_MAX * count_max.max(16) / 16 };
@@ -44,19 +44,25 @@ fn candidates() -> Vec<(String, PolicyConfig)> {
     all
 }
 
-/// Reads from memory over one lane.
-fn reads(costs: Costs, policy: PolicyConfig, load: Load, measured: &Range<Instant>) -> Outcome {
-    let (operations, store, waiting) = (Operations::Reads, Store::Memory, Waiting::Adaptive);
+/// Runs reads from memory over one lane.
+fn reads(
+    costs: Costs,
+    policy: PolicyConfig,
+    load: ModelLoad,
+    measured: &Range<Instant>,
+) -> ScenarioOutcome {
+    let (operations, store, waiting) =
+        (LoadOperations::Reads, ModelStore::Memory, Waiting::Adaptive);
     let measured = measured.clone();
-    Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+    ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
 }
 
-/// CPU-us of both ends for each request, and the 99th percentile of latencies in us.
+/// Returns CPU-us of both ends for each request, and the 99th percentile of latencies in us.
 fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
     let length = Duration::from_secs_f64(REQUESTS / per_second).min(LENGTH_MAX);
     let measured = ms(10)..ms(10) + length;
-    let load = Load::random_rate(per_second, measured.end);
-    // Nothing disturbs the machine: tails are the policies' own.
+    let load = ModelLoad::random_rate(per_second, measured.end);
+    // Nothing disturbs the machine, so the tails come from the policies.
     let costs = Costs { away_every: Duration::ZERO, ..REFERENCE };
     let outcome = reads(costs, policy, load, &measured);
     let done = outcome.iops(&measured) * length.as_secs_f64();
@@ -66,11 +72,11 @@ fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
 
 fn peak() -> f64 {
     let measured = ms(5)..ms(25);
-    let outcome = reads(REFERENCE, PolicyConfig::none(), Load::depth(256), &measured);
+    let outcome = reads(REFERENCE, PolicyConfig::none(), ModelLoad::depth(256), &measured);
     outcome.iops(&measured)
 }
 
-/// The Pareto front of each rate, where `auto` lies, and whether anything keeps both bars.
+/// Tabulates the Pareto front of each rate, the position of `auto`, and the policies within both limits.
 #[test]
 fn fronts() {
     let mut table = String::from(

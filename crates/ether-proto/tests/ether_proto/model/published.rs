@@ -1,13 +1,13 @@
-//! Published claims on a modelled machine like that of the publications: its costs are fitted to what they print for one
-//! core. Which of their gains it shows, and from which load and costs on they go.
+//! Published claims on a modelled machine like that of the publications; its costs are fitted to their figures for
+//! one core. The tables show which gains the model reproduces, and the loads and costs at which they vanish.
 
 use super::check_parts;
 use super::costs::{Costs, ns};
 use super::fit::FITTED;
-use super::load::{Load, Operations, ms};
-use super::run::{Outcome, Scenario};
+use super::load::{LoadOperations, ModelLoad, ms};
+use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{NONE, policies};
-use super::target::Store;
+use super::target::ModelStore;
 use crate::cases::is_thorough;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
@@ -15,26 +15,27 @@ use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Reads from memory at depth 128 over one core: one request a send, and i10 (i10, fig. 1 and its I/O scheduler).
+/// kIOPS of reads from memory at depth 128 over one core: with one request a send, and with i10 (i10, fig. 1 and its
+/// I/O scheduler).
 const UNBATCHED_KIOPS: f64 = 96.0;
 const I10_KIOPS: f64 = 250.0;
 
-/// A send call and a PDU of a machine that does just that. A context switch takes 1 to 4 us there, the way through
-/// its network about 5 us.
+/// Costs of a send call and of a PDU on a machine with these figures. A context switch takes 1 to 4 us there, and
+/// transit through its network about 5 us.
 const SEND: Duration = ns(6837);
 const PDU: Duration = ns(1348);
 const SWITCH: Duration = ns(2500);
 const TRIP: Duration = ns(5000);
 
-/// The publications' SSD does 700 kIOPS.
-const SSD: Store = Store::Ssd { service: Duration::from_micros(90), parallel: 64 };
-const MEMORY: Store = Store::Memory;
+/// The publications' SSD, which reaches 700 kIOPS.
+const SSD: ModelStore = ModelStore::Ssd { service: Duration::from_micros(90), parallel: 64 };
+const MEMORY: ModelStore = ModelStore::Memory;
 
 const READS: u64 = 100;
 const DEPTHS: [u32; 11] = [1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 /// Percent of reads.
 const SHARES: [u64; 3] = [READS, 50, 0];
-/// A send costs so many times less than on the publications' machine.
+/// Divisors of the cost of a send on the publications' machine.
 const CHEAPER: [u32; 4] = [1, 2, 4, 8];
 
 fn machine(switch: Duration, send: Duration) -> Costs {
@@ -51,22 +52,22 @@ fn policy(name: &str) -> PolicyConfig {
     all.into_iter().find(|of| of.0 == name).expect("one of them").1
 }
 
-/// A load on one core at each end, which sleeps whenever it has nothing to do.
+/// A load on one core at each end, which blocks whenever it is idle.
 #[derive(Clone, Copy)]
-struct On {
+struct PublishedLoad {
     costs: Costs,
     depth: u32,
     /// Percent of reads.
     share: u64,
-    store: Store,
+    store: ModelStore,
 }
 
-impl On {
-    fn run(self, name: &str) -> Outcome {
-        let On { costs, depth, share, store } = self;
-        let (load, operations) = (Load::depth(depth), Operations::Share(share));
+impl PublishedLoad {
+    fn run(self, name: &str) -> ScenarioOutcome {
+        let PublishedLoad { costs, depth, share, store } = self;
+        let (load, operations) = (ModelLoad::depth(depth), LoadOperations::Share(share));
         let (policy, waiting, measured) = (policy(name), Waiting::Sleep, ms(5)..ms(45));
-        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+        ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
     }
 
     fn kiops(self, name: &str) -> f64 {
@@ -74,31 +75,31 @@ impl On {
         outcome.iops(&outcome.measured) / 1000.0
     }
 
-    /// Mean and 99th percentile of latencies.
+    /// Returns mean and 99th percentile of latencies.
     fn latency_us(self, name: &str) -> (f64, f64) {
         let outcome = self.run(name);
         outcome.latency_us(&outcome.measured)
     }
 
-    /// Throughput of a policy as a part of another's.
+    /// Returns the throughput of a policy relative to another's.
     fn gain(self, name: &str, over: &str) -> f64 {
         self.kiops(name) / self.kiops(over)
     }
 }
 
 /// A claim, and the model's figure for a machine.
-struct Claim {
+struct PublishedClaim {
     text: &'static str,
     published: &'static str,
     figure: fn(Costs) -> f64,
 }
 
-fn claims() -> Vec<Claim> {
-    let claim = |text, published, figure| Claim { text, published, figure };
-    const fn on(costs: Costs, share: u64, store: Store) -> On {
-        On { costs, depth: 128, share, store }
+fn claims() -> Vec<PublishedClaim> {
+    let claim = |text, published, figure| PublishedClaim { text, published, figure };
+    const fn on(costs: Costs, share: u64, store: ModelStore) -> PublishedLoad {
+        PublishedLoad { costs, depth: 128, share, store }
     }
-    fn mixed(costs: Costs) -> impl Iterator<Item = On> {
+    fn mixed(costs: Costs) -> impl Iterator<Item = PublishedLoad> {
         [70, 50, 30].into_iter().map(move |share| on(costs, share, MEMORY))
     }
     vec![
@@ -106,7 +107,7 @@ fn claims() -> Vec<Claim> {
             "i10, fig. 6: mean latency of one request at a time over that without a delay, SSD",
             "1.80",
             |costs| {
-                let alone = On { depth: 1, ..on(costs, READS, SSD) };
+                let alone = PublishedLoad { depth: 1, ..on(costs, READS, SSD) };
                 alone.latency_us("i10").0 / alone.latency_us(NONE).0
             },
         ),
@@ -142,7 +143,7 @@ fn claims() -> Vec<Claim> {
             "PINoF, fig. 5: mean latency of 30 to 70 % reads over i10's, the best",
             "0.79",
             |costs| {
-                let ratio = |on: On| on.latency_us("pinof").0 / on.latency_us("i10").0;
+                let ratio = |on: PublishedLoad| on.latency_us("pinof").0 / on.latency_us("i10").0;
                 mixed(costs).map(ratio).fold(f64::INFINITY, f64::min)
             },
         ),
@@ -165,13 +166,14 @@ fn claims() -> Vec<Claim> {
     ]
 }
 
-/// Claims on the publications' machine, with cheap and with dear context switches, and on the one that was measured.
+/// Tabulates the claims on the publications' machine, with cheap and with expensive context switches, and on the
+/// measured machine.
 fn table_of_claims() -> String {
     let costs = [ns(1000), ns(4000)].map(|switch| machine(switch, SEND));
     let mut table = String::from(
         "published | in the model: context switches of 1 us, of 4 us, the machine of `fit`\n\n",
     );
-    for Claim { text, published, figure } in claims() {
+    for PublishedClaim { text, published, figure } in claims() {
         let [cheap, dear, ours] = [costs[0], costs[1], FITTED].map(figure);
         writeln!(table, "{published:>5} | {cheap:6.2} {dear:6.2} {ours:6.2} | {text}")
             .expect("a string");
@@ -179,13 +181,13 @@ fn table_of_claims() -> String {
     table
 }
 
-/// IOPS of PINoF over i10's by depth, for a share of reads and a cost of sends.
+/// Returns the IOPS of PINoF relative to i10's by depth, for a share of reads and a cost of sends.
 fn row_of_gains((share, cheaper): &(u64, u32)) -> String {
     let send = SEND / *cheaper;
     let costs = machine(SWITCH, send);
     let mut row = format!("{share:3} % reads, send {:3.1} us |", send.as_secs_f64() * 1e6);
     for depth in DEPTHS {
-        let on = On { costs, depth, share: *share, store: MEMORY };
+        let on = PublishedLoad { costs, depth, share: *share, store: MEMORY };
         write!(row, " {:5.2}", on.gain("pinof", "i10")).expect("a string");
     }
     row + "\n"
@@ -197,7 +199,8 @@ fn near(figure: f64, published: f64) -> bool {
 
 #[test]
 fn costs_are_fitted_to_what_one_core_does() {
-    let on = On { costs: machine(SWITCH, SEND), depth: 128, share: READS, store: MEMORY };
+    let on =
+        PublishedLoad { costs: machine(SWITCH, SEND), depth: 128, share: READS, store: MEMORY };
     let (unbatched, i10) = (on.kiops("unbatched"), on.kiops("i10"));
     assert!(near(unbatched, UNBATCHED_KIOPS) && near(i10, I10_KIOPS), "{unbatched} {i10}");
 }

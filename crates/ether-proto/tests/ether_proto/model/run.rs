@@ -1,65 +1,71 @@
-//! Runs a load over lanes and says what came of it.
+//! Runs a load over lanes and returns the results.
 
 use super::QUEUE_ENTRIES;
 use super::costs::Costs;
-use super::cpu::Work;
-use super::host::{Done, Host};
-use super::load::{Load, Operations};
-use super::target::{Store, Target};
-use super::wire::{Cargo, Wires};
+use super::cpu::MeasuredWork;
+use super::host::{ModelCompletion, ModelHost};
+use super::load::{LoadOperations, ModelLoad};
+use super::target::{ModelStore, ModelTarget};
+use super::wire::{Cargo, ModelWires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::wait::Waiting;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Turns of both ends that a run has at most: a millisecond has at most some hundred.
+/// Most turns of both ends in a millisecond; some hundred are normal.
 const TURNS_PER_MS_MAX: u64 = 2000;
-/// Time after the load's end in which everything has to complete.
+/// Time after the load's end in which all requests must complete.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// What a policy is run with.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct ModelScenario {
     pub costs: Costs,
     pub waiting: Waiting,
     pub policy: PolicyConfig,
     pub lanes: usize,
-    /// Of each lane.
-    pub load: Load,
-    pub operations: Operations,
-    pub store: Store,
-    /// From the load's beginning to its end, when the last requests are submitted.
+    /// Load of each lane.
+    pub load: ModelLoad,
+    pub operations: LoadOperations,
+    pub store: ModelStore,
+    /// Time from the load's start to its end, when the last requests are submitted.
     pub measured: Range<Instant>,
 }
 
-/// What came of it.
-pub struct Outcome {
-    pub done: Vec<Done>,
+/// Results of a run.
+pub struct ScenarioOutcome {
+    pub done: Vec<ModelCompletion>,
     pub measured: Range<Instant>,
-    pub host: Work,
-    pub target: Work,
-    /// How long requests waited while both ends were idle.
+    pub host: MeasuredWork,
+    pub target: MeasuredWork,
+    /// Time in which requests waited while both ends were idle.
     pub stalled: Duration,
 }
 
-struct Machine {
-    host: Host,
-    target: Target,
-    /// By lane.
-    wires: Vec<Wires>,
+struct ModelMachine {
+    host: ModelHost,
+    target: ModelTarget,
+    /// Connections, by lane.
+    wires: Vec<ModelWires>,
     measured: Range<Instant>,
     stalled: Duration,
 }
 
-impl Machine {
-    fn connected(scenario: Scenario) -> Self {
-        let Scenario { costs, waiting, policy, lanes, load, operations, store, measured } =
+impl ModelMachine {
+    fn connected(scenario: ModelScenario) -> Self {
+        let ModelScenario { costs, waiting, policy, lanes, load, operations, store, measured } =
             scenario;
-        let mut machine = Machine {
-            host: Host::new(policy, (costs, waiting), lanes, (&load, operations), measured.clone()),
-            target: Target::new(policy, (costs, waiting), lanes, store, measured.clone()),
-            wires: (0..lanes).map(|_| Wires::default()).collect(),
+        let mut machine = ModelMachine {
+            host: ModelHost::new(
+                policy,
+                (costs, waiting),
+                lanes,
+                (&load, operations),
+                measured.clone(),
+            ),
+            target: ModelTarget::new(policy, (costs, waiting), lanes, store, measured.clone()),
+            wires: (0..lanes).map(|_| ModelWires::default()).collect(),
             measured,
             stalled: Duration::ZERO,
         };
@@ -81,18 +87,18 @@ impl Machine {
         assert!(target.poll_tx(&mut icresp));
         host.poll_rx(now, &icresp.pdus[0].header, &mut 0, |_, _, _| {}).expect("ICResp is valid");
         for batcher in [host.batcher(), target.batcher()] {
-            batcher.set_shares_core(self.host.core.costs.tells_one_core());
+            batcher.set_shares_core(self.host.core.costs.detects_one_core());
         }
         target.set_connected(1, QUEUE_ENTRIES, false, Class::Normal);
     }
 
-    /// One turn of the end that is next to have one; `false` when nothing is left to do.
+    /// Runs one turn of the end whose turn is next. Returns false when nothing is left to do.
     fn step(&mut self, until: Instant) -> bool {
         let (host, target) = (self.host.next(&self.wires), self.target.next(&self.wires));
         let next = [host, target].into_iter().flatten().min();
         let Some(next) = next.filter(|&next| next < until) else { return false };
         self.note_stall(next);
-        // A turn sends nothing that the other end could have received in one that began before it.
+        // A turn sends nothing that the other end could have received in a turn that began before it.
         let host_start = host.map(|event| self.host.core.start(event));
         let target_start = target.map(|event| self.target.core.start(event));
         match (host, target) {
@@ -113,9 +119,9 @@ impl Machine {
         true
     }
 
-    /// Both ends may sleep until `next` while a policy holds what they could work on.
+    /// Counts the time until `next` as stalled if both ends are asleep while a policy holds requests.
     fn note_stall(&mut self, next: Instant) {
-        let is_empty = |w: &Wires| w.to_host.next().is_none() && w.to_target.next().is_none();
+        let is_empty = |w: &ModelWires| w.to_host.next().is_none() && w.to_target.next().is_none();
         let is_quiet = self.wires.iter().all(is_empty);
         if is_quiet && self.target.is_idle() && self.host.outstanding() > 0 {
             let asleep_since = self.host.core.clock.max(self.target.core.clock);
@@ -125,20 +131,20 @@ impl Machine {
     }
 }
 
-impl Scenario {
-    /// Runs it. No request is left behind.
-    pub fn run(self) -> Outcome {
+impl ModelScenario {
+    /// Runs the scenario. All requests complete.
+    pub fn run(self) -> ScenarioOutcome {
         let measured = self.measured.clone();
         let until = measured.end + DRAIN;
         let turns_max = until.0 / 1_000_000 * TURNS_PER_MS_MAX;
-        let mut machine = Machine::connected(self);
+        let mut machine = ModelMachine::connected(self);
         let mut turns = 0;
         while machine.step(until) {
             turns += 1;
             assert!(turns < turns_max, "it does not come to an end");
         }
         assert_eq!(machine.host.outstanding(), 0, "requests were left behind");
-        Outcome {
+        ScenarioOutcome {
             done: machine.host.done,
             measured,
             host: machine.host.core.work,
@@ -148,14 +154,14 @@ impl Scenario {
     }
 }
 
-impl Outcome {
-    /// Requests a second that were done in `span`.
+impl ScenarioOutcome {
+    /// Returns the requests a second that completed in `span`.
     pub fn iops(&self, span: &Range<Instant>) -> f64 {
         let count = self.done.iter().filter(|done| span.contains(&done.at)).count();
         count as f64 / span.end.since(span.start).as_secs_f64()
     }
 
-    /// Mean and 99th percentile of the latencies of what was done in `span`, in microseconds.
+    /// Returns mean and 99th percentile of the latencies of requests completed in `span`, in microseconds.
     pub fn latency_us(&self, span: &Range<Instant>) -> (f64, f64) {
         let done = self.done.iter().filter(|done| span.contains(&done.at));
         let mut ns: Vec<u64> = done.map(|done| done.at.0 - done.since.0).collect();
@@ -167,7 +173,7 @@ impl Outcome {
         (mean / 1000.0, ns[(ns.len() * 99).div_ceil(100) - 1] as f64 / 1000.0)
     }
 
-    /// What part of the measured time that is.
+    /// Returns `time` as a share of the measured time.
     pub fn share(&self, time: Duration) -> f64 {
         time.as_secs_f64() / self.measured.end.since(self.measured.start).as_secs_f64()
     }

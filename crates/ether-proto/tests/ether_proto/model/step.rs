@@ -1,7 +1,7 @@
-//! A load that steps up and down: how soon each policy's throughput follows.
+//! A load that steps up and down, and the delay with which each policy's throughput follows.
 
-use super::load::{Load, ms};
-use super::run::Outcome;
+use super::load::{ModelLoad, ms};
+use super::run::ScenarioOutcome;
 use roadtrain_proto::time::Instant;
 use std::ops::Range;
 use std::time::Duration;
@@ -10,44 +10,44 @@ use std::time::Duration;
 const HALF_MS: u64 = 20;
 /// Steps, counting the beginning.
 const HALVES: u64 = 10;
-/// Share of the steady state that counts as having reached it.
+/// Share of the steady throughput that counts as settled.
 const REACHED: f64 = 0.95;
 
 /// Depths in turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Wave {
+pub struct StepWave {
     pub low: u32,
     pub high: u32,
 }
 
-/// What steps led to.
+/// Result of the steps.
 pub struct Settled {
-    /// Mean IOPS once all is steady.
+    /// Mean IOPS in the steady state.
     pub iops: f64,
-    /// Of the slowest step: time until [`REACHED`].
+    /// Time until [`REACHED`] of the slowest step.
     pub ms_max: u64,
 }
 
-impl Wave {
-    pub fn load(self) -> Load {
-        Load::depths(HALF_MS, (0..HALVES).map(|half| [self.low, self.high][half as usize % 2]))
+impl StepWave {
+    pub fn load(self) -> ModelLoad {
+        ModelLoad::depths(HALF_MS, (0..HALVES).map(|half| [self.low, self.high][half as usize % 2]))
     }
 
     pub fn measured() -> Range<Instant> {
         ms(0)..ms(HALVES * HALF_MS)
     }
 
-    /// The steps up.
-    pub fn up(outcome: &Outcome) -> Settled {
+    /// Returns the result of the steps up.
+    pub fn up(outcome: &ScenarioOutcome) -> Settled {
         Self::settled(outcome, 1)
     }
 
-    /// The steps down: not the beginning.
-    pub fn down(outcome: &Outcome) -> Settled {
+    /// Returns the result of the steps down, without the start.
+    pub fn down(outcome: &ScenarioOutcome) -> Settled {
         Self::settled(outcome, 2)
     }
 
-    fn settled(outcome: &Outcome, first: u64) -> Settled {
+    fn settled(outcome: &ScenarioOutcome, first: u64) -> Settled {
         let steps = (first..HALVES).step_by(2).map(|half| settle(outcome, ms(half * HALF_MS)));
         let (iops, times): (Vec<f64>, Vec<u64>) = steps.unzip();
         let mean = iops.iter().sum::<f64>() / iops.len() as f64;
@@ -55,9 +55,9 @@ impl Wave {
     }
 }
 
-/// The IOPS in the later half of the time after a step, and how many milliseconds it takes until one of them sees
-/// [`REACHED`] of that. Requests from before the step do not count.
-fn settle(outcome: &Outcome, step: Instant) -> (f64, u64) {
+/// Returns the IOPS in the later half of the time after a step, and the milliseconds until [`REACHED`] of them.
+/// Requests from before the step do not count.
+fn settle(outcome: &ScenarioOutcome, step: Instant) -> (f64, u64) {
     let at = |after_ms: u64| step + Duration::from_millis(after_ms);
     let steady = outcome.iops(&(at(HALF_MS / 2)..at(HALF_MS)));
     let reached = |after_ms: &u64| {

@@ -1,10 +1,10 @@
-//! The policies side by side under one load, as a table. Ends wait as they do by default.
+//! The policies side by side under one load, as a table. Ends wait in the default mode.
 
 use super::costs::{Costs, REFERENCE};
-use super::cpu::Work;
-use super::load::{Load, Operations};
-use super::run::{Outcome, Scenario};
-use super::target::Store;
+use super::cpu::MeasuredWork;
+use super::load::{LoadOperations, ModelLoad};
+use super::run::{ModelScenario, ScenarioOutcome};
+use super::target::ModelStore;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
 use roadtrain_proto::time::Instant;
@@ -15,13 +15,13 @@ use std::time::Duration;
 pub const AUTO: &str = "auto";
 pub const NONE: &str = "none";
 
-/// What the columns of [`Comparison::rows`] are.
+/// Heading of the columns of [`Comparison::rows`].
 pub const HEAD: &str = "\
 4 KiB reads: kIOPS, mean and 99th percentile of the latency (us) | host and target: percent of the time busy |
 host and target: requests a caravan | percent of the time in which requests wait though both ends are idle
 ";
 
-/// All policies. Tyche's level is fixed: it changes once a second, and these loads are shorter.
+/// Returns all policies. Tyche's level is fixed, because it changes once a second and these loads are shorter.
 pub fn policies() -> Vec<(&'static str, PolicyConfig)> {
     let one = Limits { count_max: 1, bytes_max: u32::MAX };
     let of = PolicyConfig::of;
@@ -36,46 +36,52 @@ pub fn policies() -> Vec<(&'static str, PolicyConfig)> {
     ]
 }
 
-/// What came of each policy under one load.
+/// Outcome of each policy under one load.
 pub struct Comparison {
-    pub outcomes: Vec<(&'static str, Outcome)>,
+    pub outcomes: Vec<(&'static str, ScenarioOutcome)>,
 }
 
 impl Comparison {
-    /// `auto` never lets a request wait while both ends are idle.
-    pub fn run(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
+    /// Runs all policies. `auto` never lets a request wait while both ends are idle.
+    pub fn run(load: &ModelLoad, store: ModelStore, measured: &Range<Instant>) -> Self {
         Self::run_lanes(1, load, store, measured)
     }
 
-    /// The same with ends that sleep whenever they have nothing to do.
-    pub fn run_asleep(load: &Load, measured: &Range<Instant>) -> Self {
-        Self::run_with((REFERENCE, Waiting::Sleep), 1, load, Store::Memory, measured)
+    /// Runs with ends that block whenever they are idle.
+    pub fn run_blocking(load: &ModelLoad, measured: &Range<Instant>) -> Self {
+        Self::run_with((REFERENCE, Waiting::Sleep), 1, load, ModelStore::Memory, measured)
     }
 
-    /// The same with both ends on one core.
-    pub fn run_on_one_core(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
+    /// Runs with both ends on one core.
+    pub fn run_on_one_core(load: &ModelLoad, store: ModelStore, measured: &Range<Instant>) -> Self {
         let costs = Costs { one_core: true, ..REFERENCE };
         Self::run_with((costs, Waiting::Adaptive), 1, load, store, measured)
     }
 
-    /// The same over so many lanes, each with that load.
-    pub fn run_lanes(lanes: usize, load: &Load, store: Store, measured: &Range<Instant>) -> Self {
+    /// Runs with several lanes, each with that load.
+    pub fn run_lanes(
+        lanes: usize,
+        load: &ModelLoad,
+        store: ModelStore,
+        measured: &Range<Instant>,
+    ) -> Self {
         Self::run_with((REFERENCE, Waiting::Adaptive), lanes, load, store, measured)
     }
 
     fn run_with(
         (costs, waiting): (Costs, Waiting),
         lanes: usize,
-        load: &Load,
-        store: Store,
+        load: &ModelLoad,
+        store: ModelStore,
         measured: &Range<Instant>,
     ) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            let operations = Operations::Reads;
+            let operations = LoadOperations::Reads;
             (
                 name,
-                Scenario { costs, waiting, policy, lanes, load, operations, store, measured }.run(),
+                ModelScenario { costs, waiting, policy, lanes, load, operations, store, measured }
+                    .run(),
             )
         });
         let comparison = Comparison { outcomes: outcomes.collect() };
@@ -83,12 +89,12 @@ impl Comparison {
         comparison
     }
 
-    pub fn of(&self, policy: &str) -> &Outcome {
+    pub fn of(&self, policy: &str) -> &ScenarioOutcome {
         let found = self.outcomes.iter().find(|(name, _)| *name == policy);
         &found.expect("one of the policies").1
     }
 
-    /// The IOPS of `auto` in `span`, as a part of the best other policy's, and which that is.
+    /// Returns the IOPS of `auto` in `span` relative to the best other policy, and that policy's name.
     pub fn of_best(&self, span: &Range<Instant>) -> (f64, &'static str) {
         let others = self.outcomes.iter().filter(|(name, _)| *name != AUTO);
         let iops = others.map(|(name, outcome)| (outcome.iops(span), *name));
@@ -96,19 +102,20 @@ impl Comparison {
         (self.of(AUTO).iops(span) / best, name)
     }
 
-    /// A line for each policy.
+    /// Returns a line for each policy.
     pub fn rows(&self, load: &str) -> String {
-        let line =
-            |(name, outcome): &(&str, Outcome)| format!("{load:12} {name:10} | {}\n", row(outcome));
+        let line = |(name, outcome): &(&str, ScenarioOutcome)| {
+            format!("{load:12} {name:10} | {}\n", row(outcome))
+        };
         self.outcomes.iter().map(line).collect()
     }
 }
 
-fn row(outcome: &Outcome) -> String {
+fn row(outcome: &ScenarioOutcome) -> String {
     let span = &outcome.measured;
     let (mean, p99) = outcome.latency_us(span);
     let percent = |time: Duration| outcome.share(time) * 100.0;
-    let per_caravan = |work: &Work| f64::from(work.pdus) / f64::from(work.caravans.max(1));
+    let per_caravan = |work: &MeasuredWork| f64::from(work.pdus) / f64::from(work.caravans.max(1));
     format!(
         "{:5.1} {mean:7.1} {p99:7.1} | {:3.0} {:3.0} | {:5.1} {:5.1} | {:3.0}",
         outcome.iops(span) / 1000.0,

@@ -1,8 +1,8 @@
-//! The target: receives, executes, answers. Turn by turn as the engine does.
+//! The target: receives, executes and responds. It takes turns as the engine does.
 
 use super::costs::Costs;
-use super::cpu::Core;
-use super::wire::{Pdu, Wires};
+use super::cpu::ModelCore;
+use super::wire::{ModelWires, Pdu};
 use super::{READ_BYTES, ZEROES};
 use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
 use roadtrain_proto::time::Instant;
@@ -15,35 +15,35 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Of its wake-up times.
+/// Seed of its wake-up times.
 const SEED: u64 = 2;
 
-/// What executes commands.
+/// Backing store that executes commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// At once.
+pub enum ModelStore {
+    /// Memory: executes at once.
     Memory,
-    /// An SSD: each command takes so long, so many at once.
+    /// An SSD: service time of a command, and commands in parallel.
     Ssd { service: Duration, parallel: usize },
 }
 
-pub struct Target {
-    pub core: Core,
+pub struct ModelTarget {
+    pub core: ModelCore,
     pub lanes: Vec<Qpair>,
-    /// By lane and slot: whether the command in it is a write.
+    /// True for a write, by lane and slot.
     writes: Vec<Vec<bool>>,
     load: ReactorLoad,
-    store: Store,
-    /// In the SSD: until when, whose, and which slot; the first to end is first.
+    store: ModelStore,
+    /// Commands in the SSD: end, lane and slot; the first to end is first.
     executing: VecDeque<(Instant, usize, u16)>,
 }
 
-impl Target {
+impl ModelTarget {
     pub fn new(
         policy: PolicyConfig,
         (costs, waiting): (Costs, Waiting),
         lanes: usize,
-        store: Store,
+        store: ModelStore,
         measured: Range<Instant>,
     ) -> Self {
         let config = Config {
@@ -52,8 +52,8 @@ impl Target {
             in_capsule_bytes_max: 8192,
             policy,
         };
-        Target {
-            core: Core::new((costs, waiting), measured, SEED),
+        ModelTarget {
+            core: ModelCore::new((costs, waiting), measured, SEED),
             lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
             writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
             load: ReactorLoad::default(),
@@ -62,30 +62,30 @@ impl Target {
         }
     }
 
-    /// Whether the SSD has nothing to do.
+    /// True if the SSD executes no command.
     pub fn is_idle(&self) -> bool {
         self.executing.is_empty()
     }
 
-    /// What it next has to do something for.
-    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+    /// Time of the next event that needs a turn.
+    pub fn next(&mut self, wires: &[ModelWires]) -> Option<Instant> {
         let come = wires.iter().filter_map(|wires| wires.to_target.next()).min();
         [come, self.due()].into_iter().flatten().min()
     }
 
-    /// When it has something to do, whatever comes.
+    /// Time of the next action that needs no arrival.
     fn due(&mut self) -> Option<Instant> {
         let executed = self.executing.front().map(|&(until, ..)| until);
         let doorbells = self.lanes.iter_mut().filter_map(|lane| lane.batcher().deadline());
         doorbells.chain(executed).min()
     }
 
-    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+    pub fn turn(&mut self, event: Instant, wires: &mut [ModelWires]) {
         let now = self.core.begin(event);
         let ended = self.executing.partition_point(|&(until, ..)| until <= now);
         let ended: Vec<_> = self.executing.drain(..ended).collect();
         if !ended.is_empty() {
-            self.tell_in_store();
+            self.report_in_store();
         }
         for (_, lane, slot) in ended {
             self.answer(now, lane, slot);
@@ -132,8 +132,8 @@ impl Target {
         }
     }
 
-    /// As the engine tells its lanes.
-    fn tell_in_store(&mut self) {
+    /// Passes the number of commands in the store to the lane, as the engine does.
+    fn report_in_store(&mut self) {
         if let [lane] = &mut self.lanes[..] {
             lane.set_in_store(self.executing.len() as u32);
         }
@@ -148,13 +148,13 @@ impl Target {
     }
 
     fn execute(&mut self, now: Instant, index: usize, slot: u16) {
-        let Store::Ssd { service, parallel } = self.store else {
+        let ModelStore::Ssd { service, parallel } = self.store else {
             return self.answer(now, index, slot);
         };
-        // It begins when it has arrived and the one `parallel` before it has ended.
+        // A command begins when it has arrived and the one `parallel` before it has ended.
         let before = self.executing.len().checked_sub(parallel);
         let begin = before.map_or(now, |index| self.executing[index].0.max(now));
         self.executing.push_back((begin + service, index, slot));
-        self.tell_in_store();
+        self.report_in_store();
     }
 }

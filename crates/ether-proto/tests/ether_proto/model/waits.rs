@@ -1,16 +1,16 @@
-//! How an end waits while it has nothing to do: the product's own machine, under virtual time.
+//! The wait of an idle end: the product's own state machine, under virtual time.
 
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::wait::{Wait, Waiting};
 use std::time::Duration;
 
-/// The machine that decides, between two turns.
+/// The state machine that decides between two turns.
 #[derive(Debug)]
-pub struct Waits {
+pub struct ModelWaits {
     wait: Wait,
-    /// As it was before the wait.
+    /// State before the wait.
     before: Wait,
-    /// It polls again and again until then, if nothing comes.
+    /// End of polling, if nothing arrives.
     polls_until: Option<Instant>,
 }
 
@@ -22,9 +22,9 @@ pub struct Waited {
     pub slept: bool,
 }
 
-impl Waits {
+impl ModelWaits {
     pub fn new(waiting: Waiting) -> Self {
-        Waits { wait: Wait::new(waiting), before: Wait::new(waiting), polls_until: None }
+        ModelWaits { wait: Wait::new(waiting), before: Wait::new(waiting), polls_until: None }
     }
 
     pub fn polls_until(&self) -> Option<Instant> {
@@ -35,15 +35,15 @@ impl Waits {
         self.wait.polls()
     }
 
-    /// A turn ends. `expects`: something may come; `due`: something is to be done then.
+    /// Begins a wait after a turn. `expects` is true if something may arrive; `due` is the next deadline.
     pub fn begin(&mut self, now: Instant, expects: bool, due: Option<Instant>) {
         self.before = self.wait.clone();
         self.wait.poll_again(now, expects, due);
         self.polls_until = self.wait.polls_until();
     }
 
-    /// The wait that began at `since` is over: at `event` there was something to do, and at `start` a turn can begin.
-    /// `turn`: a sleep costs at least that.
+    /// Ends the wait that began at `since`: at `event` there was work, and at `start` a turn can begin. `turn` is the
+    /// least cost of a sleep.
     pub fn end(
         &mut self,
         (since, event, start): (Instant, Instant, Instant),

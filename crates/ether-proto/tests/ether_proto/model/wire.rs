@@ -1,10 +1,10 @@
-//! Connections. Data is only counted: nobody looks at its octets.
+//! Connections. Data is only counted: its bytes are never read.
 
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
-/// A PDU under way.
+/// A PDU in flight.
 #[derive(Debug)]
 pub struct Pdu {
     pub header: Vec<u8>,
@@ -17,7 +17,7 @@ impl Pdu {
     }
 }
 
-/// What one send takes.
+/// Contents of one send.
 #[derive(Default)]
 pub struct Cargo {
     pub pdus: Vec<Pdu>,
@@ -34,35 +34,35 @@ impl Caravan for Cargo {
     }
 
     fn payload(&mut self, _: u16, _: u32, length: u32, digest: bool) {
-        assert!(!digest, "nobody asked for digests");
+        assert!(!digest, "no digests were agreed on");
         self.pdus.last_mut().expect("data follows a header").data_bytes += length;
     }
 }
 
 /// A connection.
 #[derive(Default)]
-pub struct Wires {
-    pub to_host: Wire,
-    pub to_target: Wire,
+pub struct ModelWires {
+    pub to_host: ModelWire,
+    pub to_target: ModelWire,
 }
 
-/// One direction: PDUs under way and arrived, in order.
+/// One direction: PDUs in flight and arrived, in order.
 #[derive(Default)]
-pub struct Wire {
+pub struct ModelWire {
     pdus: VecDeque<(Instant, Pdu)>,
 }
 
-impl Wire {
+impl ModelWire {
     pub fn put(&mut self, arrival: Instant, pdus: impl Iterator<Item = Pdu>) {
         self.pdus.extend(pdus.map(|pdu| (arrival, pdu)));
     }
 
-    /// When the next PDU arrives, or has arrived.
+    /// Arrival time of the next PDU.
     pub fn next(&self) -> Option<Instant> {
         self.pdus.front().map(|&(arrival, _)| arrival)
     }
 
-    /// What has arrived by then.
+    /// Takes the PDUs that have arrived by `until`.
     pub fn take(&mut self, until: Instant) -> Vec<Pdu> {
         let count = self.pdus.partition_point(|&(arrival, _)| arrival <= until);
         self.pdus.drain(..count).map(|(_, pdu)| pdu).collect()

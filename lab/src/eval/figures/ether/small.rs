@@ -2,40 +2,47 @@
 
 use super::{ETHER, SOCKETS, TCP, name};
 use crate::eval::plan::{
-    Claim, Figure, Kind, LARGE, Pair, Panel, Pick, Point, Side, TYCHE, Test, XAxis,
+    ChartKind, EvalClaim, EvalFigure, EvalPoint, EvalSide, LARGE, PairPick, Panel, PointPair,
+    TYCHE, Test, XAxis,
 };
-use crate::floor::Direction;
+use crate::floor::DataDirection;
 use crate::judge::Bound;
 use crate::metric::Metric;
-use crate::runs::{Compare, Extent};
-use crate::workload::{HandOver, Load, Over, Setup, Sharing, Stream, Wire};
+use crate::runs::{Compare, MeasuringExtent};
+use crate::workload::{
+    HandOver, LabLoad, LoadLinks, ProductSetup, ProductTransport, SecondLoad, Sharing,
+};
 
-const WIRE: Wire = Wire::gigabit(1);
+const WIRE: LoadLinks = LoadLinks::gigabit(1);
 /// Every command, completion and 4 KiB in a frame of its own.
-const APART: Setup = Setup { sharing: Sharing::Nothing, ..ETHER };
+const APART: ProductSetup = ProductSetup { sharing: Sharing::Nothing, ..ETHER };
 /// Request batching alone.
-const REQUESTS: Setup = Setup { sharing: Sharing::NoData, ..ETHER };
+const REQUESTS: ProductSetup = ProductSetup { sharing: Sharing::NoData, ..ETHER };
 
-pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+pub(super) fn figures(extent: MeasuringExtent) -> Vec<EvalFigure> {
     vec![requests(extent), data(extent), joined(extent), hand_overs(extent)]
 }
 
-fn load(share: u8, depth: usize) -> Load {
-    Load::small(share, depth).over(WIRE)
+fn load(share: u8, depth: usize) -> LabLoad {
+    LabLoad::small(share, depth).over(WIRE)
 }
 
-fn level(level: usize) -> Setup {
-    Setup { batch_level: Some(level), over: Over::Ether, ..Setup::new("tyche") }
+fn level(level: usize) -> ProductSetup {
+    ProductSetup {
+        batch_level: Some(level),
+        over: ProductTransport::Ether,
+        ..ProductSetup::new("tyche")
+    }
 }
 
-fn effect(metric: Metric, pairs: Vec<Pair>, published: f64) -> Test {
-    Test::Effect { metric, pairs, pick: Pick::Most, published }
+fn effect(metric: Metric, pairs: Vec<PointPair>, published: f64) -> Test {
+    Test::Effect { metric, pairs, pick: PairPick::Most, published }
 }
 
 /// Figure 5: link use against outstanding requests, with and without batching of requests.
-fn requests(extent: Extent) -> Figure {
+fn requests(extent: MeasuringExtent) -> EvalFigure {
     let depths = extent.pick(&[1, 8, 32, 128], &[128]);
-    let adaptive = Setup { over: Over::Ether, ..TYCHE };
+    let adaptive = ProductSetup { over: ProductTransport::Ether, ..TYCHE };
     let setups = [
         ("all apart", APART),
         ("requests batched", REQUESTS),
@@ -48,16 +55,16 @@ fn requests(extent: Extent) -> Figure {
         let panel = depths
             .iter()
             .fold(panel, |panel, &depth| panel.sides(depth, load(share, depth), &setups));
-        panel.chart(Metric::LinkUse, Kind::Lines).chart(Metric::Cpu, Kind::LogLines)
+        panel.chart(Metric::LinkUse, ChartKind::Lines).chart(Metric::Cpu, ChartKind::LogLines)
     };
-    let up_to = |text, published, share, ratio| Claim {
+    let up_to = |text, published, share, ratio| EvalClaim {
         text,
         published,
-        test: effect(Metric::Iops, Pair::over([load(share, 128)], REQUESTS, APART), ratio),
+        test: effect(Metric::Iops, PointPair::over([load(share, 128)], REQUESTS, APART), ratio),
         why: "On a link of 1 Gbit/s the small frames weigh little beside the data, and the cores keep up with \
               both: batching shows in CPU time.",
     };
-    Figure {
+    EvalFigure {
         id: "ether-fig5",
         source: "Tyche for small requests, fig. 5, over Ethernet",
         title: "Batching requests over Ethernet",
@@ -72,19 +79,19 @@ fn requests(extent: Extent) -> Figure {
             up_to("over Ethernet, batching requests: writes up to 50 % faster", "+50 %", 0, 1.5),
         ],
         tabled: &[Metric::LinkUse, Metric::Cpu],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-/// Figure 7: the same with batching of data, beside others.
-fn data(extent: Extent) -> Figure {
+/// Figure 7: the same with batching of data, compared with others.
+fn data(extent: MeasuringExtent) -> EvalFigure {
     let depths = extent.pick(&[1, 8, 32, 128], &[128]);
     let sides = [
-        ("ether", Side::Product(ETHER)),
-        ("data apart", Side::Product(REQUESTS)),
-        ("TCP", Side::Product(TCP)),
-        ("TSockets", Side::Product(SOCKETS)),
-        ("nbdkit", Side::Nbdkit),
+        ("ether", EvalSide::Product(ETHER)),
+        ("data apart", EvalSide::Product(REQUESTS)),
+        ("TCP", EvalSide::Product(TCP)),
+        ("TSockets", EvalSide::Product(SOCKETS)),
+        ("nbdkit", EvalSide::Nbdkit),
     ];
     let panel = |share| {
         let title = format!("4 KiB random {}, 1 Gbit/s", name(share));
@@ -92,22 +99,23 @@ fn data(extent: Extent) -> Figure {
         let panel = depths
             .iter()
             .fold(panel, |panel, &depth| panel.sides(depth, load(share, depth), &sides));
-        let panel =
-            panel.chart(Metric::LinkUse, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines);
-        panel.chart(Metric::Cpu, Kind::LogLines)
+        let panel = panel
+            .chart(Metric::LinkUse, ChartKind::Lines)
+            .chart(Metric::LatencyP99, ChartKind::LogLines);
+        panel.chart(Metric::Cpu, ChartKind::LogLines)
     };
-    let reaches = |text, published, share, percent| Claim {
+    let reaches = |text, published, share, percent| EvalClaim {
         text,
         published,
         test: Test::Value {
             metric: Metric::LinkUse,
-            at: Point::new(load(share, 128), ETHER),
+            at: EvalPoint::new(load(share, 128), ETHER),
             published: percent,
         },
         why: "Two payloads of 4 KiB share a frame of 9000 octets with the heads and completions: 97.8 % of \
               what Ethernet can carry would be all.",
     };
-    Figure {
+    EvalFigure {
         id: "ether-fig7",
         source: "Tyche for small requests, fig. 1 and 7",
         title: "Batching data over Ethernet",
@@ -117,12 +125,12 @@ fn data(extent: Extent) -> Figure {
         claims: vec![
             reaches("with data batching reads use 88 % of the link", "88.0 %", 100, 88.0),
             reaches("with data batching writes use 81 % of the link", "81.1 %", 0, 81.1),
-            Claim {
+            EvalClaim {
                 text: "without batching, 4 KiB requests use 56 % of the link",
                 published: "56 %",
                 test: Test::Value {
                     metric: Metric::LinkUse,
-                    at: Point::new(load(100, 128), APART),
+                    at: EvalPoint::new(load(100, 128), APART),
                     published: 56.0,
                 },
                 why: "There the processor was the limit at 10 Gbit/s; at 1 Gbit/s it is the frames' own octets, \
@@ -130,20 +138,20 @@ fn data(extent: Extent) -> Figure {
             },
         ],
         tabled: &[Metric::Iops, Metric::LinkUse, Metric::LatencyP99, Metric::Cpu],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-/// Figure 8: 4 KiB requests beside 128 KiB ones of the same direction.
-fn joined(extent: Extent) -> Figure {
+/// Figure 8: 4 KiB requests together with 128 KiB ones of the same direction.
+fn joined(extent: MeasuringExtent) -> EvalFigure {
     let mixed = |share| {
-        let rw = if share == 100 { Direction::Read } else { Direction::Write };
-        let beside = Stream { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
-        Load::small(share, 64).beside(beside).over(WIRE)
+        let rw = if share == 100 { DataDirection::Read } else { DataDirection::Write };
+        let second_load = SecondLoad { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
+        LabLoad::small(share, 64).with_second_load(second_load).over(WIRE)
     };
     let setups = match extent {
-        Extent::Full => vec![("all apart", APART), ("ether", ETHER), ("TCP", TCP)],
-        Extent::Quick => vec![("all apart", APART), ("ether", ETHER)],
+        MeasuringExtent::Full => vec![("all apart", APART), ("ether", ETHER), ("TCP", TCP)],
+        MeasuringExtent::Quick => vec![("all apart", APART), ("ether", ETHER)],
     };
     let panel = |share| {
         let title = format!("4 KiB random {}, depth 64, 1 Gbit/s", name(share));
@@ -151,16 +159,16 @@ fn joined(extent: Extent) -> Figure {
         let panel = Panel::new(title, XAxis::Ticks("beside"));
         let panel =
             loads.into_iter().fold(panel, |panel, (tick, load)| panel.sides(tick, load, &setups));
-        panel.chart(Metric::Iops, Kind::Bars).chart(Metric::LinkUse, Kind::Bars)
+        panel.chart(Metric::Iops, ChartKind::Bars).chart(Metric::LinkUse, ChartKind::Bars)
     };
-    let claim = |text, published, share, ratio| Claim {
+    let claim = |text, published, share, ratio| EvalClaim {
         text,
         published,
-        test: effect(Metric::Iops, Pair::over([mixed(share)], ETHER, APART), ratio),
+        test: effect(Metric::Iops, PointPair::over([mixed(share)], ETHER, APART), ratio),
         why: "Both share one link, and the large requests take what the small ones leave: how it is divided \
               is a matter of order in the lane, not of batching.",
     };
-    Figure {
+    EvalFigure {
         id: "ether-fig8",
         source: "Tyche for small requests, fig. 8, over Ethernet",
         title: "4 KiB with 128 KiB joining, over Ethernet",
@@ -171,47 +179,49 @@ fn joined(extent: Extent) -> Figure {
         claims: vec![
             claim("over Ethernet, beside 128 KiB: up to 3 times the reads", "x3", 100, 3.0),
             claim("over Ethernet, beside 128 KiB: up to 2 times the writes", "x2", 0, 2.0),
-            Claim {
+            EvalClaim {
                 text: "mixed loads use 88.8 % of the link",
                 published: "88.8 %",
                 test: Test::Value {
                     metric: Metric::LinkUse,
-                    at: Point::new(mixed(100), ETHER),
+                    at: EvalPoint::new(mixed(100), ETHER),
                     published: 88.8,
                 },
                 why: "Large pieces fill frames by themselves.",
             },
         ],
         tabled: &[Metric::Iops, Metric::BesideIops, Metric::LinkUse, Metric::Cpu],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
 /// Base, Rec, NoWQ, and what the authors never measured: both with batching.
-fn hand_overs(extent: Extent) -> Figure {
+fn hand_overs(extent: MeasuringExtent) -> EvalFigure {
     let depths = extent.pick(&[1, 128], &[1]);
-    let with = |hand_over, sharing| Setup { hand_over, sharing, ..ETHER };
+    let with = |hand_over, sharing| ProductSetup { hand_over, sharing, ..ETHER };
     let mut setups = vec![("base, all apart", with(HandOver::Base, Sharing::Nothing))];
-    if extent == Extent::Full {
+    if extent == MeasuringExtent::Full {
         setups.push(("Rec, all apart", with(HandOver::Rec, Sharing::Nothing)));
     }
     setups.push(("NoWQ, all apart", with(HandOver::NoWq, Sharing::Nothing)));
     setups.push(("NoWQ with batching", with(HandOver::NoWq, Sharing::All)));
-    let of = |share, depth| Load::small(share, depth).over(Wire::unshaped(1));
+    let of = |share, depth| LabLoad::small(share, depth).over(LoadLinks::unshaped(1));
     let panel = |share| {
         let title = format!("4 KiB random {}, one link", name(share));
         let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
         let panel = depths
             .iter()
             .fold(panel, |panel, &depth| panel.sides(depth, of(share, depth), &setups));
-        panel.chart(Metric::LatencyMean, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines)
+        panel
+            .chart(Metric::LatencyMean, ChartKind::LogLines)
+            .chart(Metric::Cpu, ChartKind::LogLines)
     };
-    let claim = |text, published, share, ratio| Claim {
+    let claim = |text, published, share, ratio| EvalClaim {
         text,
         published,
         test: effect(
             Metric::LatencyMean,
-            Pair::over(
+            PointPair::over(
                 [of(share, 1)],
                 with(HandOver::NoWq, Sharing::Nothing),
                 with(HandOver::Base, Sharing::Nothing),
@@ -220,7 +230,7 @@ fn hand_overs(extent: Extent) -> Figure {
         ),
         why: "What a hand-over costs is a wake-up, and in this virtual machine one takes about 25 us.",
     };
-    Figure {
+    EvalFigure {
         id: "ether-modes",
         source: "Tyche for small requests, table I and II",
         title: "Threads and callbacks",
@@ -250,17 +260,17 @@ fn hand_overs(extent: Extent) -> Figure {
             Metric::Cpu,
             Metric::Switches,
         ],
-        ..Figure::default()
+        ..EvalFigure::default()
     }
 }
 
-fn combination(load: Load, both: Setup, apart: Setup) -> Claim {
-    Claim {
+fn combination(load: LabLoad, both: ProductSetup, apart: ProductSetup) -> EvalClaim {
+    EvalClaim {
         text: "Rec, NoWQ and batching add up (never measured by the authors)",
         published: "not published",
         test: Test::Everywhere {
             metric: Metric::Iops,
-            pairs: vec![Pair::at(load, both, apart)],
+            pairs: vec![PointPair::at(load, both, apart)],
             compare: Compare::Ratio,
             bound: Bound::AtLeast(1.0),
         },
