@@ -31,8 +31,8 @@ fn check_body(body: &[u8]) {
     let mut count = 0;
     for record in Records::new(body) {
         count += 1;
-        if let Ok(Record::Data { start, octets, .. }) = record {
-            assert_eq!(&body[start..start + octets.len()], octets);
+        if let Ok(Record::Data { start, bytes, .. }) = record {
+            assert_eq!(&body[start..start + bytes.len()], bytes);
         }
     }
     assert!(count <= body.len() / 8 + 1);

@@ -25,7 +25,7 @@ const COMMANDS: [(u8, Data); 5] = [
 
 fuzz_target!(|input: &[u8]| {
     let mut cursor = InputCursor(input);
-    let shape = cursor.octet();
+    let shape = cursor.byte();
     let config = Config {
         queue_entries: 5,
         pages: 4,
@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
                 assert!(in_flight[usize::from(slot)].take().is_some(), "completed twice");
             }
         });
-        now.0 += u64::from(cursor.octet()) * 20_000;
+        now.0 += u64::from(cursor.byte()) * 20_000;
         qpair.end.expire(now);
         qpair.batcher().drained(now);
         let mut writer = MemoryWriter::new(64, |_, _: &mut [u8], _| ());

@@ -19,7 +19,7 @@ const PAGES: u32 = 6;
 
 fuzz_target!(|input: &[u8]| {
     let mut cursor = InputCursor(input);
-    let shape = cursor.octet();
+    let shape = cursor.byte();
     let config = Config {
         slots: SLOTS,
         pages: PAGES,
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
             }
             RxEvent::Released { slot } => kept[usize::from(slot)] = false,
         });
-        let answers = cursor.octet();
+        let answers = cursor.byte();
         for (slot, room_bytes) in commands {
             // Some commands stay in flight for ever.
             if answers & 1 << slot == 0 {
@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
                 }
             }
         }
-        now.0 += u64::from(cursor.octet()) * 20_000;
+        now.0 += u64::from(cursor.byte()) * 20_000;
         qpair.end.expire(now);
         qpair.batcher().drained(now);
         let mut writer = MemoryWriter::new(64, |slot, _: &mut [u8], _| {

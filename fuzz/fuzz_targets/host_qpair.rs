@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::{assert_well_formed, octets, policy};
+use roadtrain_fuzz::{assert_well_formed, bytes, policy};
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Urgency;
@@ -98,7 +98,7 @@ impl HostQpairEnd {
                 break;
             }
             let digests = if self.is_set_up { self.qpair.digests() } else { Digests::default() };
-            assert_well_formed(true, digests, 1, &octets(&caravan));
+            assert_well_formed(true, digests, 1, &bytes(&caravan));
             self.is_set_up = true;
         }
     }

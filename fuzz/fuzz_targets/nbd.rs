@@ -11,13 +11,13 @@ fuzz_target!(|input: &[u8]| {
     let _ = (Greeting::parse(input), parse_client_flags(input));
     let _ = (OptionHeader::parse(input), OptionReplyHeader::parse(input));
     if let Ok(request) = Request::parse(input) {
-        assert_eq!(request.emit(), input[..Request::OCTETS]);
+        assert_eq!(request.emit(), input[..Request::BYTES]);
     }
     if let Ok(reply) = SimpleReply::parse(input) {
-        assert_eq!(reply.emit(), input[..SimpleReply::OCTETS]);
+        assert_eq!(reply.emit(), input[..SimpleReply::BYTES]);
     }
     if let Ok(chunk) = Chunk::parse(input) {
-        assert_eq!(chunk.emit(), input[..Chunk::OCTETS]);
+        assert_eq!(chunk.emit(), input[..Chunk::BYTES]);
     }
     if let Ok(query) = InfoQuery::parse(input) {
         assert!(query.infos().count() * 2 <= input.len());

@@ -47,8 +47,8 @@ impl Methods for RefusingMethods<'_> {
         }
     }
 
-    fn refused(&self, error: &RpcError, octets: &[u8]) {
-        self.0.refused(error, octets);
+    fn refused(&self, error: &RpcError, bytes: &[u8]) {
+        self.0.refused(error, bytes);
     }
 }
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::{DATA_BYTES_MAX, assert_well_formed, octets, policy};
+use roadtrain_fuzz::{DATA_BYTES_MAX, assert_well_formed, bytes, policy};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -108,7 +108,7 @@ impl TargetQpairEnd {
             if !self.qpair.poll_tx(&mut caravan) {
                 break;
             }
-            self.check_sent(&octets(&caravan));
+            self.check_sent(&bytes(&caravan));
             self.qpair.sent(|_, _, _| {});
         }
         assert!(!self.qpair.has_tx());

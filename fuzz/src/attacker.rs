@@ -35,7 +35,7 @@ impl HonestEnd {
 #[derive(Clone, Debug)]
 pub struct InterceptedMessage {
     pub to: HonestEnd,
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Offset of the first altered byte, if any.
     pub altered: Option<usize>,
     /// True if checksums without a key are to be corrected.
@@ -64,11 +64,11 @@ pub struct Attacker {
 
 impl Attacker {
     /// Puts a message for `to` in flight.
-    pub fn send(&mut self, to: HonestEnd, octets: Vec<u8>) {
+    pub fn send(&mut self, to: HonestEnd, bytes: Vec<u8>) {
         if self.seen.len() < SEEN_MAX {
-            self.seen.push(octets.clone());
+            self.seen.push(bytes.clone());
         }
-        self.in_flight.push_back((to, octets));
+        self.in_flight.push_back((to, bytes));
         assert!(self.in_flight.len() <= IN_FLIGHT_MAX, "two ends talk without end");
     }
 
@@ -85,31 +85,31 @@ impl Attacker {
 
     /// Takes the next message unchanged.
     pub fn pass(&mut self) -> Option<InterceptedMessage> {
-        let (to, octets) = self.in_flight.pop_front()?;
-        Some(InterceptedMessage { to, octets, altered: None, is_mended: false })
+        let (to, bytes) = self.in_flight.pop_front()?;
+        Some(InterceptedMessage { to, bytes, altered: None, is_mended: false })
     }
 
     /// Performs a step of the input; see `inputs.rs`.
     pub fn step(&mut self, cursor: &mut InputCursor<'_>) -> AttackStep {
-        let octet = cursor.octet();
-        let side = if octet & 0x80 != 0 { HonestEnd::Target } else { HonestEnd::Host };
-        let message = match octet & 15 {
+        let byte = cursor.byte();
+        let side = if byte & 0x80 != 0 { HonestEnd::Target } else { HonestEnd::Host };
+        let message = match byte & 15 {
             0..=3 => self.pass(),
-            4 => self.alter(cursor.pair().into(), cursor.octet()),
+            4 => self.alter(cursor.pair().into(), cursor.byte()),
             5 => self.cut(cursor.pair().into()),
             6 => self.repeat(),
             7 => self.delay(),
             8 => self.lose(),
             9 => {
                 let length = cursor.pair().into();
-                self.forge(side, cursor.octets(length))
+                self.forge(side, cursor.bytes(length))
             }
-            10 => self.replay(side, cursor.octet().into()),
-            kind => return AttackStep::Act { side, kind: kind - 11, argument: cursor.octet() },
+            10 => self.replay(side, cursor.byte().into()),
+            kind => return AttackStep::Act { side, kind: kind - 11, argument: cursor.byte() },
         };
         match message {
             Some(message) => {
-                AttackStep::Deliver(InterceptedMessage { is_mended: octet & 0x40 != 0, ..message })
+                AttackStep::Deliver(InterceptedMessage { is_mended: byte & 0x40 != 0, ..message })
             }
             None => AttackStep::Nothing,
         }
@@ -117,9 +117,9 @@ impl Attacker {
 
     fn alter(&mut self, at: usize, xor: u8) -> Option<InterceptedMessage> {
         let mut message = self.pass()?;
-        let at = at % message.octets.len().max(1);
-        if let Some(octet) = message.octets.get_mut(at).filter(|_| xor != 0) {
-            *octet ^= xor;
+        let at = at % message.bytes.len().max(1);
+        if let Some(byte) = message.bytes.get_mut(at).filter(|_| xor != 0) {
+            *byte ^= xor;
             (message.altered, self.is_touched) = (Some(at), true);
         }
         Some(message)
@@ -127,14 +127,14 @@ impl Attacker {
 
     fn cut(&mut self, length: usize) -> Option<InterceptedMessage> {
         let mut message = self.pass()?;
-        self.is_touched |= length < message.octets.len();
-        message.octets.truncate(length);
+        self.is_touched |= length < message.bytes.len();
+        message.bytes.truncate(length);
         Some(message)
     }
 
     fn repeat(&mut self) -> Option<InterceptedMessage> {
         let message = self.pass()?;
-        self.in_flight.push_front((message.to, message.octets.clone()));
+        self.in_flight.push_front((message.to, message.bytes.clone()));
         self.is_touched = true;
         Some(message)
     }
@@ -150,13 +150,13 @@ impl Attacker {
         None
     }
 
-    fn forge(&mut self, to: HonestEnd, octets: Vec<u8>) -> Option<InterceptedMessage> {
+    fn forge(&mut self, to: HonestEnd, bytes: Vec<u8>) -> Option<InterceptedMessage> {
         self.is_touched = true;
-        Some(InterceptedMessage { to, octets, altered: None, is_mended: false })
+        Some(InterceptedMessage { to, bytes, altered: None, is_mended: false })
     }
 
     fn replay(&mut self, to: HonestEnd, number: usize) -> Option<InterceptedMessage> {
-        let octets = self.seen.get(number % self.seen.len().max(1))?.clone();
-        self.forge(to, octets)
+        let bytes = self.seen.get(number % self.seen.len().max(1))?.clone();
+        self.forge(to, bytes)
     }
 }

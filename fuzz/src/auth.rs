@@ -49,7 +49,7 @@ struct AuthPlan {
 
 impl AuthPlan {
     fn read(cursor: &mut InputCursor<'_>) -> Self {
-        let (shape, purpose) = (cursor.octet(), cursor.octet());
+        let (shape, purpose) = (cursor.byte(), cursor.byte());
         AuthPlan {
             hash: Hash::ALL[usize::from(shape & 3) % Hash::ALL.len()],
             group: if shape & 4 != 0 { Group::Ffdhe2048 } else { Group::Null },
@@ -181,10 +181,10 @@ pub fn run(input: &[u8]) -> Reached {
 }
 
 fn fill(state: &mut u64, place: &mut [u8]) {
-    for octet in place {
+    for byte in place {
         *state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *octet = (*state >> 56) as u8;
+        *byte = (*state >> 56) as u8;
     }
 }
 
@@ -240,22 +240,22 @@ impl AuthSession {
 
     fn deliver(&mut self, message: &InterceptedMessage) {
         match (message.to, self.stage) {
-            (HonestEnd::Target, _) => self.at_controller(&message.octets),
-            (HonestEnd::Host, HostAuthStage::Challenge) => self.challenged(&message.octets),
-            (HonestEnd::Host, HostAuthStage::Success1) => self.answered(&message.octets),
+            (HonestEnd::Target, _) => self.at_controller(&message.bytes),
+            (HonestEnd::Host, HostAuthStage::Challenge) => self.challenged(&message.bytes),
+            (HonestEnd::Host, HostAuthStage::Success1) => self.answered(&message.bytes),
             (HonestEnd::Host, HostAuthStage::Authenticated | HostAuthStage::Over) => {}
         }
     }
 
     // ---- The host ----
 
-    fn challenged(&mut self, octets: &[u8]) {
+    fn challenged(&mut self, bytes: &[u8]) {
         let AuthSession { host, random, .. } = self;
-        let challenged = match host.challenge(octets, &mut |place| fill(random, place)) {
+        let challenged = match host.challenge(bytes, &mut |place| fill(random, place)) {
             Ok(challenged) => challenged,
             Err(error) => return self.abandon(error),
         };
-        let host_challenge = HostChallenge::of(octets).expect("it was read");
+        let host_challenge = HostChallenge::of(bytes).expect("it was read");
         if let Some(work) = challenged.work() {
             let public = self.make_public(host_challenge.public.len());
             let session_key = Some(self.shared(&host_challenge.public, &public));
@@ -265,7 +265,7 @@ impl AuthSession {
         let reply = self.host.reply(&challenged, &mut |place| fill(random, place));
         let reply = reply.expect("it was computed, and there is a key");
         assert!(reply.len() <= RECEIVE_BYTES as usize);
-        self.transcripts[0].extend_from_slice(&octets[..challenge_bytes(octets)]);
+        self.transcripts[0].extend_from_slice(&bytes[..challenge_bytes(bytes)]);
         self.transcripts[0].extend_from_slice(&reply);
         self.answers.push((host_challenge, HostReply::of(&reply).expect("a reply")));
         self.stage = HostAuthStage::Success1;
@@ -275,14 +275,14 @@ impl AuthSession {
     }
 
     /// Handles Success1. A host without a key for the controller accepts any.
-    fn answered(&mut self, octets: &[u8]) {
-        let success2 = match self.host.success1(octets) {
+    fn answered(&mut self, bytes: &[u8]) {
+        let success2 = match self.host.success1(bytes) {
             Ok(success2) => success2,
             Err(error) => return self.abandon(error),
         };
         assert_eq!(success2.is_some(), self.plan.both);
         if let Some(success2) = success2 {
-            assert!(self.is_proved(octets), "the host accepts an impostor as the controller");
+            assert!(self.is_proved(bytes), "the host accepts an impostor as the controller");
             self.reached.note("host: the controller is proved");
             self.attacker.send(HonestEnd::Target, success2);
         }
@@ -320,20 +320,20 @@ impl AuthSession {
 
     // ---- The controller ----
 
-    fn at_controller(&mut self, octets: &[u8]) {
+    fn at_controller(&mut self, bytes: &[u8]) {
         let AuthSession { controller, random, .. } = self;
-        let progress = controller.send(octets, &mut |place| fill(random, place));
+        let progress = controller.send(bytes, &mut |place| fill(random, place));
         if let Progress::Compute(work) = progress {
             assert!(!self.controller.resume(), "it was not computed");
-            self.compute(&work, octets);
+            self.compute(&work, bytes);
             assert!(self.controller.resume());
         }
         match self.controller.state() {
             State::Challenge => {
                 self.accepted = None;
-                self.transcripts[1] = octets[..NEGOTIATE_BYTES].to_vec();
+                self.transcripts[1] = bytes[..NEGOTIATE_BYTES].to_vec();
             }
-            State::Success1 => self.accept(octets),
+            State::Success1 => self.accept(bytes),
             _ => {}
         }
         self.check_controller();
@@ -357,9 +357,8 @@ impl AuthSession {
     }
 
     /// Handles the controller's acceptance of the host, which must have replied to this challenge with this response.
-    fn accept(&mut self, octets: &[u8]) {
-        let (host_challenge, received) =
-            (HostChallenge::of(&self.challenge), HostReply::of(octets));
+    fn accept(&mut self, bytes: &[u8]) {
+        let (host_challenge, received) = (HostChallenge::of(&self.challenge), HostReply::of(bytes));
         let (Some(host_challenge), Some(received)) = (host_challenge, received) else {
             panic!("no challenge, or no reply")
         };
@@ -369,8 +368,8 @@ impl AuthSession {
         };
         assert!(self.answers.iter().any(is_sent), "the controller accepts an impostor as the host");
         self.reached.note("controller: the host is proved");
-        self.accepted = Some(octets.to_vec());
-        self.transcripts[1].extend_from_slice(&octets[..reply_bytes(octets)]);
+        self.accepted = Some(bytes.to_vec());
+        self.transcripts[1].extend_from_slice(&bytes[..reply_bytes(bytes)]);
         let secret = self.controller.take_frame_secret();
         assert_eq!(secret.is_some(), self.plan.purpose == Purpose::Frames);
         let transcript = self.transcripts[1].clone();
@@ -396,22 +395,22 @@ impl AuthSession {
 
     /// Fetches the controller's message, for the host or the attacker.
     fn fetch(&mut self) {
-        let octets = self.controller.receive();
-        assert!(octets.len() <= RECEIVE_BYTES as usize);
-        match kind_of(&octets) {
+        let bytes = self.controller.receive();
+        assert!(bytes.len() <= RECEIVE_BYTES as usize);
+        match kind_of(&bytes) {
             message::CHALLENGE => {
                 self.reached.note("controller: Challenge");
-                self.transcripts[1].extend_from_slice(&octets);
-                self.challenge.clone_from(&octets);
+                self.transcripts[1].extend_from_slice(&bytes);
+                self.challenge.clone_from(&bytes);
             }
             message::SUCCESS1 => {
                 let received = self.accepted.as_deref().and_then(HostReply::of);
-                self.proofs.push((received.expect("the host is believed"), octets.clone()));
+                self.proofs.push((received.expect("the host is believed"), bytes.clone()));
             }
             kind => assert_eq!(kind, message::FAILURE1),
         }
         self.check_controller();
-        self.attacker.send(HonestEnd::Host, octets);
+        self.attacker.send(HonestEnd::Host, bytes);
     }
 
     // ---- Both ----

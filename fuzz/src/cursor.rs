@@ -11,27 +11,27 @@ impl InputCursor<'_> {
     }
 
     /// Returns the next byte.
-    pub fn octet(&mut self) -> u8 {
+    pub fn byte(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or_default()
     }
 
     /// Returns the next two bytes, the lower first.
     pub fn pair(&mut self) -> u16 {
-        u16::from_le_bytes([self.octet(), self.octet()])
+        u16::from_le_bytes([self.byte(), self.byte()])
     }
 
     /// Returns up to `count` bytes.
-    pub fn octets(&mut self, count: usize) -> Vec<u8> {
-        let (octets, rest) = self.0.split_at(count.min(self.0.len()));
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
-        octets.to_vec()
+        bytes.to_vec()
     }
 
     /// Returns a number that is usually small, also below zero.
     pub fn number(&mut self) -> u32 {
-        match self.octet() {
-            0x7f => u32::from_le_bytes([0; 4].map(|_| self.octet())),
-            octet => i32::from(octet.cast_signed()).cast_unsigned(),
+        match self.byte() {
+            0x7f => u32::from_le_bytes([0; 4].map(|_| self.byte())),
+            byte => i32::from(byte.cast_signed()).cast_unsigned(),
         }
     }
 }

@@ -55,11 +55,11 @@ pub fn frame(
     cursor: &mut InputCursor<'_>,
     newest: &mut [u32; LINKS as usize],
 ) -> (FrameHeader, FrameType, Vec<u8>) {
-    let bits = cursor.octet();
+    let bits = cursor.byte();
     let kind = match bits & 7 {
         0..5 => FrameType::Cargo,
         5 => FrameType::Ack,
-        _ => FrameType::from_octet(cursor.octet() % 10 + 1).expect("a type"),
+        _ => FrameType::from_byte(cursor.byte() % 10 + 1).expect("a type"),
     };
     let link = bits >> 3 & 1;
     let last = &mut newest[usize::from(link)];
@@ -81,7 +81,7 @@ pub fn frame(
     };
     if bits & 0x20 != 0 {
         header.base = FIRST.wrapping_add(cursor.number()).into();
-        header.flags = (header.flags.get() ^ u16::from(cursor.octet() & 7)).into();
+        header.flags = (header.flags.get() ^ u16::from(cursor.byte() & 7)).into();
     }
     if bits & 0x40 != 0 {
         header.ack = FIRST.wrapping_add(cursor.number()).into();
@@ -90,11 +90,11 @@ pub fn frame(
         header.delay_us = (cursor.number() as u16).into();
     }
     let mut body = Vec::new();
-    for _ in 0..cursor.octet() % 8 {
+    for _ in 0..cursor.byte() % 8 {
         record(cursor, &mut body);
     }
     if bits & 0x80 != 0 {
-        let length = usize::from(cursor.octet()).min(cursor.0.len());
+        let length = usize::from(cursor.byte()).min(cursor.0.len());
         body.extend_from_slice(&cursor.0[..length]);
         cursor.0 = &cursor.0[length..];
     }
@@ -103,23 +103,23 @@ pub fn frame(
 
 /// Appends a record from the input; dependent fields usually fit together.
 fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
-    let bits = cursor.octet();
-    let (slot, generation) = (u16::from(bits >> 3 & 3), u32::from(cursor.octet()) % 4);
-    let octets = u32::from(cursor.octet()) * 64;
+    let bits = cursor.byte();
+    let (slot, generation) = (u16::from(bits >> 3 & 3), u32::from(cursor.byte()) % 4);
+    let bytes = u32::from(cursor.byte()) * 64;
     let position = cursor.number().into();
-    let pieces = octets.div_ceil(PIECE_BYTES.into()) as u16;
+    let pieces = bytes.div_ceil(PIECE_BYTES.into()) as u16;
     match bits & 7 {
         0..3 => {
-            let mut sqe = Sqe::rw(cursor.octet(), 1, 0, 1);
+            let mut sqe = Sqe::rw(cursor.byte(), 1, 0, 1);
             sqe.cid = slot.into();
             let head = RecordHead::new(RecordKind::Command, COMMAND_RECORD_BYTES, slot, generation);
-            let octets = (octets | u32::from(bits >> 7) << 31).into();
-            body.extend_from_slice(Command { head, sqe, position, octets }.as_bytes());
+            let bytes = (bytes | u32::from(bits >> 7) << 31).into();
+            body.extend_from_slice(Command { head, sqe, position, bytes }.as_bytes());
         }
         3..6 => {
-            let index = u16::from(cursor.octet()) % 8;
+            let index = u16::from(cursor.byte()) % 8;
             let offset = u32::from(index) * u32::from(PIECE_BYTES);
-            let length = octets.saturating_sub(offset).min(PIECE_BYTES.into()) as usize;
+            let length = bytes.saturating_sub(offset).min(PIECE_BYTES.into()) as usize;
             let head =
                 RecordHead::new(RecordKind::Data, DATA_RECORD_BYTES + length, slot, generation);
             let data = Data {
@@ -128,7 +128,7 @@ fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
                 position,
                 index: index.into(),
                 pieces: pieces.into(),
-                octets: octets.into(),
+                bytes: bytes.into(),
             };
             body.extend_from_slice(data.as_bytes());
             body.resize(body.len() + padded(length), 0xab);
@@ -146,11 +146,11 @@ fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
 /// Asserts that the peer can parse the frames.
 pub fn assert_right(frames: &[MemoryFrame]) {
     for frame in frames {
-        let octets = [frame.header.as_bytes(), &frame.body].concat();
-        assert!(octets.len() <= usize::from(FRAME_BYTES), "a frame of {} octets", octets.len());
-        let (header, kind, body) = parse(&octets).expect("we sent what is no frame");
+        let bytes = [frame.header.as_bytes(), &frame.body].concat();
+        assert!(bytes.len() <= usize::from(FRAME_BYTES), "a frame of {} bytes", bytes.len());
+        let (header, kind, body) = parse(&bytes).expect("we sent what is no frame");
         assert_eq!(header.token.get(), PEER_TOKEN);
-        assert_eq!((header.link, octets.len()), (frame.link, FRAME_HEADER_BYTES + body.len()));
+        assert_eq!((header.link, bytes.len()), (frame.link, FRAME_HEADER_BYTES + body.len()));
         if kind == FrameType::Cargo {
             assert!(Records::new(body).all(|record| record.is_ok()), "a record makes no sense");
             assert!(!body.is_empty() && header.flags.get() & flags::SEQ != 0);

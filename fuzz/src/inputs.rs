@@ -28,9 +28,9 @@ fn cut(length: u16) -> Vec<u8> {
 }
 
 /// Forges a message for the host or for the target.
-pub(crate) fn forge(side: u8, octets: &[u8]) -> Vec<u8> {
-    let [low, high] = (octets.len() as u16).to_le_bytes();
-    [&[9 | side, low, high], octets].concat()
+pub(crate) fn forge(side: u8, bytes: &[u8]) -> Vec<u8> {
+    let [low, high] = (bytes.len() as u16).to_le_bytes();
+    [&[9 | side, low, high], bytes].concat()
 }
 
 fn replay(side: u8, number: u8) -> Vec<u8> {
@@ -122,7 +122,7 @@ fn auth_touched() -> Vec<Input> {
         ("no C2", input(BOTH, 0, 2, alter(8, 1)), &["it has sent no response"]),
         ("another proof", input(BOTH, 0, 3, alter(16, 1)), OTHER_PROOF),
         ("no proof", input(BOTH, 0, 3, alter(8, 1)), &["it has sent no response"]),
-        ("a reserved octet", input(BOTH, FRAMES, 1, alter(7, 1)), &["frames: other keys"]),
+        ("a reserved byte", input(BOTH, FRAMES, 1, alter(7, 1)), &["frames: other keys"]),
         ("no frames", input(0, FRAMES, 0, alter(6, 0xf0)), &["SC_C"]),
         ("a short Reply", input(0, 0, 2, cut(40)), &["length"]),
         ("a Challenge that comes back", input(0, 0, 1, replay(TARGET, 1)), &["message"]),
@@ -177,7 +177,7 @@ fn tls_records() -> Vec<Input> {
             input(OTHER_KEY, std::slice::from_ref(&hosts)),
             &["record: tag"],
         ),
-        ("another octet", input(0, &[hosts.clone(), alter(30, 1)]), &["record: tag"]),
+        ("another byte", input(0, &[hosts.clone(), alter(30, 1)]), &["record: tag"]),
         ("another length", input(0, &[two.clone(), alter(4, 1)]), &["record: tag"]),
         ("another type", input(0, &[hosts.clone(), alter(0, 1)]), &["record: cannot be"]),
         ("half a record", input(0, &[two.clone(), cut(50)]), &["record: tag"]),
@@ -206,7 +206,7 @@ fn sealed_touched() -> Vec<Input> {
     let mended = |at| [&[4 | MENDED][..], &alter(at, 1)[1..]].concat();
     let leave = act(0, 4, 0xff);
     vec![
-        ("another octet", input(&[write.clone(), mended(70)]), &["forged", "all is complete"]),
+        ("another byte", input(&[write.clone(), mended(70)]), &["forged", "all is complete"]),
         ("other credits", input(&[read.clone(), mended(38)]), &["forged", "all is complete"]),
         ("another number", input(&[read.clone(), mended(56)]), &["forged", "all is complete"]),
         ("another sum", input(&[read.clone(), alter(20, 1)]), &["no frame", "all is complete"]),

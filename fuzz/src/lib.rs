@@ -19,17 +19,17 @@ pub const DATA_BYTES_MAX: usize = 1 << 18;
 static ZEROES: [u8; DATA_BYTES_MAX] = [0; DATA_BYTES_MAX];
 
 /// Returns the bytes of a caravan whose data is all zeroes.
-pub fn octets(caravan: &Manifest) -> Vec<u8> {
-    caravan.octets(|_| &ZEROES)
+pub fn bytes(caravan: &Manifest) -> Vec<u8> {
+    caravan.bytes(|_| &ZEROES)
 }
 
-/// Asserts that `octets` are whole PDUs of that end with correct digests.
-pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, octets: &[u8]) {
+/// Asserts that `bytes` are whole PDUs of that end with correct digests.
+pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, bytes: &[u8]) {
     let mut framer = Framer::new(from_host);
     framer.agree(digests, alignment);
     let mut at = 0;
     loop {
-        let (used, step) = framer.next(&octets[at..]).expect("we sent a malformed PDU");
+        let (used, step) = framer.next(&bytes[at..]).expect("we sent a malformed PDU");
         at += used;
         match step {
             Step::Need(_) => break,
@@ -37,7 +37,7 @@ pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, oct
             Step::Header(_) | Step::Data(_) => {}
         }
     }
-    assert_eq!(at, octets.len(), "we sent half a PDU");
+    assert_eq!(at, bytes.len(), "we sent half a PDU");
 }
 
 /// Returns a policy, chosen by the upper bits.

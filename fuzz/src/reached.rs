@@ -21,8 +21,8 @@ impl Reached {
 
 /// Asserts that each fixed input reaches its states.
 pub(crate) fn assert_reached(inputs: &[crate::inputs::Input], run: impl Fn(&[u8]) -> Reached) {
-    for (name, octets, states) in inputs {
-        let reached = run(octets);
+    for (name, bytes, states) in inputs {
+        let reached = run(bytes);
         for state in *states {
             assert!(reached.count(state) > 0, "{name} does not reach {state:?}: {reached:?}");
         }

@@ -63,8 +63,8 @@ struct SealedSession {
 /// If an end accepts a frame that was not sent so, or a sealed lane does not survive the interference.
 pub fn run(input: &[u8]) -> Reached {
     let mut cursor = InputCursor(input);
-    let shape = cursor.octet();
-    let mut session = SealedSession::new(shape, cursor.octet());
+    let shape = cursor.byte();
+    let mut session = SealedSession::new(shape, cursor.byte());
     if shape & 2 != 0 && session.has_keys {
         session.submit(3);
         session.settle();
@@ -185,21 +185,21 @@ impl SealedSession {
 
     fn deliver(&mut self, message: &InterceptedMessage) {
         if !message.is_mended {
-            return self.receive(message.to, &message.octets);
+            return self.receive(message.to, &message.bytes);
         }
         // Anyone can correct HCRC.
-        let Ok((mut header, body)) = FrameHeader::read_from_prefix(&message.octets) else { return };
+        let Ok((mut header, body)) = FrameHeader::read_from_prefix(&message.bytes) else { return };
         set_hcrc(&mut header);
         self.receive(message.to, &[header.as_bytes(), body].concat());
     }
 
-    fn receive(&mut self, to: HonestEnd, octets: &[u8]) {
-        let Ok((header, kind, body)) = parse(octets) else {
+    fn receive(&mut self, to: HonestEnd, bytes: &[u8]) {
+        let Ok((header, kind, body)) = parse(bytes) else {
             self.reached.note("no frame");
             return;
         };
         let before = self.ends.end(to).rejected;
-        self.process(to, (&header, kind, body), octets);
+        self.process(to, (&header, kind, body), bytes);
         let after = self.ends.end(to).rejected;
         for ((what, then), (_, now)) in before.by_reason().into_iter().zip(after.by_reason()) {
             if now > then {
@@ -209,7 +209,7 @@ impl SealedSession {
         self.send();
     }
 
-    fn process(&mut self, to: HonestEnd, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
+    fn process(&mut self, to: HonestEnd, frame: (&FrameHeader, FrameType, &[u8]), bytes: &[u8]) {
         let (header, kind, body) = frame;
         let was_on = self.seals[to as usize].is_on();
         let mut out = vec![0; body.len()];
@@ -218,7 +218,7 @@ impl SealedSession {
         let is_sealed = header.flags.get() & flags::SEALED != 0;
         let (body, is_sign_of_life) = (opened.body, opened.is_sign_of_life);
         if is_sealed {
-            self.check_sealed(to, header, octets, body, is_sign_of_life);
+            self.check_sealed(to, header, bytes, body, is_sign_of_life);
         } else {
             assert!(!was_on || kind == FrameType::Leave, "a frame in the clear is taken");
             assert!(!was_on || !is_sign_of_life, "a frame in the clear is a sign of life");
@@ -240,7 +240,7 @@ impl SealedSession {
         &mut self,
         to: HonestEnd,
         header: &FrameHeader,
-        octets: &[u8],
+        bytes: &[u8],
         body: &[u8],
         is_sign_of_life: bool,
     ) {
@@ -251,7 +251,7 @@ impl SealedSession {
         let without_sum = |header: &FrameHeader| FrameHeader { hcrc: 0.into(), ..*header };
         assert_eq!(without_sum(header), without_sum(&sent.header));
         let length = usize::from(header.body.get());
-        assert_eq!(octets[FRAME_HEADER_BYTES..][..length], sent.sealed);
+        assert_eq!(bytes[FRAME_HEADER_BYTES..][..length], sent.sealed);
         assert!(body == sent.clear, "it says what was not said");
         assert!(direction.opened.insert(number), "it is opened twice");
         if !is_sign_of_life {

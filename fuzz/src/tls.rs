@@ -80,8 +80,8 @@ impl TlsPlan {
     /// Returns both ends in the state after a handshake.
     fn established(&self) -> [TlsPhase; 2] {
         let secret = |fill| {
-            let octets = vec![fill; self.suite.hash().bytes()];
-            TrafficSecret::new(self.suite, &octets).expect("as long as the hash")
+            let bytes = vec![fill; self.suite.hash().bytes()];
+            TrafficSecret::new(self.suite, &bytes).expect("as long as the hash")
         };
         let other = if self.keys == TlsKeyAgreement::Agree { 0 } else { 2 };
         let made = |own: u8, peer: u8, is_host: bool| Made {
@@ -110,8 +110,8 @@ struct TlsFuzzSession {
 /// If an end receives data that its peer has not sent, or a connection without interference fails.
 pub fn run(input: &[u8]) -> Reached {
     let mut cursor = InputCursor(input);
-    let shape = cursor.octet();
-    let plan = TlsPlan::read(shape, cursor.octet());
+    let shape = cursor.byte();
+    let plan = TlsPlan::read(shape, cursor.byte());
     let phases = if shape & 1 != 0 { plan.handshaking() } else { plan.established() };
     let (attacker, ends) = (Attacker::default(), phases.map(TlsEnd::new));
     let mut session = TlsFuzzSession { plan, attacker, ends, reached: Reached::default() };
@@ -138,14 +138,14 @@ impl TlsFuzzSession {
     /// Puts an end's outgoing bytes in flight, record by record.
     fn flush(&mut self, side: HonestEnd) {
         let peer_is_ready = matches!(self.end(side.peer()).phase, TlsPhase::Established { .. });
-        let octets = self.end(side).take_outgoing(peer_is_ready);
-        for record in end::records(&octets) {
+        let bytes = self.end(side).take_outgoing(peer_is_ready);
+        for record in end::records(&bytes) {
             self.attacker.send(side.peer(), record.to_vec());
         }
     }
 
     fn deliver(&mut self, message: &InterceptedMessage) {
-        let (to, octets) = (message.to, &message.octets);
+        let (to, bytes) = (message.to, &message.bytes);
         if let TlsPhase::Handshaking(_) = self.end(to).phase {
             self.continue_handshake(message);
         } else {
@@ -154,7 +154,7 @@ impl TlsFuzzSession {
                 HonestEnd::Host => (host, target),
                 HonestEnd::Target => (target, host),
             };
-            if let Some(state) = end.receive(octets, &peer.stream, self.plan.part) {
+            if let Some(state) = end.receive(bytes, &peer.stream, self.plan.part) {
                 self.reached.note(state);
             }
         }
@@ -165,11 +165,11 @@ impl TlsFuzzSession {
     fn continue_handshake(&mut self, message: &InterceptedMessage) {
         // The headers of records are not authenticated.
         let is_spoiled = message.altered.is_some_and(|at| at >= 5)
-            && matches!(message.octets[0], CONTENT_TYPE_HANDSHAKE | CONTENT_TYPE_DATA);
+            && matches!(message.bytes[0], CONTENT_TYPE_HANDSHAKE | CONTENT_TYPE_DATA);
         let (to, part) = (message.to, self.plan.part);
         let end = self.end(to);
         end.is_spoiled |= is_spoiled;
-        if let Some(state) = end.continue_handshake(&message.octets, part) {
+        if let Some(state) = end.continue_handshake(&message.bytes, part) {
             self.reached.note(state);
         }
         let end = &self.ends[to as usize];

@@ -215,7 +215,7 @@ impl TSocketsConnections {
         let destination =
             own.first_chunk().map_or_else(MacAddress::default, |mac| MacAddress(*mac));
         let header = own.get(ETHERNET_HEADER_BYTES..);
-        let header = header.and_then(|octets| FrameHeader::ref_from_prefix(octets).ok());
+        let header = header.and_then(|bytes| FrameHeader::ref_from_prefix(bytes).ok());
         let socket_number = header.map_or(0, |(header, _)| header.socket_number.get());
         let ip = if destination == GROUP { self.target } else { ip(destination) };
         TSocketsPeer { ip, socket_number }
@@ -230,7 +230,7 @@ impl TSocketsConnections {
         sent: &mut Sent,
     ) {
         let Some(end) = end.filter(|_| frames > 0) else { return };
-        let octets: usize = iov.iter().map(|piece| piece.iov_len).sum();
+        let bytes: usize = iov.iter().map(|piece| piece.iov_len).sum();
         let outcome = self.pipe(end).and_then(|index| {
             let Some(pipe) = self.pipes.get_mut(index).and_then(Option::as_mut) else {
                 return Err(Dropped);
@@ -245,7 +245,7 @@ impl TSocketsConnections {
         });
         iov.clear();
         match outcome {
-            Ok(()) => (sent.frames, sent.octets) = (sent.frames + frames, sent.octets + octets),
+            Ok(()) => (sent.frames, sent.bytes) = (sent.frames + frames, sent.bytes + bytes),
             Err(Dropped) => sent.refused += frames,
         }
     }

@@ -46,13 +46,13 @@ class Browser:
             if time.monotonic() > until:
                 return None
             try:
-                octets = os.read(self.answers, 1 << 20)
+                raw = os.read(self.answers, 1 << 20)
             except BlockingIOError:
                 time.sleep(0.02)
                 continue
-            if not octets:
+            if not raw:
                 sys.exit("browser: Chromium has ended")
-            self.rest += octets
+            self.rest += raw
         message, self.rest = self.rest.split(b"\0", 1)
         return json.loads(message)
 

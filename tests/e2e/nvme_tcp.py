@@ -20,13 +20,13 @@ class Host:
         assert kind == 1, f"no ICResp but PDU {kind}"
 
     def exactly(self, count):
-        octets = b""
-        while len(octets) < count:
-            piece = self.socket.recv(count - len(octets))
+        raw = b""
+        while len(raw) < count:
+            piece = self.socket.recv(count - len(raw))
             if not piece:
                 raise ConnectionResetError("the target has closed the connection")
-            octets += piece
-        return octets
+            raw += piece
+        return raw
 
     def pdu(self):
         header = self.exactly(8)
@@ -64,8 +64,8 @@ class Host:
         data[0:16] = hostid
         struct.pack_into("<H", data, 16, cntlid)
         for start, name in ((256, nqn), (512, host)):
-            octets = name.encode() if isinstance(name, str) else name
-            data[start : start + len(octets)] = octets
+            raw = name.encode() if isinstance(name, str) else name
+            data[start : start + len(raw)] = raw
         return self.fabrics(CONNECT, fields, bytes(data))
 
     def enable(self):

@@ -17,20 +17,20 @@ def connect():
 
 def read(stream):
     """Answers until the end of the stream."""
-    octets = b""
+    raw = b""
     try:
         while piece := stream.recv(65536):
-            octets += piece
+            raw += piece
     except ConnectionResetError:
         pass
-    return [json.loads(line) for line in octets.splitlines()]
+    return [json.loads(line) for line in raw.splitlines()]
 
 
-def ask(octets, ends=True):
+def ask(raw, ends=True):
     """What comes back; `ends`: the target has to end the connection by itself."""
     stream = connect()
     try:
-        stream.sendall(octets)
+        stream.sendall(raw)
         if not ends:
             stream.shutdown(socket.SHUT_WR)
     except BrokenPipeError:
@@ -38,8 +38,8 @@ def ask(octets, ends=True):
     return read(stream)
 
 
-def code(octets, ends=True):
-    answers = ask(octets, ends)
+def code(raw, ends=True):
+    answers = ask(raw, ends)
     assert len(answers) == 1, answers
     return answers[0]["error"]["code"]
 
@@ -62,8 +62,8 @@ for odd in [b"{}", b"[]", b'{"method":1}', b'{"method":"a","method":"b"}', b'{"m
 # Indented, without separators, in single bytes, several at once.
 text = (json.dumps(call, indent=2) + json.dumps(call) + "\n" + json.dumps([call, call])).encode()
 stream = connect()
-for octet in text:
-    stream.sendall(bytes([octet]))
+for byte in text:
+    stream.sendall(bytes([byte]))
 stream.shutdown(socket.SHUT_WR)
 answers = read(stream)
 assert [type(answer) for answer in answers] == [dict, dict, list], answers

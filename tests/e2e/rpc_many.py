@@ -16,16 +16,16 @@ class Client:
         self.stream = socket.socket(socket.AF_UNIX)
         self.stream.settimeout(60)
         self.stream.connect(path)
-        self.octets = b""
+        self.raw = b""
 
     def call(self, method, **params):
         self.stream.sendall(json.dumps({"method": method, "params": params, "id": 1}).encode())
-        while b"\n" not in self.octets:
+        while b"\n" not in self.raw:
             piece = self.stream.recv(65536)
             if not piece:
                 raise ConnectionError("the target has ended")
-            self.octets += piece
-        line, self.octets = self.octets.split(b"\n", 1)
+            self.raw += piece
+        line, self.raw = self.raw.split(b"\n", 1)
         answer = json.loads(line)
         assert "error" not in answer, (method, params, answer["error"])
         return answer["result"]

@@ -56,7 +56,7 @@ changing_lab() {
     until_links "length == $1 and all(.up and .sent_frames > 500)"
 }
 
-# mtu END LINK OCTETS
+# mtu END LINK BYTES
 mtu() { ip -n "rt-$lab-$1" link set "lan$2" mtu "$3"; }
 
 # another LINK MTU: the target's interface is made again, with an address that it never had

@@ -114,7 +114,7 @@ test_nbd_tls_needs() {
     not_attached '--nbd-tls-psk' --as nbd:tcp:0.0.0.0:0
     not_attached 'missing.psk: No such file' --as nbd:tcp:127.0.0.1:0 --nbd-tls-psk missing.psk
     echo 'alice:0123' >wrong/keys.psk
-    not_attached 'keys.psk: line 1: a key has 16 to 64 octets' --as nbd:tcp:127.0.0.1:0 --nbd-tls-psk wrong/keys.psk
+    not_attached 'keys.psk: line 1: a key has 16 to 64 bytes' --as nbd:tcp:127.0.0.1:0 --nbd-tls-psk wrong/keys.psk
     not_attached 'server-cert.pem: No such file' --as nbd:tcp:127.0.0.1:0 --nbd-tls-certificates psk
     # With TLS it listens for everybody.
     background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as nbd:tcp:0.0.0.0:0 \

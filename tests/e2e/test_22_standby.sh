@@ -39,7 +39,7 @@ carried_by() {
     fail "nothing goes over path $1"
 }
 
-# size_at NAME OCTETS: its namespace has that size, soon
+# size_at NAME BYTES: its namespace has that size, soon
 size_at() {
     local n size
     for ((n = 0; n < 100; n++)); do
@@ -48,7 +48,7 @@ size_at() {
         [ "$size" != "$2" ] || return 0
         sleep 0.05
     done
-    fail "$1 shows $size octets"
+    fail "$1 shows $size bytes"
 }
 
 # Each process is killed in turn, under load that is checked byte for byte, and comes back as standby.

@@ -120,7 +120,7 @@ test_security_metrics_stay_small() {
     curl -sS "http://127.0.0.1:$metrics/metrics" >metrics.txt
     grep -q 'host_refusals_total.*reason="HOSTNQN".* 302$' metrics.txt || fail "$(grep refusals metrics.txt)"
     ! grep -q made-up metrics.txt || fail 'names that anybody can make up'
-    [ "$(wc -c <metrics.txt)" -lt $((before + 4096)) ] || fail "$before octets, then $(wc -c <metrics.txt)"
+    [ "$(wc -c <metrics.txt)" -lt $((before + 4096)) ] || fail "$before bytes, then $(wc -c <metrics.txt)"
     ! grep -q $'\e' target.log || fail 'a name of a host moves the cursor'
     port=$metrics attack unread
     [ "$(curl -sS -o /dev/null -w '%{http_code}' -H 'Host: evil.example' "http://127.0.0.1:$metrics/metrics")" = 421 ]

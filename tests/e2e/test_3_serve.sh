@@ -101,7 +101,7 @@ has_namespaces() {
         [ "$sizes" != "$1" ] || return 0
         sleep 0.1
     done
-    fail "namespaces of $sizes octets instead of $1"
+    fail "namespaces of $sizes bytes instead of $1"
 }
 
 # 128 I/O queues of 1,024 entries on one controller.

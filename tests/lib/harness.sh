@@ -240,7 +240,7 @@ has_size() {
         [ "$size" != "$1" ] || return 0
         sleep 0.1
     done
-    fail "'$size' octets instead of '$1'"
+    fail "'$size' bytes instead of '$1'"
 }
 
 # end_all PID...: SIGTERM first, then SIGKILL

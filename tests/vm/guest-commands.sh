@@ -33,7 +33,7 @@ says() { # says FILE NAME NUMBER...: the JSON in the file has these members
     done
 }
 blocks() { dd if=$a bs=512 skip="$1" count="$2" iflag=direct 2>/dev/null; }
-same() { # same FILE FIRST BLOCKS: these blocks have the file's octets
+same() { # same FILE FIRST BLOCKS: these blocks have the file's bytes
     blocks "$2" "$3" | cmp - "$1"
 }
 
@@ -79,7 +79,7 @@ status() { # status SLBA BLOCKS ACTION
     nvme admin-passthru $a --opcode=0x86 --namespace-id=1 --cdw10="$1" --cdw12=1023 --cdw13=$(($3 << 24 | $2)) \
         --data-len=4096 --read --raw-binary
 }
-begins() { # begins OCTETS...: standard input does
+begins() { # begins BYTES...: standard input does
     printf "$(printf '\\x%s' "$@")" >expected
     dd bs=$# count=1 2>/dev/null | cmp - expected
 }

@@ -32,16 +32,16 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 /// Writes one PDU a file for the parsers, and one payload a file for the formats inside them.
 fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     let mut written = 0;
-    for (number, pdu) in pdus.iter().enumerate().filter(|(_, p)| p.octets.len() <= SEED_BYTES_MAX) {
+    for (number, pdu) in pdus.iter().enumerate().filter(|(_, p)| p.bytes.len() <= SEED_BYTES_MAX) {
         let file = format!("{name}-{number}");
-        save(corpus, "pdu", &file, &pdu.octets)?;
-        let pdo = usize::from(pdu.octets[3]);
+        save(corpus, "pdu", &file, &pdu.bytes)?;
+        let pdo = usize::from(pdu.bytes[3]);
         written += 1;
-        let targets: &[&str] = match pdu.octets[0] {
+        let targets: &[&str] = match pdu.bytes[0] {
             4 => {
-                save(corpus, "command", &file, &pdu.octets[8..72])?;
+                save(corpus, "command", &file, &pdu.bytes[8..72])?;
                 // Byte 0 belongs to the fuzz target: an admin command to the first controller.
-                let admin = [&[4], &pdu.octets[8..72], &pdu.octets[pdo.max(72)..]].concat();
+                let admin = [&[4], &pdu.bytes[8..72], &pdu.bytes[pdo.max(72)..]].concat();
                 save(corpus, "control", &file, &admin)?;
                 &["connect"]
             }
@@ -49,7 +49,7 @@ fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
             _ => &[],
         };
         for target in targets.iter().filter(|_| pdo > 0) {
-            save(corpus, target, &file, &pdu.octets[pdo..])?;
+            save(corpus, target, &file, &pdu.bytes[pdo..])?;
             written += 1;
         }
     }
@@ -63,14 +63,14 @@ fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> 
         let key = (pdu.connection, pdu.from_host);
         // The first bytes belong to the fuzz targets: digests and policy, and size of the pieces less one. ICReq and
         // ICResp come first, with the digests in byte 11.
-        let stream = streams.entry(key).or_insert_with(|| vec![pdu.octets[11] & 3, u8::MAX]);
-        if stream.len() + pdu.octets.len() <= SEED_BYTES_MAX {
-            stream.extend_from_slice(&pdu.octets);
+        let stream = streams.entry(key).or_insert_with(|| vec![pdu.bytes[11] & 3, u8::MAX]);
+        if stream.len() + pdu.bytes.len() <= SEED_BYTES_MAX {
+            stream.extend_from_slice(&pdu.bytes);
         }
     }
-    for ((connection, from_host), octets) in &streams {
+    for ((connection, from_host), bytes) in &streams {
         let target = if *from_host { "target_qpair" } else { "host_qpair" };
-        save(corpus, target, &format!("{name}-{connection}"), octets)?;
+        save(corpus, target, &format!("{name}-{connection}"), bytes)?;
     }
     Ok(streams.len())
 }
@@ -81,20 +81,20 @@ fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result
     let mut sessions: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
     let mut receives = BTreeSet::new();
     for pdu in pdus {
-        let (kind, pdo) = (pdu.octets[0], usize::from(pdu.octets[3]));
-        let is_fabrics = kind == 4 && pdu.octets[8] == 0x7f;
-        let message = match (kind, is_fabrics.then(|| pdu.octets[12])) {
-            (4, Some(5)) => &pdu.octets[pdo..],
+        let (kind, pdo) = (pdu.bytes[0], usize::from(pdu.bytes[3]));
+        let is_fabrics = kind == 4 && pdu.bytes[8] == 0x7f;
+        let message = match (kind, is_fabrics.then(|| pdu.bytes[12])) {
+            (4, Some(5)) => &pdu.bytes[pdo..],
             (4, Some(6)) => {
-                receives.insert((pdu.connection, pdu.octets[10..12].to_vec()));
+                receives.insert((pdu.connection, pdu.bytes[10..12].to_vec()));
                 continue;
             }
-            (7, _) if receives.remove(&(pdu.connection, pdu.octets[8..10].to_vec())) => {
-                &pdu.octets[pdo..]
+            (7, _) if receives.remove(&(pdu.connection, pdu.bytes[8..10].to_vec())) => {
+                &pdu.bytes[pdo..]
             }
             _ => continue,
         };
-        let end = message.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+        let end = message.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         let message = &message[..end.max(16).min(message.len())];
         let session = sessions.entry((pdu.connection, pdu.from_host));
         let t_id = u16::from_le_bytes([message[4], message[5]]);
@@ -102,8 +102,8 @@ fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result
         let receiver = if pdu.from_host { inputs::TARGET } else { 0 };
         session.or_insert_with(plan).extend(inputs::forge(receiver, message));
     }
-    for ((connection, from_host), octets) in &sessions {
-        save(corpus, "auth", &format!("{name}-{connection}-{from_host}"), octets)?;
+    for ((connection, from_host), bytes) in &sessions {
+        save(corpus, "auth", &format!("{name}-{connection}-{from_host}"), bytes)?;
     }
     Ok(sessions.len())
 }
@@ -114,8 +114,8 @@ fn write_fixed(corpus: &Path) -> Result<usize> {
     let targets = [("auth", inputs::auth()), ("tls", inputs::tls()), ("sealed", inputs::sealed())];
     let mut written = 0;
     for (target, inputs) in targets {
-        for (name, octets, _) in &inputs {
-            save(corpus, target, name, octets)?;
+        for (name, bytes, _) in &inputs {
+            save(corpus, target, name, bytes)?;
             written += 1;
         }
     }
@@ -166,16 +166,16 @@ fn write_nbd(corpus: &Path) -> Result<usize> {
     let context = b"\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation";
     let go = b"\0\0\0\0\0\x01\0\x03";
     // Byte 0 belongs to the fuzz target: writable, in portions of four bytes.
-    let mut octets = vec![6, 0, 0, 0, 3];
-    octets.extend([option(3, &[]), option(8, &[]), option(10, context), option(7, go)].concat());
-    octets.extend((0..8).filter(|&command| command != 2).flat_map(|c| request(c, 512)));
-    octets.extend([request(3, 0), request(2, 0)].concat());
-    save(corpus, "nbd_session", "client", &octets)?;
+    let mut bytes = vec![6, 0, 0, 0, 3];
+    bytes.extend([option(3, &[]), option(8, &[]), option(10, context), option(7, go)].concat());
+    bytes.extend((0..8).filter(|&command| command != 2).flat_map(|c| request(c, 512)));
+    bytes.extend([request(3, 0), request(2, 0)].concat());
+    save(corpus, "nbd_session", "client", &bytes)?;
     Ok(1)
 }
 
-fn save(corpus: &Path, target: &str, name: &str, octets: &[u8]) -> Result<()> {
+fn save(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> Result<()> {
     let folder = corpus.join(target);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    fs::write(folder.join(name), octets).context("writing a seed")
+    fs::write(folder.join(name), bytes).context("writing a seed")
 }

@@ -330,8 +330,8 @@ mod tests {
 
     #[test]
     fn invalid_requests_are_refused() {
-        let mut octet = 0;
-        let (null, data) = (std::ptr::null_mut(), std::ptr::from_mut(&mut octet));
+        let mut byte = 0;
+        let (null, data) = (std::ptr::null_mut(), std::ptr::from_mut(&mut byte));
         for (op, flags, offset, length, data, wanted) in [
             (99, 0, 0, 512, data, libc::EINVAL),
             (ROADTRAIN_READ, 8, 0, 512, data, libc::EINVAL),

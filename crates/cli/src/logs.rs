@@ -197,9 +197,9 @@ mod tests {
         let written = Arc::new(std::sync::Mutex::new(Vec::new()));
         struct To(Arc<std::sync::Mutex<Vec<u8>>>);
         impl Write for To {
-            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-                self.0.lock().unwrap().extend_from_slice(octets);
-                Ok(octets.len())
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
             }
             fn flush(&mut self) -> io::Result<()> {
                 Ok(())

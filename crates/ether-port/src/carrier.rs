@@ -40,7 +40,7 @@ impl CarrierWatch {
             // An empty buffer gets no data; the truncated message is dropped. An overflow (NOBUFS) counts as a change
             // as well.
             let is_more = match recv(&self.socket, &mut [0; 0], RecvFlags::TRUNC) {
-                Ok((_, octets)) => octets > 0,
+                Ok((_, bytes)) => bytes > 0,
                 Err(error) => error == Errno::NOBUFS,
             };
             if !is_more {

@@ -10,7 +10,7 @@ pub(super) struct PieceCut {
 
 impl PieceCut {
     pub(super) fn new(piece_bytes: u16) -> Self {
-        assert!(piece_bytes >= 8 && piece_bytes.is_multiple_of(8), "octets of a piece");
+        assert!(piece_bytes >= 8 && piece_bytes.is_multiple_of(8), "bytes of a piece");
         PieceCut { piece_bytes: u32::from(piece_bytes) }
     }
 
@@ -19,9 +19,9 @@ impl PieceCut {
         self.piece_bytes * PIECES_MAX as u32
     }
 
-    /// Number of pieces of a request with `octets` bytes, at most [`PieceCut::bytes_max`].
-    pub(super) fn pieces(self, octets: u32) -> u16 {
-        octets.div_ceil(self.piece_bytes) as u16
+    /// Number of pieces of a request with `bytes` bytes, at most [`PieceCut::bytes_max`].
+    pub(super) fn pieces(self, bytes: u32) -> u16 {
+        bytes.div_ceil(self.piece_bytes) as u16
     }
 
     /// Offset of a piece in its request's data.
@@ -30,19 +30,19 @@ impl PieceCut {
     }
 
     /// Bytes of a piece.
-    pub(super) fn length(self, octets: u32, index: u16) -> u32 {
-        self.piece_bytes.min(octets.saturating_sub(self.offset(index)))
+    pub(super) fn length(self, bytes: u32, index: u16) -> u32 {
+        self.piece_bytes.min(bytes.saturating_sub(self.offset(index)))
     }
 
     /// True if a data record of `length` bytes is a correct piece of its request's data.
     pub(super) fn is_piece(self, data: &Data, length: usize) -> bool {
-        let (octets, index) = (data.octets.get(), data.index.get());
-        octets > 0
-            && octets <= self.bytes_max()
-            && data.pieces.get() == self.pieces(octets)
+        let (bytes, index) = (data.bytes.get(), data.index.get());
+        bytes > 0
+            && bytes <= self.bytes_max()
+            && data.pieces.get() == self.pieces(bytes)
             && index < data.pieces.get()
             && data.offset.get() == self.offset(index)
-            && length == self.length(octets, index) as usize
+            && length == self.length(bytes, index) as usize
     }
 }
 

@@ -82,11 +82,11 @@ impl End {
                 let is_sign_of_life = kind != FrameType::Leave;
                 Some(OpenFrame { body, is_first: false, is_sign_of_life })
             }
-            Ok(Opened::Sealed { octets, is_first, is_links_first, is_newest }) => {
+            Ok(Opened::Sealed { bytes, is_first, is_links_first, is_newest }) => {
                 if is_links_first {
                     self.links.trust_peer(now, header);
                 }
-                Some(OpenFrame { body: &out[..octets], is_first, is_sign_of_life: is_newest })
+                Some(OpenFrame { body: &out[..bytes], is_first, is_sign_of_life: is_newest })
             }
             Err(why) => {
                 self.refuse(why);

@@ -233,8 +233,8 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    fn route_to(octet: u8) -> Route {
-        Route { port: 0, peer: MacAddress([octet; 6]) }
+    fn route_to(byte: u8) -> Route {
+        Route { port: 0, peer: MacAddress([byte; 6]) }
     }
 
     fn lane(number: u64) -> EarlierLane {
@@ -364,8 +364,8 @@ mod tests {
         fence.set_routes(&[1; 16], &[new, newest]);
         assert_eq!(routes_of(&fence, 0), [(old, 7), (new, 0), (newest, 0)]);
         assert_eq!(routes_of(&fence, 1), [(old, 7)], "of another target");
-        for octet in 10..250 {
-            fence.add_route(&[1; 16], route_to(octet));
+        for byte in 10..250 {
+            fence.add_route(&[1; 16], route_to(byte));
         }
         assert_eq!(fence.lanes[0].links.len(), ROUTES_MAX);
     }

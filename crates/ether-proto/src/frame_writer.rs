@@ -11,7 +11,7 @@ pub trait FrameWriter {
     /// Begins a frame over `link`.
     fn begin(&mut self, link: u8);
     /// Appends `length` bytes to the body; the caller fills them.
-    fn octets(&mut self, length: usize) -> &mut [u8];
+    fn bytes(&mut self, length: usize) -> &mut [u8];
     /// Appends `length` bytes of the slot's data from `offset`.
     fn payload(&mut self, slot: u16, offset: u32, length: u32);
     /// Ends the frame: sets BODY, BCRC if FLAGS has CRC, and HCRC in `header`.
@@ -57,7 +57,7 @@ impl<F: FnMut(u16, &mut [u8], u32)> FrameWriter for MemoryWriter<F> {
         self.frames.push(MemoryFrame { link, header, body: Vec::new() });
     }
 
-    fn octets(&mut self, length: usize) -> &mut [u8] {
+    fn bytes(&mut self, length: usize) -> &mut [u8] {
         let body = self.body();
         let start = body.len();
         body.resize(start + length, 0);

@@ -175,13 +175,13 @@ impl<R: Copy> Links<R> {
 
     // ---- Sending ----
 
-    /// Returns the link on which a frame of `octets` bytes arrives first (bias included), if any has room. While all
+    /// Returns the link on which a frame of `bytes` bytes arrives first (bias included), if any has room. While all
     /// links are suspect, returns one that needs a probe: this frame carries it.
     #[must_use]
-    pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
+    pub fn choose(&self, now: Instant, bytes: u32) -> Option<u8> {
         let mut best: Option<(u64, u8)> = None;
         for LaneLink { channel, bias_ns, .. } in &self.links {
-            let load = channel.load(octets).saturating_add(*bias_ns);
+            let load = channel.load(bytes).saturating_add(*bias_ns);
             if best.is_none_or(|(least, _)| load < least) && channel.has_room(now) {
                 best = Some((load, channel.link()));
             }
@@ -204,14 +204,14 @@ impl<R: Copy> Links<R> {
             .any(|channel| channel.has_room(now) || are_all_suspect && channel.needs_ack_request())
     }
 
-    /// Returns the header of a Cargo frame of `octets` bytes that leaves over `link` now with these records. The
+    /// Returns the header of a Cargo frame of `bytes` bytes that leaves over `link` now with these records. The
     /// caller sets BODY, BCRC and HCRC.
     ///
     /// # Panics
     /// If the lane has no such link.
-    pub fn send(&mut self, now: Instant, link: u8, octets: u32, records: &[R]) -> FrameHeader {
+    pub fn send(&mut self, now: Instant, link: u8, bytes: u32, records: &[R]) -> FrameHeader {
         let mut header = self.header(link, FrameType::Cargo);
-        self.channel_mut(link).send(now, octets, records, &mut header);
+        self.channel_mut(link).send(now, bytes, records, &mut header);
         header
     }
 
@@ -235,7 +235,7 @@ impl<R: Copy> Links<R> {
         self.get(link).map_or(0, |link| link.channel.ack_body(body))
     }
 
-    /// Returns the header of an Ack of `octets` bytes that leaves over `link` now; it is numbered if it
+    /// Returns the header of an Ack of `bytes` bytes that leaves over `link` now; it is numbered if it
     /// `requests_ack`. The caller sets BODY, BCRC and HCRC.
     ///
     /// # Panics
@@ -244,14 +244,14 @@ impl<R: Copy> Links<R> {
         &mut self,
         now: Instant,
         link: u8,
-        octets: u32,
+        bytes: u32,
         requests_ack: bool,
     ) -> FrameHeader {
         let mut header = self.header(link, FrameType::Ack);
         let channel = self.channel_mut(link);
         if requests_ack {
             channel.request_ack();
-            channel.send(now, octets, &[], &mut header);
+            channel.send(now, bytes, &[], &mut header);
         } else {
             channel.fill(now, &mut header);
         }

@@ -68,14 +68,14 @@ impl RequestPart {
         cut: PieceCut,
         slot: u16,
         generation: u32,
-        octets: u32,
+        bytes: u32,
     ) -> impl Iterator<Item = (RequestPart, u32)> {
-        let pieces = cut.pieces(octets);
+        let pieces = cut.pieces(bytes);
         let step = cut.pieces(CHUNK_BYTES);
         (0..pieces.div_ceil(step).max(1)).map(move |part| {
             let (next, end) = (part * step, ((part + 1) * step).min(pieces));
             let tx = RequestPart { slot, generation, next, end, has_tail: end == pieces };
-            (tx, cut.offset(end).min(octets) - cut.offset(next).min(octets))
+            (tx, cut.offset(end).min(bytes) - cut.offset(next).min(bytes))
         })
     }
 
@@ -221,8 +221,8 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
         }
         let mut frames = 0;
         while let Some(first) = self.peek() {
-            let octets = self.heads_bytes() + self.record_bytes(first.0);
-            match self.links.choose(self.now, octets as u32) {
+            let bytes = self.heads_bytes() + self.record_bytes(first.0);
+            match self.links.choose(self.now, bytes as u32) {
                 Some(link) if self.writer.has_room(link) => self.put_cargo(link, first),
                 _ => break,
             }
@@ -272,8 +272,8 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
     fn record_bytes(&self, item: Item) -> usize {
         match item.piece() {
             Some(index) => {
-                let (octets, _) = self.requests.data(item.slot);
-                DATA_RECORD_BYTES + self.packer.cut.length(octets, index) as usize
+                let (bytes, _) = self.requests.data(item.slot);
+                DATA_RECORD_BYTES + self.packer.cut.length(bytes, index) as usize
             }
             None => R::TAIL_BYTES,
         }
@@ -293,7 +293,7 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
                 break;
             }
             if start > used {
-                self.writer.octets(start - used).fill(0);
+                self.writer.bytes(start - used).fill(0);
             }
             self.put_record(item);
             self.settle(item, origin);
@@ -301,8 +301,8 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
             (used, count, pieces) = (end, count + 1, pieces + usize::from(item.piece().is_some()));
             next = self.peek();
         }
-        let octets = (self.heads_bytes() + used) as u32;
-        let header = self.links.send(self.now, link, octets, &self.packer.records[..count]);
+        let bytes = (self.heads_bytes() + used) as u32;
+        let header = self.links.send(self.now, link, bytes, &self.packer.records[..count]);
         self.end(header);
     }
 
@@ -317,22 +317,22 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
 
     fn put_record(&mut self, item: Item) {
         let Some(index) = item.piece() else {
-            let out = self.writer.octets(R::TAIL_BYTES);
+            let out = self.writer.bytes(R::TAIL_BYTES);
             return self.requests.put_tail(item.slot, out);
         };
         let cut = self.packer.cut;
-        let (octets, position) = self.requests.data(item.slot);
-        let (offset, length) = (cut.offset(index), cut.length(octets, index));
-        let bytes = DATA_RECORD_BYTES + length as usize;
+        let (bytes, position) = self.requests.data(item.slot);
+        let (offset, length) = (cut.offset(index), cut.length(bytes, index));
+        let record_bytes = DATA_RECORD_BYTES + length as usize;
         let data = Data {
-            head: RecordHead::new(RecordKind::Data, bytes, item.slot, item.generation),
+            head: RecordHead::new(RecordKind::Data, record_bytes, item.slot, item.generation),
             offset: offset.into(),
             position: position.into(),
             index: index.into(),
-            pieces: cut.pieces(octets).into(),
-            octets: octets.into(),
+            pieces: cut.pieces(bytes).into(),
+            bytes: bytes.into(),
         };
-        self.writer.octets(DATA_RECORD_BYTES).copy_from_slice(data.as_bytes());
+        self.writer.bytes(DATA_RECORD_BYTES).copy_from_slice(data.as_bytes());
         self.writer.payload(item.slot, offset, length);
     }
 
@@ -358,8 +358,8 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
         {
             let mut body = [0; ACK_BODY_MAX];
             let length = self.links.ack_body(link, &mut body);
-            let octets = (self.heads_bytes() + length) as u32;
-            let header = self.links.send_ack(self.now, link, octets, requests_ack);
+            let bytes = (self.heads_bytes() + length) as u32;
+            let header = self.links.send_ack(self.now, link, bytes, requests_ack);
             self.put_frame(link, header, &body[..length]);
             frames += 1;
         }
@@ -385,7 +385,7 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
 
     fn put_frame(&mut self, link: u8, header: FrameHeader, body: &[u8]) {
         self.writer.begin(link);
-        self.writer.octets(body.len()).copy_from_slice(body);
+        self.writer.bytes(body.len()).copy_from_slice(body);
         self.end(header);
     }
 

@@ -61,7 +61,7 @@ roadtrain_proto::counters! {
         busy,
         /// Positions outside of the damq, or other than the request's.
         places,
-        /// OFFSET, INDEX, PIECES, OCTETS or LENGTH that do not fit each other, or the request.
+        /// OFFSET, INDEX, PIECES, BYTES or LENGTH that do not fit each other, or the request.
         shapes,
         /// Data in a direction in which the request has none.
         directions,

@@ -5,7 +5,7 @@
 //!                        |                          |                         |
 //!                    ublk, fuse                vhost_user                    nbd
 //!                        +--------------------------+-------------------------+
-//!                                       disk: any range of octets
+//!                                       disk: any range of bytes
 //!                                           |  whole blocks, in pool buffers
 //!                                       a lane of the same reactor (roadtrain-host-engine)
 //! ```

@@ -88,8 +88,8 @@ impl Queues {
                 Ok(Answer::Completed { cqe, data })
             }
             Ask::Random { bytes } => {
-                let octets = random::secret(*bytes).map_err(LinkError::from)?;
-                Ok(Answer::Random(octets))
+                let bytes = random::secret(*bytes).map_err(LinkError::from)?;
+                Ok(Answer::Random(bytes))
             }
             Ask::Seal { qid, secret } => {
                 self.queue(*qid)?.seal(secret)?;

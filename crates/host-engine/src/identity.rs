@@ -49,7 +49,7 @@ fn host_id(text: &str) -> Result<[u8; 16], String> {
 /// # Errors
 /// Describes the error, with an example.
 pub fn check_nqn(nqn: &str) -> Result<(), String> {
-    let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
+    let hint = "write nqn.2025-01.io.example:name (at most 223 bytes)";
     is_nqn(nqn).then_some(()).ok_or_else(|| format!("'{nqn}' is not an NQN: {hint}"))
 }
 

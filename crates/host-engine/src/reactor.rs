@@ -452,8 +452,8 @@ impl HostReactor {
             if progress.something {
                 self.core.waits.worked();
             }
-            while let Some(octets) = rest {
-                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+            while let Some(bytes) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, bytes, PARSE_BATCH)).flatten();
                 if rest.is_some() {
                     self.run_front(front);
                 }
@@ -543,8 +543,8 @@ impl HostReactor {
             if rest.is_some() {
                 self.shared.now = clock::now(); // the turn has lasted a while
             }
-            while let Some(octets) = rest {
-                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+            while let Some(bytes) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, bytes, PARSE_BATCH)).flatten();
                 self.run_front(front);
             }
         }

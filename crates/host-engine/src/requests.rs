@@ -37,7 +37,7 @@ struct LinkQueue<'a, L> {
 impl Request {
     /// Returns the bytes of its data.
     #[inline]
-    pub(super) fn octets(&self) -> u32 {
+    pub(super) fn bytes(&self) -> u32 {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32)
     }
 }
@@ -50,7 +50,7 @@ impl Addressed for Request {
 
     #[inline]
     fn traffic(&self) -> Traffic {
-        Traffic::of(self.class, self.octets())
+        Traffic::of(self.class, self.bytes())
     }
 
     fn may_repeat(&self) -> bool {
@@ -224,7 +224,7 @@ fn range(request: &Request) -> [u8; RANGE_BYTES] {
 
 #[inline]
 pub(super) fn command(request: &Request) -> (Sqe, Data) {
-    let length = request.octets();
+    let length = request.bytes();
     let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);
     let (mut sqe, data) = match request.op {
         Op::Read => (rw(opcode::READ), Data::In(length)),

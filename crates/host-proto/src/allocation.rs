@@ -99,11 +99,11 @@ mod tests {
     const QUERY: AllocationQuery = AllocationQuery { nsid: 1, slba: 100, blocks: 50, ranges: 3 };
 
     fn parse(ranges: &[Range<u64>], condition: u8) -> Option<Allocation> {
-        let mut octets = vec![0; list_bytes(3)];
-        let mut list = LbaStatusList::new(&mut octets);
+        let mut bytes = vec![0; list_bytes(3)];
+        let mut list = LbaStatusList::new(&mut bytes);
         ranges.iter().for_each(|range| assert!(list.add(range.start, range.end - range.start)));
         list.end(condition);
-        QUERY.parse(&octets)
+        QUERY.parse(&bytes)
     }
 
     fn reported(known: Range<u64>, allocated: &[Range<u64>]) -> Option<Allocation> {
@@ -142,12 +142,12 @@ mod tests {
         assert_eq!(parse(&[u64::MAX - 3..u64::MAX], COMPLETE), reported(100..150, &[]));
         assert_eq!(QUERY.parse(&[0; 7]), None, "no head");
         // The count exceeds the list.
-        let mut octets = vec![0; list_bytes(1)];
-        let mut list = LbaStatusList::new(&mut octets);
+        let mut bytes = vec![0; list_bytes(1)];
+        let mut list = LbaStatusList::new(&mut bytes);
         assert!(list.add(110, 10));
         list.end(COMPLETE);
-        octets[0] = 2;
-        assert_eq!(QUERY.parse(&octets), reported(100..120, &[110..120]));
+        bytes[0] = 2;
+        assert_eq!(QUERY.parse(&bytes), reported(100..120, &[110..120]));
     }
 
     #[test]

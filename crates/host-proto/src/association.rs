@@ -544,8 +544,7 @@ impl<E: Send + 'static> Association<E> {
             }
             if info.transfer_bytes_max < transfer_bytes {
                 let least = info.transfer_bytes_max;
-                let text =
-                    format!("takes {least} octets at once, and other paths {transfer_bytes}");
+                let text = format!("takes {least} bytes at once, and other paths {transfer_bytes}");
                 return Err(ProcedureFailure::Controller(text));
             }
             let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;

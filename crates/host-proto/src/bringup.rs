@@ -45,7 +45,7 @@ const CHANGED_BYTES: u32 = 4096;
 const NAMESPACES_MAX: usize = 1 << 14;
 /// Maximum bytes of an ANA log that are read.
 const ANA_BYTES_MAX: u64 = 1 << 20;
-/// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
+/// CC: enabled, 64-byte SQEs (2^6), 16-byte CQEs (2^4).
 const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 /// CC.SHN: normal shutdown.
 const CC_SHUTDOWN: u32 = 1 << 14;

@@ -21,7 +21,7 @@ use roadtrain_proto::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Bytes of bulk in flight that count as a meeting.
-    pub bulk_octets: u64,
+    pub bulk_bytes: u64,
     /// Minimum interval between two checks for bulk in flight.
     pub looks_every: Duration,
     /// Minimum duration of meetings before a connection is requested.
@@ -39,7 +39,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Rules {
-            bulk_octets: 256 << 10,
+            bulk_bytes: 256 << 10,
             looks_every: Duration::from_millis(2),
             opens_after: Duration::from_millis(50),
             meetings: 16,
@@ -71,11 +71,11 @@ impl Traffic {
     /// Returns the traffic type of a request of a class with this many bytes of data.
     #[inline]
     #[must_use]
-    pub fn of(class: Class, octets: u32) -> Traffic {
+    pub fn of(class: Class, bytes: u32) -> Traffic {
         match class {
             Class::Latency => Traffic::Critical,
-            Class::Bulk => Traffic::Bulk(octets),
-            Class::Normal if octets > SMALL_BYTES_MAX => Traffic::Bulk(octets),
+            Class::Bulk => Traffic::Bulk(bytes),
+            Class::Normal if bytes > SMALL_BYTES_MAX => Traffic::Bulk(bytes),
             Class::Normal => Traffic::Plain,
         }
     }
@@ -85,7 +85,7 @@ impl Traffic {
     #[must_use]
     pub fn bulk(self) -> u32 {
         match self {
-            Traffic::Bulk(octets) => octets,
+            Traffic::Bulk(bytes) => bytes,
             _ => 0,
         }
     }
@@ -166,7 +166,7 @@ impl Express {
         }
         if now >= self.checks_at {
             self.checks_at = now + self.rules.looks_every;
-            if is_bulk(self.rules.bulk_octets) {
+            if is_bulk(self.rules.bulk_bytes) {
                 self.record_meeting(now);
             }
         }
@@ -306,7 +306,7 @@ mod tests {
     use proptest::prelude::*;
 
     const RULES: Rules = Rules {
-        bulk_octets: BULK,
+        bulk_bytes: BULK,
         looks_every: Duration::from_millis(1),
         opens_after: Duration::from_millis(50),
         meetings: 16,

@@ -59,10 +59,10 @@
 //! // ICReq leaves the host, ICResp the target: the connection is initialised.
 //! let mut sent = Manifest::default();
 //! host.poll_tx(&mut sent);
-//! target.poll_rx(now, &sent.octets(|_| []), &mut 0, |_, _, _| {})?;
+//! target.poll_rx(now, &sent.bytes(|_| []), &mut 0, |_, _, _| {})?;
 //! let mut answer = Manifest::default();
 //! target.poll_tx(&mut answer);
-//! host.poll_rx(now, &answer.octets(|_| []), &mut 0, |_, _, _| {})?;
+//! host.poll_rx(now, &answer.bytes(|_| []), &mut 0, |_, _, _| {})?;
 //! assert!(host.is_ready());
 //! # Ok::<(), roadtrain_proto::error::QpairError>(())
 //! ```

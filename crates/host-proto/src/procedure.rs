@@ -206,12 +206,12 @@ impl<E> ProcedureDriver<E> {
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub async fn random(&self, bytes: usize) -> Result<Secret, ProcedureFailure<E>> {
-        let what = "random octets";
-        let answer = self.request(Ask::Random { bytes }).await;
+    pub async fn random(&self, length: usize) -> Result<Secret, ProcedureFailure<E>> {
+        let what = "random bytes";
+        let answer = self.request(Ask::Random { bytes: length }).await;
         match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
-            Answer::Random(octets) if octets.reveal().len() == bytes => Ok(octets),
-            _ => Err(ProcedureFailure::Controller("no random octets".into())),
+            Answer::Random(bytes) if bytes.reveal().len() == length => Ok(bytes),
+            _ => Err(ProcedureFailure::Controller("no random bytes".into())),
         }
     }
 

@@ -469,7 +469,7 @@ impl Qpair {
         }
         let alignment =
             alignment_bytes(pdu.cpda).ok_or(PeerMisbehaved::field(10, "CPDA above 31"))?;
-        let digests = Digests::from_octet(pdu.dgst)
+        let digests = Digests::from_byte(pdu.dgst)
             .filter(|d| {
                 (!d.header || self.config.digests.header) && (!d.data || self.config.digests.data)
             })

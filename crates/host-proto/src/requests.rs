@@ -427,8 +427,8 @@ impl<R: Addressed> Requests<R> {
     pub fn is_bulk(&self, least: u64) -> bool {
         let mut found = 0;
         let entries = self.slots.iter().flatten().chain(&self.waiting);
-        entries.map(|entry| u64::from(entry.request.bulk())).any(|octets| {
-            found += octets;
+        entries.map(|entry| u64::from(entry.request.bulk())).any(|bytes| {
+            found += bytes;
             found >= least
         })
     }

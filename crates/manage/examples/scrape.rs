@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             bytes = text(&server.snapshot(), None, format).len();
         }
         let ms = (thread_cpu_ns() - before) as f64 / 1e6 / f64::from(SCRAPES);
-        println!("{format:?}: {count} namespaces, {bytes} octets, {ms:.2} ms of a core");
+        println!("{format:?}: {count} namespaces, {bytes} bytes, {ms:.2} ms of a core");
     }
     drop(client);
     server.stop();

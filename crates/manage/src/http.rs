@@ -198,8 +198,8 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(60), answered).await
         });
         ended.expect("it ends").expect_err("and was not answered");
-        let mut octets = Vec::new();
-        let _ = stream.read_to_end(&mut octets);
-        assert!(octets.len() < ANSWER_BYTES);
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        assert!(bytes.len() < ANSWER_BYTES);
     }
 }

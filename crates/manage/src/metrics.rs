@@ -176,6 +176,6 @@ mod tests {
             });
             assert_eq!(found.count(), 0, "{word}");
         }
-        assert!(PAGE.len() < 40_000, "{} octets", PAGE.len());
+        assert!(PAGE.len() < 40_000, "{} bytes", PAGE.len());
     }
 }

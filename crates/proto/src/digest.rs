@@ -6,8 +6,8 @@
 pub fn digest(parts: &[&[u8]]) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let octets = parts.iter().flat_map(|part| part.iter());
-    let fnv = octets.fold(BASIS, |h, &octet| (h ^ u128::from(octet)).wrapping_mul(PRIME));
+    let bytes = parts.iter().flat_map(|part| part.iter());
+    let fnv = bytes.fold(BASIS, |h, &byte| (h ^ u128::from(byte)).wrapping_mul(PRIME));
     let (high, low) = ((fnv >> 64) as u64, fnv as u64);
     let first = mix(high ^ low.rotate_left(32));
     u128::from(first) << 64 | u128::from(mix(low ^ first))

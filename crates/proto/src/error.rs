@@ -61,25 +61,25 @@ pub struct CommandError {
     /// DW0 of the completion (Connect returns the offset of the wrong parameter there).
     pub result: u32,
     /// Byte of the command at fault, for the error log; `None` when no field in particular is wrong.
-    pub octet: Option<u8>,
+    pub byte: Option<u8>,
 }
 
 impl CommandError {
     /// `status` with Do Not Retry: the same command would fail again.
     #[must_use]
     pub const fn new(status: Status) -> Self {
-        CommandError { status: status.dnr(), result: 0, octet: None }
+        CommandError { status: status.dnr(), result: 0, byte: None }
     }
 
-    /// `status` with Do Not Retry, for the field at `octet` of the command.
+    /// `status` with Do Not Retry, for the field at `byte` of the command.
     #[must_use]
-    pub const fn at(status: Status, octet: u8) -> Self {
-        CommandError { status: status.dnr(), result: 0, octet: Some(octet) }
+    pub const fn at(status: Status, byte: u8) -> Self {
+        CommandError { status: status.dnr(), result: 0, byte: Some(byte) }
     }
 
-    /// Invalid Field in Command, for the field at `octet`.
+    /// Invalid Field in Command, for the field at `byte`.
     #[must_use]
-    pub const fn field(octet: u8) -> Self {
-        CommandError::at(Status::INVALID_FIELD, octet)
+    pub const fn field(byte: u8) -> Self {
+        CommandError::at(Status::INVALID_FIELD, byte)
     }
 }

@@ -94,12 +94,12 @@ impl Framer {
 
     #[inline(always)]
     fn header(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
-        let Some(octets) = input.first_chunk() else {
+        let Some(bytes) = input.first_chunk() else {
             return Ok((0, Step::Need(CH_BYTES)));
         };
         let layout = match self.known {
-            Some((known, layout)) if known == *octets => layout,
-            _ => self.check(octets)?,
+            Some((known, layout)) if known == *bytes => layout,
+            _ => self.check(bytes)?,
         };
         let end = layout.header_bytes as usize;
         if input.len() < end {
@@ -116,13 +116,13 @@ impl Framer {
 
     /// Checks a common header and returns its layout.
     #[inline(never)]
-    fn check(&mut self, octets: &[u8; CH_BYTES]) -> Result<Layout, PeerMisbehaved> {
-        let ch: &CommonHeader = transmute_ref!(octets);
+    fn check(&mut self, bytes: &[u8; CH_BYTES]) -> Result<Layout, PeerMisbehaved> {
+        let ch: &CommonHeader = transmute_ref!(bytes);
         let layout = ch.layout(self.digests, self.alignment)?;
         if layout.kind.is_from_host() != self.from_host {
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU type of the other side"));
         }
-        self.known = Some((*octets, layout));
+        self.known = Some((*bytes, layout));
         Ok(layout)
     }
 
@@ -222,13 +222,13 @@ mod tests {
         let wrong = prop::option::weighted(0.3, (0..CH_BYTES, 0..8u8));
         (kind, 0..2u32, wrong).prop_map(move |(kind, data, wrong)| {
             let ch = CommonHeader::new(kind, data * 512, digests, ALIGNMENT);
-            let mut octets = ch.as_bytes().to_vec();
-            octets.resize(usize::from(ch.hlen), 0);
-            octets.extend(header_digest(&octets));
+            let mut bytes = ch.as_bytes().to_vec();
+            bytes.resize(usize::from(ch.hlen), 0);
+            bytes.extend(header_digest(&bytes));
             if let Some((at, bit)) = wrong {
-                octets[at] ^= 1 << bit;
+                bytes[at] ^= 1 << bit;
             }
-            octets
+            bytes
         })
     }
 
@@ -242,10 +242,10 @@ mod tests {
             })
         ) {
             let mut used = framer(digests);
-            for octets in headers {
+            for bytes in headers {
                 used.state = FramingState::Header;
-                let (mut fresh, octets) = (framer(digests), &octets[..]);
-                prop_assert_eq!(used.next(octets), fresh.next(octets));
+                let (mut fresh, bytes) = (framer(digests), &bytes[..]);
+                prop_assert_eq!(used.next(bytes), fresh.next(bytes));
                 prop_assert_eq!(used.state, fresh.state);
             }
         }

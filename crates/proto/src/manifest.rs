@@ -31,7 +31,7 @@ impl Manifest {
     ///
     /// # Panics
     /// A payload lies outside of its slot's data.
-    pub fn octets<D: AsRef<[u8]>>(&self, mut data: impl FnMut(u16) -> D) -> Vec<u8> {
+    pub fn bytes<D: AsRef<[u8]>>(&self, mut data: impl FnMut(u16) -> D) -> Vec<u8> {
         let mut out = Vec::new();
         for part in &self.parts {
             match *part {

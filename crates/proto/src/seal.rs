@@ -50,7 +50,7 @@ pub trait Cipher: Sized {
     ///
     /// # Errors
     /// The library's.
-    fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed>;
+    fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), CipherFailed>;
     /// Returns the tag of the sealed frame.
     ///
     /// # Errors
@@ -100,16 +100,16 @@ impl<C: Cipher> DirectionCipher<C> {
 
     fn begin(&mut self, header: &FrameHeader) -> Result<(), CipherFailed> {
         let mut nonce = self.iv;
-        for (octet, number) in nonce[4..].iter_mut().zip(header.number.get().to_be_bytes()) {
-            *octet ^= number;
+        for (byte, number) in nonce[4..].iter_mut().zip(header.number.get().to_be_bytes()) {
+            *byte ^= number;
         }
         let header = FrameHeader { hcrc: 0.into(), ..*header }; // as the final header has it
         self.cipher.begin(&nonce, header.as_bytes())
     }
 
     /// Counts a frame with a body of that many bytes.
-    fn count(&mut self, octets: usize) -> Result<(), CipherFailed> {
-        let blocks = octets.div_ceil(16) as u64 + 5; // with those of header and tag
+    fn count(&mut self, bytes: usize) -> Result<(), CipherFailed> {
+        let blocks = bytes.div_ceil(16) as u64 + 5; // with those of header and tag
         let Limits { blocks: left, frames } = self.left;
         let left = left.checked_sub(blocks).zip(frames.checked_sub(1));
         let (blocks, frames) = left.unwrap_or_default();
@@ -141,7 +141,7 @@ pub enum Opened {
     /// The output buffer of [`Seal::open`].
     Sealed {
         /// Bytes in the output buffer.
-        octets: usize,
+        bytes: usize,
         /// True if the lane is sealed from now on.
         is_first: bool,
         /// True for the first sealed frame of its link: the link then trusts its peer.
@@ -257,7 +257,7 @@ impl<C: Cipher> Seal<C> {
         if !is_numbered && number < least {
             return Err(Refused::Replayed);
         }
-        let Some(octets) = self.open_body(header, body, out) else {
+        let Some(bytes) = self.open_body(header, body, out) else {
             self.forged += 1;
             return Err(Refused::Forged);
         };
@@ -271,7 +271,7 @@ impl<C: Cipher> Seal<C> {
         let end = &mut self.ends[usize::from(header.link)];
         let is_newest = number >= *end;
         *end = (*end).max(number.saturating_add(1));
-        Ok(Opened::Sealed { octets, is_first, is_links_first, is_newest })
+        Ok(Opened::Sealed { bytes, is_first, is_links_first, is_newest })
     }
 
     fn open_body(&mut self, header: &FrameHeader, body: &[u8], out: &mut [u8]) -> Option<usize> {
@@ -289,12 +289,12 @@ impl<C: Cipher> Seal<C> {
 
     /// Begins to seal a frame: BODY is the length in the clear. All of the header is final then, HCRC included.
     pub fn begin(&mut self, header: &mut FrameHeader) {
-        let octets = header.body.get();
+        let bytes = header.body.get();
         let bits = header.flags.get() & !flags::CRC | flags::SEALED;
         (header.flags, header.bcrc) = (bits.into(), 0.into());
-        (header.number, header.body) = (self.next.into(), (octets + TAG_BYTES as u16).into());
+        (header.number, header.body) = (self.next.into(), (bytes + TAG_BYTES as u16).into());
         self.next += 1;
-        let begun = self.sends.count(octets.into()).and_then(|()| self.sends.begin(header));
+        let begun = self.sends.count(bytes.into()).and_then(|()| self.sends.begin(header));
         self.is_intact = begun.is_ok();
         set_hcrc(header);
     }
@@ -305,8 +305,8 @@ impl<C: Cipher> Seal<C> {
     }
 
     /// Seals the body's next bytes in place.
-    pub fn update_in_place(&mut self, octets: &mut [u8]) {
-        self.is_intact = self.is_intact && self.sends.cipher.update_in_place(octets).is_ok();
+    pub fn update_in_place(&mut self, bytes: &mut [u8]) {
+        self.is_intact = self.is_intact && self.sends.cipher.update_in_place(bytes).is_ok();
     }
 
     /// Returns the tag, which follows the body. `None`: the frame must not leave, because the key is used up.
@@ -356,6 +356,6 @@ pub struct Proofs {
 
 /// True if bytes behind a Leave begin with that proof; compares in constant time.
 #[must_use]
-pub fn proves(octets: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
-    octets.first_chunk::<PROOF_BYTES>().is_some_and(|shown| Secret::new(proof).is(shown))
+pub fn proves(bytes: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
+    bytes.first_chunk::<PROOF_BYTES>().is_some_and(|shown| Secret::new(proof).is(shown))
 }

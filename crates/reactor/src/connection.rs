@@ -50,7 +50,7 @@ impl RxBuffer {
 
 /// Bytes of a receive buffer that still have to be handled. As long as they exist, nothing can be received into the
 /// buffer: the owner of this value has to handle or keep them.
-#[must_use = "the octets would be lost"]
+#[must_use = "the bytes would be lost"]
 pub struct Rest<'a> {
     rx: &'a RxBuffer,
     at: usize,
@@ -79,7 +79,7 @@ pub enum Received {
     /// The peer closed the connection.
     Closed,
     /// Bytes.
-    Octets {
+    Bytes {
         /// Bytes received directly into the destination.
         direct: usize,
         /// Bytes at the start of the receive buffer, behind the direct ones; includes those kept from before.
@@ -171,7 +171,7 @@ impl Connection {
     /// Receives once, without waiting. Kept bytes come first, in `place` or else in the buffer.
     ///
     /// # Safety
-    /// `place` names writable memory that nothing else writes to meanwhile, for more octets than are kept.
+    /// `place` names writable memory that nothing else writes to meanwhile, for more bytes than are kept.
     pub unsafe fn receive(
         &mut self,
         rx: &mut RxBuffer,
@@ -182,7 +182,7 @@ impl Connection {
             Some(_) => (self.kept.len(), 0),
             None => (0, self.kept.len()),
         };
-        debug_assert!(place.is_none_or(|p| p.length > kept_direct), "kept octets go there first");
+        debug_assert!(place.is_none_or(|p| p.length > kept_direct), "kept bytes go there first");
         let buffer = rx.whole();
         buffer[..kept].copy_from_slice(&self.kept[..kept]);
         let end = buffer.len().min(kept.max(HEADER_BYTES_MAX) + limit);
@@ -200,7 +200,7 @@ impl Connection {
         self.stats.receives += 1;
         // SAFETY: the iovecs name writable memory: `rest`, and `place` by this function's contract.
         let got = match unsafe { self.stream.receive(&mut iov[skip..]) }? {
-            Incoming::Octets(got) => got,
+            Incoming::Bytes(got) => got,
             Incoming::Closed => return Ok(Received::Closed),
             Incoming::Nothing => {
                 self.receive_again.nothing();
@@ -215,7 +215,7 @@ impl Connection {
         let buffered = kept + got - direct;
         self.kept.clear();
         let more = self.receive_again.received(self.stream.is_full(got, room + direct_max));
-        Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
+        Ok(Received::Bytes { direct: kept_direct + direct, buffered, more })
     }
 
     /// Updates the batcher after a receive that returned bytes, if it has changed whether both ends share a core.

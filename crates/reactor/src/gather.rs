@@ -74,16 +74,16 @@ impl Gather {
         let start = self.headers_used;
         self.headers_used += length;
         self.bytes += length;
-        let octets = &mut self.headers[start..start + length];
+        let bytes = &mut self.headers[start..start + length];
         match self.iov.last_mut() {
             Some(last) if self.open => last.iov_len += length,
             _ => {
-                let iov_base = octets.as_mut_ptr().cast();
+                let iov_base = bytes.as_mut_ptr().cast();
                 self.iov.push(libc::iovec { iov_base, iov_len: length });
                 self.open = true;
             }
         }
-        octets
+        bytes
     }
 
     /// Appends payload without copying it.

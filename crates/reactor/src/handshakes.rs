@@ -10,7 +10,7 @@
 //! address neither ends nor delays the handshakes of others.
 
 use crate::sources::Source;
-use crate::stream::{Incoming, RecvFlags, Stream, receive_octets, send_octets};
+use crate::stream::{Incoming, RecvFlags, Stream, receive_bytes, send_bytes};
 use crate::tuning;
 use roadtrain_proto::time::{Instant, TimeLimit};
 use roadtrain_system::clock;
@@ -293,12 +293,12 @@ impl<C: Candidate> PendingHandshake<C> {
             let mut first = [0];
             match self.receive(&mut first, RecvFlags::PEEK) {
                 Ok(Incoming::Nothing) => return Ok(HandshakeStep::Wait),
-                Ok(Incoming::Octets(_))
+                Ok(Incoming::Bytes(_))
                     if self.candidate.may_be_plain() && first != [CONTENT_TYPE_HANDSHAKE] =>
                 {
                     return Ok(HandshakeStep::Plain);
                 }
-                Ok(Incoming::Octets(_)) => self.handshake = Some(acceptor.accept()?),
+                Ok(Incoming::Bytes(_)) => self.handshake = Some(acceptor.accept()?),
                 Ok(Incoming::Closed) | Err(_) => return Ok(HandshakeStep::Gone),
             }
         }
@@ -309,14 +309,14 @@ impl<C: Candidate> PendingHandshake<C> {
     }
 
     fn run_handshake(&mut self, handshake: &mut Handshake) -> Result<HandshakeStep, Error> {
-        let mut octets = [0; RECEIVED_BYTES];
+        let mut bytes = [0; RECEIVED_BYTES];
         while !handshake.is_done() {
             let wanted = handshake.wanted().min(RECEIVED_BYTES);
-            match self.receive(&mut octets[..wanted], RecvFlags::empty()) {
+            match self.receive(&mut bytes[..wanted], RecvFlags::empty()) {
                 Ok(Incoming::Nothing) => break,
                 Ok(Incoming::Closed) | Err(_) => return Ok(HandshakeStep::Gone),
-                Ok(Incoming::Octets(got)) => {
-                    let done = handshake.receive(&octets[..got]);
+                Ok(Incoming::Bytes(got)) => {
+                    let done = handshake.receive(&bytes[..got]);
                     self.unsent.append(handshake.outgoing());
                     done?;
                 }
@@ -329,14 +329,14 @@ impl<C: Candidate> PendingHandshake<C> {
         }
     }
 
-    fn receive(&self, octets: &mut [u8], flags: RecvFlags) -> io::Result<Incoming> {
-        receive_octets(self.candidate.stream().as_fd(), octets, flags)
+    fn receive(&self, bytes: &mut [u8], flags: RecvFlags) -> io::Result<Incoming> {
+        receive_bytes(self.candidate.stream().as_fd(), bytes, flags)
     }
 
     /// Sends as much as the socket takes.
     fn send(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
-            match send_octets(self.candidate.stream().as_fd(), &self.unsent)? {
+            match send_bytes(self.candidate.stream().as_fd(), &self.unsent)? {
                 Some(sent) => drop(self.unsent.drain(..sent)),
                 None => break,
             }

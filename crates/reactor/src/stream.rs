@@ -86,8 +86,8 @@ impl Stream {
             match (self, &*places) {
                 (Stream::Plain(socket), [place]) => {
                     let start = place.iov_base.cast::<MaybeUninit<u8>>();
-                    let octets = from_raw_parts_mut(start, place.iov_len);
-                    receive_octets(socket.as_fd(), octets, RecvFlags::empty())
+                    let bytes = from_raw_parts_mut(start, place.iov_len);
+                    receive_bytes(socket.as_fd(), bytes, RecvFlags::empty())
                 }
                 (Stream::Plain(socket), _) => receive(socket.as_raw_fd(), &mut message_of(places)),
                 (Stream::KernelTls(tls), _) => tls.receive(places),
@@ -179,8 +179,8 @@ impl Stream {
         let mut unwanted = Vec::new();
         for _ in 0..DISCARD_CALLS_MAX {
             unwanted.resize(DISCARD_BYTES, 0u8);
-            let got = receive_octets(self.as_fd(), &mut unwanted[..], RecvFlags::empty());
-            if !matches!(got, Ok(Incoming::Octets(_))) {
+            let got = receive_bytes(self.as_fd(), &mut unwanted[..], RecvFlags::empty());
+            if !matches!(got, Ok(Incoming::Bytes(_))) {
                 return;
             }
         }
@@ -205,14 +205,14 @@ const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 /// Receives once into one buffer, without waiting. `recv` costs the kernel less than `recvmsg`, and is no point where
 /// the thread may be cancelled: 70 instructions less in user space.
 #[inline]
-pub fn receive_octets(
+pub fn receive_bytes(
     socket: BorrowedFd<'_>,
-    octets: impl Buffer<u8>,
+    bytes: impl Buffer<u8>,
     flags: RecvFlags,
 ) -> io::Result<Incoming> {
-    match net::recv(socket, octets, RecvFlags::DONTWAIT | flags) {
+    match net::recv(socket, bytes, RecvFlags::DONTWAIT | flags) {
         Ok((_, 0)) => Ok(Incoming::Closed),
-        Ok((_, got)) => Ok(Incoming::Octets(got)),
+        Ok((_, got)) => Ok(Incoming::Bytes(got)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Incoming::Nothing),
         Err(error) => Err(error.into()),
     }
@@ -225,7 +225,7 @@ unsafe fn send(socket: BorrowedFd<'_>, pieces: &[libc::iovec]) -> io::Result<Opt
     // SAFETY: by this function's contract, and an `IoSlice` is an iovec.
     unsafe {
         match pieces {
-            [piece] => send_octets(socket, from_raw_parts(piece.iov_base.cast(), piece.iov_len)),
+            [piece] => send_bytes(socket, from_raw_parts(piece.iov_base.cast(), piece.iov_len)),
             _ => {
                 let slices = from_raw_parts(pieces.as_ptr().cast(), pieces.len());
                 let mut ancillary = SendAncillaryBuffer::default();
@@ -237,8 +237,8 @@ unsafe fn send(socket: BorrowedFd<'_>, pieces: &[libc::iovec]) -> io::Result<Opt
 
 /// Sends once from one buffer, without waiting; returns the bytes taken, or `None` when the socket is full.
 #[inline]
-pub fn send_octets(socket: BorrowedFd<'_>, octets: &[u8]) -> io::Result<Option<usize>> {
-    taken(net::send(socket, octets, SEND_FLAGS))
+pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
+    taken(net::send(socket, bytes, SEND_FLAGS))
 }
 
 #[inline]
@@ -266,7 +266,7 @@ unsafe fn receive(socket: RawFd, message: &mut libc::msghdr) -> io::Result<Incom
     let got = unsafe { libc::recvmsg(socket, message, libc::MSG_DONTWAIT) };
     match got {
         0 => Ok(Incoming::Closed),
-        got if got > 0 => Ok(Incoming::Octets(got as usize)),
+        got if got > 0 => Ok(Incoming::Bytes(got as usize)),
         _ => {
             let error = io::Error::last_os_error();
             match error.kind() {
@@ -305,43 +305,43 @@ mod tests {
         assert_eq!(unsafe { libc::poll(polls.as_mut_ptr(), 1, 30_000) }, 1);
     }
 
-    pub(crate) fn receive(stream: &mut Stream, octets: &mut [u8]) -> io::Result<Incoming> {
-        let iov_base = octets.as_mut_ptr().cast();
-        // SAFETY: `octets` is ours.
-        unsafe { stream.receive(&mut [libc::iovec { iov_base, iov_len: octets.len() }]) }
+    pub(crate) fn receive(stream: &mut Stream, bytes: &mut [u8]) -> io::Result<Incoming> {
+        let iov_base = bytes.as_mut_ptr().cast();
+        // SAFETY: `bytes` is ours.
+        unsafe { stream.receive(&mut [libc::iovec { iov_base, iov_len: bytes.len() }]) }
     }
 
-    pub(crate) fn send(stream: &mut Stream, octets: &[u8]) -> io::Result<Option<usize>> {
-        let iov_base = octets.as_ptr().cast_mut().cast();
-        // SAFETY: `octets` is readable, and only read.
-        unsafe { stream.send(&[libc::iovec { iov_base, iov_len: octets.len() }]) }
+    pub(crate) fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let iov_base = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: `bytes` is readable, and only read.
+        unsafe { stream.send(&[libc::iovec { iov_base, iov_len: bytes.len() }]) }
     }
 
     /// Checks receive, unread bytes, send, and the end of the stream.
     #[test]
-    fn octets_come_and_go() {
+    fn bytes_come_and_go() {
         let (mut far, socket) = pair();
         let mut stream = Stream::Plain(socket);
-        let mut octets = [0; 16];
-        assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Nothing);
+        let mut bytes = [0; 16];
+        assert_eq!(receive(&mut stream, &mut bytes).unwrap(), Incoming::Nothing);
         far.write_all(b"hello").unwrap();
         wait_readable(&stream);
         assert_eq!(stream.unread(), Some(5));
-        assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Octets(5));
-        assert_eq!(&octets[..5], b"hello");
-        assert_eq!(send(&mut stream, &octets[..5]).unwrap(), Some(5));
-        far.read_exact(&mut octets[5..10]).unwrap();
-        assert_eq!(&octets[5..10], b"hello");
+        assert_eq!(receive(&mut stream, &mut bytes).unwrap(), Incoming::Bytes(5));
+        assert_eq!(&bytes[..5], b"hello");
+        assert_eq!(send(&mut stream, &bytes[..5]).unwrap(), Some(5));
+        far.read_exact(&mut bytes[5..10]).unwrap();
+        assert_eq!(&bytes[5..10], b"hello");
         assert!(!stream.is_hung_up());
         drop(far);
         wait_readable(&stream);
         assert!(stream.is_hung_up());
-        assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Closed);
+        assert_eq!(receive(&mut stream, &mut bytes).unwrap(), Incoming::Closed);
     }
 
     /// Unread bytes of the peer do not cost it the last reply.
     #[test]
-    fn an_orderly_end_lets_the_last_octets_arrive() {
+    fn an_orderly_end_lets_the_last_bytes_arrive() {
         /// Fits every receive buffer.
         const UNREAD: usize = 20_000;
         let (mut far, socket) = pair();
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(send(&mut stream, b"last").unwrap(), Some(4));
         let deadline = Instant::now() + Duration::from_secs(30);
         while stream.unread() != Some(UNREAD) {
-            assert!(Instant::now() < deadline, "{:?} octets are unread", stream.unread());
+            assert!(Instant::now() < deadline, "{:?} bytes are unread", stream.unread());
             std::thread::yield_now();
         }
         stream.end();

@@ -85,8 +85,8 @@ impl SimTargetEnd for TcpTargetEnd {
         arrival: ConnectionArrival,
         _hold: &mut LaneData<'_>,
     ) -> Result<(), ConnectionLost> {
-        let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
-        self.input.extend(self.wire.receive(now, octets));
+        let ConnectionArrival::Bytes(bytes) = arrival else { return Err(ConnectionLost) };
+        self.input.extend(self.wire.receive(now, bytes));
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl SimTargetEnd for TcpTargetEnd {
             if !self.qpair.poll_tx(&mut caravan) {
                 break;
             }
-            self.outbox = caravan.octets(|slot| match hold.execution.data(slot) {
+            self.outbox = caravan.bytes(|slot| match hold.execution.data(slot) {
                 Data::Buffer(buffer) => Cow::Borrowed(&buffer[..]),
                 Data::InPlace(place) => Cow::Owned(hold.disk.bytes(place.offset, place.length)),
                 _ => Cow::Borrowed(&[][..]),

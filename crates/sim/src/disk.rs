@@ -22,21 +22,21 @@ pub type BlockStamp = u64;
 /// Returns the bytes of a block.
 #[must_use]
 pub fn block(stamp: BlockStamp, lba: u64) -> [u8; BLOCK_BYTES] {
-    let mut octets = [0; BLOCK_BYTES];
+    let mut bytes = [0; BLOCK_BYTES];
     if stamp != 0 {
-        let (words, _) = octets.as_chunks_mut::<8>();
+        let (words, _) = bytes.as_chunks_mut::<8>();
         for (index, word) in (0..).zip(words) {
             *word = if index == 0 { stamp } else { stamp ^ lba << 32 ^ index << 56 }.to_le_bytes();
         }
     }
-    octets
+    bytes
 }
 
 /// Returns the stamp of a block's bytes; `None` if no write of that block has these bytes.
 #[must_use]
-pub fn stamp_of(octets: &[u8], lba: u64) -> Option<BlockStamp> {
-    let stamp = u64::from_le_bytes(*octets.first_chunk()?);
-    (octets == block(stamp, lba)).then_some(stamp)
+pub fn stamp_of(bytes: &[u8], lba: u64) -> Option<BlockStamp> {
+    let stamp = u64::from_le_bytes(*bytes.first_chunk()?);
+    (bytes == block(stamp, lba)).then_some(stamp)
 }
 
 /// Effect of a command.
@@ -339,10 +339,10 @@ impl SimDisk {
     ///
     /// # Panics
     /// The range is not whole blocks: a connection that ends here would leave one half written.
-    pub fn put(&self, offset: u64, octets: &[u8]) {
-        let (first, _) = blocks_of(offset, octets.len());
+    pub fn put(&self, offset: u64, bytes: &[u8]) {
+        let (first, _) = blocks_of(offset, bytes.len());
         let Storage { cells, serial, .. } = &mut *self.storage.borrow_mut();
-        for (cell, content) in cells[first..].iter_mut().zip(octets.chunks(BLOCK_BYTES)) {
+        for (cell, content) in cells[first..].iter_mut().zip(bytes.chunks(BLOCK_BYTES)) {
             *serial += 1;
             cell.cached.push((*serial, content.to_vec()));
         }

@@ -29,8 +29,8 @@ impl ConnEnd {
 pub enum ConnectionArrival {
     /// A new connection (at the target).
     Accept,
-    /// Octets.
-    Octets(Vec<u8>),
+    /// Bytes.
+    Bytes(Vec<u8>),
     /// End of the connection: closed or reset.
     Closed,
 }

@@ -105,9 +105,9 @@ impl execution::Namespace for SimNamespace {
         false
     }
 
-    fn put(&self, place: MemoryDestination, from: u32, octets: &[u8]) {
+    fn put(&self, place: MemoryDestination, from: u32, bytes: &[u8]) {
         let memory = self.memory.as_ref().expect("it has lent the place");
-        memory.put(place.offset + u64::from(from), octets);
+        memory.put(place.offset + u64::from(from), bytes);
     }
 
     fn epoch(&self) -> Option<Epoch> {

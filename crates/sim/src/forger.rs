@@ -6,7 +6,7 @@ use crate::rng::SimRng;
 /// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
 /// Most bytes that are dropped or inserted.
-const OCTETS_MAX: u64 = 60;
+const BYTES_MAX: u64 = 60;
 
 /// Changes `pieces`, which follow the first `arrived` bytes of all that was `sent`. True if they differ now.
 pub(crate) fn forge(
@@ -23,7 +23,7 @@ pub(crate) fn forge(
             after[at] ^= 1 << rng.below(8);
             after
         }
-        1 => octets_changed(rng, &before),
+        1 => bytes_changed(rng, &before),
         _ => records_changed(rng, sent, arrived, &before),
     };
     // Additional bytes arrive with the last piece.
@@ -39,11 +39,11 @@ pub(crate) fn forge(
 }
 
 /// Drops some bytes, and inserts some.
-fn octets_changed(rng: &mut SimRng, before: &[u8]) -> Vec<u8> {
+fn bytes_changed(rng: &mut SimRng, before: &[u8]) -> Vec<u8> {
     let at = rng.below(before.len() as u64) as usize;
     let (head, tail) = before.split_at(at);
-    let skipped = (rng.below(OCTETS_MAX) as usize).min(tail.len());
-    let made_up: Vec<u8> = (0..rng.below(OCTETS_MAX)).map(|_| rng.bits() as u8).collect();
+    let skipped = (rng.below(BYTES_MAX) as usize).min(tail.len());
+    let made_up: Vec<u8> = (0..rng.below(BYTES_MAX)).map(|_| rng.bits() as u8).collect();
     [head, &made_up, &tail[skipped..]].concat()
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let record = |fill: u8| [&[23, 3, 3, 0, 3][..], &[fill; 3]].concat();
         let sent: Vec<u8> = (0..4).flat_map(record).collect();
         let is_whole =
-            |octets: &[u8]| octets.chunks(8).all(|r| r.len() == 8 && r[..5] == record(0)[..5]);
+            |bytes: &[u8]| bytes.chunks(8).all(|r| r.len() == 8 && r[..5] == record(0)[..5]);
         let mut lengths = Vec::new();
         for seed in 0..50 {
             let changed = records_changed(&mut SimRng::new(seed), &sent, 9, &sent[9..]);

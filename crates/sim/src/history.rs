@@ -501,14 +501,14 @@ impl History {
 
     /// True if the bytes of a block that request `id` has read are a mixture of contents that it may show.
     #[must_use]
-    pub fn is_mixture(&self, id: u64, lba: u64, octets: &[u8]) -> bool {
+    pub fn is_mixture(&self, id: u64, lba: u64, bytes: &[u8]) -> bool {
         let Some((_, PendingRequest::Read { lbas, allowed, .. })) = self.pending.get(&id) else {
             return false;
         };
         let Some(allowed) = allowed.get((lba - lbas.start) as usize) else { return false };
         let blocks: Vec<_> = allowed.iter().map(|stamp| block(*stamp, lba)).collect();
         let is_of_one = |(at, byte): (usize, &u8)| blocks.iter().any(|block| block[at] == *byte);
-        octets.iter().enumerate().all(is_of_one)
+        bytes.iter().enumerate().all(is_of_one)
     }
 
     /// Ends request `id` with success; `read` is the content that a read has returned.

@@ -144,20 +144,20 @@ impl SimHostEnd for TcpHostEnd {
         completed: &mut Vec<CompletedCommand>,
     ) -> Result<(), ConnectionLost> {
         while let Some(arrival) = network.receive(now, self.conn, ConnEnd::Host) {
-            let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
-            let octets = self.wire.receive(now, octets);
-            let mut octets = &octets[..];
-            while !octets.is_empty() {
+            let ConnectionArrival::Bytes(bytes) = arrival else { return Err(ConnectionLost) };
+            let bytes = self.wire.receive(now, bytes);
+            let mut bytes = &bytes[..];
+            while !bytes.is_empty() {
                 let wanted = self.qpair.wanted().filter(|_| self.placed);
                 if let Some((slot, offset, length)) = wanted {
-                    let (data, rest) = octets.split_at(octets.len().min(length as usize));
+                    let (data, rest) = bytes.split_at(bytes.len().min(length as usize));
                     place(&mut self.buffers, slot, offset, data);
                     self.qpair.placed(data);
-                    octets = rest;
+                    bytes = rest;
                 } else {
-                    let length = if self.placed { octets.len().min(24) } else { octets.len() };
-                    self.inbox.extend_from_slice(&octets[..length]);
-                    octets = &octets[length..];
+                    let length = if self.placed { bytes.len().min(24) } else { bytes.len() };
+                    self.inbox.extend_from_slice(&bytes[..length]);
+                    bytes = &bytes[length..];
                 }
                 self.poll(now, completed)?;
             }
@@ -175,7 +175,7 @@ impl SimHostEnd for TcpHostEnd {
             if !self.outbox.is_empty() || !self.qpair.poll_tx(&mut caravan) {
                 break;
             }
-            self.outbox = caravan.octets(|slot| &self.buffers[usize::from(slot)]);
+            self.outbox = caravan.bytes(|slot| &self.buffers[usize::from(slot)]);
         }
         assert!(!self.qpair.has_tx() || !self.outbox.is_empty(), "released work is left behind");
         let batcher = self.qpair.batcher();

@@ -10,7 +10,7 @@ use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Upper bound of the bytes that the set-up of a connection takes in either direction.
-const SET_UP_OCTETS: usize = 2048;
+const SET_UP_BYTES: usize = 2048;
 
 /// Behaviour of the network.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct NetworkBehaviour {
 #[derive(Default)]
 struct ConnectionPipe {
     flight: VecDeque<(Instant, ConnectionArrival)>,
-    octets: usize,
+    bytes: usize,
     /// Bytes that have arrived.
     arrived: usize,
     /// Time before which the receiver reads nothing.
@@ -64,22 +64,22 @@ impl ConnectionPipe {
 
     /// Drops the end of the data in flight, cut at any byte.
     fn cut(&mut self, rng: &mut SimRng) {
-        let mut keep = rng.between(0, self.octets as u64) as usize;
+        let mut keep = rng.between(0, self.bytes as u64) as usize;
         self.flight.retain_mut(|(_, arrival)| {
-            if let ConnectionArrival::Octets(octets) = arrival {
-                octets.truncate(keep);
-                keep -= octets.len();
-                return !octets.is_empty();
+            if let ConnectionArrival::Bytes(bytes) = arrival {
+                bytes.truncate(keep);
+                keep -= bytes.len();
+                return !bytes.is_empty();
             }
             true
         });
-        self.octets = self.flight.iter().map(|(_, arrival)| length(arrival)).sum();
+        self.bytes = self.flight.iter().map(|(_, arrival)| length(arrival)).sum();
     }
 }
 
 fn length(arrival: &ConnectionArrival) -> usize {
     match arrival {
-        ConnectionArrival::Octets(octets) => octets.len(),
+        ConnectionArrival::Bytes(bytes) => bytes.len(),
         _ => 0,
     }
 }
@@ -191,30 +191,30 @@ impl Network {
         id
     }
 
-    /// Sends as much of `octets` as the window takes. Returns that number of bytes.
-    pub fn send(&mut self, now: Instant, id: ConnId, from: ConnEnd, octets: &[u8]) -> usize {
+    /// Sends as much of `bytes` as the window takes. Returns that number of bytes.
+    pub fn send(&mut self, now: Instant, id: ConnId, from: ConnEnd, bytes: &[u8]) -> usize {
         let window = self.network_behaviour.window_bytes;
         let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
-            return octets.len();
+            return bytes.len();
         };
         if pipe.dead || pipe.swallows {
-            return octets.len();
+            return bytes.len();
         }
         pipe.writable_at = None;
-        let taken = octets.len().min(window.saturating_sub(pipe.octets));
-        pipe.sender_blocked = taken < octets.len();
-        pipe.octets += taken;
+        let taken = bytes.len().min(window.saturating_sub(pipe.bytes));
+        pipe.sender_blocked = taken < bytes.len();
+        pipe.bytes += taken;
         if self.is_secured {
-            pipe.sent.extend_from_slice(&octets[..taken]);
+            pipe.sent.extend_from_slice(&bytes[..taken]);
         }
-        let mut rest = &octets[..taken];
+        let mut rest = &bytes[..taken];
         while !rest.is_empty() {
             let piece =
                 self.rng.between(1, self.network_behaviour.piece_bytes).min(rest.len() as u64);
             let (now_sent, later) = rest.split_at(piece as usize);
             let at = now + self.delay();
             if let Some(connection) = self.connections.get_mut(&id) {
-                connection.pipe(from.peer()).push(at, ConnectionArrival::Octets(now_sent.to_vec()));
+                connection.pipe(from.peer()).push(at, ConnectionArrival::Bytes(now_sent.to_vec()));
             }
             rest = later;
         }
@@ -229,7 +229,7 @@ impl Network {
             return None;
         }
         let (_, arrival) = pipe.flight.pop_front()?;
-        pipe.octets -= length(&arrival);
+        pipe.bytes -= length(&arrival);
         pipe.arrived += length(&arrival);
         if std::mem::take(&mut pipe.sender_blocked) {
             pipe.writable_at = Some(now);
@@ -286,7 +286,7 @@ impl Network {
             let pipe = connection.pipe(end);
             pipe.swallows = true;
             pipe.flight.retain(|(at, _)| (*at).max(held_until) <= now);
-            pipe.octets = pipe.flight.iter().map(|(_, arrival)| length(arrival)).sum();
+            pipe.bytes = pipe.flight.iter().map(|(_, arrival)| length(arrival)).sum();
             pipe.sender_blocked = false;
         }
     }
@@ -310,7 +310,7 @@ impl Network {
         let pipe = connection.pipe(end);
         pipe.dead = true;
         pipe.flight.clear();
-        pipe.octets = 0;
+        pipe.bytes = 0;
         if connection.to_host.dead && connection.to_target.dead {
             self.connections.remove(&id);
         }
@@ -365,10 +365,10 @@ impl Network {
     /// Flips a bit in flight, on a connection that has long completed its set-up, which no digest protects.
     pub fn corrupt(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
-        let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_OCTETS);
+        let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_BYTES);
         let pieces =
             pipes.flat_map(|pipe| &mut pipe.flight).filter_map(|(_, arrival)| match arrival {
-                ConnectionArrival::Octets(octets) if !octets.is_empty() => Some(octets),
+                ConnectionArrival::Bytes(bytes) if !bytes.is_empty() => Some(bytes),
                 _ => None,
             });
         let mut pieces: Vec<&mut Vec<u8>> = pieces.collect();
@@ -376,8 +376,8 @@ impl Network {
             return;
         }
         let piece = self.rng.below(pieces.len() as u64) as usize;
-        let octet = self.rng.below(pieces[piece].len() as u64) as usize;
-        pieces[piece][octet] ^= 1 << self.rng.below(8);
+        let byte = self.rng.below(pieces[piece].len() as u64) as usize;
+        pieces[piece][byte] ^= 1 << self.rng.below(8);
         self.forged += 1;
     }
 
@@ -385,19 +385,19 @@ impl Network {
     pub fn forge(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
         let mut pipes: Vec<&mut ConnectionPipe> =
-            pipes.filter(|pipe| pipe.octets > 0 && !pipe.is_forged).collect();
+            pipes.filter(|pipe| pipe.bytes > 0 && !pipe.is_forged).collect();
         if pipes.is_empty() {
             return;
         }
         let number = self.rng.below(pipes.len() as u64) as usize;
         let pipe = &mut *pipes[number];
         let pieces = pipe.flight.iter_mut().filter_map(|(_, arrival)| match arrival {
-            ConnectionArrival::Octets(octets) => Some(octets),
+            ConnectionArrival::Bytes(bytes) => Some(bytes),
             _ => None,
         });
         if forger::forge(&mut self.rng, &pipe.sent, pipe.arrived, pieces.collect()) {
             pipe.is_forged = true;
-            pipe.octets = pipe.flight.iter().map(|(_, arrival)| length(arrival)).sum();
+            pipe.bytes = pipe.flight.iter().map(|(_, arrival)| length(arrival)).sum();
             self.forged += 1;
         }
     }

@@ -467,7 +467,7 @@ impl SimPlan {
         if !self.authenticates {
             return Keys::default();
         }
-        let key = |octet| DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).ok();
+        let key = |byte| DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).ok();
         Keys { host: key(1), controller: key(2) }
     }
 

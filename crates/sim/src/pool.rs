@@ -34,7 +34,7 @@ impl Drop for LentBytes {
 /// A buffer.
 #[derive(Debug)]
 pub struct SimBuffer {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     origin: BufferOrigin,
     _lent: Option<LentBytes>,
 }
@@ -43,20 +43,20 @@ impl Deref for SimBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.octets
+        &self.bytes
     }
 }
 
 impl DerefMut for SimBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.octets
+        &mut self.bytes
     }
 }
 
 /// No blocks are copied.
 impl Cut for SimBuffer {
     fn cut(&mut self, bytes: usize) {
-        self.octets.resize(bytes, 0);
+        self.bytes.resize(bytes, 0);
     }
 }
 
@@ -78,10 +78,10 @@ impl SimPool {
     }
 
     /// Returns a buffer with a copy of bytes that lie elsewhere.
-    pub(crate) fn copy(&mut self, octets: &[u8]) -> SimBuffer {
-        let lent = LentBytes { bytes: octets.len(), out: self.lent.clone() };
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> SimBuffer {
+        let lent = LentBytes { bytes: bytes.len(), out: self.lent.clone() };
         self.lent.update(|out| out + lent.bytes);
-        SimBuffer { octets: octets.to_vec(), origin: BufferOrigin::Lent, _lent: Some(lent) }
+        SimBuffer { bytes: bytes.to_vec(), origin: BufferOrigin::Lent, _lent: Some(lent) }
     }
 
     /// Takes a buffer of the budget, while it lasts.
@@ -109,7 +109,7 @@ impl SimPool {
 
     fn out(&mut self, bytes: u32, origin: BufferOrigin) -> SimBuffer {
         self.out += bytes as usize;
-        SimBuffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
+        SimBuffer { bytes: vec![0xdb; bytes as usize], origin, _lent: None }
     }
 
     /// Checks that `held` bytes are in use.
@@ -120,23 +120,20 @@ impl SimPool {
         let SimPool { budget, taken, reserved, .. } = self;
         if taken > budget || *reserved > RESERVED_MAX {
             return Err(format!(
-                "{taken} octets of {budget} are taken, and {reserved} buffers more"
+                "{taken} bytes of {budget} are taken, and {reserved} buffers more"
             ));
         }
         let out = self.out + self.lent.get();
         match held == out {
             true => Ok(()),
-            false => Err(format!("{out} octets are out, {held} held and in the store")),
+            false => Err(format!("{out} bytes are out, {held} held and in the store")),
         }
     }
 
     /// Takes a buffer back, and returns its bytes in a buffer without a pool.
     pub(crate) fn detach(&mut self, buffer: SimBuffer) -> SimBuffer {
-        let own = SimBuffer {
-            octets: buffer.octets.clone(),
-            origin: BufferOrigin::Detached,
-            _lent: None,
-        };
+        let own =
+            SimBuffer { bytes: buffer.bytes.clone(), origin: BufferOrigin::Detached, _lent: None };
         self.give(buffer);
         own
     }
@@ -145,7 +142,7 @@ impl SimPool {
     pub(crate) fn attach(&mut self, buffer: SimBuffer) -> SimBuffer {
         let bytes = buffer.len() as u32;
         let mut own = self.take(bytes).unwrap_or_else(|| self.make(bytes));
-        own.octets = buffer.octets;
+        own.bytes = buffer.bytes;
         own
     }
 

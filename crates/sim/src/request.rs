@@ -73,16 +73,16 @@ impl LoadRequest {
     pub fn traffic(&self) -> Traffic {
         let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();
         // The buffer may be with its command.
-        let octets = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
+        let bytes = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
         match self.sqe.opcode {
-            opcode::READ => match Traffic::of(class, octets) {
+            opcode::READ => match Traffic::of(class, bytes) {
                 Traffic::Plain => Traffic::Critical, // gives express connections traffic
                 other => other,
             },
             // The simulation's namespaces have no large writes: any write is bulk that is not latency-critical.
             opcode::WRITE => match class {
                 Class::Latency => Traffic::Critical,
-                Class::Bulk | Class::Normal => Traffic::Bulk(octets),
+                Class::Bulk | Class::Normal => Traffic::Bulk(bytes),
             },
             _ => Traffic::Plain,
         }

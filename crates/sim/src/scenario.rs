@@ -271,7 +271,7 @@ pub fn mixing(plan: &mut SimPlan) {
     plan.depth = plan.depth.max(8);
     let depth = plan.depth as u64;
     plan.express = Some(Rules {
-        bulk_octets: 1,
+        bulk_bytes: 1,
         looks_every: Duration::from_micros(depth % 2 * 100),
         opens_after: Duration::from_micros(depth % 3 * 200),
         meetings: 1 + plan.depth as u32 % 2,

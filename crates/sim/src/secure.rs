@@ -83,11 +83,11 @@ impl Security {
     /// Returns the keys that a handshake would have made.
     fn keys(&self, conn: ConnId, end: ConnEnd) -> Result<Keys, Error> {
         let secret = |sender: ConnEnd| {
-            let mut octets =
+            let mut bytes =
                 SimRng::new(u64::from(conn.0) << 1 | u64::from(sender == ConnEnd::Host));
-            let octets: Vec<u8> =
-                (0..self.suite.hash().bytes()).map(|_| octets.bits() as u8).collect();
-            TrafficSecret::new(self.suite, &octets)
+            let bytes: Vec<u8> =
+                (0..self.suite.hash().bytes()).map(|_| bytes.bits() as u8).collect();
+            TrafficSecret::new(self.suite, &bytes)
         };
         let is_host = end == ConnEnd::Host;
         let blocks_max = self.blocks_max[usize::from(!is_host)];
@@ -116,13 +116,13 @@ struct SocketBuffers {
 impl Socket for SocketBuffers {
     type Error = Error;
 
-    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
-        let room = octets.len().min(self.room - self.unsent.len());
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        let room = bytes.len().min(self.room - self.unsent.len());
         if room == 0 {
             return Ok(None);
         }
         let taken = self.rng.between(1, room as u64) as usize;
-        self.unsent.extend_from_slice(&octets[..taken]);
+        self.unsent.extend_from_slice(&bytes[..taken]);
         Ok(Some(taken))
     }
 
@@ -133,7 +133,7 @@ impl Socket for SocketBuffers {
         let got = place.len().min(self.received.len());
         place[..got].copy_from_slice(&self.received[..got]);
         self.received.drain(..got);
-        Ok(Incoming::Octets(got))
+        Ok(Incoming::Bytes(got))
     }
 }
 
@@ -165,8 +165,8 @@ impl TlsEnd {
     }
 
     /// Opens received bytes into `data`. True if more may come.
-    pub(crate) fn receive(&mut self, octets: &[u8], data: &mut Vec<u8>) -> Result<bool, Error> {
-        self.socket.received.extend_from_slice(octets);
+    pub(crate) fn receive(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<bool, Error> {
+        self.socket.received.extend_from_slice(bytes);
         SCRATCH.with_borrow_mut(|[_, buffer, place]| {
             loop {
                 let room = self.rng.between(2 * RECORD_BYTES_MAX as u64, RECEIVED_BYTES as u64);
@@ -174,7 +174,7 @@ impl TlsEnd {
                 let (first, second) = place.split_at_mut(self.rng.below(room) as usize);
                 let mut places = [first, second];
                 match self.records.receive(&mut self.socket, buffer, &mut places)? {
-                    Incoming::Octets(got) => data.extend_from_slice(&place[..got]),
+                    Incoming::Bytes(got) => data.extend_from_slice(&place[..got]),
                     Incoming::Nothing if self.socket.received.is_empty() => return Ok(true),
                     Incoming::Nothing => {}
                     Incoming::Closed => return Ok(false),
@@ -183,19 +183,19 @@ impl TlsEnd {
         })
     }
 
-    /// Seals a part of `octets`. Returns the number of bytes taken; `None`: the network has to take earlier ones first.
-    pub(crate) fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
-        if octets.is_empty() || !self.records.drain(&mut self.socket)? {
+    /// Seals a part of `bytes`. Returns the number of bytes taken; `None`: the network has to take earlier ones first.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        if bytes.is_empty() || !self.records.drain(&mut self.socket)? {
             return Ok(self.records.drain(&mut self.socket)?.then_some(0));
         }
         if self.rng.below(1000) < self.security.other_sends_per_mille {
-            let taken = self.send_other(octets)?;
+            let taken = self.send_other(bytes)?;
             if taken > 0 || !self.records.drain(&mut self.socket)? {
                 return Ok(Some(taken));
             }
         }
         let mut pieces = Vec::new();
-        let mut rest = octets;
+        let mut rest = bytes;
         while !rest.is_empty() {
             let (piece, later) = rest.split_at(self.rng.between(1, rest.len() as u64) as usize);
             pieces.push(piece);
@@ -203,12 +203,12 @@ impl TlsEnd {
         }
         SCRATCH.with_borrow_mut(|[buffer, ..]| {
             let buffer = &mut buffer[..self.security.sealed_bytes];
-            self.records.send(&mut self.socket, pieces.into_iter(), octets.len(), buffer)
+            self.records.send(&mut self.socket, pieces.into_iter(), bytes.len(), buffer)
         })
     }
 
-    /// Sends something other than plain data records. Returns how many of `octets` it has taken.
-    fn send_other(&mut self, octets: &[u8]) -> Result<usize, Error> {
+    /// Sends something other than plain data records. Returns how many of `bytes` it has taken.
+    fn send_other(&mut self, bytes: &[u8]) -> Result<usize, Error> {
         let padding = vec![0; self.rng.below(PADDED_BYTES as u64) as usize];
         match self.rng.below(6) {
             0 => self.records.update(false),
@@ -222,8 +222,8 @@ impl TlsEnd {
                 self.records.say(&mut self.socket, 0, &content)?;
             }
             _ => {
-                let taken = octets.len().min(PADDED_BYTES);
-                let content = [&octets[..taken], &[CONTENT_TYPE_DATA], &padding].concat();
+                let taken = bytes.len().min(PADDED_BYTES);
+                let content = [&bytes[..taken], &[CONTENT_TYPE_DATA], &padding].concat();
                 self.records.say(&mut self.socket, 0, &content)?;
                 return Ok(taken);
             }

@@ -46,11 +46,11 @@ impl TcpWire {
     }
 
     /// Returns received bytes, opened if they were sealed.
-    pub fn receive(&mut self, now: Instant, octets: Vec<u8>) -> Vec<u8> {
-        let Some(secured) = &mut self.secured else { return octets };
+    pub fn receive(&mut self, now: Instant, bytes: Vec<u8>) -> Vec<u8> {
+        let Some(secured) = &mut self.secured else { return bytes };
         let mut data = Vec::new();
         if self.state == WireState::Open {
-            let received = secured.receive(&octets, &mut data);
+            let received = secured.receive(&bytes, &mut data);
             self.end_reason = TlsEnds::of(&received);
             if !received.unwrap_or(false) {
                 self.state = WireState::Ended(now);
@@ -84,11 +84,11 @@ impl TcpWire {
         self.secured.as_ref().is_some_and(|secured| secured.is_blocked())
     }
 
-    /// Sends as much of `octets` as the network and the buffers take. Returns that number of bytes.
-    pub fn send(&mut self, now: Instant, network: &mut Network, octets: &[u8]) -> usize {
+    /// Sends as much of `bytes` as the network and the buffers take. Returns that number of bytes.
+    pub fn send(&mut self, now: Instant, network: &mut Network, bytes: &[u8]) -> usize {
         self.compare(network);
         let Some(secured) = &mut self.secured else {
-            return network.send(now, self.conn, self.end, octets);
+            return network.send(now, self.conn, self.end, bytes);
         };
         if self.state == WireState::Open && network.leaves(self.conn, self.end) {
             self.state = WireState::Ended(now);
@@ -100,7 +100,7 @@ impl TcpWire {
             if !secured.unsent().is_empty() {
                 break;
             }
-            match secured.send(&octets[taken..]) {
+            match secured.send(&bytes[taken..]) {
                 Ok(Some(count)) => taken += count,
                 Ok(None) => {}
                 Err(error) => {
@@ -108,11 +108,11 @@ impl TcpWire {
                     self.state = WireState::Ended(now);
                 }
             }
-            if taken == octets.len() && secured.unsent().is_empty() {
+            if taken == bytes.len() && secured.unsent().is_empty() {
                 break;
             }
         }
-        network.record_sent(self.conn, self.end, &octets[..taken]);
+        network.record_sent(self.conn, self.end, &bytes[..taken]);
         taken
     }
 
@@ -133,7 +133,7 @@ impl TcpWire {
         let uncompared = std::mem::take(&mut self.uncompared);
         assert!(
             network.check_received(self.conn, self.end, &uncompared),
-            "other octets than those that were sent"
+            "other bytes than those that were sent"
         );
     }
 }

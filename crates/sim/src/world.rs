@@ -424,7 +424,7 @@ impl<T: Faults> SimRun<T> {
         let kept = self.targets.iter().map(|target| target.buffered(|conn| network.has_host(conn)));
         match kept.sum() {
             0usize => Ok(()),
-            kept => Err(format!("the target keeps {kept} octets that the host has")),
+            kept => Err(format!("the target keeps {kept} bytes that the host has")),
         }
     }
 

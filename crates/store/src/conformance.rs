@@ -205,7 +205,7 @@ fn compares(harness: &mut ConformanceHarness) {
     let mut other = harness.pattern(2, 5);
     *other.last_mut().expect("not empty") ^= 1;
     let (result, _) = harness.run(Op::Compare { offset }, Some(other));
-    let status = result.expect_err("the last octet differs");
+    let status = result.expect_err("the last byte differs");
     let is_right = status.is(Status::COMPARE_FAILURE) && status.is_dnr();
     assert!(is_right, "{status}, and not Compare Failure with Do Not Retry");
 }
@@ -218,7 +218,7 @@ fn zeroes_and_discards(harness: &mut ConformanceHarness) {
         harness.good(Op::WriteZeroes { range, deallocate }, None);
         let (found, old) = (harness.read(0, 8), harness.pattern(8, 1));
         let (from, to) = (2 * block as usize, 6 * block as usize);
-        assert!(found[from..to].iter().all(|&octet| octet == 0), "it reads as zeroes");
+        assert!(found[from..to].iter().all(|&byte| byte == 0), "it reads as zeroes");
         assert!(found[..from] == old[..from] && found[to..] == old[to..], "and no more");
     }
     harness.write(0, harness.pattern(8, 2), false);
@@ -298,7 +298,7 @@ fn reports_what_is_allocated(harness: &mut ConformanceHarness) {
         return;
     }
     let (block, count) = (harness.block() as u64, harness.store.geometry().blocks);
-    let is_kept = harness.read(0, 1).iter().all(|&octet| octet == 0) && {
+    let is_kept = harness.read(0, 1).iter().all(|&byte| byte == 0) && {
         harness.write(3, harness.pattern(2, 7), false);
         harness.write(count - 1, harness.pattern(1, 8), false);
         harness.read(3, 1)[..] == harness.pattern(1, 7)[..]

@@ -39,8 +39,8 @@ const UNKNOWN: &str = "-";
 
 /// Returns an identity for new memory.
 pub(crate) fn of_memory() -> Result<u128, OpenError> {
-    let octets = random::octets().map_err(|e| OpenError::io(Path::new("memory"), "name", e))?;
-    Ok(u128::from_ne_bytes(octets))
+    let bytes = random::bytes().map_err(|e| OpenError::io(Path::new("memory"), "name", e))?;
+    Ok(u128::from_ne_bytes(bytes))
 }
 
 /// Returns the identity of a regular file.
@@ -116,10 +116,10 @@ fn birth_time(file: &File) -> Option<String> {
 
 fn generation(file: &File) -> Option<u32> {
     // File systems write 4 bytes, whatever the request's size is.
-    let mut octets = [0u8; 8];
+    let mut bytes = [0u8; 8];
     // SAFETY: the descriptor is open, and at most 8 bytes are written.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETVERSION, octets.as_mut_ptr()) };
-    let number = octets.first_chunk().map(|octets| u32::from_ne_bytes(*octets));
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETVERSION, bytes.as_mut_ptr()) };
+    let number = bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     number.filter(|_| result == 0)
 }
 
@@ -158,9 +158,9 @@ impl IdentityAttribute {
 
     /// Reads the attribute; `None` if there is none, or if it is invalid.
     fn read(file: &File) -> Option<IdentityAttribute> {
-        let mut octets = [0u8; MARK_BYTES];
-        let length = fgetxattr(file, NAME, &mut octets).ok()?;
-        let text = octets.get(..length)?;
+        let mut bytes = [0u8; MARK_BYTES];
+        let length = fgetxattr(file, NAME, &mut bytes).ok()?;
+        let text = bytes.get(..length)?;
         let mark = std::str::from_utf8(text).ok().and_then(IdentityAttribute::parse);
         if mark.is_none() {
             warn!("an extended attribute {NAME} that means nothing is replaced");

@@ -103,25 +103,25 @@ fn named(name: &str, table: &str, user: u32) -> io::Result<Serial> {
 
 /// Returns the keys and keyrings in a keyring.
 fn links(keyring: Serial) -> io::Result<Vec<Serial>> {
-    let mut octets = vec![0; 4096];
+    let mut bytes = vec![0; 4096];
     loop {
-        let length = read_into(READ, keyring, &mut octets)?;
-        if length <= octets.len() {
-            octets.truncate(length);
+        let length = read_into(READ, keyring, &mut bytes)?;
+        if length <= bytes.len() {
+            bytes.truncate(length);
             break;
         }
-        octets.resize(length, 0); // and it may have grown once more
+        bytes.resize(length, 0); // and it may have grown once more
     }
-    let serials = octets.as_chunks().0;
+    let serials = bytes.as_chunks().0;
     Ok(serials.iter().map(|serial| Serial::from_ne_bytes(*serial)).collect())
 }
 
 /// Returns a key of a kind with a readable payload, if its description begins with `prefix`.
 fn key(serial: Serial, prefix: &str) -> io::Result<Option<Key>> {
-    let mut octets = vec![0; DESCRIPTION_BYTES_MAX];
-    let length = read_into(DESCRIBE, serial, &mut octets)?.min(octets.len());
+    let mut bytes = vec![0; DESCRIPTION_BYTES_MAX];
+    let length = read_into(DESCRIBE, serial, &mut bytes)?.min(bytes.len());
     // kind;owner;group;permissions;description, and a zero
-    let text = String::from_utf8_lossy(&octets[..length]);
+    let text = String::from_utf8_lossy(&bytes[..length]);
     let mut parts = text.trim_end_matches('\0').splitn(5, ';');
     let (kind, description) = (parts.next().unwrap_or_default(), parts.nth(3).unwrap_or_default());
     if !matches!(kind, "psk" | "user") || !description.starts_with(prefix) {
@@ -137,9 +137,9 @@ fn key(serial: Serial, prefix: &str) -> io::Result<Option<Key>> {
     Ok(Some(Key { description: description.to_owned(), payload }))
 }
 
-/// Reads into `octets` as much as fits; returns the whole length.
-fn read_into(operation: c_long, serial: Serial, octets: &mut [u8]) -> io::Result<usize> {
-    control(operation, serial, octets.as_mut_ptr() as c_ulong, octets.len() as c_ulong)
+/// Reads into `bytes` as much as fits; returns the whole length.
+fn read_into(operation: c_long, serial: Serial, bytes: &mut [u8]) -> io::Result<usize> {
+    control(operation, serial, bytes.as_mut_ptr() as c_ulong, bytes.len() as c_ulong)
 }
 
 fn control(

@@ -9,11 +9,11 @@ use zeroize::Zeroizing;
 ///
 /// # Errors
 /// The kernel has none.
-pub fn octets<const N: usize>() -> io::Result<[u8; N]> {
-    let mut octets = [0; N];
+pub fn bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     // Up to 256 come whole, once the kernel has any.
-    match getrandom(&mut octets, GetRandomFlags::empty())? {
-        got if got == N => Ok(octets),
+    match getrandom(&mut bytes, GetRandomFlags::empty())? {
+        got if got == N => Ok(bytes),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -23,14 +23,14 @@ pub fn octets<const N: usize>() -> io::Result<[u8; N]> {
 /// # Errors
 /// The kernel has none.
 pub fn number() -> io::Result<u64> {
-    octets().map(u64::from_le_bytes)
+    bytes().map(u64::from_le_bytes)
 }
 
 /// Returns random bytes of a secret, at most 256.
 ///
 /// # Errors
 /// The kernel has none.
-pub fn secret(bytes: usize) -> io::Result<Secret> {
-    let octets = Zeroizing::new(octets::<256>()?);
-    octets.get(..bytes).map(Secret::new).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+pub fn secret(length: usize) -> io::Result<Secret> {
+    let bytes = Zeroizing::new(bytes::<256>()?);
+    bytes.get(..length).map(Secret::new).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

@@ -30,8 +30,8 @@ impl XorStore {
 impl XorKey {
     /// Applies the key. Zero stays zero, and so does the key: zeroed blocks below are zero here, too.
     fn apply(&self, buffer: &mut Option<Buffer>) {
-        let octets = buffer.iter_mut().flat_map(|buffer| buffer.iter_mut());
-        octets.filter(|octet| ![0, self.0].contains(octet)).for_each(|octet| *octet ^= self.0);
+        let bytes = buffer.iter_mut().flat_map(|buffer| buffer.iter_mut());
+        bytes.filter(|byte| ![0, self.0].contains(byte)).for_each(|byte| *byte ^= self.0);
     }
 }
 

@@ -353,7 +353,7 @@ mod tests {
             ended.map(|((_, slot), _)| slot).collect()
         }
 
-        fn first_octet(&self) -> u8 {
+        fn first_byte(&self) -> u8 {
             let start = self.ssd.store().in_place().unwrap();
             let start = start.read_range(0, 512).unwrap();
             // SAFETY: the memory belongs to the store, which only this thread uses.
@@ -371,9 +371,9 @@ mod tests {
         harness.start(0, &write, Some(buffer));
         let due = harness.tasks.next_due().unwrap();
         assert!(due >= begin + LONG);
-        assert_eq!((harness.expire(Instant(due.0 - 1)), harness.first_octet()), (vec![], 0));
+        assert_eq!((harness.expire(Instant(due.0 - 1)), harness.first_byte()), (vec![], 0));
         assert_eq!((harness.tasks.count(), harness.tasks.in_ring()), (1, 0));
-        assert_eq!((harness.expire(due), harness.first_octet()), (vec![0], 7));
+        assert_eq!((harness.expire(due), harness.first_byte()), (vec![0], 7));
         assert_eq!((harness.tasks.count(), harness.tasks.next_due()), (0, None));
     }
 
@@ -390,7 +390,7 @@ mod tests {
         let ended = harness.tasks.expire(&mut harness.ring, clock::now());
         let ((_, slot), outcome) = ended.expect("it ends at once");
         assert_eq!((slot, outcome.result), (0, Err(Status::ABORT_REQUESTED)));
-        assert!(outcome.buffer.is_some() && harness.first_octet() == 0, "it was not written");
+        assert!(outcome.buffer.is_some() && harness.first_byte() == 0, "it was not written");
         assert_eq!(harness.expire(Instant(u64::MAX)), [1]);
     }
 

@@ -1,6 +1,6 @@
 //! Admin commands: dispatch.
 
-use super::context::{CommandContext, CommandReply, octet};
+use super::context::{CommandContext, CommandReply, byte};
 use super::control::Target;
 use super::controller::NOT_ABORTED;
 use super::discovery::DiscoveryLogSource;
@@ -77,14 +77,14 @@ impl Target {
         };
         let reply = match sqe.flags {
             FLAG_SGL => execute(&mut context),
-            _ => Err(CommandError::field(octet::FLAGS)), // fused, or pointers that are no SGL
+            _ => Err(CommandError::field(byte::FLAGS)), // fused, or pointers that are no SGL
         };
         let CommandContext { controller, outbox, .. } = context;
         controller.complete_event_requests(outbox);
-        if let Err(CommandError { status, octet, .. }) = reply
+        if let Err(CommandError { status, byte, .. }) = reply
             && !is_probe(sqe, status)
         {
-            controller.shared.errors().record(qid, sqe, status, octet);
+            controller.shared.errors().record(qid, sqe, status, byte);
         }
         let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
         self.set_timer(deadlines.into_iter().flatten().min());
@@ -117,10 +117,10 @@ impl CommandContext<'_> {
             return fabrics::execute(self);
         }
         if !self.controller.properties.is_ready() {
-            return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::OPCODE));
+            return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, byte::OPCODE));
         }
         if !supported_opcodes(self.controller.kind).contains(&self.sqe.opcode) {
-            return Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE));
+            return Err(CommandError::at(Status::INVALID_OPCODE, byte::OPCODE));
         }
         match self.sqe.opcode {
             opcode::IDENTIFY => identify::execute(self, data_out),
@@ -137,7 +137,7 @@ impl CommandContext<'_> {
                 return lba_status::parse(self).map(CommandReply::QueryLbaStatus);
             }
             opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
-            _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
+            _ => Err(CommandError::at(Status::INVALID_OPCODE, byte::OPCODE)),
         }
         .map(CommandReply::Result)
     }
@@ -145,14 +145,14 @@ impl CommandContext<'_> {
     /// Cross-Controller Reset of another controller than this one.
     fn cross_reset(&mut self) -> Result<CommandReply, CommandError> {
         if !self.is_for_controller() {
-            return Err(CommandError::field(octet::NSID));
+            return Err(CommandError::field(byte::NSID));
         }
         let named = ControllerInstance::parse(self.sqe);
         // A controller of another process that serves the subsystem is not known here and may be alive. An earlier
         // process may have used the identifier of this controller.
         let is_itself = named == self.controller.properties.instance();
         if is_itself || !self.limits.has_cntlid(named.cntlid) {
-            return Err(CommandError::field(octet::CDW10));
+            return Err(CommandError::field(byte::CDW10));
         }
         self.controller.resets.admit(named)?;
         Ok(CommandReply::CrossReset(named))

@@ -384,7 +384,7 @@ impl Limits {
             ((1..0xffff).contains(&queues), "I/O queues", u32::from(queues), "1 to 65534"),
             (entries >= 32, "queue entries", entries.into(), "32 at least"),
             ((1..=Self::MDTS_MAX).contains(&self.mdts), "MDTS", self.mdts.into(), "1 to 8"),
-            (capsule.is_multiple_of(16), "in-capsule octets", capsule, "a multiple of 16"),
+            (capsule.is_multiple_of(16), "in-capsule bytes", capsule, "a multiple of 16"),
             (min >= 1 && min <= max, "first controller identifier", min.into(), "1 to the last"),
             (max <= Self::CNTLID_MAX, "last controller identifier", max.into(), "at most 65519"),
             ((1..=0xffef).contains(&controllers), "controllers", controllers.into(), "1 to 65519"),
@@ -475,7 +475,7 @@ fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Resul
     if is_nqn(nqn) {
         return Ok(());
     }
-    let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
+    let hint = "write nqn.2025-01.io.example:name (at most 223 bytes)";
     Err(ConfigError::invalid(place(), field, format!("{nqn:?}"), hint))
 }
 
@@ -504,14 +504,14 @@ impl Description for NamespaceConfig {
         let block = 1u64.checked_shl(self.lba_shift.into()).unwrap_or(1);
         match bytes.is_multiple_of(block) {
             true => Ok(NamespaceConfig { blocks: bytes / block, ..self.clone() }),
-            false => Err(format!("use whole blocks of {block} octets")),
+            false => Err(format!("use whole blocks of {block} bytes")),
         }
     }
 
     fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
         let shift = self.lba_shift;
         let fits = [
-            (shift == 9 || shift == 12, "block size", u64::from(shift), "use 512 or 4096 octets"),
+            (shift == 9 || shift == 12, "block size", u64::from(shift), "use 512 or 4096 bytes"),
             (self.blocks > 0, "blocks", self.blocks, "give it at least one block"),
             (self.blocks <= BLOCKS_MAX, "blocks", self.blocks, "use 2251799813685247 at most"),
         ];

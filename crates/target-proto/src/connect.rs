@@ -24,8 +24,8 @@ use roadtrain_wire::sqe::{FLAG_SGL, Sqe};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-const OCTET_QID: u8 = 42;
-const OCTET_SQSIZE: u8 = 44;
+const BYTE_QID: u8 = 42;
+const BYTE_SQSIZE: u8 = 44;
 
 /// Returns the authentication requirements for a Connect's completion. Hosts take the second bit as an order to
 /// generate a PSK.
@@ -112,11 +112,11 @@ impl Target {
         let length = data.len();
         let data = ConnectData::ref_from_bytes(data).map_err(|_| {
             let status = Status::DATA_SGL_LENGTH_INVALID;
-            ConnectRefused::new(status, "octets of data", length)
+            ConnectRefused::new(status, "bytes of data", length)
         })?;
         let names = ConnectNames::parse(data)?;
         if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
-            return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
+            return Err(ConnectRefused::command(BYTE_SQSIZE, "SQSIZE", connect.sqsize));
         }
         let carrier = Carrier::from(channel);
         let hides = self.hides(carrier, connect.qid, names.subnqn);
@@ -274,7 +274,7 @@ impl Target {
             return Err(names.bad_hostnqn());
         }
         if controller.kind == ControllerKind::Discovery || qid > self.config.limits.io_queues_max {
-            return Err(ConnectRefused::command(OCTET_QID, "QID", qid));
+            return Err(ConnectRefused::command(BYTE_QID, "QID", qid));
         }
         let sequence = Status::COMMAND_SEQUENCE_ERROR;
         if !controller.properties.is_ready() {

@@ -111,17 +111,17 @@ impl ConnectRefused {
         ConnectRefused { status: status.dnr(), result: 0, field, value: value.to_string() }
     }
 
-    /// Returns Connect Invalid Parameters for the command's byte `octet`.
-    pub(super) fn command(octet: u8, field: &'static str, value: impl ToString) -> Self {
+    /// Returns Connect Invalid Parameters for the command's byte `byte`.
+    pub(super) fn command(byte: u8, field: &'static str, value: impl ToString) -> Self {
         let status = Status::CONNECT_INVALID_PARAMETERS;
-        ConnectRefused { result: octet.into(), ..ConnectRefused::new(status, field, value) }
+        ConnectRefused { result: byte.into(), ..ConnectRefused::new(status, field, value) }
     }
 
-    /// Returns Connect Invalid Parameters for byte `octet` of the data (IATTR set).
-    pub(super) fn data(octet: usize, field: &'static str, value: impl ToString) -> Self {
+    /// Returns Connect Invalid Parameters for byte `byte` of the data (IATTR set).
+    pub(super) fn data(byte: usize, field: &'static str, value: impl ToString) -> Self {
         let status = Status::CONNECT_INVALID_PARAMETERS;
         ConnectRefused {
-            result: octet as u32 | 1 << 16,
+            result: byte as u32 | 1 << 16,
             ..ConnectRefused::new(status, field, value)
         }
     }
@@ -129,7 +129,7 @@ impl ConnectRefused {
 
 /// Formats a name from the host: printable, and no longer than an NQN.
 pub(super) fn show_name(field: &[u8; 256]) -> String {
-    let end = field.iter().position(|&octet| octet == 0).unwrap_or(NQN_BYTES_MAX);
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(NQN_BYTES_MAX);
     format!("\"{}\"", field[..end.min(NQN_BYTES_MAX)].escape_ascii())
 }
 

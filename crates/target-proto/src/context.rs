@@ -15,7 +15,7 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 
 /// Byte offsets of a command's fields, for the error log.
-pub(super) mod octet {
+pub(super) mod byte {
     pub(crate) const OPCODE: u8 = 0;
     pub(crate) const FLAGS: u8 = 1;
     pub(crate) const NSID: u8 = 4;
@@ -68,10 +68,10 @@ impl CommandContext<'_> {
     pub(super) fn check_data_out(&self, length: usize) -> Result<(), CommandError> {
         let sgl = &self.sqe.sgl;
         if sgl.kind != SGL_TRANSPORT {
-            return Err(CommandError::at(Status::SGL_TYPE_INVALID, octet::SGL));
+            return Err(CommandError::at(Status::SGL_TYPE_INVALID, byte::SGL));
         }
         if sgl.length.get() as usize != length {
-            return Err(CommandError::at(Status::DATA_SGL_LENGTH_INVALID, octet::SGL));
+            return Err(CommandError::at(Status::DATA_SGL_LENGTH_INVALID, byte::SGL));
         }
         Ok(())
     }

@@ -34,12 +34,12 @@ struct ErrorSlot {
 }
 
 impl ErrorLog {
-    /// Adds the failure of `sqe` on queue `qid`, caused by the command's byte `octet`.
-    pub(super) fn record(&self, qid: u16, sqe: &Sqe, status: Status, octet: Option<u8>) {
+    /// Adds the failure of `sqe` on queue `qid`, caused by the command's byte `byte`.
+    pub(super) fn record(&self, qid: u16, sqe: &Sqe, status: Status, byte: Option<u8>) {
         let number = self.count.fetch_add(1, Relaxed) + 1;
         let entries =
             self.entries.get_or_init(|| Box::new(std::array::from_fn(|_| ErrorSlot::default())));
-        let parameter = octet.map_or(PARAMETER_NONE, u16::from);
+        let parameter = byte.map_or(PARAMETER_NONE, u16::from);
         let fields = [qid, sqe.cid.get(), status.to_field(), parameter];
         let words = [
             fields.into_iter().fold(0, |word, field| word << 16 | u64::from(field)),

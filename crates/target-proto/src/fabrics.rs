@@ -1,6 +1,6 @@
 //! Fabrics commands on connected queues (NVMe Base 2.1, section 6).
 
-use super::context::{CommandContext, CommandReply, octet};
+use super::context::{CommandContext, CommandReply, byte};
 use super::property::Transition;
 use super::target_event::{CloseReason, TargetEvent};
 use roadtrain_proto::error::CommandError;
@@ -14,7 +14,7 @@ pub(super) fn execute(context: &mut CommandContext<'_>) -> Result<CommandReply, 
     let sqe = context.sqe;
     let is_admin = context.qid == 0;
     if sqe.opcode != opcode::FABRICS {
-        return Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE));
+        return Err(CommandError::at(Status::INVALID_OPCODE, byte::OPCODE));
     }
     match sqe.fctype() {
         fctype::PROPERTY_GET if is_admin => {
@@ -24,9 +24,9 @@ pub(super) fn execute(context: &mut CommandContext<'_>) -> Result<CommandReply, 
             Ok(CommandReply::Result(value))
         }
         fctype::PROPERTY_SET if is_admin => property_set(context),
-        fctype::CONNECT => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::OPCODE)),
+        fctype::CONNECT => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, byte::OPCODE)),
         fctype::DISCONNECT => disconnect(context),
-        _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::NSID)),
+        _ => Err(CommandError::at(Status::INVALID_OPCODE, byte::NSID)),
     }
 }
 
@@ -68,10 +68,10 @@ fn reset(context: &mut CommandContext<'_>) {
 /// Executes Disconnect, which ends an I/O queue; the admin queue ends with its connection.
 fn disconnect(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     if context.sqe.cdw10.get() as u16 != 0 {
-        return Err(CommandError::at(Status::CONNECT_INCOMPATIBLE_FORMAT, octet::CDW10));
+        return Err(CommandError::at(Status::CONNECT_INCOMPATIBLE_FORMAT, byte::CDW10));
     }
     if !context.controller.queues.remove(&context.qid) {
-        return Err(CommandError::at(Status::INVALID_QUEUE_TYPE, octet::OPCODE));
+        return Err(CommandError::at(Status::INVALID_QUEUE_TYPE, byte::OPCODE));
     }
     let controller = &mut *context.controller;
     controller.draining += 1;

@@ -1,6 +1,6 @@
 //! Get Features and Set Features (NVMe Base 2.1, sections 5.1.11 and 5.1.25).
 
-use super::context::{CommandContext, CommandReply, octet};
+use super::context::{CommandContext, CommandReply, byte};
 use super::feature_values::Thresholds;
 use super::kind::ControllerKind;
 use super::reservations::NamespaceReservations;
@@ -72,12 +72,12 @@ pub(super) fn get(
 ) -> Result<u64, CommandError> {
     let get = GetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&get.fid) {
-        return Err(CommandError::field(octet::CDW10));
+        return Err(CommandError::field(byte::CDW10));
     }
     if get.fid == fid::ERROR_RECOVERY {
         check_namespace(context)?;
     }
-    match get.select.ok_or(CommandError::field(octet::CDW10))? {
+    match get.select.ok_or(CommandError::field(byte::CDW10))? {
         Select::Capabilities if is_changeable(get.fid) => Ok(capabilities::CHANGEABLE.into()),
         Select::Capabilities => Ok(0),
         Select::Current => current(context, get.fid, out),
@@ -98,7 +98,7 @@ fn current(context: &CommandContext<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u
         fid::HOST_IDENTIFIER => return host_identifier(context, out),
         fid::RESERVATION_NOTIFICATION_MASK => controller.notices.mask(namespace(context)?.0),
         fid::RESERVATION_PERSISTENCE => persists(context)?.into(),
-        _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
+        _ => fixed(fid).ok_or(CommandError::field(byte::CDW10))?,
     };
     Ok(value.into())
 }
@@ -114,7 +114,7 @@ fn default(context: &CommandContext<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u
         | fid::RESERVATION_PERSISTENCE => 0,
         fid::HOST_BEHAVIOR => return host_behavior(context, 0, out),
         fid::HOST_IDENTIFIER => return host_identifier(context, out),
-        _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
+        _ => fixed(fid).ok_or(CommandError::field(byte::CDW10))?,
     };
     Ok(value.into())
 }
@@ -133,7 +133,7 @@ fn host_behavior(
 /// Returns the 128-bit host identifier of Connect; fabrics have no other (EXHID is 1).
 fn host_identifier(context: &CommandContext<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     if context.sqe.cdw11.get() & 1 == 0 {
-        return Err(CommandError::field(octet::CDW11));
+        return Err(CommandError::field(byte::CDW11));
     }
     context.check_data_out(HOST_IDENTIFIER_BYTES)?;
     out.extend_from_slice(&context.controller.hostid);
@@ -148,7 +148,7 @@ fn threshold(
     let wanted = TemperatureThreshold::parse(context.sqe.cdw11.get());
     match wanted.kind {
         Some(kind) if wanted.sensor == TemperatureThreshold::COMPOSITE => Ok(*thresholds.get(kind)),
-        _ => Err(CommandError::field(octet::CDW11)),
+        _ => Err(CommandError::field(byte::CDW11)),
     }
 }
 
@@ -161,7 +161,7 @@ fn set_threshold(context: &mut CommandContext<'_>, value: u32) -> Result<u64, Co
             *context.controller.features.thresholds.get(kind) = kelvins;
             Ok(0)
         }
-        _ => Err(CommandError::field(octet::CDW11)),
+        _ => Err(CommandError::field(byte::CDW11)),
     }
 }
 
@@ -173,7 +173,7 @@ fn namespace<'a>(
     let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
     let reservations = shown.and_then(|subsystem| subsystem.reservations.get(&nsid));
     let reservations =
-        reservations.ok_or(CommandError::at(Status::INVALID_NAMESPACE, octet::NSID))?;
+        reservations.ok_or(CommandError::at(Status::INVALID_NAMESPACE, byte::NSID))?;
     Ok((nsid, reservations))
 }
 
@@ -191,7 +191,7 @@ fn persists(context: &CommandContext<'_>) -> Result<bool, CommandError> {
     let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
     let ana = config.map(|config| context.controller.ana.state.or_worse(config.ana));
     match ana.and_then(|ana| ana.refusal()) {
-        Some(status) => Err(CommandError { status, result: 0, octet: None }),
+        Some(status) => Err(CommandError { status, result: 0, byte: None }),
         None => Ok(reservations.state().persists),
     }
 }
@@ -200,7 +200,7 @@ fn persists(context: &CommandContext<'_>) -> Result<bool, CommandError> {
 pub(super) fn set(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     let set = SetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&set.fid) {
-        return Err(CommandError::field(octet::CDW10));
+        return Err(CommandError::field(byte::CDW10));
     }
     match set.fid {
         fid::RESERVATION_NOTIFICATION_MASK => set_notification_mask(context, &set),
@@ -215,10 +215,10 @@ fn set_notification_mask(
     set: &SetFeatures,
 ) -> Result<CommandReply, CommandError> {
     if set.save {
-        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, byte::CDW10));
     }
     if set.value & !NOTIFICATION_MASK != 0 {
-        return Err(CommandError::field(octet::CDW11));
+        return Err(CommandError::field(byte::CDW11));
     }
     let nsids: Vec<u32> = match context.sqe.nsid.get() {
         NSID_ALL => {
@@ -239,10 +239,10 @@ fn set_persistence(
     set: &SetFeatures,
 ) -> Result<CommandReply, CommandError> {
     if set.save {
-        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, byte::CDW10));
     }
     if set.value & !PTPL != 0 {
-        return Err(CommandError::field(octet::CDW11));
+        return Err(CommandError::field(byte::CDW11));
     }
     if context.sqe.nsid.get() != NSID_ALL {
         namespace(context)?;
@@ -253,17 +253,17 @@ fn set_persistence(
 /// Sets a feature of the controller.
 fn set_own(context: &mut CommandContext<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     if set.save {
-        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, byte::CDW10));
     }
     // Error Recovery belongs to namespaces, all others to the controller.
     if set.fid == fid::ERROR_RECOVERY {
         check_namespace(context)?;
     } else if !context.is_for_controller() {
-        return Err(CommandError::at(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, octet::NSID));
+        return Err(CommandError::at(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, byte::NSID));
     }
     if let Some(value) = fixed(set.fid) {
         let same = value == set.value;
-        let error = CommandError::at(Status::FEATURE_NOT_CHANGEABLE, octet::CDW11);
+        let error = CommandError::at(Status::FEATURE_NOT_CHANGEABLE, byte::CDW11);
         return if same { Ok(0) } else { Err(error) };
     }
     change(context, set)
@@ -283,16 +283,16 @@ fn change(context: &mut CommandContext<'_>, set: &SetFeatures) -> Result<u64, Co
         fid::KEEP_ALIVE_TIMER => set_keep_alive(context, set.value),
         fid::HOST_BEHAVIOR => set_host_behavior(context),
         // Over fabrics Connect sets it once.
-        fid::HOST_IDENTIFIER => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10)),
-        _ => Err(CommandError::field(octet::CDW11)),
+        fid::HOST_IDENTIFIER => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, byte::CDW10)),
+        _ => Err(CommandError::field(byte::CDW11)),
     }
 }
 
 /// Grants all queues, whatever number the host requests; not while there are I/O queues.
 fn set_queues(context: &CommandContext<'_>, value: u32) -> Result<u64, CommandError> {
-    NumberOfQueues::parse(value).ok_or(CommandError::field(octet::CDW11))?;
+    NumberOfQueues::parse(value).ok_or(CommandError::field(byte::CDW11))?;
     if !context.controller.queues.is_empty() {
-        return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10));
+        return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, byte::CDW10));
     }
     Ok(queues(context).into())
 }
@@ -300,7 +300,7 @@ fn set_queues(context: &CommandContext<'_>, value: u32) -> Result<u64, CommandEr
 /// Sets the keep-alive timeout. TCP requires the timer, so 0 is invalid.
 fn set_keep_alive(context: &mut CommandContext<'_>, kato_ms: u32) -> Result<u64, CommandError> {
     if kato_ms == 0 {
-        return Err(CommandError::at(Status::KEEP_ALIVE_INVALID, octet::CDW11));
+        return Err(CommandError::at(Status::KEEP_ALIVE_INVALID, byte::CDW11));
     }
     context.controller.keep_alive.set(context.now, kato_ms);
     Ok(0)
@@ -309,11 +309,11 @@ fn set_keep_alive(context: &mut CommandContext<'_>, kato_ms: u32) -> Result<u64,
 fn set_host_behavior(context: &mut CommandContext<'_>) -> Result<u64, CommandError> {
     let length = Status::DATA_SGL_LENGTH_INVALID;
     let data: &[u8; HOST_BEHAVIOR_BYTES] =
-        context.data_in.try_into().map_err(|_| CommandError::at(length, octet::SGL))?;
+        context.data_in.try_into().map_err(|_| CommandError::at(length, byte::SGL))?;
     let (acre, others) = (data[0], &data[1..]);
     // The other behaviours belong to unsupported functions: extended telemetry, more LBA formats.
     if acre > 1 || others.iter().any(|&behavior| behavior != 0) {
-        return Err(CommandError::field(octet::SGL));
+        return Err(CommandError::field(byte::SGL));
     }
     context.controller.features.acre = acre;
     Ok(0)

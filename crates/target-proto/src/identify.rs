@@ -3,7 +3,7 @@
 use super::aborts::ABORTS_MAX;
 use super::ana::TRANSITION_SECONDS;
 use super::config::{Limits, NAMESPACES_MAX};
-use super::context::{CommandContext, octet};
+use super::context::{CommandContext, byte};
 use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
@@ -40,7 +40,7 @@ pub(super) fn execute(
     let cns = context.sqe.cdw10.get() as u8;
     match context.subsystem {
         _ if cns == cns::CONTROLLER => emit(out, &controller(context)),
-        None => return Err(CommandError::field(octet::CDW10)),
+        None => return Err(CommandError::field(byte::CDW10)),
         Some(subsystem) => {
             let result = identify_io(context, subsystem, cns, out);
             note_shown(context, cns);
@@ -120,13 +120,13 @@ fn identify_io(
             page.vectors[0] = (1 << CSI_NVM).into();
             emit(out, &page);
         }
-        _ => return Err(CommandError::field(octet::CDW10)),
+        _ => return Err(CommandError::field(byte::CDW10)),
     }
     Ok(())
 }
 
 fn bad_namespace() -> CommandError {
-    CommandError::at(Status::INVALID_NAMESPACE, octet::NSID)
+    CommandError::at(Status::INVALID_NAMESPACE, byte::NSID)
 }
 
 /// Returns the namespace that the command names; `None` if it is valid but inactive.
@@ -157,7 +157,7 @@ fn active(
 
 fn check_csi(context: &CommandContext<'_>) -> Result<(), CommandError> {
     if (context.sqe.cdw11.get() >> 24) as u8 != CSI_NVM {
-        return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW11));
+        return Err(CommandError::at(Status::INVALID_COMMAND_SET, byte::CDW11));
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ fn check_csi(context: &CommandContext<'_>) -> Result<(), CommandError> {
 fn check_cntid(context: &CommandContext<'_>) -> Result<(), CommandError> {
     let cntid = (context.sqe.cdw10.get() >> 16) as u16;
     if cntid != CNTLID_DYNAMIC && cntid != context.controller.cntlid {
-        return Err(CommandError::field(octet::CDW10));
+        return Err(CommandError::field(byte::CDW10));
     }
     Ok(())
 }

@@ -99,7 +99,7 @@ mod tests {
     /// Hosts store these in fstab and multipath maps: a change breaks them.
     #[test]
     fn identities_do_not_change_between_releases() {
-        let hex = |octets: [u8; 16]| format!("{:032x}", u128::from_be_bytes(octets));
+        let hex = |bytes: [u8; 16]| format!("{:032x}", u128::from_be_bytes(bytes));
         let id = NamespaceId::of_store(0x0123_4567_89ab_cdef);
         assert_eq!(hex(id.uuid), "2556c79a6ab48607ad2b9986566665e0");
         assert_eq!(hex(id.nguid), "f1640f40c73c6030f4e8f51c1b574e35");

@@ -4,7 +4,7 @@
 //! [`Execution::query_block_status`]: super::execution::Execution::query_block_status
 
 use super::config::NAMESPACES_MAX;
-use super::context::{CommandContext, octet};
+use super::context::{CommandContext, byte};
 use super::namespace::ExportedNamespace;
 use super::outcome::LookUp;
 use core::time::Duration;
@@ -24,18 +24,18 @@ pub(super) fn parse(context: &CommandContext<'_>) -> Result<LookUp, CommandError
     let namespace = namespace(context)?;
     // Blocks that may be unreadable are not known here.
     if get.action != action::ALLOCATED {
-        return Err(CommandError::field(octet::CDW13));
+        return Err(CommandError::field(byte::CDW13));
     }
     let bytes = u32::try_from(get.bytes).ok();
     let bytes = bytes.filter(|&bytes| bytes <= context.limits.transfer_bytes_max());
-    let bytes = bytes.ok_or(CommandError::field(octet::CDW12))?;
+    let bytes = bytes.ok_or(CommandError::field(byte::CDW12))?;
     context.check_data_out(bytes as usize)?;
     let behind = namespace.config.blocks.checked_sub(get.slba).filter(|&behind| behind > 0);
     let blocks = behind.and_then(|behind| {
         let blocks = get.blocks.map_or(behind, u64::from);
         (blocks <= behind).then_some(blocks)
     });
-    let blocks = blocks.ok_or(CommandError::at(Status::LBA_OUT_OF_RANGE, octet::CDW10))?;
+    let blocks = blocks.ok_or(CommandError::at(Status::LBA_OUT_OF_RANGE, byte::CDW10))?;
     let (nsid, lba_shift) = (namespace.config.nsid, namespace.config.lba_shift);
     let patience = match context.controller.keep_alive.kato_ms() {
         0 => WAIT_MAX,
@@ -51,5 +51,5 @@ fn namespace<'a>(context: &CommandContext<'a>) -> Result<&'a ExportedNamespace, 
     let namespaces = context.subsystem.filter(|_| is_shown).map(|subsystem| &subsystem.namespaces);
     namespaces
         .and_then(|namespaces| namespaces.get(&nsid))
-        .ok_or(CommandError::at(Status::INVALID_NAMESPACE, octet::NSID))
+        .ok_or(CommandError::at(Status::INVALID_NAMESPACE, byte::NSID))
 }

@@ -2,7 +2,7 @@
 
 use super::ana::{AnaOfController, ana_group};
 use super::config::{NAMESPACES_MAX, NamespaceConfig};
-use super::context::{CommandContext, octet};
+use super::context::{CommandContext, byte};
 use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
 use super::events::EventNotice;
@@ -55,7 +55,7 @@ pub(super) fn execute(
     check(context, &get)?;
     let page = page(context, &get);
     let offset = usize::try_from(get.offset).unwrap_or(usize::MAX);
-    let rest = page.get(offset..).ok_or(CommandError::field(octet::CDW12))?;
+    let rest = page.get(offset..).ok_or(CommandError::field(byte::CDW12))?;
     let length = get.bytes as usize; // at most MDTS, as checked
     out.extend_from_slice(&rest[..rest.len().min(length)]);
     out.resize(length, 0);
@@ -65,22 +65,22 @@ pub(super) fn execute(
 
 fn check(context: &CommandContext<'_>, get: &GetLogPage) -> Result<(), CommandError> {
     if !supported(context.controller.kind).contains(&get.lid) {
-        return Err(CommandError::at(Status::INVALID_LOG_PAGE, octet::CDW10));
+        return Err(CommandError::at(Status::INVALID_LOG_PAGE, byte::CDW10));
     }
     if !context.is_for_controller() {
-        return Err(CommandError::field(octet::NSID)); // no log page belongs to a namespace
+        return Err(CommandError::field(byte::NSID)); // no log page belongs to a namespace
     }
     if get.bytes > u64::from(context.limits.transfer_bytes_max()) {
-        return Err(CommandError::field(octet::CDW10));
+        return Err(CommandError::field(byte::CDW10));
     }
     if !get.offset.is_multiple_of(4) {
-        return Err(CommandError::field(octet::CDW12));
+        return Err(CommandError::field(byte::CDW12));
     }
     if get.indexed {
-        return Err(CommandError::field(octet::CDW14));
+        return Err(CommandError::field(byte::CDW14));
     }
     if get.lid == lid::COMMAND_EFFECTS && get.csi != CSI_NVM {
-        return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW14));
+        return Err(CommandError::at(Status::INVALID_COMMAND_SET, byte::CDW14));
     }
     context.check_data_out(get.bytes as usize)
 }

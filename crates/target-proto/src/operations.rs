@@ -170,7 +170,7 @@ impl<N: Description> fmt::Display for Operation<N> {
             Operation::SetListeners { .. } => "can be reached at other listeners",
             Operation::ReplaceNamespace { .. } => "replaced",
             Operation::ResizeNamespace { bytes, .. } => {
-                return write!(f, "{}: resized to {bytes} octets", self.place());
+                return write!(f, "{}: resized to {bytes} bytes", self.place());
             }
             Operation::AllowAnyHost { allow: true, .. } => "any host allowed",
             Operation::AllowAnyHost { allow: false, .. } => "only named hosts allowed",

@@ -16,8 +16,8 @@ const READY_TIMEOUT: u8 = 15;
 const CIRN_STEP: u32 = 0x9e37_79b9;
 
 /// Offsets of CDW10 and CDW11 in a command.
-const OCTET_ATTRIB: u8 = 40;
-const OCTET_OFFSET: u8 = 44;
+const BYTE_ATTRIB: u8 = 40;
+const BYTE_OFFSET: u8 = 44;
 
 mod cap {
     /// Queues are contiguous: fabrics have no others.
@@ -161,10 +161,10 @@ impl Properties {
             property::CC => (self.cc.0.into(), PropertySize::Four),
             property::CSTS => (self.csts.into(), PropertySize::Four),
             property::CRTO => (READY_TIMEOUT.into(), PropertySize::Four),
-            _ => return Err(CommandError::field(OCTET_OFFSET)),
+            _ => return Err(CommandError::field(BYTE_OFFSET)),
         };
         if get.size != Some(size) {
-            return Err(CommandError::field(OCTET_ATTRIB));
+            return Err(CommandError::field(BYTE_ATTRIB));
         }
         Ok(value)
     }
@@ -176,10 +176,10 @@ impl Properties {
         kind: ControllerKind,
     ) -> Result<Transition, CommandError> {
         if set.offset != property::CC {
-            return Err(CommandError::field(OCTET_OFFSET));
+            return Err(CommandError::field(BYTE_OFFSET));
         }
         if set.size != Some(PropertySize::Four) {
-            return Err(CommandError::field(OCTET_ATTRIB));
+            return Err(CommandError::field(BYTE_ATTRIB));
         }
         Ok(self.set_cc(Cc(set.value as u32), kind))
     }

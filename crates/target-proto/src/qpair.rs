@@ -443,7 +443,7 @@ impl Qpair {
         }
         self.alignment =
             alignment_bytes(pdu.hpda).ok_or(PeerMisbehaved::field(10, "HPDA above 31"))?;
-        let requested = Digests::from_octet(pdu.dgst)
+        let requested = Digests::from_byte(pdu.dgst)
             .ok_or(PeerMisbehaved::field(11, "reserved digest bits"))?;
         let granted = self.config.digests;
         self.digests = Digests {

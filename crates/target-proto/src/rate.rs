@@ -79,7 +79,7 @@ impl Rates {
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names =
-            ["IOPS", "read IOPS", "write IOPS", "octets/s", "octets/s read", "octets/s written"];
+            ["IOPS", "read IOPS", "write IOPS", "bytes/s", "bytes/s read", "bytes/s written"];
         let mut before = "at most ";
         for (rate, name) in self.each().into_iter().zip(names) {
             if let Some(rate) = rate {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_and_what_has_no_octets_wait_for_no_bandwidth() {
+    fn flushes_and_what_has_no_bytes_wait_for_no_bandwidth() {
         let limit =
             RateLimit::new(&Rates { bandwidth: rate(1), iops: rate(1), ..Rates::default() });
         let now = Instant(SECOND);

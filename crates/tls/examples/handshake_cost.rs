@@ -29,10 +29,10 @@ fn handshake(acceptor: &Acceptor, psk: &TlsPsk) -> Result<[Duration; 2], Error> 
     let mut host = timed(&mut at_host, || Handshake::connect(psk.clone()))?;
     let mut target = timed(&mut at_target, || acceptor.accept())?;
     while !(host.is_done() && target.is_done()) {
-        let octets = take(host.outgoing());
-        timed(&mut at_target, || target.receive(&octets))?;
-        let octets = take(target.outgoing());
-        timed(&mut at_host, || host.receive(&octets))?;
+        let bytes = take(host.outgoing());
+        timed(&mut at_target, || target.receive(&bytes))?;
+        let bytes = take(target.outgoing());
+        timed(&mut at_host, || host.receive(&bytes))?;
     }
     timed(&mut at_host, || host.keys(u64::MAX))?;
     timed(&mut at_target, || target.keys(u64::MAX))?;

@@ -73,8 +73,8 @@ impl AeadCipher {
         // SAFETY: the nonce has the default length; without an output the input is authenticated only.
         unsafe {
             check(EVP_CipherInit_ex(context, null(), null_mut(), null(), nonce.as_ptr(), -1))?;
-            let (octets, length) = (header.as_ptr(), header.len() as c_int);
-            check(EVP_CipherUpdate(context, null_mut(), &raw mut taken, octets, length))
+            let (bytes, length) = (header.as_ptr(), header.len() as c_int);
+            check(EVP_CipherUpdate(context, null_mut(), &raw mut taken, bytes, length))
         }
     }
 
@@ -94,13 +94,13 @@ impl AeadCipher {
     }
 
     /// Processes the next bytes of the message in place.
-    pub(crate) fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), Error> {
-        let length = c_int::try_from(octets.len()).map_err(|_| Error::Library("length".into()))?;
+    pub(crate) fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        let length = c_int::try_from(bytes.len()).map_err(|_| Error::Library("length".into()))?;
         let context = self.context.as_ptr();
         let mut written = 0;
         // SAFETY: a stream cipher writes as many bytes as it reads, and may write where it has read.
         check(unsafe {
-            let place = octets.as_mut_ptr();
+            let place = bytes.as_mut_ptr();
             EVP_CipherUpdate(context, place, &raw mut written, place, length)
         })?;
         debug_assert_eq!(written, length);

@@ -44,7 +44,7 @@ pub enum Error {
     #[error("TLS handshake: {0}")]
     Handshake(String),
     /// The peer sends more than a handshake needs.
-    #[error("a TLS handshake of more than {} octets", crate::hello::HANDSHAKE_BYTES_MAX)]
+    #[error("a TLS handshake of more than {} bytes", crate::hello::HANDSHAKE_BYTES_MAX)]
     TooLong,
     /// An error of the library.
     #[error("TLS library: {0}")]

@@ -27,8 +27,8 @@ impl seal::Cipher for FrameCipher {
     }
 
     #[inline]
-    fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed> {
-        self.0.update_in_place(octets).map_err(|_| CipherFailed)
+    fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), CipherFailed> {
+        self.0.update_in_place(bytes).map_err(|_| CipherFailed)
     }
 
     #[inline]

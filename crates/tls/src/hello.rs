@@ -11,9 +11,9 @@ const FIXED_BYTES: usize = 2 + 32;
 const IDENTITIES_MAX: usize = 16;
 
 /// Reader of bytes from the front.
-struct Octets<'a>(&'a [u8]);
+struct Bytes<'a>(&'a [u8]);
 
-impl<'a> Octets<'a> {
+impl<'a> Bytes<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -41,22 +41,22 @@ impl<'a> Octets<'a> {
 /// Returns the identities in the body of a ClientHello, in the host's order; `None`: the body is incomplete or has
 /// none.
 pub(crate) fn identities(hello: &[u8]) -> Option<Vec<&str>> {
-    let mut hello = Octets(hello);
+    let mut hello = Bytes(hello);
     hello.take(FIXED_BYTES)?;
     hello.short_vector()?; // session
     hello.vector()?; // suites
     hello.short_vector()?; // compressions
-    let mut extensions = Octets(hello.vector()?);
+    let mut extensions = Bytes(hello.vector()?);
     loop {
         let kind = extensions.u16()?;
         let body = extensions.vector()?;
         if kind == PRE_SHARED_KEY {
-            return names(&mut Octets(Octets(body).vector()?));
+            return names(&mut Bytes(Bytes(body).vector()?));
         }
     }
 }
 
-fn names<'a>(list: &mut Octets<'a>) -> Option<Vec<&'a str>> {
+fn names<'a>(list: &mut Bytes<'a>) -> Option<Vec<&'a str>> {
     let mut names = Vec::new();
     while !list.0.is_empty() && names.len() < IDENTITIES_MAX {
         let identity = list.vector()?;

@@ -18,7 +18,7 @@ pub enum PskFileError {
     #[error("line {0}: a user's name is text, and does not begin with #")]
     Name(usize),
     /// A key that is too short or too long.
-    #[error("line {0}: a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} octets, twice as many digits")]
+    #[error("line {0}: a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, twice as many digits")]
     Length(usize),
     /// Two keys of one user.
     #[error("line {0}: the user is there twice")]
@@ -71,12 +71,12 @@ fn unhex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
         return None;
     }
     // Allocated once as a whole, so that no copy is left behind.
-    let mut octets = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
     for pair in digits.as_bytes().chunks_exact(2) {
         let digit = |digit: u8| char::from(digit).to_digit(16);
-        octets.push((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+        bytes.push((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
     }
-    Some(octets)
+    Some(bytes)
 }
 
 #[cfg(test)]

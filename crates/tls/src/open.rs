@@ -80,8 +80,8 @@ impl DataDestinations<'_, '_> {
     /// Copies the next `length` bytes.
     fn copy(&mut self, length: usize) -> Result<Vec<u8>, Error> {
         let mut all = Vec::with_capacity(length);
-        self.each(length, |octets| {
-            all.extend_from_slice(octets);
+        self.each(length, |bytes| {
+            all.extend_from_slice(bytes);
             Ok(())
         })?;
         Ok(all)
@@ -144,9 +144,9 @@ impl Opener {
         let cipher = &mut self.key.cipher;
         cipher.begin(&nonce, header)?;
         places.each(length, |place| {
-            let (octets, rest) = content.split_at(place.len());
+            let (bytes, rest) = content.split_at(place.len());
             content = rest;
-            cipher.update(octets, place)
+            cipher.update(bytes, place)
         })?;
         let mut kind = [0];
         cipher.update(std::slice::from_ref(last), &mut kind)?;
@@ -174,7 +174,7 @@ impl Opener {
         opened: &mut OpenedRecords,
     ) -> Result<usize, Error> {
         if kind == 0 {
-            while content.pop_if(|octet| *octet == 0).is_some() {}
+            while content.pop_if(|byte| *byte == 0).is_some() {}
             kind = content.pop().ok_or(Error::Record { what: "type", value: 0 })?;
             if kind == CONTENT_TYPE_DATA {
                 return Ok(content.len());

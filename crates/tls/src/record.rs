@@ -91,10 +91,10 @@ impl RecordEnd {
         if self.filled < HEADER_BYTES { HEADER_BYTES - self.filled } else { self.rest }
     }
 
-    pub(crate) fn advance(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
-            let (now, later) = octets.split_at(self.left().min(octets.len()));
-            octets = later;
+    pub(crate) fn advance(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(self.left().min(bytes.len()));
+            bytes = later;
             if self.filled < HEADER_BYTES {
                 self.header[self.filled..][..now.len()].copy_from_slice(now);
                 self.filled += now.len();

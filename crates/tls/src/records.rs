@@ -11,7 +11,7 @@ use crate::{CONTENT_TYPE_ALERT, Error, Keys, Opener, Sealer, alert_message};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// Number of received bytes.
-    Octets(usize),
+    Bytes(usize),
     /// Nothing available now.
     Nothing,
     /// The peer has ended its direction.
@@ -23,11 +23,11 @@ pub trait Socket {
     /// Error of the socket.
     type Error: From<Error>;
 
-    /// Sends some of `octets`, which are not empty; returns the bytes taken, or `None` when the socket is full.
+    /// Sends some of `bytes`, which are not empty; returns the bytes taken, or `None` when the socket is full.
     ///
     /// # Errors
     /// The connection is lost.
-    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Self::Error>;
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Self::Error>;
 
     /// Receives at most as many bytes as `place` holds.
     ///
@@ -103,7 +103,7 @@ impl Records {
         let free = &mut buffer[kept..room];
         let incoming = socket.receive(free)?;
         let got = match incoming {
-            Incoming::Octets(got) => got,
+            Incoming::Bytes(got) => got,
             Incoming::Nothing if kept > 0 => 0,
             Incoming::Nothing | Incoming::Closed => return Ok(incoming),
         };
@@ -123,7 +123,7 @@ impl Records {
             self.sealer.update(false);
         }
         match opened {
-            _ if opened.data > 0 => Ok(Incoming::Octets(opened.data)),
+            _ if opened.data > 0 => Ok(Incoming::Bytes(opened.data)),
             _ if opened.closed => Ok(Incoming::Closed),
             _ => Ok(Incoming::Nothing),
         }

@@ -34,8 +34,8 @@ impl RecordKey {
         let mut nonce = *self.iv;
         let sequence = self.sequence;
         self.sequence = sequence.checked_add(1).ok_or(Error::UsedUp)?;
-        for (octet, number) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
-            *octet ^= number;
+        for (byte, number) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
+            *byte ^= number;
         }
         Ok(nonce)
     }
@@ -48,7 +48,7 @@ impl TrafficSecret {
     /// The length is wrong.
     pub fn new(suite: Suite, secret: &[u8]) -> Result<Self, Error> {
         if secret.len() != suite.hash().bytes() {
-            return Err(Error::Library(format!("a secret of {} octets", secret.len())));
+            return Err(Error::Library(format!("a secret of {} bytes", secret.len())));
         }
         Ok(TrafficSecret { suite, secret: Zeroizing::new(secret.to_vec()) })
     }

@@ -78,13 +78,13 @@ impl Sealer {
             let mut body = &mut body[..];
             while body.len() > 1 {
                 if piece.is_empty() {
-                    piece = pieces.next().expect("as many octets as were promised");
+                    piece = pieces.next().expect("as many bytes as were promised");
                     continue;
                 }
                 let count = piece.len().min(body.len() - 1);
-                let (octets, rest) = piece.split_at(count);
+                let (bytes, rest) = piece.split_at(count);
                 let (place, more) = std::mem::take(&mut body).split_at_mut(count);
-                self.key.cipher.update(octets, place)?;
+                self.key.cipher.update(bytes, place)?;
                 (piece, body) = (rest, more);
             }
             self.key.cipher.update(&[CONTENT_TYPE_DATA], body)?;

@@ -185,14 +185,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ana_log_has_the_octets_of_the_specification() {
+    fn the_ana_log_has_the_bytes_of_the_specification() {
         let header = AnaHeader::new(0x0807_0605_0403_0201, 2);
         assert_eq!(header.as_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0]);
         let group = AnaGroup::new(0x1234_5678, 0x0a0b_0c0d, 9, AnaState::Change);
-        let octets = group.as_bytes();
-        assert_eq!(octets[..8], [0x78, 0x56, 0x34, 0x12, 0x0d, 0x0c, 0x0b, 0x0a]);
-        assert_eq!(octets[8..16], [9, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!((octets[16], &octets[17..]), (0x0f, &[0; 15][..]));
+        let bytes = group.as_bytes();
+        assert_eq!(bytes[..8], [0x78, 0x56, 0x34, 0x12, 0x0d, 0x0c, 0x0b, 0x0a]);
+        assert_eq!(bytes[8..16], [9, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((bytes[16], &bytes[17..]), (0x0f, &[0; 15][..]));
         assert_eq!(ana_log_bytes(2, 3), 16 + 2 * 32 + 3 * 4);
         assert_eq!(ana_log_bytes(u32::MAX, u32::MAX), 16 + 36 * u64::from(u32::MAX));
     }

@@ -67,11 +67,11 @@ pub enum Explanation {
 impl Explanation {
     /// Returns the explanation with that number.
     #[must_use]
-    pub fn from_octet(octet: u8) -> Option<Self> {
+    pub fn from_byte(byte: u8) -> Option<Self> {
         use Explanation::*;
         const ALL: [Explanation; 7] =
             [Failed, Protocol, SecureChannel, Hash, Group, Payload, Message];
-        ALL.into_iter().find(|&explanation| explanation as u8 == octet)
+        ALL.into_iter().find(|&explanation| explanation as u8 == byte)
     }
 
     /// Returns the explanation in words.
@@ -102,7 +102,7 @@ pub struct MessageHead {
     pub t_id: U16,
 }
 
-/// Negotiate, 72 octets.
+/// Negotiate, 72 bytes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -124,51 +124,51 @@ pub struct Negotiate {
     pub groups: [u8; 30],
 }
 
-/// Head of a Challenge; the challenge (HL octets) and the public value follow.
+/// Head of a Challenge; the challenge (HL bytes) and the public value follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Challenge {
     pub head: MessageHead,
-    /// Octets of the hash.
+    /// Bytes of the hash.
     pub hl: u8,
     pub reserved: u8,
     pub hash: u8,
     pub group: u8,
-    /// Octets of the public value.
+    /// Bytes of the public value.
     pub dhvlen: U16,
     /// Sequence number.
     pub seqnum: U32,
 }
 
-/// Head of a Reply; the response and the challenge (HL octets each) and the public value follow.
+/// Head of a Reply; the response and the challenge (HL bytes each) and the public value follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Reply {
     pub head: MessageHead,
-    /// Octets of the hash.
+    /// Bytes of the hash.
     pub hl: u8,
     pub reserved: u8,
     /// 1: the challenge is valid.
     pub cvalid: u8,
     pub reserved2: u8,
-    /// Octets of the public value.
+    /// Bytes of the public value.
     pub dhvlen: U16,
     /// Sequence number.
     pub seqnum: U32,
 }
 
-/// Head of a Success1; the response (HL octets) follows, zeroes if it is not valid.
+/// Head of a Success1; the response (HL bytes) follows, zeroes if it is not valid.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Success1 {
     pub head: MessageHead,
-    /// Octets of the hash.
+    /// Bytes of the hash.
     pub hl: u8,
     pub reserved: u8,
     /// 1: the response is valid.
@@ -218,8 +218,8 @@ impl MessageHead {
 
     /// Returns the head of a message; `None` if the message is too short.
     #[must_use]
-    pub fn of(octets: &[u8]) -> Option<Self> {
-        MessageHead::read_from_prefix(octets).ok().map(|(head, _)| head)
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        MessageHead::read_from_prefix(bytes).ok().map(|(head, _)| head)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::status::Status;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of a completion queue entry.
+/// Bytes of a completion queue entry.
 pub const CQE_BYTES: usize = 16;
 
 /// Completion queue entry.

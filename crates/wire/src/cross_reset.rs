@@ -98,7 +98,7 @@ const _: () = assert!(size_of::<CrossResetEntry>() == 8);
 const _: () = assert!(core::mem::offset_of!(CrossResetEntry, status) == 6);
 const _: () = assert!(size_of::<CrossResetLog>() + 8 * ENTRIES_MAX == 4096);
 
-/// Octets of the whole log page.
+/// Bytes of the whole log page.
 pub const LOG_BYTES: usize = 4096;
 
 /// Returns the entries of a log page, as far as the page reaches.
@@ -115,20 +115,20 @@ mod tests {
 
     /// Byte for byte as in the tables of the specification.
     #[test]
-    fn cross_controller_reset_has_the_octets_of_the_specification() {
+    fn cross_controller_reset_has_the_bytes_of_the_specification() {
         let named = ControllerInstance { cntlid: 0x1234, ciu: 0x56, cirn: 0x0807_0605_0403_0201 };
         let sqe = named.emit();
-        let octets = sqe.as_bytes();
-        assert_eq!((octets[0], octets.len()), (0x38, 64));
-        assert_eq!(octets[40..44], [0x34, 0x12, 0x56, 0]);
-        assert_eq!(octets[48..56], [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(octets[44..48], [0; 4]);
-        assert_eq!(octets[56..], [0; 8]);
+        let bytes = sqe.as_bytes();
+        assert_eq!((bytes[0], bytes.len()), (0x38, 64));
+        assert_eq!(bytes[40..44], [0x34, 0x12, 0x56, 0]);
+        assert_eq!(bytes[48..56], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(bytes[44..48], [0; 4]);
+        assert_eq!(bytes[56..], [0; 8]);
         assert_eq!(ControllerInstance::parse(&sqe), named);
     }
 
     #[test]
-    fn the_log_of_resets_has_the_octets_of_the_specification() {
+    fn the_log_of_resets_has_the_bytes_of_the_specification() {
         let log = CrossResetLog { entries: 1.into(), reserved2: [0; 6] };
         let entry = CrossResetEntry {
             icid: 0x1234.into(),

@@ -1,7 +1,7 @@
 //! Discovery log page (LID 70h; NVMe Base 2.1, section 5.1.12.3.1).
 //!
-//! The page is a 1,024-octet [`DiscoveryLogHeader`] followed by NUMREC [`DiscoveryEntry`]s of 1,024
-//! octets. A host reads it in pieces; when GENCTR differs between the first and the last piece, it
+//! The page is a 1,024-byte [`DiscoveryLogHeader`] followed by NUMREC [`DiscoveryEntry`]s of 1,024
+//! bytes. A host reads it in pieces; when GENCTR differs between the first and the last piece, it
 //! starts again.
 
 use crate::fabrics::{nqn_field, parse_nqn};
@@ -9,7 +9,7 @@ use crate::identify::parse_ascii;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of the header and of each entry.
+/// Bytes of the header and of each entry.
 pub const DISCOVERY_ENTRY_BYTES: usize = 1024;
 
 /// TRTYPE: transports.
@@ -97,7 +97,7 @@ pub struct DiscoveryEntry {
     pub subnqn: [u8; 256],
     /// Transport address, ASCII.
     pub traddr: [u8; 256],
-    /// Transport specific: for TCP the first octet is SECTYPE (0: no security).
+    /// Transport specific: for TCP the first byte is SECTYPE (0: no security).
     pub tsas: [u8; 256],
 }
 
@@ -155,8 +155,8 @@ impl DiscoveryEntry {
 /// ASCII padded with NULs, as Linux sends and expects it.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0; N];
-    for (octet, c) in field.iter_mut().take(N - 1).zip(text.bytes()) {
-        *octet = c;
+    for (byte, c) in field.iter_mut().take(N - 1).zip(text.bytes()) {
+        *byte = c;
     }
     field
 }

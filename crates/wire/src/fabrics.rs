@@ -17,7 +17,7 @@ pub mod fctype {
 
 /// Maximum bytes of in-capsule data of a fabrics command over TCP, on every queue.
 pub const FABRICS_IN_CAPSULE_BYTES: u32 = 8192;
-/// Octets of a Connect command's data.
+/// Bytes of a Connect command's data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
 /// CNTLID by which a host requests any controller (dynamic controller model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
@@ -99,7 +99,7 @@ pub fn fabrics_sqe(fctype: u8) -> Sqe {
     Sqe::new(opcode::FABRICS, u32::from(fctype))
 }
 
-/// Connect command data (section 6.3, 1,024 octets).
+/// Connect command data (section 6.3, 1,024 bytes).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -154,9 +154,9 @@ pub fn parse_nqn(field: &[u8; 256]) -> Option<&str> {
 /// Size of a property in Property Get and Set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertySize {
-    /// 4 octets.
+    /// 4 bytes.
     Four,
-    /// 8 octets.
+    /// 8 bytes.
     Eight,
 }
 
@@ -171,7 +171,7 @@ pub struct Property {
 
 /// Offsets of controller properties (section 3.1.3).
 pub mod property {
-    /// Controller capabilities, 8 octets.
+    /// Controller capabilities, 8 bytes.
     pub const CAP: u32 = 0x00;
     /// Version.
     pub const VS: u32 = 0x08;
@@ -207,7 +207,7 @@ impl Property {
         sqe
     }
 
-    /// A Property Set command of a 4-octet property.
+    /// A Property Set command of a 4-byte property.
     #[must_use]
     pub fn set(offset: u32, value: u32) -> Sqe {
         let mut sqe = fabrics_sqe(fctype::PROPERTY_SET);
@@ -220,7 +220,7 @@ impl Property {
 /// Authentication Send and Receive fields (sections 6.1 and 6.2): framing only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authentication {
-    /// Security protocol specific (SPSP0 in the low octet).
+    /// Security protocol specific (SPSP0 in the low byte).
     pub spsp: u16,
     /// Security protocol: E9h.
     pub secp: u8,

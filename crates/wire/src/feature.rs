@@ -22,9 +22,9 @@ pub mod fid {
     pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
-/// Octets of the Host Behavior Support data.
+/// Bytes of the Host Behavior Support data.
 pub const HOST_BEHAVIOR_BYTES: usize = 512;
-/// Octets of an extended Host Identifier.
+/// Bytes of an extended Host Identifier.
 pub const HOST_IDENTIFIER_BYTES: usize = 16;
 
 /// SEL of Get Features: the requested value.

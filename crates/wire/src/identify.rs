@@ -1,12 +1,12 @@
 //! Identify data structures (NVMe Base 2.1, section 5.1.13; NVM Command Set 1.1, section 4.1.5).
 //!
-//! Each page is a struct of its full 4,096 octets: a target fills one and sends `as_bytes()`, a host
+//! Each page is a struct of its full 4,096 bytes: a target fills one and sends `as_bytes()`, a host
 //! views what it received with `ref_from_bytes`. Reserved and unused fields are zero (`new_zeroed`).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of every Identify data structure.
+/// Bytes of every Identify data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
 /// NSID of all namespaces.
 pub const NSID_ALL: u32 = 0xffff_ffff;
@@ -150,7 +150,7 @@ pub mod ofcs {
     pub const DISCONNECT: u16 = 1 << 0;
 }
 
-/// Identify Controller (CNS 01h), with the fabrics fields from octet 1792.
+/// Identify Controller (CNS 01h), with the fabrics fields from byte 1792.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyController {
@@ -260,11 +260,11 @@ pub struct IdentifyController {
     /// NQN, NUL-terminated.
     pub subnqn: [u8; 256],
     pub reserved1024: [u8; 768],
-    /// I/O command capsule, in units of 16 octets (4 is a bare command).
+    /// I/O command capsule, in units of 16 bytes (4 is a bare command).
     pub ioccsz: U32,
-    /// I/O response capsule, in units of 16 octets.
+    /// I/O response capsule, in units of 16 bytes.
     pub iorcsz: U32,
-    /// In-capsule data offset, in units of 16 octets.
+    /// In-capsule data offset, in units of 16 bytes.
     pub icdoff: U16,
     /// Bit 0: static controller model.
     pub fcatt: u8,
@@ -344,7 +344,7 @@ pub const NSTAT_READY: u8 = 1 << 0;
 )]
 #[repr(C)]
 pub struct LbaFormat {
-    /// Metadata octets.
+    /// Metadata bytes.
     pub ms: U16,
     /// Logical block data size, as a power of two (9 is 512).
     pub lbads: u8,
@@ -382,7 +382,7 @@ pub struct IdentifyNamespace {
     pub nabo: U16,
     pub nabspf: U16,
     pub noiob: U16,
-    /// In octets.
+    /// In bytes.
     pub nvmcap: U128,
     /// Preferred write granularity in logical blocks, minus one; so the next four.
     pub npwg: U16,
@@ -581,8 +581,8 @@ const _: () = {
 #[must_use]
 pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
-    for (octet, c) in field.iter_mut().zip(text.chars()) {
-        *octet = if c.is_ascii_graphic() || c == ' ' { c as u8 } else { b'?' };
+    for (byte, c) in field.iter_mut().zip(text.chars()) {
+        *byte = if c.is_ascii_graphic() || c == ' ' { c as u8 } else { b'?' };
     }
     field
 }
@@ -590,9 +590,9 @@ pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
 /// Returns the text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not printable ASCII.
 #[must_use]
 pub fn parse_ascii(field: &[u8]) -> &str {
-    let end = field.iter().position(|&octet| octet == 0).unwrap_or(field.len());
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let text = core::str::from_utf8(&field[..end]).unwrap_or("");
-    let is_printable = |octet: u8| octet.is_ascii_graphic() || octet == b' ';
+    let is_printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     if text.bytes().all(is_printable) { text.trim() } else { "" }
 }
 

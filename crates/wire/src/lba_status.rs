@@ -108,8 +108,8 @@ pub const fn list_bytes(descriptors: usize) -> usize {
 
 /// Returns the head of a list, and its descriptors as far as the bytes reach.
 #[must_use]
-pub fn parse_list(octets: &[u8]) -> Option<(&LbaStatusHead, &[LbaStatusDescriptor])> {
-    let (head, rest) = LbaStatusHead::ref_from_prefix(octets).ok()?;
+pub fn parse_list(bytes: &[u8]) -> Option<(&LbaStatusHead, &[LbaStatusDescriptor])> {
+    let (head, rest) = LbaStatusHead::ref_from_prefix(bytes).ok()?;
     let there = rest.len() / size_of::<LbaStatusDescriptor>();
     let count = usize::try_from(head.count.get()).unwrap_or(usize::MAX).min(there);
     let (descriptors, _) = <[LbaStatusDescriptor]>::ref_from_prefix_with_elems(rest, count).ok()?;

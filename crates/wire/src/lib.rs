@@ -2,11 +2,11 @@
 //! directly on Ethernet; and the protocols of local block devices: NBD, FUSE, virtio-blk.
 //!
 //! ```text
-//!   received octets --ref_from_prefix--> &CapsuleCmd        a view: nothing is copied, nothing allocated
+//!   received bytes --ref_from_prefix--> &CapsuleCmd        a view: nothing is copied, nothing allocated
 //!                                           | layout(), from_value(), checks next to each struct
 //!                                           v
 //!                                          checked values
-//!   octets to send  <----as_bytes()----- CapsuleCmd
+//!   bytes to send  <----as_bytes()----- CapsuleCmd
 //! ```
 //!
 //! Every format is a `#[repr(C)]` struct of little-endian fields, with its size asserted when it is compiled.
@@ -17,8 +17,8 @@
 //! use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 //!
 //! let read = Sqe::rw(opcode::READ, 1, 4096, 8); // of namespace 1, from block 4096 on, 8 blocks
-//! let octets = read.as_bytes();
-//! let (viewed, rest) = Sqe::ref_from_prefix(octets).expect("64 octets are a command");
+//! let bytes = read.as_bytes();
+//! let (viewed, rest) = Sqe::ref_from_prefix(bytes).expect("64 bytes are a command");
 //! assert_eq!((viewed.opcode, viewed.slba(), viewed.blocks()), (opcode::READ, 4096, 8));
 //! assert!(rest.is_empty());
 //! ```

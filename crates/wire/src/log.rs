@@ -101,7 +101,7 @@ pub struct ErrorEntry {
     pub cid: U16,
     /// Status field as in the completion (bit 0 is the phase tag).
     pub status: U16,
-    /// Octet (bits 7:0) and bit (10:8) of the command at fault; FFFFh for none in particular.
+    /// Byte (bits 7:0) and bit (10:8) of the command at fault; FFFFh for none in particular.
     pub parameter: U16,
     /// First logical block at fault.
     pub lba: U64,

@@ -17,9 +17,9 @@ use crate::sqe::Sqe;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of the common header.
+/// Bytes of the common header.
 pub const CH_BYTES: usize = 8;
-/// Octets of a header or data digest.
+/// Bytes of a header or data digest.
 pub const DIGEST_BYTES: usize = 4;
 /// Maximum bytes of a PDU's header, with its digest.
 pub const HEADER_BYTES_MAX: usize = 128 + DIGEST_BYTES;
@@ -45,8 +45,8 @@ pub enum PduType {
 impl PduType {
     /// Returns the type with that value.
     #[must_use]
-    pub fn from_octet(octet: u8) -> Option<Self> {
-        Some(match octet {
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
             0 => Self::IcReq,
             1 => Self::IcResp,
             2 => Self::H2cTermReq,
@@ -165,7 +165,7 @@ pub struct CommonHeader {
     pub hlen: u8,
     /// Offset of the data from the start of the PDU; 0 without data.
     pub pdo: u8,
-    /// Octets of the whole PDU.
+    /// Bytes of the whole PDU.
     pub plen: U32,
 }
 
@@ -182,14 +182,14 @@ impl Digests {
     /// Parses the DGST byte of ICReq and ICResp; `None` if reserved bits are set.
     #[must_use]
     #[inline]
-    pub fn from_octet(dgst: u8) -> Option<Self> {
+    pub fn from_byte(dgst: u8) -> Option<Self> {
         (dgst & !3 == 0).then_some(Digests { header: dgst & 1 != 0, data: dgst & 2 != 0 })
     }
 
     /// Returns the DGST byte.
     #[must_use]
     #[inline]
-    pub fn to_octet(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         u8::from(self.header) | u8::from(self.data) << 1
     }
 
@@ -220,7 +220,7 @@ pub struct Layout {
 /// A wrong field of the common header: its offset, for FEI of "Invalid PDU Header Field".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Octets from the start of the PDU.
+    /// Bytes from the start of the PDU.
     pub offset: u32,
 }
 
@@ -232,7 +232,7 @@ const PLEN: FieldError = FieldError { offset: 4 };
 
 impl CommonHeader {
     /// A header of `kind` for `data_bytes` of data, padded so that the data starts at a multiple of
-    /// `alignment` octets (1 to 128; HPDA or CPDA).
+    /// `alignment` bytes (1 to 128; HPDA or CPDA).
     #[inline]
     #[must_use]
     pub fn new(kind: PduType, data_bytes: u32, digests: Digests, alignment: u32) -> Self {
@@ -262,7 +262,7 @@ impl CommonHeader {
     /// The first wrong field.
     #[inline]
     pub fn layout(&self, digests: Digests, alignment: u32) -> Result<Layout, FieldError> {
-        let kind = PduType::from_octet(self.pdu_type).ok_or(TYPE)?;
+        let kind = PduType::from_byte(self.pdu_type).ok_or(TYPE)?;
         let digests = if kind.has_digests() { digests } else { Digests::default() };
         if usize::from(self.hlen) != kind.header_bytes() {
             return Err(HLEN);
@@ -420,7 +420,7 @@ pdu_struct! {
         ttag: U16,
         /// Data offset in the command's buffer.
         datao: U32,
-        /// Octets of data.
+        /// Bytes of data.
         datal: U32,
         reserved: [u8; 4],
     }
@@ -434,7 +434,7 @@ pdu_struct! {
         reserved: [u8; 2],
         /// Data offset in the command's buffer.
         datao: U32,
-        /// Octets of data.
+        /// Bytes of data.
         datal: U32,
         reserved2: [u8; 4],
     }
@@ -470,7 +470,7 @@ impl IcReq {
             ch: CommonHeader::new(PduType::IcReq, 0, Digests::default(), 1),
             pfv: 0.into(),
             hpda,
-            dgst: digests.to_octet(),
+            dgst: digests.to_byte(),
             maxr2t: maxr2t.into(),
             reserved: [0; 112],
         }
@@ -485,7 +485,7 @@ impl IcResp {
             ch: CommonHeader::new(PduType::IcResp, 0, Digests::default(), 1),
             pfv: 0.into(),
             cpda,
-            dgst: digests.to_octet(),
+            dgst: digests.to_byte(),
             maxh2cdata: maxh2cdata.into(),
             reserved: [0; 112],
         }

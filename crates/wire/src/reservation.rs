@@ -5,9 +5,9 @@ use crate::sqe::{Sqe, opcode};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of the data of Reservation Register and Reservation Acquire: two keys.
+/// Bytes of the data of Reservation Register and Reservation Acquire: two keys.
 pub const TWO_KEYS_BYTES: usize = 16;
-/// Octets of the data of Reservation Release: one key.
+/// Bytes of the data of Reservation Release: one key.
 pub const ONE_KEY_BYTES: usize = 8;
 /// IEKEY in CDW10 of the commands that have keys.
 const IEKEY: u32 = 1 << 3;

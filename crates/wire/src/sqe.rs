@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of a submission queue entry.
+/// Bytes of a submission queue entry.
 pub const SQE_BYTES: usize = 64;
 
 /// Bytes of an entry of a Copy's list of source ranges (format 0).
@@ -96,7 +96,7 @@ pub mod cdw12 {
 pub struct Sgl {
     /// Address, or offset into the capsule's data.
     pub address: U64,
-    /// Octets of data.
+    /// Bytes of data.
     pub length: U32,
     pub reserved: [u8; 3],
     /// Type (high nibble) and subtype (low nibble): [`SGL_OFFSET`], [`SGL_TRANSPORT`].
@@ -123,7 +123,7 @@ pub struct Sqe {
     /// FUSE (bits 1:0) and PSDT (bits 7:6).
     pub flags: u8,
     pub cid: U16,
-    /// Namespace identifier; for fabrics commands the first octet is FCTYPE.
+    /// Namespace identifier; for fabrics commands the first byte is FCTYPE.
     pub nsid: U32,
     /// Command dword 2.
     pub cdw2: U32,

@@ -52,7 +52,7 @@ pub mod operation {
     pub const WRITE_ZEROES: u32 = 13;
 }
 
-/// Status of a request, its last octet.
+/// Status of a request, its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestStatus {
@@ -77,7 +77,7 @@ pub struct RequestHeader {
     pub sector: U64,
 }
 
-/// Octets of a [`RequestHeader`].
+/// Bytes of a [`RequestHeader`].
 pub const HEADER_BYTES: usize = size_of::<RequestHeader>();
 
 /// Range of a Discard or Write Zeroes.
@@ -99,7 +99,7 @@ impl RangeSegment {
     pub const UNMAP: u32 = 1;
 }
 
-/// Octets of a [`RangeSegment`].
+/// Bytes of a [`RangeSegment`].
 pub const RANGE_BYTES: usize = size_of::<RangeSegment>();
 
 /// Configuration space of block devices without zones.
@@ -116,7 +116,7 @@ pub struct Config {
     pub seg_max: U32,
     /// Cylinders, heads and sectors (legacy).
     pub geometry: [u8; 4],
-    /// Octets of a logical block.
+    /// Bytes of a logical block.
     pub blk_size: U32,
     /// Logical blocks of a physical one, as a power of two.
     pub physical_block_exp: u8,

@@ -4,8 +4,8 @@ use roadtrain_wire::auth::{Challenge, MessageHead, Reply, Success1};
 use roadtrain_wire::zerocopy::FromBytes;
 
 /// Returns the kind of a message.
-pub(super) fn kind_of(octets: &[u8]) -> [u8; 2] {
-    MessageHead::of(octets).expect("a message has a head").kind
+pub(super) fn kind_of(bytes: &[u8]) -> [u8; 2] {
+    MessageHead::of(bytes).expect("a message has a head").kind
 }
 
 /// A challenge to the host; its response covers all fields.
@@ -20,8 +20,8 @@ pub(super) struct HostChallenge {
 }
 
 impl HostChallenge {
-    pub(super) fn of(octets: &[u8]) -> Option<Self> {
-        let (m, rest) = Challenge::ref_from_prefix(octets).ok()?;
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let (m, rest) = Challenge::ref_from_prefix(bytes).ok()?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
         Some(HostChallenge {
             t_id: m.head.t_id.get(),
@@ -35,14 +35,14 @@ impl HostChallenge {
 }
 
 /// Returns the bytes of a challenge.
-pub(super) fn challenge_bytes(octets: &[u8]) -> usize {
-    let (m, _) = Challenge::ref_from_prefix(octets).expect("it was read");
+pub(super) fn challenge_bytes(bytes: &[u8]) -> usize {
+    let (m, _) = Challenge::ref_from_prefix(bytes).expect("it was read");
     size_of::<Challenge>() + usize::from(m.hl) + usize::from(m.dhvlen.get())
 }
 
 /// Returns the bytes of a reply.
-pub(super) fn reply_bytes(octets: &[u8]) -> usize {
-    let (m, _) = Reply::ref_from_prefix(octets).expect("it was read");
+pub(super) fn reply_bytes(bytes: &[u8]) -> usize {
+    let (m, _) = Reply::ref_from_prefix(bytes).expect("it was read");
     size_of::<Reply>() + 2 * usize::from(m.hl) + usize::from(m.dhvlen.get())
 }
 
@@ -57,8 +57,8 @@ pub(super) struct HostReply {
 }
 
 impl HostReply {
-    pub(super) fn of(octets: &[u8]) -> Option<Self> {
-        let (m, rest) = Reply::ref_from_prefix(octets).ok()?;
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let (m, rest) = Reply::ref_from_prefix(bytes).ok()?;
         let (response, rest) = rest.split_at_checked(m.hl.into())?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
         Some(HostReply {
@@ -83,8 +83,8 @@ impl HostReply {
 
 /// True if both Success1 have the same response.
 pub(super) fn is_response(received: &[u8], sent: &[u8]) -> bool {
-    let response = |octets: &[u8]| {
-        let (m, rest) = Success1::ref_from_prefix(octets).ok()?;
+    let response = |bytes: &[u8]| {
+        let (m, rest) = Success1::ref_from_prefix(bytes).ok()?;
         Some((m.head.t_id.get(), rest.get(..m.hl.into())?.to_vec()))
     };
     response(received).is_some_and(|received| response(sent) == Some(received))

@@ -67,8 +67,8 @@ fn pattern(request: u64, at: usize) -> u8 {
     (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
 }
 
-fn data_of(request: u64, octets: u32) -> Vec<u8> {
-    (0..octets as usize).map(|at| pattern(request, at)).collect()
+fn data_of(request: u64, bytes: u32) -> Vec<u8> {
+    (0..bytes as usize).map(|at| pattern(request, at)).collect()
 }
 
 impl SealedEnds {
@@ -126,8 +126,8 @@ impl SealedEnds {
             return false;
         };
         let buffer = match data {
-            Data::Out(octets) => data_of(number, octets),
-            Data::In(octets) => vec![0; octets as usize],
+            Data::Out(bytes) => data_of(number, bytes),
+            Data::In(bytes) => vec![0; bytes as usize],
             Data::None => Vec::new(),
         };
         let was = self.requests.insert(slot, SealedRequest { number, data, buffer });
@@ -224,8 +224,8 @@ impl SealedEnds {
 
     fn complete(&self, request: &SealedRequest, reached: &mut Reached) {
         assert_eq!(self.kinds[request.number as usize].2, 1, "it was not executed");
-        if let Data::In(octets) = request.data {
-            assert!(request.buffer == data_of(request.number, octets), "other data is read");
+        if let Data::In(bytes) = request.data {
+            assert!(request.buffer == data_of(request.number, bytes), "other data is read");
             reached.note("read");
         }
         reached.note("completed");
@@ -267,8 +267,8 @@ impl SealedEnds {
         let (submitted, expected, executed) = kind;
         assert_eq!((*submitted, *executed), (opcode, 0), "it is executed twice");
         *executed += 1;
-        let octets = if let Data::Out(octets) = *expected { octets } else { 0 };
-        assert!(data == data_of(number, octets), "other data is written");
+        let bytes = if let Data::Out(bytes) = *expected { bytes } else { 0 };
+        assert!(data == data_of(number, bytes), "other data is written");
         reached.note("executed");
     }
 

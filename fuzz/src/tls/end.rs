@@ -20,9 +20,9 @@ pub(super) struct BufferSocket {
 impl Socket for BufferSocket {
     type Error = Error;
 
-    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
-        self.sent.extend_from_slice(octets);
-        Ok(Some(octets.len()))
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        self.sent.extend_from_slice(bytes);
+        Ok(Some(bytes.len()))
     }
 
     fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
@@ -32,7 +32,7 @@ impl Socket for BufferSocket {
         let got = place.len().min(self.received.len());
         place[..got].copy_from_slice(&self.received[..got]);
         self.received.drain(..got);
-        Ok(Incoming::Octets(got))
+        Ok(Incoming::Bytes(got))
     }
 }
 
@@ -81,14 +81,14 @@ pub(super) struct TlsEnd {
     rooms: [Vec<u8>; 2],
 }
 
-/// Returns the records in `octets`.
-pub(super) fn records(mut octets: &[u8]) -> Vec<&[u8]> {
+/// Returns the records in `bytes`.
+pub(super) fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
-    while let Some(&[_, _, _, high, low]) = octets.first_chunk::<HEADER_BYTES>() {
+    while let Some(&[_, _, _, high, low]) = bytes.first_chunk::<HEADER_BYTES>() {
         let length = HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
-        let (record, rest) = octets.split_at(length.min(octets.len()));
+        let (record, rest) = bytes.split_at(length.min(bytes.len()));
         records.push(record);
-        octets = rest;
+        bytes = rest;
     }
     records
 }
@@ -128,20 +128,16 @@ impl TlsEnd {
             self.stream.extend_from_slice(&self.flight);
         }
         self.stream.extend_from_slice(&self.sealed);
-        let mut octets = std::mem::take(&mut self.flight);
-        octets.append(&mut self.sealed);
-        octets
+        let mut bytes = std::mem::take(&mut self.flight);
+        bytes.append(&mut self.sealed);
+        bytes
     }
 
     // ---- The handshake ----
 
     /// Continues the handshake. Returns the state of its failure, if it fails.
-    pub(super) fn continue_handshake(
-        &mut self,
-        octets: &[u8],
-        part: usize,
-    ) -> Option<&'static str> {
-        for part in octets.chunks(part) {
+    pub(super) fn continue_handshake(&mut self, bytes: &[u8], part: usize) -> Option<&'static str> {
+        for part in bytes.chunks(part) {
             let TlsPhase::Handshaking(handshake) = &mut self.phase else {
                 self.receive_part(part);
                 continue;
@@ -181,7 +177,7 @@ impl TlsEnd {
     /// Receives bytes; `stream` is all that the peer has sent. Returns the state that this leads to, if any.
     pub(super) fn receive(
         &mut self,
-        octets: &[u8],
+        bytes: &[u8],
         stream: &[u8],
         part: usize,
     ) -> Option<&'static str> {
@@ -190,11 +186,11 @@ impl TlsEnd {
         }
         let (was_forged, data_received) = (self.is_forged, self.data_received.len());
         let expected = &stream[self.arrived..];
-        let same = octets.iter().zip(expected).take_while(|(one, other)| one == other).count();
+        let same = bytes.iter().zip(expected).take_while(|(one, other)| one == other).count();
         self.arrived += same;
-        self.is_forged |= same < octets.len();
+        self.is_forged |= same < bytes.len();
         let mut state = None;
-        for part in octets.chunks(part) {
+        for part in bytes.chunks(part) {
             state = state.or(self.receive_part(part));
         }
         assert!(
@@ -204,15 +200,15 @@ impl TlsEnd {
         state
     }
 
-    fn receive_part(&mut self, octets: &[u8]) -> Option<&'static str> {
+    fn receive_part(&mut self, bytes: &[u8]) -> Option<&'static str> {
         let TlsEnd { phase, data_received, sealed, rooms: [buffer, place], .. } = self;
         let TlsPhase::Established { records, pipe } = phase else { return None };
-        pipe.received.extend_from_slice(octets);
+        pipe.received.extend_from_slice(bytes);
         loop {
-            let (first, second) = place.split_at_mut(octets.len());
+            let (first, second) = place.split_at_mut(bytes.len());
             let mut places = [first, second];
             match records.receive(pipe, buffer, &mut places) {
-                Ok(Incoming::Octets(got)) => data_received.extend_from_slice(&place[..got]),
+                Ok(Incoming::Bytes(got)) => data_received.extend_from_slice(&place[..got]),
                 Ok(Incoming::Nothing) if pipe.received.is_empty() => return None,
                 Ok(Incoming::Nothing) => {}
                 Ok(Incoming::Closed) => {

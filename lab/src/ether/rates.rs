@@ -32,7 +32,7 @@ pub(super) fn link_use(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
         let what = format!("{} {}, depth {depth}", size(bs), direction(share));
         Ok(Judged::new("use", what, "%", used)
             .at_least(bar)
-            .note("of what frames of 9000 octets can carry"))
+            .note("of what frames of 9000 bytes can carry"))
     };
     cases.into_iter().map(row).collect()
 }

@@ -91,7 +91,7 @@ mod tests {
 
     /// Reads make the target seal and the host open what is long; writes the other way round, and as much in all.
     #[test]
-    fn every_octet_is_sealed_and_opened() {
+    fn every_byte_is_sealed_and_opened() {
         for cipher in [FloorCipher::Aes128, FloorCipher::Aes256] {
             let cost = |rw| {
                 let args = FloorArgs { rw, ..FloorArgs::default() };

@@ -104,10 +104,10 @@ mod tests {
                 let case = FloorEtherCase { bs, ..case(mtu, DataDirection::Read) };
                 let spans: Vec<_> = (0..case.pieces()).map(|index| case.span(index)).collect();
                 let mut at = 0;
-                for &(start, octets) in &spans {
+                for &(start, bytes) in &spans {
                     assert_eq!(start, at, "MTU {mtu}");
-                    assert!(octets > 0 && DATA_RECORD_BYTES + octets <= case.room());
-                    at += octets;
+                    assert!(bytes > 0 && DATA_RECORD_BYTES + bytes <= case.room());
+                    at += bytes;
                 }
                 assert_eq!(at, bs);
             }

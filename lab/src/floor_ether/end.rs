@@ -23,7 +23,7 @@ const SLEEP_MS: i32 = 100;
 pub(super) struct FloorEtherCounts {
     pub(super) requests: u64,
     pub(super) frames: u64,
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     pub(super) sends: u64,
     /// Frames that did not arrive, at whichever side they were dropped.
     pub(super) lost: u64,
@@ -111,7 +111,7 @@ impl FloorEtherEnd {
         FloorEtherCounts {
             requests,
             frames: counts.sent,
-            octets: counts.sent_octets,
+            bytes: counts.sent_bytes,
             sends: counts.send_calls,
             lost: counts.refused + counts.dropped,
         }

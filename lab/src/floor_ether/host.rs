@@ -96,10 +96,10 @@ impl FloorEtherHost {
         }
         let buffer = self.buffers.at(usize::from(slot) * self.case.bs, self.case.bs);
         for index in 0..self.case.pieces() {
-            let (at, octets) = self.case.span(index);
+            let (at, bytes) = self.case.span(index);
             let record = FloorRecord { what: FloorRecordKind::Data { index }, slot, block };
             // SAFETY: within the slot's buffer, which lives as long as this host.
-            unsafe { self.end.put(record, (buffer.add(at), octets))? };
+            unsafe { self.end.put(record, (buffer.add(at), bytes))? };
         }
         Ok(())
     }

@@ -32,19 +32,19 @@ impl FloorRecord {
         }
     }
 
-    fn write(self, octets: &mut [u8], payload: usize) {
+    fn write(self, bytes: &mut [u8], payload: usize) {
         let (kind, index) = match self.what {
             FloorRecordKind::Command => (1, 0),
             FloorRecordKind::Data { index } => (2, index),
             FloorRecordKind::Completion => (3, 0),
         };
-        let length = (octets.len() + payload) as u16;
-        octets.fill(0);
-        octets[0] = kind;
-        octets[2..4].copy_from_slice(&length.to_le_bytes());
-        octets[4..6].copy_from_slice(&self.slot.to_le_bytes());
-        octets[8..12].copy_from_slice(&self.block.to_le_bytes());
-        octets[12..14].copy_from_slice(&(index as u16).to_le_bytes());
+        let length = (bytes.len() + payload) as u16;
+        bytes.fill(0);
+        bytes[0] = kind;
+        bytes[2..4].copy_from_slice(&length.to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.block.to_le_bytes());
+        bytes[12..14].copy_from_slice(&(index as u16).to_le_bytes());
     }
 
     /// The first record of a body, its payload, and the bytes behind it.
@@ -109,8 +109,8 @@ impl FloorPacker {
     }
 
     /// True if a record fits into the frame that is being built.
-    fn fits(&self, octets: usize, payloads: usize) -> bool {
-        self.open && self.left >= octets && self.records_left > 0 && self.payloads_left >= payloads
+    fn fits(&self, bytes: usize, payloads: usize) -> bool {
+        self.open && self.left >= bytes && self.records_left > 0 && self.payloads_left >= payloads
     }
 
     /// Appends a record, behind those before it if it fits, else in a new frame.
@@ -123,8 +123,8 @@ impl FloorPacker {
         record: FloorRecord,
         (payload, length): (*const u8, usize),
     ) -> std::io::Result<()> {
-        let (octets, payloads) = (ether::padded(record.head() + length), usize::from(length > 0));
-        if !self.fits(octets, payloads) {
+        let (bytes, payloads) = (ether::padded(record.head() + length), usize::from(length > 0));
+        if !self.fits(bytes, payloads) {
             self.close(port);
             if !port.has_room() {
                 port.flush()?;
@@ -134,16 +134,16 @@ impl FloorPacker {
                 (self.room, RECORDS_MAX, self.payloads);
             self.open = true;
         }
-        self.left -= octets;
+        self.left -= bytes;
         self.records_left -= 1;
         self.payloads_left -= payloads;
-        record.write(port.octets(record.head()), length);
+        record.write(port.bytes(record.head()), length);
         if length > 0 {
             // SAFETY: the caller's promise.
             unsafe { port.payload(payload, length) };
-            let padding = octets - record.head() - length;
+            let padding = bytes - record.head() - length;
             if padding > 0 {
-                port.octets(padding).fill(0);
+                port.bytes(padding).fill(0);
             }
         }
         Ok(())
@@ -179,18 +179,18 @@ mod tests {
         let mut body = Vec::new();
         for (n, (what, payload)) in records.into_iter().enumerate() {
             let record = FloorRecord { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
-            let mut octets = vec![9; record.head()];
-            record.write(&mut octets, payload);
-            body.extend(octets);
+            let mut bytes = vec![9; record.head()];
+            record.write(&mut bytes, payload);
+            body.extend(bytes);
             body.extend(vec![n as u8; payload]);
             body.resize(ether::padded(body.len()), 0);
         }
         let mut rest = body.as_slice();
-        for (n, (what, octets)) in records.into_iter().enumerate() {
+        for (n, (what, bytes)) in records.into_iter().enumerate() {
             let (record, payload, behind) = FloorRecord::read(rest).expect("written");
             let expected = FloorRecord { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
             assert_eq!(record, expected);
-            assert_eq!(payload, vec![n as u8; octets]);
+            assert_eq!(payload, vec![n as u8; bytes]);
             rest = behind;
         }
         assert!(rest.is_empty());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_full_by_octets_records_or_payloads() {
+    fn a_frame_is_full_by_bytes_records_or_payloads() {
         let open = |left, records_left, payloads_left| FloorPacker {
             open: true,
             left,

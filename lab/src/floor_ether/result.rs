@@ -18,7 +18,7 @@ pub(crate) struct EtherResult {
     pub(crate) measure: Measure,
     /// Both ends together.
     frames_per_io: f64,
-    octets_per_io: f64,
+    bytes_per_io: f64,
     sends_per_io: f64,
     /// Frames lost: if there are any, the depth is beyond what the ports hold.
     lost: u64,
@@ -51,7 +51,7 @@ impl EtherResult {
                 ..latencies(&outcome.latency_ns)
             },
             frames_per_io: each(|counts| counts.frames),
-            octets_per_io: each(|counts| counts.octets),
+            bytes_per_io: each(|counts| counts.bytes),
             sends_per_io: each(|counts| counts.sends),
             lost: host.lost + target.lost,
         }
@@ -68,14 +68,14 @@ impl EtherResult {
 pub(super) fn page(results: &[EtherResult]) -> PageParts {
     let mut grid = vec![cells(
         "MTU | | depth | payloads/frame | port | kIOPS | GB/s | mean us | p99 us | CPU us/IO | host, target cores \
-         | frames/IO | octets/IO | sends/IO | switches/IO | lost",
+         | frames/IO | bytes/IO | sends/IO | switches/IO | lost",
     )];
     for EtherResult {
         case,
         zero_copy,
         measure: m,
         frames_per_io,
-        octets_per_io,
+        bytes_per_io,
         sends_per_io,
         lost,
     } in results
@@ -94,7 +94,7 @@ pub(super) fn page(results: &[EtherResult]) -> PageParts {
             optional(m.cpu_us_per_io(), 2),
             format!("{:.2}, {:.2}", cores(m.host_cpu_us_per_io), cores(m.target_cpu_us_per_io)),
             format!("{frames_per_io:.2}"),
-            format!("{octets_per_io:.0}"),
+            format!("{bytes_per_io:.0}"),
             format!("{sends_per_io:.3}"),
             optional(m.context_switches_per_io, 3),
             lost.to_string(),
@@ -118,7 +118,7 @@ mod tests {
         latency_ns.record_n(2000, 10).unwrap();
         let sample = ThreadUsage { cpu_seconds: 1.0, context_switches: 50 };
         let counts =
-            FloorEtherCounts { requests: 200, frames: 100, octets: 1600, sends: 20, lost: 1 };
+            FloorEtherCounts { requests: 200, frames: 100, bytes: 1600, sends: 20, lost: 1 };
         let outcome = FloorEtherOutcome {
             requests,
             elapsed: Duration::from_secs(2),
@@ -137,7 +137,7 @@ mod tests {
             payloads: 2,
         };
         let target =
-            FloorEtherCounts { requests: 400, frames: 400, octets: 400 * 4096, sends: 20, lost: 2 };
+            FloorEtherCounts { requests: 400, frames: 400, bytes: 400 * 4096, sends: 20, lost: 2 };
         EtherResult::new(&case, &outcome, &target)
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let m = &result.measure;
         assert_eq!((m.iops, m.bytes_per_second), (50.0, 50.0 * 4096.0));
         assert_eq!(result.frames_per_io, 0.5 + 1.0);
-        assert_eq!(result.octets_per_io, 8.0 + 4096.0);
+        assert_eq!(result.bytes_per_io, 8.0 + 4096.0);
         assert_eq!(result.sends_per_io, 0.1 + 0.05);
         assert_eq!(m.cpu_us_per_io(), Some(2e6 / 100.0));
         assert_eq!(m.context_switches_per_io, Some(1.0));

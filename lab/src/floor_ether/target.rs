@@ -59,10 +59,10 @@ impl FloorEtherTarget {
             if self.case.rw == DataDirection::Read {
                 let block = self.memory.at(request.block as usize * self.case.bs, self.case.bs);
                 for index in 0..self.case.pieces() {
-                    let (at, octets) = self.case.span(index);
+                    let (at, bytes) = self.case.span(index);
                     let record = FloorRecord { what: FloorRecordKind::Data { index }, ..request };
                     // SAFETY: within the block, whose memory outlives the port's use of it.
-                    unsafe { self.end.put(record, (block.add(at), octets))? };
+                    unsafe { self.end.put(record, (block.add(at), bytes))? };
                 }
             }
             let record = FloorRecord { what: FloorRecordKind::Completion, ..request };

@@ -151,7 +151,7 @@ mod tests {
         let (frames, counts) = passed(impairment);
         let numbers: Vec<u32> = frames
             .iter()
-            .map(|f| u32::from_le_bytes(f[..4].try_into().expect("four octets")))
+            .map(|f| u32::from_le_bytes(f[..4].try_into().expect("four bytes")))
             .collect();
         assert!(!numbers.is_sorted() && numbers.len() == 1000);
         assert!((20..90).contains(&counts.reordered), "{counts:?}");

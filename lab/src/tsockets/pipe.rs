@@ -97,7 +97,7 @@ impl TSocketsPipe {
             // SAFETY: the message names the pieces, readable by the caller's promise.
             let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, flags) };
             match usize::try_from(sent) {
-                Ok(octets) => taken = octets,
+                Ok(bytes) => taken = bytes,
                 Err(_) if is_for_now(&io::Error::last_os_error()) => {}
                 Err(_) => {
                     self.is_closed = true; // its end is noticed when it is received from
@@ -112,9 +112,9 @@ impl TSocketsPipe {
             let skip = taken.min(piece.iov_len);
             taken -= skip;
             // SAFETY: readable by the caller's promise.
-            let octets =
+            let bytes =
                 unsafe { std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) };
-            self.waiting.extend_from_slice(&octets[skip..]);
+            self.waiting.extend_from_slice(&bytes[skip..]);
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl TSocketsPipe {
         }
         while self.waits_from < self.waiting.len() {
             match (&self.socket).write(&self.waiting[self.waits_from..]) {
-                Ok(octets) => self.waits_from += octets,
+                Ok(bytes) => self.waits_from += bytes,
                 Err(error) if is_for_now(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -162,8 +162,8 @@ impl TSocketsPipe {
         }
         match (&self.socket).read(room) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(octets) => {
-                self.unread.1 += octets;
+            Ok(bytes) => {
+                self.unread.1 += bytes;
                 Ok(())
             }
             Err(error) if is_for_now(&error) => Ok(()),

@@ -37,9 +37,9 @@ fn header(from: &Port, socket_number: u16) -> FrameHeader {
 }
 
 /// Sends a frame of our own bytes and payload.
-fn put(from: &mut Port, to: MacAddress, socket_number: u16, octets: &[u8], payload: &[u8]) {
+fn put(from: &mut Port, to: MacAddress, socket_number: u16, bytes: &[u8], payload: &[u8]) {
     from.begin();
-    from.octets(octets.len()).copy_from_slice(octets);
+    from.bytes(bytes.len()).copy_from_slice(bytes);
     // SAFETY: flushed before the payload goes.
     unsafe { from.payload(payload.as_ptr(), payload.len()) };
     let header = header(from, socket_number);
@@ -54,9 +54,9 @@ fn bodies(to: &mut Port, others: &mut [&mut Port], count: usize) -> Vec<Vec<u8>>
     let deadline = Instant::now() + Duration::from_secs(60);
     while got.len() < count {
         assert!(Instant::now() < deadline, "{} of {count} frames", got.len());
-        let shown = to.receive(7, |octets| {
-            assert_eq!(octets[6..12], mac(HERE).0, "the source");
-            let (_, kind, body) = parse(&octets[ETHERNET_HEADER_BYTES..]).unwrap();
+        let shown = to.receive(7, |bytes| {
+            assert_eq!(bytes[6..12], mac(HERE).0, "the source");
+            let (_, kind, body) = parse(&bytes[ETHERNET_HEADER_BYTES..]).unwrap();
             assert_eq!(kind, FrameType::Cargo);
             got.push(body.to_vec());
         });
@@ -128,7 +128,7 @@ fn an_absent_peer_is_a_loss_and_no_more() {
     drop(b);
     for _ in 0..50 {
         a.begin();
-        a.octets(8).fill(1);
+        a.bytes(8).fill(1);
         let header = header(&a, socket_number);
         a.end(mac(HERE), header);
         let _ = a.flush().unwrap(); // taken or refused, as it comes

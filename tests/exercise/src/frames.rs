@@ -161,8 +161,8 @@ fn hostile(kind: &str, seen: &SeenFrames, rng: &mut Rng) -> Vec<u8> {
 
 /// Gives a frame another valid header. The token is random: no attacker can guess it.
 fn forge(frame: &mut [u8], rng: &mut Rng) {
-    let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
-    let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
+    let Some(bytes) = frame.get_mut(ETHERNET_BYTES..) else { return };
+    let Ok((header, body)) = FrameHeader::mut_from_prefix(bytes) else { return };
     rng.fill(body);
     header.token = rng.u64(..).into();
     header.kind = rng.u8(FrameType::Discover as u8..=FrameType::Leave as u8);
@@ -178,8 +178,8 @@ fn forge(frame: &mut [u8], rng: &mut Rng) {
 
 /// Changes a sealed frame and makes its header valid again; a clear lane would accept it.
 fn alter(frame: &mut [u8], rng: &mut Rng) {
-    let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
-    let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
+    let Some(bytes) = frame.get_mut(ETHERNET_BYTES..) else { return };
+    let Ok((header, body)) = FrameHeader::mut_from_prefix(bytes) else { return };
     let bits = header.flags.get();
     if bits & flags::SEALED == 0 {
         return;

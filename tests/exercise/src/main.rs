@@ -17,7 +17,7 @@ mod tree;
 
 use clap::Parser;
 
-/// Exercise files, block devices and file systems, and check every octet
+/// Exercise files, block devices and file systems, and check every byte
 #[derive(Parser)]
 #[command(version)]
 enum ExerciseCommand {

@@ -5,12 +5,12 @@ use anyhow::{Result, bail};
 /// Fails at the first byte that differs from the expected one. `at` is the offset of both in the file.
 pub(crate) fn same(at: u64, expected: &[u8], found: &[u8]) -> Result<()> {
     if expected.len() != found.len() {
-        bail!("{} octets at {at} instead of {}", found.len(), expected.len());
+        bail!("{} bytes at {at} instead of {}", found.len(), expected.len());
     }
     let Some(first) = expected.iter().zip(found).position(|(a, b)| a != b) else { return Ok(()) };
     let wrong = expected.iter().zip(found).filter(|(a, b)| a != b).count();
     bail!(
-        "octet {} is {:#04x} instead of {:#04x}; {wrong} of the {} octets at {at} are wrong",
+        "byte {} is {:#04x} instead of {:#04x}; {wrong} of the {} bytes at {at} are wrong",
         at + first as u64,
         found[first],
         expected[first],
@@ -30,10 +30,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_octet_is_named() {
+    fn a_wrong_byte_is_named() {
         assert!(same(512, b"abc", b"abc").is_ok());
         let error = same(512, b"abcd", b"abXd").unwrap_err().to_string();
-        assert!(error.starts_with("octet 514 is 0x58 instead of 0x63; 1 of the 4"), "{error}");
+        assert!(error.starts_with("byte 514 is 0x58 instead of 0x63; 1 of the 4"), "{error}");
         assert!(same(0, b"abc", b"ab").is_err());
     }
 

@@ -22,13 +22,13 @@ const LISTED_MAX: usize = 24;
 pub(crate) struct OpsArgs {
     /// a regular file (made if it is not there) or a block device; it is overwritten
     file: PathBuf,
-    /// octets to use of it, from its beginning
+    /// bytes to use of it, from its beginning
     #[arg(long, default_value_t = 2 << 20)]
     size: u64,
     /// operations of each job
     #[arg(long, default_value_t = 5000)]
     ops: u32,
-    /// the largest operation, in octets
+    /// the largest operation, in bytes
     #[arg(long, default_value_t = 128 << 10)]
     largest: u64,
     #[arg(long, default_value_t = 1)]
@@ -45,7 +45,7 @@ pub(crate) struct OpsArgs {
     /// threads; needs a fixed size
     #[arg(long, default_value_t = 1)]
     jobs: u64,
-    /// threads take turns every so many octets, so that they share blocks [default: one part for each]
+    /// threads take turns every so many bytes, so that they share blocks [default: one part for each]
     #[arg(long)]
     stripe: Option<u64>,
 }
@@ -103,7 +103,7 @@ fn prepare(path: &Path, size: u64, fixed: bool) -> Result<()> {
     }
     let file = options.open(path).with_context(|| path.display().to_string())?;
     let mut zeroes = sys::AlignedMemory::new(1 << 20, MEMORY_ALIGNMENT);
-    let zeroes = zeroes.octets();
+    let zeroes = zeroes.bytes();
     let mut at = 0;
     while at < size {
         let length = (size - at).min(zeroes.len() as u64);
@@ -223,13 +223,13 @@ impl<'a> OpsJob<'a> {
     }
 
     fn read(&mut self, range: &Range<u64>) -> Result<()> {
-        let buffer = &mut self.buffer.octets()[..(range.end - range.start) as usize];
+        let buffer = &mut self.buffer.bytes()[..(range.end - range.start) as usize];
         self.file.read_exact_at(buffer, range.start)?;
         same(range.start, &self.model[within(range)], buffer)
     }
 
     fn write(&mut self, range: &Range<u64>) -> Result<()> {
-        let buffer = &mut self.buffer.octets()[..(range.end - range.start) as usize];
+        let buffer = &mut self.buffer.bytes()[..(range.end - range.start) as usize];
         self.rng.fill(buffer);
         self.file.write_all_at(buffer, range.start)?;
         if self.model.len() < range.end as usize {
@@ -249,10 +249,10 @@ impl<'a> OpsJob<'a> {
             }
             map => map?,
         };
-        same(range.start, &self.model[within(range)], map.octets())?;
+        same(range.start, &self.model[within(range)], map.bytes())?;
         if write {
-            self.rng.fill(map.octets());
-            self.model[within(range)].copy_from_slice(map.octets());
+            self.rng.fill(map.bytes());
+            self.model[within(range)].copy_from_slice(map.bytes());
             map.sync()?;
         }
         Ok(())
@@ -335,6 +335,6 @@ mod tests {
         job.file.write_all_at(&[job.model[150] ^ 1], 150).unwrap();
         assert!(job.read(&(0..100)).is_ok());
         let error = job.read(&(100..300)).unwrap_err().to_string();
-        assert!(error.starts_with("octet 150 "), "{error}");
+        assert!(error.starts_with("byte 150 "), "{error}");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct SyncedArgs {
     /// stop after so many files
     #[arg(long, default_value_t = u64::MAX)]
     files: u64,
-    /// the largest file, in octets
+    /// the largest file, in bytes
     #[arg(long, default_value_t = 256 << 10)]
     size: usize,
 }
@@ -107,9 +107,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         run(&args(folder.path(), false)).unwrap();
         let three = folder.path().join("files/3");
-        let mut octets = fs::read(&three).unwrap();
-        octets[17] ^= 1;
-        fs::write(&three, octets).unwrap();
+        let mut bytes = fs::read(&three).unwrap();
+        bytes[17] ^= 1;
+        fs::write(&three, bytes).unwrap();
         assert!(check(&args(folder.path(), true)).is_err());
         fs::remove_file(&three).unwrap();
         assert!(check(&args(folder.path(), true)).is_err());

@@ -24,7 +24,7 @@ pub(crate) struct TreeArgs {
     /// operations of each thread
     #[arg(long, default_value_t = 2000)]
     ops: u32,
-    /// the largest file, in octets
+    /// the largest file, in bytes
     #[arg(long, default_value_t = 128 << 10)]
     size: usize,
     #[arg(long, default_value_t = 1)]
@@ -142,13 +142,13 @@ impl<'a> TreeThread<'a> {
         if let Some(TreeNode::Link(_)) = self.names.get(&name) {
             return Ok(());
         }
-        let octets = content(self.rng.u64(..), self.rng.usize(0..=self.args.size));
-        self.really(|root| Ok(fs::write(root.join(&name), &octets)?))?;
+        let bytes = content(self.rng.u64(..), self.rng.usize(0..=self.args.size));
+        self.really(|root| Ok(fs::write(root.join(&name), &bytes)?))?;
         match self.names.get(&name) {
-            Some(TreeNode::File(number)) => self.contents[*number] = octets,
+            Some(TreeNode::File(number)) => self.contents[*number] = bytes,
             _ => {
                 self.names.insert(name, TreeNode::File(self.contents.len()));
-                self.contents.push(octets);
+                self.contents.push(bytes);
             }
         }
         Ok(())
@@ -157,14 +157,14 @@ impl<'a> TreeThread<'a> {
     fn write(&mut self) -> Result<()> {
         let Some((name, number)) = self.existing_file() else { return Ok(()) };
         let at = self.rng.usize(0..self.args.size);
-        let octets = content(self.rng.u64(..), self.rng.usize(1..=self.args.size - at));
+        let bytes = content(self.rng.u64(..), self.rng.usize(1..=self.args.size - at));
         self.really(|root| {
             let file = OpenOptions::new().write(true).open(root.join(&name))?;
-            Ok(file.write_all_at(&octets, at as u64)?)
+            Ok(file.write_all_at(&bytes, at as u64)?)
         })?;
         let file = &mut self.contents[number];
-        file.resize(file.len().max(at + octets.len()), 0);
-        file[at..at + octets.len()].copy_from_slice(&octets);
+        file.resize(file.len().max(at + bytes.len()), 0);
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
         Ok(())
     }
 
@@ -334,9 +334,9 @@ mod tests {
         let entries = fs::read_dir(folder.path().join("thread0")).unwrap();
         let files = entries.map(|e| e.unwrap().path()).filter(|p| p.is_file() && !p.is_symlink());
         let file = files.max_by_key(|p| p.metadata().unwrap().len()).unwrap();
-        let mut octets = fs::read(&file).unwrap();
-        octets[0] ^= 1;
-        fs::write(&file, octets).unwrap();
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[0] ^= 1;
+        fs::write(&file, bytes).unwrap();
         assert!(run(&args(folder.path(), true)).is_err());
     }
 }

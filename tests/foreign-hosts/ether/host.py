@@ -23,8 +23,8 @@ for _i in range(256):
 
 def crc32c(data):
     crc, table = M32, _table
-    for octet in data:
-        crc = crc >> 8 ^ table[(crc ^ octet) & 255]
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
     return crc ^ M32
 
 def before(a, b):
@@ -106,9 +106,9 @@ class Port:
         self.sent = self.received = 0
 
     def send(self, to, frame, source=None):
-        for octets in self.tx(to + (source or self.mac) + self.tag + struct.pack(">H", self.ethertype) + frame):
+        for raw in self.tx(to + (source or self.mac) + self.tag + struct.pack(">H", self.ethertype) + frame):
             try:
-                self.socket.send(octets.ljust(60, b"\0"))
+                self.socket.send(raw.ljust(60, b"\0"))
                 self.sent += 1
             except (BlockingIOError, OSError):
                 pass                                     # as if lost
@@ -118,13 +118,13 @@ class Port:
         found = []
         for _ in range(256):
             try:
-                octets, address = self.socket.recvfrom(65536)
+                raw, address = self.socket.recvfrom(65536)
             except (BlockingIOError, OSError):
                 break
             if address[2] == socket.PACKET_OUTGOING:
                 continue
             self.received += 1
-            found += ((o[6:12], o[14:]) for o in self.rx(octets))
+            found += ((o[6:12], o[14:]) for o in self.rx(raw))
         return found
 
 class Sent:
@@ -331,7 +331,7 @@ class Lane:
         self.want, self.max_links, self.slots, self.pages = slots, max_links, slots, 0
         self.frame_sizes = [f for _, _, f in links]
         small = min(self.frame_sizes)
-        # 8,400 octets and more: 4096, else what fits with the header (64), a record's head (24) and a tag (16)
+        # 8,400 bytes and more: 4096, else what fits with the header (64), a record's head (24) and a tag (16)
         self.piece = piece or (4096 if small >= 8400 else min(4096, (small - 64 - 24 - 16) // 8 * 8))
         self.channels, self.queue, self.ended = [], [], None
         self.window, self.credits, self.mute = 16, WINDOW, False   # mute: sends nothing, for tests
@@ -439,12 +439,12 @@ class Lane:
                 self.drop("other generation")
                 continue
             if kind == 2:
-                offset, position, index, pieces, octets = struct.unpack_from("<IIHHI", rest)
+                offset, position, index, pieces, nbytes = struct.unpack_from("<IIHHI", rest)
                 part = rest[16:]
                 if index in r.got:
                     self.drop("piece again")
                     continue
-                assert (index * self.piece, octets, position) == (offset, r.inlen, 0), "a piece against the document"
+                assert (index * self.piece, nbytes, position) == (offset, r.inlen, 0), "a piece against the document"
                 assert offset + len(part) <= r.inlen and pieces == -(-r.inlen // self.piece), "a piece's place"
                 assert len(part) == min(self.piece, r.inlen - offset), "a piece's length"
                 r.data[offset:offset + len(part)] = part
@@ -686,8 +686,8 @@ class Controller:
         self.ok(r)
         return bytes(r.data)
 
-    def log(self, lid, octets, nsid=0):
-        r = self.admin.command(sqe(2, nsid, lid | (octets // 4 - 1) << 16), inlen=octets)
+    def log(self, lid, nbytes, nsid=0):
+        r = self.admin.command(sqe(2, nsid, lid | (nbytes // 4 - 1) << 16), inlen=nbytes)
         self.ok(r)
         return bytes(r.data)
 
@@ -705,21 +705,21 @@ class Controller:
         self.blocks, self.lba = struct.unpack_from("<Q", ns)[0], 1 << ns[128 + 4 * (ns[26] & 15) + 2]
         return self.blocks, self.lba
 
-    def write_sqe(self, at, octets, nsid=1, opcode=1):
-        return sqe(opcode, nsid, at // self.lba & M32, at // self.lba >> 32, octets // self.lba - 1)
+    def write_sqe(self, at, nbytes, nsid=1, opcode=1):
+        return sqe(opcode, nsid, at // self.lba & M32, at // self.lba >> 32, nbytes // self.lba - 1)
 
     def start_write(self, at, data, nsid=1, lane=None):
         return (lane or self.io).submit(self.write_sqe(at, len(data), nsid), data)
 
-    def start_read(self, at, octets, nsid=1, lane=None):
-        return (lane or self.io).submit(self.write_sqe(at, octets, nsid, 2), inlen=octets)
+    def start_read(self, at, nbytes, nsid=1, lane=None):
+        return (lane or self.io).submit(self.write_sqe(at, nbytes, nsid, 2), inlen=nbytes)
 
     def write(self, at, data, nsid=1):
         r = self.start_write(at, data, nsid)
         self.ok(self.io.wait(r))
 
-    def read(self, at, octets, nsid=1):
-        r = self.start_read(at, octets, nsid)
+    def read(self, at, nbytes, nsid=1):
+        r = self.start_read(at, nbytes, nsid)
         self.ok(self.io.wait(r))
         return bytes(r.data)
 
@@ -760,8 +760,8 @@ def main():
     log = d.log(0x70, 64 << 10)
     count = struct.unpack_from("<Q", log, 8)[0]
     print("discovery log:", count, "records", d.close())
-    def text(at, octets):
-        return log[at:at + octets].split(b"\0")[0].decode().strip()
+    def text(at, nbytes):
+        return log[at:at + nbytes].split(b"\0")[0].decode().strip()
     found = [(log[at], text(at + 256, 256), text(at + 512, 256), text(at + 32, 32)) for at in range(1024, 1024 * (count + 1), 1024)]
     print(*found, sep="\n")
     for mac, in {(mac,) for _, mac, _ in d.links}:           # TRTYPE, NQN, address, EtherType and VLAN
@@ -772,15 +772,15 @@ def main():
     print("admin lane: slots", c.admin.slots, "pages", c.admin.pages, "piece", c.admin.piece, "cntlid", c.cntlid, "cap", hex(c.cap))
     idc = c.identify(1)
     print("controller", idc[4:24].decode().strip(), "|", idc[24:64].decode().strip(), "| MDTS", idc[77], "| I/O", idc[1792:1796].hex())
-    print("namespace", c.namespace(), "blocks, octets each")
+    print("namespace", c.namespace(), "blocks, nbytes each")
     c.io_lane()
     print("I/O lane: slots", c.io.slots, "pages", c.io.pages, "links", len(c.io.channels))
     before_counts = c.counts()
-    for octets in (4096, 131072):
+    for nbytes in (4096, 131072):
         for at in (0, 1 << 20, 3 << 20):
-            data = rng.randbytes(octets)
+            data = rng.randbytes(nbytes)
             c.write(at, data)
-            assert c.read(at, octets) == data, "what was read is not what was written"
+            assert c.read(at, nbytes) == data, "what was read is not what was written"
     c.flush()
     c.keep_alive()
     after = c.counts()

@@ -15,14 +15,14 @@ def status(request):
 
 def too_large(c):
     """A read and a write of more than MDTS, and a log page: Invalid Field, and the lane goes on."""
-    for octets in (MDTS + 512, 2 * MDTS, 4 * MDTS):
-        r = c.start_read(0, octets)
+    for nbytes in (MDTS + 512, 2 * MDTS, 4 * MDTS):
+        r = c.start_read(0, nbytes)
         assert status(c.io.wait(r)) == INVALID_FIELD, hex(r.status)
-    for octets in (MDTS + 512, MDTS + 4096):
-        r = c.start_write(0, bytes(octets))
+    for nbytes in (MDTS + 512, MDTS + 4096):
+        r = c.start_write(0, bytes(nbytes))
         assert status(c.io.wait(r)) == INVALID_FIELD, hex(r.status)
-    octets = MDTS + 4096
-    r = c.admin.command(sqe(2, 0, 2 | (octets // 4 - 1) << 16 & M32, octets // 4 - 1 >> 16), inlen=octets)
+    nbytes = MDTS + 4096
+    r = c.admin.command(sqe(2, 0, 2 | (nbytes // 4 - 1) << 16 & M32, nbytes // 4 - 1 >> 16), inlen=nbytes)
     assert status(r) == INVALID_FIELD, hex(r.status)
     c.write(0, b"w" * 4096)
     assert c.read(0, 4096) == b"w" * 4096

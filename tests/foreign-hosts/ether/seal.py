@@ -157,8 +157,8 @@ class Sealed(Controller):
     def send_message(self, lane, message):
         self.again(lane, fabrics(5, struct.pack("<BBBBI", 0, 1, 1, 0xE9, len(message))), message)
 
-    def receive_message(self, lane, octets=4096):
-        return bytes(self.again(lane, fabrics(6, struct.pack("<BBBBI", 0, 1, 1, 0xE9, octets)), inlen=octets).data)
+    def receive_message(self, lane, nbytes=4096):
+        return bytes(self.again(lane, fabrics(6, struct.pack("<BBBBI", 0, 1, 1, 0xE9, nbytes)), inlen=nbytes).data)
 
     def authenticate(self, lane, said):
         self.tid += 1
@@ -205,10 +205,10 @@ def main():
     c.namespace()
     c.io_lane()
     n = c.counts()
-    for octets in (4096, 12288):                            # the cipher is slow: the target would send more again and again
-        data = random.randbytes(octets)
+    for nbytes in (4096, 12288):                            # the cipher is slow: the target would send more again and again
+        data = random.randbytes(nbytes)
         c.write(1 << 20, data)
-        assert c.read(1 << 20, octets) == data
+        assert c.read(1 << 20, nbytes) == data
     c.flush(), c.keep_alive()
     m = c.counts()
     print("authreq", c.authreq, "sealed", [(l.seal.number, l.seal.opened, l.seal.bad) if l.seal else None for l in (c.admin, c.io)],

@@ -131,7 +131,7 @@ impl LoadPlan {
         if slots == 0 {
             let bytes = region.bytes;
             return Err(format!(
-                "its region has {bytes} octets, less than one request of {}",
+                "its region has {bytes} bytes, less than one request of {}",
                 load.bs
             ));
         }

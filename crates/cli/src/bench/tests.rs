@@ -205,7 +205,7 @@ fn corruption_under_load_is_found() {
         load.turn(&mut harness);
     }
     assert_eq!(run_state.errors(), 0);
-    harness.store.iter_mut().skip(300).step_by(512).for_each(|octet| *octet ^= 1);
+    harness.store.iter_mut().skip(300).step_by(512).for_each(|byte| *byte ^= 1);
     for _ in 0..10 {
         harness.execute(4, 10);
         load.turn(&mut harness);
@@ -214,7 +214,7 @@ fn corruption_under_load_is_found() {
     finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert!(result.errors > 0);
-    assert!(result.error_texts[0].contains("is corrupt: octet 300"), "{:?}", result.error_texts);
+    assert!(result.error_texts[0].contains("is corrupt: byte 300"), "{:?}", result.error_texts);
 }
 
 #[test]

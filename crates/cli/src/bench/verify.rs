@@ -61,7 +61,7 @@ pub(super) enum BlockError {
     /// One byte of the block is wrong.
     Corrupt {
         /// Offset of the byte in the block.
-        octet: usize,
+        byte: usize,
         /// Right value.
         expected: u8,
         /// Value in the block.
@@ -81,8 +81,8 @@ impl fmt::Display for BlockError {
             BlockError::Stale { found, expected } => {
                 write!(f, "is stale: carries generation {found} instead of {expected}")
             }
-            BlockError::Corrupt { octet, expected, found } => {
-                write!(f, "is corrupt: octet {octet} is {found:#04x} instead of {expected:#04x}")
+            BlockError::Corrupt { byte, expected, found } => {
+                write!(f, "is corrupt: byte {byte} is {found:#04x} instead of {expected:#04x}")
             }
         }
     }
@@ -111,7 +111,7 @@ pub(super) fn check(
     let Some(header) = words.first_chunk::<HEADER_WORDS>() else { return Err(BlockError::Foreign) };
     let header = header.map(u64::from_le_bytes);
     let [magic, seed, number, run, generation] = header;
-    let is_blank = || block.iter().all(|octet| *octet == 0);
+    let is_blank = || block.iter().all(|byte| *byte == 0);
     match expected {
         ExpectedBlock::Generation(expected) => {
             let wanted = [MAGIC, author.seed, lba, author.run, expected.into()];
@@ -145,8 +145,8 @@ fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<BlockCheck,
         let value = value.to_le_bytes();
         if *word != value {
             let at = (0..8).find(|&i| word[i] != value[i]).unwrap_or(0);
-            let octet = index * 8 + at;
-            return Err(BlockError::Corrupt { octet, expected: value[at], found: word[at] });
+            let byte = index * 8 + at;
+            return Err(BlockError::Corrupt { byte, expected: value[at], found: word[at] });
         }
     }
     Ok(BlockCheck::Checked)
@@ -252,7 +252,7 @@ mod tests {
         let mut bad = good.clone();
         bad[300] ^= 0x40;
         let found = bad[300];
-        let wrong = BlockError::Corrupt { octet: 300, expected: good[300], found };
+        let wrong = BlockError::Corrupt { byte: 300, expected: good[300], found };
         assert_eq!(check(&bad, AUTHOR, 5, ExpectedBlock::Generation(3)), Err(wrong));
     }
 

@@ -93,9 +93,9 @@ mod tests {
         let mut last = UnixStream::from(descriptors.remove(7));
         drop(descriptors);
         last.write_all(b"x").unwrap();
-        let mut octet = [0];
-        kept.read_exact(&mut octet).unwrap();
-        assert_eq!(&octet, b"x");
+        let mut byte = [0];
+        kept.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
         assert!(send(&here, b"x\n", &vec![last.as_fd(); DESCRIPTORS_MAX + 1]).is_err());
     }
 

@@ -121,7 +121,7 @@ impl ExaminedMachine {
     pub(super) fn runs(&self, name: &str) -> bool {
         let mut processes = self.entries("proc").into_iter();
         processes.any(|process| {
-            let is_one = process.bytes().all(|octet| octet.is_ascii_digit());
+            let is_one = process.bytes().all(|byte| byte.is_ascii_digit());
             is_one && self.text(&format!("proc/{process}/comm")).is_some_and(|comm| comm == name)
         })
     }
@@ -155,6 +155,6 @@ fn list(programs: &[&[&str]]) -> Listing {
     all
 }
 
-fn first_line(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).lines().next().unwrap_or_default().to_owned()
+fn first_line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).lines().next().unwrap_or_default().to_owned()
 }

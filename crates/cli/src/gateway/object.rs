@@ -193,7 +193,7 @@ impl GatewayGroup {
         let text = config.to_toml().into_bytes();
         if text.len() > CONFIGURATION_BYTES_MAX {
             return Err(CommandFailure::usage(format!(
-                "gateway group {}: {} octets of configuration are more than {CONFIGURATION_BYTES_MAX}: make two groups",
+                "gateway group {}: {} bytes of configuration are more than {CONFIGURATION_BYTES_MAX}: make two groups",
                 self.name,
                 text.len()
             )));

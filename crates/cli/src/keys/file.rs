@@ -112,15 +112,15 @@ pub(crate) fn warn_if_readable(path: &Path) {
 
 fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Zeroizing<String>> {
     // One allocation: a buffer that grows would leave copies behind.
-    let mut octets = Zeroizing::new(Vec::with_capacity(bytes_max + 2));
-    from.take(bytes_max as u64 + 1).read_to_end(&mut octets)?;
-    if octets.len() > bytes_max {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(bytes_max + 2));
+    from.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > bytes_max {
         return Err(io::Error::new(
             ErrorKind::FileTooLarge,
-            format!("it is longer than {bytes_max} octets"),
+            format!("it is longer than {bytes_max} bytes"),
         ));
     }
-    let text = std::str::from_utf8(&octets).map_err(|_| io::ErrorKind::InvalidData)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 

@@ -34,14 +34,14 @@ struct NewKey<'a> {
 
 fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> CommandResult {
     let hash = args.hmac.hash();
-    let secret = octets(args.secret.as_deref(), hash.bytes())?;
+    let secret = bytes(args.secret.as_deref(), hash.bytes())?;
     let key = TlsKey::new(Some(hash), &secret).map_err(wrong_secret)?;
     print_key(&key.print(), global)
 }
 
 /// Generates a random key for TLS.
 pub(crate) fn new_tls_key() -> CommandResult<TlsKey> {
-    let secret = octets(None, Hash::Sha256.bytes())?;
+    let secret = bytes(None, Hash::Sha256.bytes())?;
     TlsKey::new(Some(Hash::Sha256), &secret).map_err(wrong_secret)
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn new_tls_key() -> CommandResult<TlsKey> {
 /// No random bytes are available.
 pub(crate) fn new_dhchap_key() -> CommandResult<DhchapKey> {
     let hash = Hash::Sha256;
-    DhchapKey::new(Some(hash), &octets(None, hash.bytes())?).map_err(wrong_secret)
+    DhchapKey::new(Some(hash), &bytes(None, hash.bytes())?).map_err(wrong_secret)
 }
 
 fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> CommandResult {
     let hash = args.hmac.hash();
-    let secret = octets(args.secret.as_deref(), hash.map_or(32, Hash::bytes))?;
+    let secret = bytes(args.secret.as_deref(), hash.map_or(32, Hash::bytes))?;
     let mut key = DhchapKey::new(hash, &secret).map_err(wrong_secret)?;
     if let Some(nqn) = args.hostnqn.as_ref().or(args.nqn.as_ref()) {
         check_nqn(nqn).map_err(CommandFailure::usage)?;
@@ -74,21 +74,21 @@ fn wrong_secret(error: KeyError) -> CommandFailure {
 }
 
 /// Parses the secret, or returns random bytes.
-fn octets(secret: Option<&str>, count: usize) -> CommandResult<Zeroizing<Vec<u8>>> {
+fn bytes(secret: Option<&str>, count: usize) -> CommandResult<Zeroizing<Vec<u8>>> {
     let Some(text) = secret else {
-        let mut octets = Zeroizing::new(vec![0; count]);
-        File::open("/dev/urandom")?.read_exact(&mut octets)?;
-        return Ok(octets);
+        let mut bytes = Zeroizing::new(vec![0; count]);
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        return Ok(bytes);
     };
-    let bad = || CommandFailure::usage("--secret: write octets in hexadecimal, two digits each");
+    let bad = || CommandFailure::usage("--secret: write bytes in hexadecimal, two digits each");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(bad());
     }
-    let mut octets = Zeroizing::new(Vec::with_capacity(text.len() / 2));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
     for at in (0..text.len()).step_by(2) {
-        octets.push(u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())?);
+        bytes.push(u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())?);
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// A key, and values derived from it.
@@ -190,9 +190,9 @@ fn show_dhchap(key: &DhchapKey, args: &ShowKeyArgs) -> ShownKey {
 
 fn hex(secret: &Secret) -> String {
     let mut text = String::with_capacity(secret.reveal().len() * 2);
-    for octet in secret.reveal() {
+    for byte in secret.reveal() {
         // Writing to a string does not fail.
-        let _ = write!(text, "{octet:02x}");
+        let _ = write!(text, "{byte:02x}");
     }
     text
 }

@@ -139,8 +139,8 @@ mod tests {
     struct BudgetTestLog(Arc<Mutex<Vec<u8>>>);
 
     impl io::Write for BudgetTestLog {
-        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(octets)
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {

@@ -120,7 +120,7 @@ fn body(answer: Vec<u8>) -> io::Result<Vec<u8>> {
             "it is no metrics address: -a takes that of --metrics, not the one that hosts connect to",
         )
     };
-    let end = answer.windows(4).position(|octets| octets == b"\r\n\r\n").ok_or_else(no_http)?;
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or_else(no_http)?;
     let head = std::str::from_utf8(&answer[..end]).map_err(|_| no_http())?;
     let mut lines = head.lines();
     let status = lines.next().filter(|line| line.starts_with("HTTP/1.")).ok_or_else(no_http)?;

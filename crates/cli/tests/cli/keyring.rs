@@ -22,8 +22,8 @@ fn psk(fill: u8, host: &str) -> (String, Vec<u8>) {
 
 /// Writes a file in the format of `nvme tls-key --export`.
 fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
-    let line = |(identity, octets): &(String, Vec<u8>)| {
-        let key = TlsKey::new(Some(Hash::Sha256), octets).unwrap();
+    let line = |(identity, bytes): &(String, Vec<u8>)| {
+        let key = TlsKey::new(Some(Hash::Sha256), bytes).unwrap();
         format!("{identity} {}\n", *key.print())
     };
     fs::write(path, psks.iter().map(line).collect::<String>()).unwrap();
@@ -177,8 +177,8 @@ fn hosts_and_targets_take_keys_of_the_kernel() {
         Ok(keyring) => keyring,
         Err(error) => return crate::skipped::skipped(format!("no keyring of the kernel: {error}")),
     };
-    let [(identity, octets), (other_identity, other)] = [1, 2].map(|fill| psk(fill, HOST));
-    add("user", &identity, &octets, keyring).unwrap();
+    let [(identity, bytes), (other_identity, other)] = [1, 2].map(|fill| psk(fill, HOST));
+    add("user", &identity, &bytes, keyring).unwrap();
     add("user", "another program's", b"secret", keyring).unwrap();
     let running = TargetProcess::start(&[&SERVE[..], &["--keyring", &name]].concat());
     identify(&running, &format!("--keyring {name}")).unwrap();
@@ -187,6 +187,6 @@ fn hosts_and_targets_take_keys_of_the_kernel() {
     add("user", &other_identity, &other, second).unwrap();
     let said = "the target refuses this host's key";
     refused(&running, &format!("--keyring {name}-second"), 3, said);
-    add("user", &identity, &octets[..31], second).unwrap();
-    refused(&running, &format!("--keyring {name}-second"), 2, "it has 31 octets");
+    add("user", &identity, &bytes[..31], second).unwrap();
+    refused(&running, &format!("--keyring {name}-second"), 2, "it has 31 bytes");
 }

@@ -89,7 +89,7 @@ fn what_is_no_key_is_refused_and_not_repeated() {
         ("keys show /nonexistent/key".into(), 2, "/nonexistent/key"),
         (format!("keys show {TLS} --hostnqn {HOST}"), 2, "--nqn"),
         (format!("keys show {TLS} --hostnqn x --nqn {SUBSYSTEM}"), 2, "is not an NQN"),
-        ("keys tls --secret 00".into(), 2, "octets"),
+        ("keys tls --secret 00".into(), 2, "bytes"),
         ("keys tls --secret 0g".into(), 2, "hexadecimal"),
         (format!("keys dhchap --secret {COUNTING}00"), 2, "32, 48 or 64"),
         ("keys tls --hmac sha512".into(), 2, "sha384"),

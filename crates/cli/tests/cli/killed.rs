@@ -108,11 +108,11 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, reader: Option<&HostReader>) {
 /// Returns the unread bytes in a socket.
 fn unread(socket: &TcpStream) -> usize {
     use std::os::fd::AsRawFd;
-    let mut octets: libc::c_int = 0;
+    let mut bytes: libc::c_int = 0;
     // SAFETY: FIONREAD writes an int there.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut octets) };
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
     assert_eq!(done, 0);
-    octets as usize
+    bytes as usize
 }
 
 /// Returns the bytes that the host's socket of a connection has not sent yet.
@@ -191,7 +191,7 @@ fn a_killed_host_sends_nothing_any_more() {
                 Err(error) => break Some(error.kind()),
             }
         };
-        assert_eq!(end, Some(ErrorKind::ConnectionReset), "closed in order, after {got} octets");
-        assert!(got <= had, "{got} octets have come, of which only {had} were there");
+        assert_eq!(end, Some(ErrorKind::ConnectionReset), "closed in order, after {got} bytes");
+        assert!(got <= had, "{got} bytes have come, of which only {had} were there");
     }
 }

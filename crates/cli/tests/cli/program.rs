@@ -267,7 +267,7 @@ fn bench_finds_data_that_was_changed() {
     assert_eq!(output.status.code(), Some(1));
     let report = json(&output);
     assert_eq!(report["errors"], 1);
-    assert!(stderr(&output).contains("block 41 is corrupt: octet 188"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("block 41 is corrupt: byte 188"), "{}", stderr(&output));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn connect(target: &TargetProcess, controller_loss_timeout: Duration) -> Client 
 fn read(client: &Client, slba: u64) -> Option<u8> {
     match client.read(1, slba, Buffer::alloc(BLOCK)) {
         Ok(block) => {
-            assert!(block.iter().all(|octet| *octet == block[0]), "block {slba} is torn");
+            assert!(block.iter().all(|byte| *byte == block[0]), "block {slba} is torn");
             Some(block[0])
         }
         Err(RequestError { status, .. }) => {
@@ -61,15 +61,15 @@ fn work(client: &Client, known: &mut BTreeMap<u64, KnownBlock>, round: u64, answ
     for step in 0.. {
         let slba = (step * 7 + round) % BLOCKS;
         let before = match known.get(&slba) {
-            Some(KnownBlock::Written(octet)) => Some(*octet),
+            Some(KnownBlock::Written(byte)) => Some(*byte),
             Some(_) => None,
             None => Some(0),
         };
-        let octet = 1 + (step % 250) as u8;
+        let byte = 1 + (step % 250) as u8;
         let (result, after) = if before.is_none() {
             let mut block = Buffer::alloc(BLOCK);
-            block.fill(octet);
-            (client.write(1, slba, block, false).map(drop), Some(octet))
+            block.fill(byte);
+            (client.write(1, slba, block, false).map(drop), Some(byte))
         } else {
             (client.write_uncorrectable(1, slba, 1), None)
         };
@@ -93,7 +93,7 @@ fn what_was_answered_holds_when_the_target_is_killed() {
             let found = read(&client, *slba);
             match *block {
                 KnownBlock::Marked => assert_eq!(found, None, "block {slba}, round {round}"),
-                KnownBlock::Written(octet) => assert_eq!(found, Some(octet), "block {slba}"),
+                KnownBlock::Written(byte) => assert_eq!(found, Some(byte), "block {slba}"),
                 KnownBlock::Either(one, other) => {
                     assert!([one, other].contains(&found), "block {slba}: {found:?}");
                 }

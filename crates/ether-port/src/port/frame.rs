@@ -57,7 +57,7 @@ pub struct Sent {
     /// Frames that the kernel has taken.
     pub frames: usize,
     /// Bytes of these frames, including Ethernet's header.
-    pub octets: usize,
+    pub bytes: usize,
     /// Frames that were dropped here: the interface's queue is full, it is down, or its MTU has become smaller.
     pub refused: usize,
     /// System calls.

@@ -12,7 +12,7 @@
 //! | `reason` | advice for errors of opening |
 //! | `sys`, `bpf` | the system calls |
 //!
-//! A frame is built by [`Port::begin`], any of [`Port::octets`] and [`Port::payload`], then [`Port::end`];
+//! A frame is built by [`Port::begin`], any of [`Port::bytes`] and [`Port::payload`], then [`Port::end`];
 //! [`Port::flush`] sends all frames that were built. A port drops frames that the kernel does not take at once, as a
 //! network does: the lane sends them again if it needs them.
 //!
@@ -82,13 +82,13 @@ roadtrain_proto::counters! {
         /// Frames that the kernel has taken.
         sent,
         /// Bytes of these.
-        sent_octets,
+        sent_bytes,
         /// Frames that were dropped before they left.
         refused,
         /// Frames that arrived whole.
         received,
         /// Bytes of these.
-        received_octets,
+        received_bytes,
         /// Unusable frames that arrived: too short, or larger than the MTU.
         malformed,
         /// Frames for which there was no memory.
@@ -354,8 +354,8 @@ impl Port {
 
     /// Appends bytes to the frame's body for the caller to fill; their initial content is undefined.
     #[inline]
-    pub fn octets(&mut self, length: usize) -> &mut [u8] {
-        frames!(&mut self.backend, frames => frames.octets(length))
+    pub fn bytes(&mut self, length: usize) -> &mut [u8] {
+        frames!(&mut self.backend, frames => frames.bytes(length))
     }
 
     /// Appends payload to the frame's body without copying it.
@@ -395,7 +395,7 @@ impl Port {
         }
         let sent = backend!(&mut self.backend, backend => backend.flush())?;
         self.counts.sent += sent.frames as u64;
-        self.counts.sent_octets += sent.octets as u64;
+        self.counts.sent_bytes += sent.bytes as u64;
         self.counts.refused += sent.refused as u64;
         self.counts.send_calls += sent.calls as u64;
         Ok(sent)
@@ -405,14 +405,14 @@ impl Port {
     /// least as long as our header needs. Returns their number. No system call.
     pub fn receive(&mut self, max: usize, mut show: impl FnMut(&[u8])) -> usize {
         let counts = &mut self.counts;
-        let mut judge = |octets: &[u8]| {
-            if octets.len() < ETHERNET_HEADER_BYTES + FRAME_HEADER_BYTES {
+        let mut judge = |bytes: &[u8]| {
+            if bytes.len() < ETHERNET_HEADER_BYTES + FRAME_HEADER_BYTES {
                 counts.malformed += 1;
                 return;
             }
             counts.received += 1;
-            counts.received_octets += octets.len() as u64;
-            show(octets);
+            counts.received_bytes += bytes.len() as u64;
+            show(bytes);
         };
         backend!(&mut self.backend, backend => backend.receive(max, &mut judge))
     }

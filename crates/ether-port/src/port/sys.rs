@@ -74,8 +74,8 @@ fn request(name: &str) -> Option<libc::ifreq> {
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
         return None;
     }
-    for (place, octet) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = octet as libc::c_char;
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
     }
     Some(request)
 }
@@ -114,11 +114,11 @@ pub(super) fn address(fd: &OwnedFd, name: &str) -> io::Result<(u16, [u8; 6])> {
     let request = query(fd, name, libc::SIOCGIFHWADDR)?;
     // SAFETY: the request filled in this member.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-    let mut octets = [0; 6];
-    for (octet, given) in octets.iter_mut().zip(address.sa_data) {
-        *octet = given as u8;
+    let mut bytes = [0; 6];
+    for (byte, given) in bytes.iter_mut().zip(address.sa_data) {
+        *byte = given as u8;
     }
-    Ok((address.sa_family, octets))
+    Ok((address.sa_family, bytes))
 }
 
 /// `ethtool_channels`: the command; maxima of rx, tx, other, combined; then those in use.

@@ -38,7 +38,7 @@ fn header(flags: u16) -> FrameHeader {
 fn send(port: &mut Port, to: MacAddress, head: &[u8], payload: &[u8], flags: u16) -> Sent {
     assert!(port.has_room());
     port.begin();
-    port.octets(head.len()).copy_from_slice(head);
+    port.bytes(head.len()).copy_from_slice(head);
     // SAFETY: `payload` outlives the flush below.
     unsafe { port.payload(payload.as_ptr(), payload.len()) };
     port.end(to, header(flags));
@@ -60,7 +60,7 @@ fn frames_arrive_as_they_were_built() {
         let payload: Vec<u8> = (0..8192).map(|n| (n * 7 % 251) as u8).collect();
         let sent = send(&mut a, b.mac(), b"head", &payload, flags::CRC);
         assert_eq!((sent.frames, sent.refused), (1, 0));
-        assert_eq!(sent.octets, 14 + 64 + 4 + 8192);
+        assert_eq!(sent.bytes, 14 + 64 + 4 + 8192);
         lab.wait(&b);
         let frames = received(&mut b);
         assert_eq!(frames.len(), 1);
@@ -71,7 +71,7 @@ fn frames_arrive_as_they_were_built() {
         assert_eq!((kind, header.socket_number.get()), (FrameType::Cargo, SOCKET));
         assert_eq!(body, [b"head".as_slice(), &payload].concat());
         assert!(!lab.is_ready(&b), "nothing waits any more");
-        assert_eq!(b.counts().received_octets, a.counts().sent_octets);
+        assert_eq!(b.counts().received_bytes, a.counts().sent_bytes);
     });
 }
 
@@ -82,7 +82,7 @@ fn a_send_carries_many_frames_in_order() {
         let mut built = 0u32;
         while a.has_room() {
             a.begin();
-            a.octets(4).copy_from_slice(&built.to_le_bytes());
+            a.bytes(4).copy_from_slice(&built.to_le_bytes());
             a.end(b.mac(), header(0));
             built += 1;
         }

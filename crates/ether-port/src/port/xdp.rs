@@ -127,16 +127,16 @@ impl XdpQueue {
                 break;
             }
         }
-        let octets: usize = pieces.iter().map(|piece| piece.1).sum();
+        let bytes: usize = pieces.iter().map(|piece| piece.1).sum();
         // SAFETY: the kernel has filled these chunks, and gets them back below.
         match unsafe { self.umem.joined(pieces) } {
-            _ if octets > self.umem.layout.frame => show(&[]),
-            Some(octets) => show(octets),
+            _ if bytes > self.umem.layout.frame => show(&[]),
+            Some(bytes) => show(bytes),
             None => {
                 // SAFETY: as above.
-                unsafe { self.umem.join(pieces, &mut join_buffer.octets) };
+                unsafe { self.umem.join(pieces, &mut join_buffer.bytes) };
                 join_buffer.used += 1;
-                show(&join_buffer.octets);
+                show(&join_buffer.bytes);
             }
         }
         // In order of reception, so that consecutive chunks stay consecutive.
@@ -164,14 +164,14 @@ impl XdpQueue {
         let layout = self.umem.layout;
         for frame in frames {
             let start = frame.slot * layout.slot;
-            let pieces = frame.octets.div_ceil(layout.chunk);
+            let pieces = frame.bytes.div_ceil(layout.chunk);
             left[frame.slot] = pieces as u8;
             for piece in 0..pieces {
                 let at = piece * layout.chunk;
                 let more = piece + 1 < pieces;
                 self.send.write(xdp_desc {
                     addr: (start + at) as u64,
-                    len: (frame.octets - at).min(layout.chunk) as u32,
+                    len: (frame.bytes - at).min(layout.chunk) as u32,
                     options: if more { libc::XDP_PKT_CONTD } else { 0 },
                 });
             }
@@ -216,7 +216,7 @@ fn address(interface: &Interface, queue: u32, flags: u16) -> libc::sockaddr_xdp 
 #[derive(Clone, Copy, Debug)]
 struct BuiltFrame {
     slot: usize,
-    octets: usize,
+    bytes: usize,
 }
 
 /// State of frames to be sent.
@@ -228,7 +228,7 @@ struct XdpOutgoing {
     refused: usize,
     /// The frame that is being built: its slot (`None` if it will be dropped), its bytes.
     slot: Option<usize>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl XdpOutgoing {
@@ -244,7 +244,7 @@ impl XdpOutgoing {
 /// Buffer in which frames with scattered pieces are joined.
 #[derive(Default)]
 struct JoinBuffer {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     used: u64,
 }
 
@@ -296,7 +296,7 @@ impl XdpPort {
             built: Vec::with_capacity(FRAMES_MAX),
             refused: 0,
             slot: None,
-            octets: 0,
+            bytes: 0,
         };
         let waste = vec![0; layout.slot.max(shape.header_bytes() + FRAME_MAX)].into_boxed_slice();
         let (pieces, join_buffer) =
@@ -365,8 +365,8 @@ impl XdpPort {
             self.queues[0].reap(&mut self.outgoing);
         }
         self.outgoing.slot = self.outgoing.free.pop();
-        self.outgoing.octets = 0;
-        self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
+        self.outgoing.bytes = 0;
+        self.bytes(self.shape.header_bytes() + FRAME_HEADER_BYTES);
     }
 
     #[inline]
@@ -378,9 +378,9 @@ impl XdpPort {
     }
 
     #[inline]
-    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
-        let at = self.outgoing.octets;
-        self.outgoing.octets += length;
+    pub(super) fn bytes(&mut self, length: usize) -> &mut [u8] {
+        let at = self.outgoing.bytes;
+        self.outgoing.bytes += length;
         if at + length > self.shape.frame_bytes() {
             // Too large since the MTU has become smaller: it will be dropped.
             self.outgoing.free.extend(self.outgoing.slot.take());
@@ -394,27 +394,27 @@ impl XdpPort {
     pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise.
         let payload = unsafe { std::slice::from_raw_parts(at, length) };
-        self.octets(length).copy_from_slice(payload);
+        self.bytes(length).copy_from_slice(payload);
     }
 
     /// Ends the frame: sets its addresses, BODY, checksums.
     #[inline]
     pub(super) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
-        let (shape, octets) = (self.shape, self.outgoing.octets);
+        let (shape, bytes) = (self.shape, self.outgoing.bytes);
         let head = shape.header_bytes() + FRAME_HEADER_BYTES;
         let Some(slot) = self.outgoing.slot.take() else {
             self.outgoing.refused += 1;
             return;
         };
         let frame = self.queues[0].umem.slot(slot);
-        header.body.set((octets - head) as u16);
+        header.body.set((bytes - head) as u16);
         if header.flags.get() & flags::CRC != 0 {
-            header.bcrc.set(crc_fast::crc32_iscsi(&frame[head..octets]));
+            header.bcrc.set(crc_fast::crc32_iscsi(&frame[head..bytes]));
         }
         set_hcrc(&mut header);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
-        self.outgoing.built.push(BuiltFrame { slot, octets });
+        self.outgoing.built.push(BuiltFrame { slot, bytes });
     }
 
     /// Ends the frame like `end`, and seals the body in place.
@@ -424,26 +424,26 @@ impl XdpPort {
         mut header: FrameHeader,
         seal: &mut Seal<C>,
     ) {
-        let (shape, octets) = (self.shape, self.outgoing.octets);
+        let (shape, bytes) = (self.shape, self.outgoing.bytes);
         let head = shape.header_bytes() + FRAME_HEADER_BYTES;
-        self.octets(TAG_BYTES); // room for the tag
+        self.bytes(TAG_BYTES); // room for the tag
         let Some(slot) = self.outgoing.slot.take() else {
             self.outgoing.refused += 1;
             return;
         };
         let frame = self.queues[0].umem.slot(slot);
-        header.body.set((octets - head) as u16);
+        header.body.set((bytes - head) as u16);
         seal.begin(&mut header);
-        seal.update_in_place(&mut frame[head..octets]);
+        seal.update_in_place(&mut frame[head..bytes]);
         let Some(tag) = seal.finish() else {
             self.outgoing.free.push(slot);
             self.outgoing.refused += 1;
             return;
         };
-        frame[octets..octets + TAG_BYTES].copy_from_slice(&tag);
+        frame[bytes..bytes + TAG_BYTES].copy_from_slice(&tag);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
-        self.outgoing.built.push(BuiltFrame { slot, octets: octets + TAG_BYTES });
+        self.outgoing.built.push(BuiltFrame { slot, bytes: bytes + TAG_BYTES });
     }
 
     pub(super) fn flush(&mut self) -> io::Result<Sent> {
@@ -451,7 +451,7 @@ impl XdpPort {
         queue.send(&outgoing.built, &mut outgoing.left);
         let mut sent = Sent {
             frames: outgoing.built.len(),
-            octets: outgoing.built.iter().map(|frame| frame.octets).sum(),
+            bytes: outgoing.built.iter().map(|frame| frame.bytes).sum(),
             refused: std::mem::take(&mut outgoing.refused),
             calls: 0,
         };

@@ -215,7 +215,7 @@ impl<R: Copy> LaneChannel<R> {
         if let Some(seq) = progress.revived_one {
             self.handle_revived(progress, seq);
         }
-        self.rate.add_acknowledged(progress.octets);
+        self.rate.add_acknowledged(progress.bytes);
         let numbers = (self.sender.highest(), self.sender.next(), self.sender.in_flight());
         let times = (self.rtt.smoothed(), self.rtt.minimum());
         if let Some(shortest) = self.cubic.acknowledged(now, progress.frames, numbers, times) {
@@ -309,15 +309,15 @@ impl<R: Copy> LaneChannel<R> {
         !self.has_credits() && self.sender.in_flight() == 0
     }
 
-    /// Sends a frame of `octets` bytes with these records. Sets every field of `header` that belongs to the channel.
-    pub fn send(&mut self, now: Instant, octets: u32, records: &[R], header: &mut FrameHeader) {
-        let seq = self.sender.send(now, octets, records);
+    /// Sends a frame of `bytes` bytes with these records. Sets every field of `header` that belongs to the channel.
+    pub fn send(&mut self, now: Instant, bytes: u32, records: &[R], header: &mut FrameHeader) {
+        let seq = self.sender.send(now, bytes, records);
         self.cubic.record_sent(self.sender.in_flight());
         self.must_request_ack |= self.fills_window(seq);
-        self.pacer.sent(now, octets);
+        self.pacer.sent(now, bytes);
         self.is_held = self.pacer.ready_at() > now;
         self.stats.sent += 1;
-        self.stats.sent_octets += u64::from(octets);
+        self.stats.sent_bytes += u64::from(bytes);
         header.seq = U32::new(seq);
         let mut bits = header.flags.get() | flags::SEQ;
         if self.must_request_ack {
@@ -429,10 +429,10 @@ impl<R: Copy> LaneChannel<R> {
         }
     }
 
-    /// Returns the estimated nanoseconds until a frame of `octets` bytes arrives.
+    /// Returns the estimated nanoseconds until a frame of `bytes` bytes arrives.
     #[must_use]
-    pub fn load(&self, octets: u32) -> u64 {
-        self.latency_ns + self.rate.time_ns(self.sender.octets() + u64::from(octets))
+    pub fn load(&self, bytes: u32) -> u64 {
+        self.latency_ns + self.rate.time_ns(self.sender.bytes() + u64::from(bytes))
     }
 
     /// Updates the latency that `load` uses: after each acknowledgement and each timeout.

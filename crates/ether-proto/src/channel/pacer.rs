@@ -39,13 +39,13 @@ impl Pacer {
         if self.ns_per_kib == 0 { Instant(0) } else { self.ready_at }
     }
 
-    pub(super) fn sent(&mut self, now: Instant, octets: u32) {
+    pub(super) fn sent(&mut self, now: Instant, bytes: u32) {
         if self.ns_per_kib == 0 {
             return;
         }
         let burst = (BURST_BYTES * self.ns_per_kib / 1024).max(BURST_TIME.as_nanos() as u64);
         let from = self.even_at.max(Instant(now.0.saturating_sub(burst)));
-        self.even_at = Instant(from.0 + u64::from(octets) * self.ns_per_kib / 1024);
+        self.even_at = Instant(from.0 + u64::from(bytes) * self.ns_per_kib / 1024);
         // A held frame waits for a quarter of a burst, so that not every frame needs a timer.
         let pause = if self.even_at > now { burst / 4 } else { 0 };
         self.ready_at = Instant(self.even_at.0 + pause);
@@ -65,17 +65,17 @@ mod tests {
         assert_eq!(pacer.ready_at(), Instant(0));
         pacer.set(start, 250_000, rtt, Some(start));
         let end = start + Duration::from_millis(400);
-        let (mut now, mut octets, mut timers) = (start, 0, 0);
+        let (mut now, mut bytes, mut timers) = (start, 0, 0);
         while now < end {
             while pacer.ready_at() <= now {
                 pacer.sent(now, 9000);
-                octets += 9000;
+                bytes += 9000;
             }
             now = pacer.ready_at();
             timers += 1;
         }
         // 100 windows and a quarter more, and the first burst.
-        assert!((31_200_000..31_300_000).contains(&octets), "{octets}");
+        assert!((31_200_000..31_300_000).contains(&bytes), "{bytes}");
         assert!(timers < 3500, "{timers}");
         pacer.set(start + LINGER, 250_000, rtt, Some(start));
         assert_eq!(pacer.ready_at(), Instant(0));

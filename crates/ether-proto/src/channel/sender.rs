@@ -14,7 +14,7 @@ const NEIGHBOUR_DISTANCE_MAX: u32 = 32;
 #[derive(Clone, Copy, Default)]
 struct FrameInFlight {
     sent: Instant,
-    octets: u32,
+    bytes: u32,
     /// Index of its first record, counted from the channel's first.
     first_record: u32,
     records: u32,
@@ -30,7 +30,7 @@ struct FrameInFlight {
 pub(super) struct AckProgress {
     pub(super) frames: u32,
     /// Bytes of these frames.
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     /// Send time of the highest of them, if it is the highest ever acknowledged.
     pub(super) newest_sent: Option<Instant>,
     /// Number of frames that were counted as lost and have arrived.
@@ -54,7 +54,7 @@ pub(super) struct ChannelSender<R> {
     in_flight: SeqSet,
     /// Frames counted as lost before the peer learns of it: it may still acknowledge them.
     lost: SeqSet,
-    octets: u64,
+    bytes: u64,
     frames: Box<[FrameInFlight]>,
     /// Records of all frames from `base` on.
     records: VecDeque<R>,
@@ -72,7 +72,7 @@ impl<R: Copy> ChannelSender<R> {
             examined: first,
             in_flight: SeqSet::default(),
             lost: SeqSet::default(),
-            octets: 0,
+            bytes: 0,
             frames: vec![FrameInFlight::default(); WINDOW as usize].into(),
             records: VecDeque::new(),
             first_record: 0,
@@ -100,8 +100,8 @@ impl<R: Copy> ChannelSender<R> {
         self.in_flight.len()
     }
 
-    pub(super) fn octets(&self) -> u64 {
-        self.octets
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Send time of the oldest frame in flight.
@@ -141,17 +141,17 @@ impl<R: Copy> ChannelSender<R> {
         &mut self.frames[(seq % WINDOW) as usize]
     }
 
-    /// Records the departure of a frame of `octets` bytes. Returns its number.
-    pub(super) fn send(&mut self, now: Instant, octets: u32, records: &[R]) -> u32 {
+    /// Records the departure of a frame of `bytes` bytes. Returns its number.
+    pub(super) fn send(&mut self, now: Instant, bytes: u32, records: &[R]) -> u32 {
         debug_assert!(self.has_number());
         let seq = self.next;
         let first_record = self.first_record.wrapping_add(self.records.len() as u32);
         self.records.extend(records);
         let records = records.len() as u32;
         *self.frame_mut(seq) =
-            FrameInFlight { sent: now, octets, first_record, records, ..FrameInFlight::default() };
+            FrameInFlight { sent: now, bytes, first_record, records, ..FrameInFlight::default() };
         self.in_flight.insert(seq);
-        self.octets += u64::from(octets);
+        self.bytes += u64::from(bytes);
         self.next = seq.wrapping_add(1);
         self.settle_oldest_losses();
         seq
@@ -230,9 +230,9 @@ impl<R: Copy> ChannelSender<R> {
     ) {
         self.in_flight.remove(seq);
         let frame = *self.frame(seq);
-        self.octets -= u64::from(frame.octets);
+        self.bytes -= u64::from(frame.bytes);
         progress.frames += 1;
-        progress.octets += u64::from(frame.octets);
+        progress.bytes += u64::from(frame.bytes);
         let start = frame.first_record.wrapping_sub(self.first_record) as usize;
         self.records.range(start..start + frame.records as usize).copied().for_each(acked);
         if !is_before(seq, self.highest) {
@@ -314,7 +314,7 @@ impl<R: Copy> ChannelSender<R> {
         let frame = self.frame_mut(seq);
         (frame.lost_at, frame.is_timed_out) = (next, is_timed_out);
         let frame = *frame;
-        self.octets -= u64::from(frame.octets);
+        self.bytes -= u64::from(frame.bytes);
         let start = frame.first_record.wrapping_sub(self.first_record) as usize;
         self.lost_records.extend(self.records.range(start..start + frame.records as usize));
         self.settle_oldest_losses();

@@ -8,7 +8,7 @@ pub struct ChannelStats {
     /// Numbered frames sent.
     pub sent: u64,
     /// Bytes of the numbered frames sent.
-    pub sent_octets: u64,
+    pub sent_bytes: u64,
     /// Numbered frames received.
     pub received: u64,
     /// Frames counted as lost; their records were sent again.

@@ -184,12 +184,11 @@ impl Qpair {
 
     fn push(&mut self, now: Instant, number: u16) {
         let EtherHostSlot { data, generation, urgency, .. } = *self.slots.get(number);
-        let (octets, request_bytes) = (data.out_bytes(), data.bytes());
-        for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, octets)
-        {
+        let (bytes, request_bytes) = (data.out_bytes(), data.bytes());
+        for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, bytes) {
             let kind = match data_bytes {
                 0 => Kind::Command,
-                _ if data_bytes == octets => Kind::CommandData,
+                _ if data_bytes == bytes => Kind::CommandData,
                 _ => Kind::H2cData,
             };
             let parcel = Parcel { kind, urgency, data_bytes, request_bytes };
@@ -214,7 +213,7 @@ impl Qpair {
     }
 }
 
-/// Number of pages that hold `octets` bytes.
-fn pages(octets: u32) -> u32 {
-    octets.div_ceil(PAGE_BYTES as u32)
+/// Number of pages that hold `bytes` bytes.
+fn pages(bytes: u32) -> u32 {
+    bytes.div_ceil(PAGE_BYTES as u32)
 }

@@ -26,8 +26,8 @@ impl Qpair {
     fn handle_cargo(&mut self, now: Instant, body: &[u8], event: &mut impl FnMut(RxEvent)) {
         for record in Records::new(body) {
             match record {
-                Ok(Record::Data { data, start, octets }) => {
-                    self.handle_data(now, data, start, octets.len(), event);
+                Ok(Record::Data { data, start, bytes }) => {
+                    self.handle_data(now, data, start, bytes.len(), event);
                 }
                 Ok(Record::Completion(completion)) => {
                     self.handle_completion(now, completion, event)
@@ -79,17 +79,17 @@ impl Qpair {
         let slot = self.slots.get_mut(number);
         let Data::In(expected) = slot.data else {
             self.end.rejected.directions += 1;
-            return self.end.break_off("directions", "OCTETS", data.octets.get(), Some(number));
+            return self.end.break_off("directions", "BYTES", data.bytes.get(), Some(number));
         };
-        let octets = data.octets.get();
-        let is_of_response = slot.octets.is_none_or(|sized| sized == octets)
+        let bytes = data.bytes.get();
+        let is_of_response = slot.bytes.is_none_or(|sized| sized == bytes)
             && slot.completion.is_none_or(|(_, pieces)| pieces == data.pieces.get());
-        if !cut.is_piece(data, length) || octets > expected || !is_of_response {
+        if !cut.is_piece(data, length) || bytes > expected || !is_of_response {
             self.end.rejected.shapes += 1;
             return self.end.break_off("shapes", "INDEX", data.index.get(), Some(number));
         }
-        if slot.octets.is_none() {
-            slot.octets = Some(octets);
+        if slot.bytes.is_none() {
+            slot.bytes = Some(bytes);
             self.arrived.clear(number, data.pieces.get());
         }
         if !self.arrived.insert(number, data.index.get()) {
@@ -112,8 +112,8 @@ impl Qpair {
         let cut = self.end.packer.cut;
         let (cqe, pieces) = (completion.cqe, completion.pieces.get());
         let slot = self.slots.get_mut(number);
-        let fits = match (slot.octets, slot.data) {
-            (Some(octets), _) => pieces == cut.pieces(octets),
+        let fits = match (slot.bytes, slot.data) {
+            (Some(bytes), _) => pieces == cut.pieces(bytes),
             (None, Data::In(expected)) => pieces <= cut.pieces(expected),
             (None, _) => pieces == 0,
         };
@@ -139,7 +139,7 @@ impl Qpair {
         };
         slot.state = EtherHostSlotState::Free;
         let data_intact = match slot.data {
-            Data::In(expected) => slot.octets.unwrap_or(0) == expected,
+            Data::In(expected) => slot.bytes.unwrap_or(0) == expected,
             Data::None | Data::Out(_) => true,
         };
         let (data, position) = (slot.data, slot.position);

@@ -28,7 +28,7 @@ pub(super) struct EtherHostSlot {
     /// First page in the damq.
     pub(super) position: u32,
     /// Bytes that the target sends, as stated in its data records.
-    pub(super) octets: Option<u32>,
+    pub(super) bytes: Option<u32>,
     pub(super) arrived: u16,
     pub(super) completion: Option<(Cqe, u16)>,
     pub(super) submitted: Instant,
@@ -43,7 +43,7 @@ impl EtherHostSlot {
             generation: 0,
             urgency,
             position: 0,
-            octets: None,
+            bytes: None,
             arrived: 0,
             completion: None,
             submitted: Instant::default(),
@@ -78,7 +78,7 @@ impl PackedRequests for EtherHostSlots {
 
     fn put_tail(&self, number: u16, out: &mut [u8]) {
         let slot = self.get(number);
-        let octets = match slot.data {
+        let bytes = match slot.data {
             Data::None => 0,
             Data::In(bytes) => bytes | DATA_IN,
             Data::Out(bytes) => bytes,
@@ -88,7 +88,7 @@ impl PackedRequests for EtherHostSlots {
             head: RecordHead::new(kind, COMMAND_RECORD_BYTES, number, slot.generation),
             sqe: slot.sqe,
             position: slot.position.into(),
-            octets: octets.into(),
+            bytes: bytes.into(),
         };
         out.copy_from_slice(command.as_bytes());
     }

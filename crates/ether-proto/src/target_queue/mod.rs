@@ -247,7 +247,7 @@ impl Qpair {
             "a command is answered exactly once"
         );
         debug_assert!(bytes <= slot.room, "more data than the host takes");
-        let request_bytes = slot.octets.max(bytes);
+        let request_bytes = slot.bytes.max(bytes);
         let bytes = bytes.min(slot.room);
         (slot.status, slot.result, slot.room) = (status, result, bytes);
         slot.state = EtherTargetSlotState::Responding;

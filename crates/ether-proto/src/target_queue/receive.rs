@@ -37,8 +37,8 @@ impl Qpair {
     fn handle_cargo(&mut self, body: &[u8], event: &mut impl FnMut(RxEvent)) {
         for record in Records::new(body) {
             match record {
-                Ok(Record::Data { data, start, octets }) => {
-                    self.handle_data(data, start, octets.len(), event);
+                Ok(Record::Data { data, start, bytes }) => {
+                    self.handle_data(data, start, bytes.len(), event);
                 }
                 Ok(Record::Command(command)) => self.handle_command(command, event),
                 Ok(Record::Completion(completion)) => {
@@ -98,33 +98,33 @@ impl Qpair {
         length: usize,
         event: &mut impl FnMut(RxEvent),
     ) {
-        let (octets, position) = (data.octets.get(), data.position.get());
+        let (bytes, position) = (data.bytes.get(), data.position.get());
         let at = Some(data.head.slot.get());
-        if octets > self.data_bytes_max && !self.has_begun(&data.head) {
+        if bytes > self.data_bytes_max && !self.has_begun(&data.head) {
             // Its command fails with Invalid Field, which informs the host that the data was not taken.
             self.end.rejected.shapes += 1;
             return;
         }
-        if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
+        if bytes > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
             self.end.rejected.shapes += 1;
             return self.end.break_off("shapes", "INDEX", data.index.get(), at);
         }
-        if !self.is_in_damq(position, octets) {
+        if !self.is_in_damq(position, bytes) {
             self.end.rejected.places += 1;
             return self.end.break_off("places", "POSITION", position, at);
         }
         let Some(number) = self.receiving(&data.head, event) else { return };
         let slot = self.slots.get_mut(number);
-        if (slot.has_command || slot.has_data) && slot.octets != octets {
+        if (slot.has_command || slot.has_data) && slot.bytes != bytes {
             self.end.rejected.shapes += 1;
-            return self.end.break_off("shapes", "OCTETS", octets, at);
+            return self.end.break_off("shapes", "BYTES", bytes, at);
         }
         if (slot.has_command || slot.has_data) && slot.position != position {
             self.end.rejected.places += 1;
             return self.end.break_off("places", "POSITION", position, at);
         }
         if !slot.has_data {
-            (slot.has_data, slot.octets, slot.position) = (true, octets, position);
+            (slot.has_data, slot.bytes, slot.position) = (true, bytes, position);
             self.arrived.clear(number, data.pieces.get());
         }
         if !self.arrived.insert(number, data.index.get()) {
@@ -145,21 +145,20 @@ impl Qpair {
         })
     }
 
-    fn is_in_damq(&self, position: u32, octets: u32) -> bool {
-        u64::from(position) * PAGE_BYTES as u64 + u64::from(octets) <= self.damq_bytes
+    fn is_in_damq(&self, position: u32, bytes: u32) -> bool {
+        u64::from(position) * PAGE_BYTES as u64 + u64::from(bytes) <= self.damq_bytes
     }
 
     fn handle_command(&mut self, command: &Command, event: &mut impl FnMut(RxEvent)) {
-        let (octets, position) = (command.octets.get(), command.position.get());
-        let (room, octets) =
-            if octets & DATA_IN != 0 { (octets & !DATA_IN, 0) } else { (0, octets) };
+        let (bytes, position) = (command.bytes.get(), command.position.get());
+        let (room, bytes) = if bytes & DATA_IN != 0 { (bytes & !DATA_IN, 0) } else { (0, bytes) };
         let (cid, number) = (command.sqe.cid.get(), command.head.slot.get());
         if cid != number {
             self.end.rejected.unexpected += 1;
             return self.end.break_off("unexpected", "CID", cid, Some(number));
         }
-        let is_too_large = octets.max(room) > self.data_bytes_max;
-        if octets > 0 && !is_too_large && !self.is_in_damq(position, octets) {
+        let is_too_large = bytes.max(room) > self.data_bytes_max;
+        if bytes > 0 && !is_too_large && !self.is_in_damq(position, bytes) {
             self.end.rejected.places += 1;
             return self.end.break_off("places", "POSITION", position, Some(number));
         }
@@ -167,9 +166,9 @@ impl Qpair {
         let slot = self.slots.get_mut(number);
         if slot.has_command {
             self.end.rejected.repeated += 1;
-        } else if slot.has_data && slot.octets != octets {
+        } else if slot.has_data && slot.bytes != bytes {
             self.end.rejected.shapes += 1;
-            self.end.break_off("shapes", "OCTETS", octets, Some(number));
+            self.end.break_off("shapes", "BYTES", bytes, Some(number));
         } else if slot.has_data && slot.position != position {
             self.end.rejected.places += 1;
             self.end.break_off("places", "POSITION", position, Some(number));
@@ -177,7 +176,7 @@ impl Qpair {
             slot.has_command = true;
             (slot.sqe, slot.position, slot.sgl_bytes) = (command.sqe, position, room);
             // Larger than MDTS: executed without its data, which fails it with Invalid Field.
-            (slot.octets, slot.room) = if is_too_large { (0, 0) } else { (octets, room) };
+            (slot.bytes, slot.room) = if is_too_large { (0, 0) } else { (bytes, room) };
             (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
             self.execute_if_all(number, event);
         }
@@ -185,12 +184,12 @@ impl Qpair {
 
     /// Executes a request when its command and all its data have arrived.
     fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(RxEvent)) {
-        let pieces = |octets| self.slots.cut.pieces(octets);
+        let pieces = |bytes| self.slots.cut.pieces(bytes);
         let slot = self.slots.get(number);
-        if !slot.has_command || slot.arrived < pieces(slot.octets) {
+        if !slot.has_command || slot.arrived < pieces(slot.bytes) {
             return;
         }
-        let (data_bytes, room_bytes, mut sqe) = (slot.octets, slot.room, slot.sqe);
+        let (data_bytes, room_bytes, mut sqe) = (slot.bytes, slot.room, slot.sqe);
         let place = u64::from(slot.position) * PAGE_BYTES as u64;
         if data_bytes > 0 {
             sqe.set_in_capsule(data_bytes);
@@ -217,7 +216,7 @@ mod tests {
     fn flush(generation: u32) -> Vec<u8> {
         let kind = RecordKind::Command;
         let head = RecordHead::new(kind, COMMAND_RECORD_BYTES, 0, generation);
-        let command = Command { head, sqe: Sqe::new(0, 1), position: 0.into(), octets: 0.into() };
+        let command = Command { head, sqe: Sqe::new(0, 1), position: 0.into(), bytes: 0.into() };
         command.as_bytes().to_vec()
     }
 

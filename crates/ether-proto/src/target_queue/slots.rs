@@ -29,9 +29,9 @@ pub(super) struct EtherTargetSlot {
     pub(super) state: EtherTargetSlotState,
     pub(super) sqe: Sqe,
     pub(super) has_command: bool,
-    /// True if data has arrived: `octets` and `position` are known.
+    /// True if data has arrived: `bytes` and `position` are known.
     pub(super) has_data: bool,
-    pub(super) octets: u32,
+    pub(super) bytes: u32,
     pub(super) position: u32,
     pub(super) arrived: u16,
     /// Bytes of data that the host accepts, later those of the response.
@@ -57,7 +57,7 @@ impl EtherTargetSlot {
             sqe: Sqe::default(),
             has_command: false,
             has_data: false,
-            octets: 0,
+            bytes: 0,
             position: 0,
             arrived: 0,
             room: 0,

@@ -38,13 +38,13 @@ fn read_of(pair: &mut ConnectionPair, class: Class) -> u16 {
 }
 
 /// Returns the slots of the PDUs, in their order.
-fn slots(from_host: bool, octets: &[u8]) -> Vec<u16> {
+fn slots(from_host: bool, bytes: &[u8]) -> Vec<u16> {
     let slot = |line: &String| {
         let (_, rest) = line.split_once("cid 0x").expect("all of them name their command");
         let digits = rest.split(' ').next().expect("split yields one at least");
         u16::from_str_radix(digits, 16).expect("a number") % 32
     };
-    show::pdus(from_host, octets, Digests::default()).iter().map(slot).collect()
+    show::pdus(from_host, bytes, Digests::default()).iter().map(slot).collect()
 }
 
 /// Returns the order in which reads leave the host, and that of their responses. The target receives the reads one by
@@ -58,8 +58,8 @@ fn order(policy: PolicyConfig, classes: &[Class]) -> (Vec<u16>, Vec<u16>) {
     let mut pair = self::pair(policy, Class::Normal);
     for &class in classes {
         read_of(&mut pair, class);
-        let octets = pair.host.send(pair.now);
-        pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+        let bytes = pair.host.send(pair.now);
+        pair.target.receive(pair.now, &bytes, Delivery::Whole).expect("valid");
     }
     (commands, slots(false, &pair.target.send(pair.now)))
 }
@@ -96,8 +96,8 @@ fn an_r2t_is_of_its_write_s_class() {
     let data = vec![1; 32 * BLOCK as usize];
     let out = Data::Out(data.len() as u32);
     let write = pair.host.submit_as(pair.now, &sqe, out, data, Urgency::Critical);
-    let octets = pair.host.send(pair.now);
-    pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+    let bytes = pair.host.send(pair.now);
+    pair.target.receive(pair.now, &bytes, Delivery::Whole).expect("valid");
     assert_eq!(slots(false, &pair.target.send(pair.now)), [write, 1, 0]);
 }
 
@@ -112,8 +112,8 @@ fn the_nearest_word_counts() {
         for &(nsid, cdw13) in commands {
             read(&mut pair, nsid, cdw13, Urgency::Normal);
         }
-        let octets = pair.host.send(pair.now);
-        pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+        let bytes = pair.host.send(pair.now);
+        pair.target.receive(pair.now, &bytes, Delivery::Whole).expect("valid");
         slots(false, &pair.target.send(pair.now))
     };
     let (latency, bulk) = (Class::Latency.to_dsm(), Class::Bulk.to_dsm());
@@ -138,8 +138,8 @@ fn fabrics_commands_are_of_no_class() {
     pair.target.classes.insert(0, Class::Bulk);
     let urgent = pair.target.qpair.doorbells().urgent;
     pair.host.connect(pair.now, &pair.setup);
-    let octets = pair.host.send(pair.now);
-    pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+    let bytes = pair.host.send(pair.now);
+    pair.target.receive(pair.now, &bytes, Delivery::Whole).expect("valid");
     assert_eq!(pair.target.qpair.doorbells().urgent, urgent + 1);
 }
 

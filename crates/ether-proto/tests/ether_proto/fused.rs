@@ -10,7 +10,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
 /// Returns the bytes of hexadecimal digits; spaces are ignored.
-fn octets(digits: &str) -> Vec<u8> {
+fn bytes(digits: &str) -> Vec<u8> {
     let digits: Vec<u32> = digits.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
@@ -36,9 +36,9 @@ fn two_capsules_side_by_side() {
         pair.host.data[usize::from(slot.unwrap())] = data();
         let sent = pair.host.send(now);
         let capsule = |opcode: &str, fuse: &str, cid: &[u8], data: u8| {
-            let header = octets("04 00 48 48 48 02 00 00");
-            let (opcode, flags) = (octets(opcode), octets(fuse));
-            let rest = octets(
+            let header = bytes("04 00 48 48 48 02 00 00");
+            let (opcode, flags) = (bytes(opcode), bytes(fuse));
+            let rest = bytes(
                 "02000000 00000000 00000000 0000000000000000 \
                  0000000000000000 00020000 000000 01 \
                  efcdab89 67452301 00000000 00000000 00000000 00000000",
@@ -59,7 +59,7 @@ fn two_capsules_side_by_side() {
 fn a_verify_has_no_data() {
     let mut sqe = Sqe::rw(opcode::VERIFY, 3, 7, 0x1_0000);
     sqe.cid = 0x1234.into();
-    let expected = octets(
+    let expected = bytes(
         "0c 40 3412 03000000 00000000 00000000 0000000000000000 \
          0000000000000000 00000000 000000 5a \
          07000000 00000000 ffff0000 00000000 00000000 00000000",
@@ -72,7 +72,7 @@ fn a_verify_has_no_data() {
 fn a_write_uncorrectable_has_no_data() {
     let mut sqe = Sqe::rw(opcode::WRITE_UNCORRECTABLE, 3, 0x0123_4567_89ab_cdef, 16);
     sqe.cid = 0x1234.into();
-    let expected = octets(
+    let expected = bytes(
         "04 40 3412 03000000 00000000 00000000 0000000000000000 \
          0000000000000000 00000000 000000 5a \
          efcdab89 67452301 0f000000 00000000 00000000 00000000",
@@ -87,7 +87,7 @@ fn a_copy_names_its_destination() {
     sqe.set_slba(0x0123_4567_89ab_cdef);
     (sqe.cid, sqe.cdw12) = (0x1234.into(), (127 | cdw12::FUA).into());
     sqe.set_in_capsule(4096);
-    let expected = octets(
+    let expected = bytes(
         "19 40 3412 03000000 00000000 00000000 0000000000000000 \
          0000000000000000 00100000 000000 01 \
          efcdab89 67452301 7f000040 00000000 00000000 00000000",

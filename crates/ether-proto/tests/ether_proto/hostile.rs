@@ -32,8 +32,8 @@ fn verdict(result: Result<(), QpairError>, answer: &[String]) -> String {
     }
 }
 
-fn judge_target(mut target: PairTargetEnd, octets: &[u8], digests: Digests) -> String {
-    let verdict = verdict(target.receive(NOW, octets, Delivery::Pieces(1)), &{
+fn judge_target(mut target: PairTargetEnd, bytes: &[u8], digests: Digests) -> String {
+    let verdict = verdict(target.receive(NOW, bytes, Delivery::Pieces(1)), &{
         show::pdus(false, &target.send(NOW), digests)
     });
     if verdict != "no error" {
@@ -44,8 +44,8 @@ fn judge_target(mut target: PairTargetEnd, octets: &[u8], digests: Digests) -> S
     verdict
 }
 
-fn judge_host(mut host: PairHostEnd, octets: &[u8]) -> String {
-    let verdict = verdict(host.receive(NOW, octets, Delivery::Pieces(1)), &{
+fn judge_host(mut host: PairHostEnd, bytes: &[u8]) -> String {
+    let verdict = verdict(host.receive(NOW, bytes, Delivery::Pieces(1)), &{
         show::pdus(true, &host.send(NOW), PLAIN)
     });
     if verdict != "no error" {
@@ -62,7 +62,7 @@ fn table(verdicts: impl Iterator<Item = (&'static str, String)>) -> String {
 
 fn ready_target(digests: Digests) -> PairTargetEnd {
     let mut target = PairTargetEnd::new(PairSetup::default().target());
-    let icreq = patch(raw::icreq(), DGST, &[digests.to_octet()]);
+    let icreq = patch(raw::icreq(), DGST, &[digests.to_byte()]);
     target.receive(NOW, &icreq, Delivery::Whole).expect("valid");
     target.send(NOW);
     target
@@ -81,7 +81,7 @@ fn icreq() {
         ("HDGST flag", patch(raw::icreq(), raw::FLAGS, &[flag::HDGST])),
     ];
     let fresh = || PairTargetEnd::new(PairSetup::default().target());
-    let verdicts = cases.into_iter().map(|(n, octets)| (n, judge_target(fresh(), &octets, PLAIN)));
+    let verdicts = cases.into_iter().map(|(n, bytes)| (n, judge_target(fresh(), &bytes, PLAIN)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -108,7 +108,7 @@ fn command_capsules() {
     ];
     let verdicts = cases
         .into_iter()
-        .map(|(name, octets)| (name, judge_target(ready_target(PLAIN), &octets, PLAIN)));
+        .map(|(name, bytes)| (name, judge_target(ready_target(PLAIN), &bytes, PLAIN)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -126,7 +126,7 @@ fn digests_of_commands() {
     ];
     let verdicts = cases
         .into_iter()
-        .map(|(name, octets)| (name, judge_target(ready_target(BOTH), &octets, BOTH)));
+        .map(|(name, bytes)| (name, judge_target(ready_target(BOTH), &bytes, BOTH)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -135,7 +135,7 @@ fn h2c_data() {
     let target = || {
         let mut target = ready_target(PLAIN);
         target.receive(NOW, &raw::write(1, 16), Delivery::Whole).expect("valid");
-        assert_eq!(show::pdus(false, &target.send(NOW), PLAIN).len(), 1, "the R2T of 8192 octets");
+        assert_eq!(show::pdus(false, &target.send(NOW), PLAIN).len(), 1, "the R2T of 8192 bytes");
         target
     };
     let data = pattern(16 * BLOCK, 1);
@@ -162,7 +162,7 @@ fn h2c_data() {
         ("PLEN 2^32-1", patch(half, raw::PLEN, &[255; 4])),
     ];
     let verdicts =
-        cases.into_iter().map(|(name, octets)| (name, judge_target(target(), &octets, PLAIN)));
+        cases.into_iter().map(|(name, bytes)| (name, judge_target(target(), &bytes, PLAIN)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -182,7 +182,7 @@ fn icresp() {
         host.connect(NOW, &PairSetup::default());
         host
     };
-    let verdicts = cases.into_iter().map(|(name, octets)| (name, judge_host(host(), &octets)));
+    let verdicts = cases.into_iter().map(|(name, bytes)| (name, judge_host(host(), &bytes)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -228,7 +228,7 @@ fn answers_to_a_read() {
         ("R2T", raw::r2t(CID, 1, 0, 512)),
         ("PLEN 2^32-1", patch(half, raw::PLEN, &[255; 4])),
     ];
-    let verdicts = cases.into_iter().map(|(name, octets)| (name, judge_host(host(), &octets)));
+    let verdicts = cases.into_iter().map(|(name, bytes)| (name, judge_host(host(), &bytes)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -251,7 +251,7 @@ fn answers_to_a_write() {
         ("of no command", raw::r2t(CID + 1, 1, 0, 512)),
         ("data", raw::c2h_data(CID, 0, &[0; 512], flag::LAST)),
     ];
-    let verdicts = cases.into_iter().map(|(name, octets)| (name, judge_host(host(), &octets)));
+    let verdicts = cases.into_iter().map(|(name, bytes)| (name, judge_host(host(), &bytes)));
     insta::assert_snapshot!(table(verdicts));
 }
 
@@ -283,7 +283,7 @@ fn a_command_is_not_completed_before_it_was_sent() {
 
 /// A stream may be cut anywhere: its first part is valid, and the rest continues from there.
 #[test]
-fn a_stream_may_pause_at_every_octet() {
+fn a_stream_may_pause_at_every_byte() {
     let setup = PairSetup { digests: BOTH, sq_flow_control: false, ..PairSetup::default() };
     let fresh = || {
         let mut pair = ConnectionPair::connected(setup);

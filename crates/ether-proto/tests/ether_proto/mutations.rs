@@ -12,10 +12,10 @@ const NOW: Instant = Instant(0);
 #[derive(Clone, Debug)]
 enum Mutation {
     Flip { at: prop::sample::Index, bit: u8 },
-    Set { at: prop::sample::Index, octet: u8 },
+    Set { at: prop::sample::Index, byte: u8 },
     Remove { at: prop::sample::Index, length: usize },
     Repeat { at: prop::sample::Index, length: usize },
-    Insert { at: prop::sample::Index, octets: Vec<u8> },
+    Insert { at: prop::sample::Index, bytes: Vec<u8> },
     Cut { at: prop::sample::Index },
 }
 
@@ -24,11 +24,11 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     let at = any::<prop::sample::Index>;
     prop_oneof![
         4 => (at(), 0..8u8).prop_map(|(at, bit)| Flip { at, bit }),
-        4 => (at(), any::<u8>()).prop_map(|(at, octet)| Set { at, octet }),
+        4 => (at(), any::<u8>()).prop_map(|(at, byte)| Set { at, byte }),
         1 => (at(), 1..200usize).prop_map(|(at, length)| Remove { at, length }),
         1 => (at(), 1..2000usize).prop_map(|(at, length)| Repeat { at, length }),
         1 => (at(), prop::collection::vec(any::<u8>(), 1..80))
-            .prop_map(|(at, octets)| Insert { at, octets }),
+            .prop_map(|(at, bytes)| Insert { at, bytes }),
         1 => at().prop_map(|at| Cut { at }),
     ]
 }
@@ -41,7 +41,7 @@ impl Mutation {
         let size = stream.len();
         match self {
             Mutation::Flip { at, bit } => stream[at.index(size)] ^= 1 << bit,
-            Mutation::Set { at, octet } => stream[at.index(size)] = *octet,
+            Mutation::Set { at, byte } => stream[at.index(size)] = *byte,
             Mutation::Remove { at, length } => {
                 let at = at.index(size);
                 stream.drain(at..(at + length).min(size));
@@ -51,9 +51,9 @@ impl Mutation {
                 let part = stream[at..(at + length).min(size)].to_vec();
                 stream.splice(at..at, part);
             }
-            Mutation::Insert { at, octets } => {
+            Mutation::Insert { at, bytes } => {
                 let at = at.index(size);
-                stream.splice(at..at, octets.iter().copied());
+                stream.splice(at..at, bytes.iter().copied());
             }
             Mutation::Cut { at } => stream.truncate(at.index(size)),
         }
@@ -67,7 +67,7 @@ fn setup() -> impl Strategy<Value = PairSetup> {
         (1..3000usize).prop_map(Delivery::Placed),
     ];
     (0..4u8, any::<bool>(), delivery).prop_map(|(dgst, sq_flow_control, delivery)| PairSetup {
-        digests: Digests::from_octet(dgst).expect("two bits"),
+        digests: Digests::from_byte(dgst).expect("two bits"),
         sq_flow_control,
         delivery,
         ..PairSetup::default()

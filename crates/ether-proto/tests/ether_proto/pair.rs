@@ -19,7 +19,7 @@ const DELIVERIES: [Delivery; 6] = [
 ];
 
 fn digests() -> impl Iterator<Item = Digests> {
-    (0..4).map(|octet| Digests::from_octet(octet).expect("two bits"))
+    (0..4).map(|byte| Digests::from_byte(byte).expect("two bits"))
 }
 
 fn setups() -> impl Iterator<Item = PairSetup> {
@@ -85,8 +85,8 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
         pair.host.write(pair.now, 0, pattern(32 * BLOCK, 1));
         pair.host.read(pair.now, 0, 4);
         let (from_host, from_target) = pair.settle().expect("valid");
-        let aligned = |octets: &[u8], pda: u8, kinds: &[PduType]| {
-            let offsets = data_offsets(octets, kinds);
+        let aligned = |bytes: &[u8], pda: u8, kinds: &[PduType]| {
+            let offsets = data_offsets(bytes, kinds);
             assert!(!offsets.is_empty());
             offsets.iter().all(|pdo| u32::from(*pdo) % (4 * (u32::from(pda) + 1)) == 0)
         };
@@ -97,14 +97,14 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
 }
 
 /// Returns the PDO of every PDU of those kinds that carries data.
-fn data_offsets(mut octets: &[u8], kinds: &[PduType]) -> Vec<u8> {
+fn data_offsets(mut bytes: &[u8], kinds: &[PduType]) -> Vec<u8> {
     let mut offsets = Vec::new();
-    while !octets.is_empty() {
-        let ch: &CommonHeader = show::at(octets);
+    while !bytes.is_empty() {
+        let ch: &CommonHeader = show::at(bytes);
         if ch.pdo > 0 && kinds.iter().any(|&kind| kind as u8 == ch.pdu_type) {
             offsets.push(ch.pdo);
         }
-        octets = &octets[ch.plen.get() as usize..];
+        bytes = &bytes[ch.plen.get() as usize..];
     }
     offsets
 }
@@ -148,7 +148,7 @@ fn data_of_fabrics_commands_is_in_their_capsules() {
         pair.host.submit(pair.now, &sqe, Data::Out(length), pattern(length, 7));
         let from_host = pair.host.send(pair.now);
         let ch: &CommonHeader = show::at(&from_host);
-        assert_eq!(ch.plen.get(), pdu_bytes, "{length} octets");
+        assert_eq!(ch.plen.get(), pdu_bytes, "{length} bytes");
         let capsule: &CapsuleCmd = show::at(&from_host);
         let kind = if pdu_bytes > 72 { SGL_OFFSET } else { SGL_TRANSPORT };
         assert_eq!((capsule.sqe.sgl.kind, capsule.sqe.sgl.length.get()), (kind, length));
@@ -237,7 +237,7 @@ fn a_wrong_data_digest_fails_only_its_command() {
         pair.settle().expect("valid");
         let done = pair.host.take_completions();
         assert!(done[0].cqe.status().is(Status::TRANSIENT_TRANSPORT_ERROR));
-        assert!(pair.target.disk.iter().all(|&octet| octet == 0), "corrupt data was written");
+        assert!(pair.target.disk.iter().all(|&byte| byte == 0), "corrupt data was written");
     }
 }
 
@@ -281,12 +281,12 @@ fn digest_flags_are_on_every_pdu_that_has_them() {
     pair.host.write(pair.now, 0, pattern(20 * BLOCK, 1));
     pair.host.read(pair.now, 0, 1);
     let (from_host, from_target) = pair.settle().expect("valid");
-    for mut octets in [&from_host[..], &from_target[..]] {
-        while !octets.is_empty() {
-            let ch: &CommonHeader = show::at(octets);
+    for mut bytes in [&from_host[..], &from_target[..]] {
+        while !bytes.is_empty() {
+            let ch: &CommonHeader = show::at(bytes);
             assert_ne!(ch.flags & flag::HDGST, 0);
             assert_eq!(ch.flags & flag::DDGST != 0, ch.pdo > 0);
-            octets = &octets[ch.plen.get() as usize..];
+            bytes = &bytes[ch.plen.get() as usize..];
         }
     }
 }

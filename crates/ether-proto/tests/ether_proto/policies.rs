@@ -113,11 +113,11 @@ impl PolicyLane {
             PolicyEvent::Timer => {
                 self.timers.remove(&now.0);
             }
-            PolicyEvent::AtTarget(octets) => {
-                self.pair.target.receive(now, &octets, Delivery::Whole).expect("valid");
+            PolicyEvent::AtTarget(bytes) => {
+                self.pair.target.receive(now, &bytes, Delivery::Whole).expect("valid");
             }
-            PolicyEvent::AtHost(octets) => {
-                self.pair.host.receive(now, &octets, Delivery::Whole).expect("valid");
+            PolicyEvent::AtHost(bytes) => {
+                self.pair.host.receive(now, &bytes, Delivery::Whole).expect("valid");
                 for _ in self.pair.host.take_completions() {
                     self.outstanding -= 1;
                     let at = self.submitted_at.pop_front().expect("submitted before");
@@ -133,16 +133,16 @@ impl PolicyLane {
         let now = self.pair.now;
         self.pair.host.qpair.batcher().expire(now);
         self.pair.host.qpair.batcher().drained(now);
-        for octets in self.pair.host.released() {
+        for bytes in self.pair.host.released() {
             self.caravans.0 += 1;
-            self.schedule(now + TRIP, PolicyEvent::AtTarget(octets));
+            self.schedule(now + TRIP, PolicyEvent::AtTarget(bytes));
         }
         self.pair.target.qpair.batcher().expire(now);
         self.pair.target.qpair.batcher().drained(now);
-        for octets in self.pair.target.released() {
+        for bytes in self.pair.target.released() {
             self.caravans.1 += 1;
-            self.responses += show::pdus(false, &octets, Digests::default()).len() as u32;
-            self.schedule(now + TRIP, PolicyEvent::AtHost(octets));
+            self.responses += show::pdus(false, &bytes, Digests::default()).len() as u32;
+            self.schedule(now + TRIP, PolicyEvent::AtHost(bytes));
         }
         let (host, target) = (self.pair.host.qpair.batcher(), self.pair.target.qpair.batcher());
         assert_wake_up(target, now);
@@ -478,7 +478,7 @@ fn pinof_s_freights_depart_by_themselves() {
             batcher.released() > 0
         })
     };
-    assert_eq!(departs_after(Kind::Command, 0), Some(7), "8 capsules of 72 octets exceed 512");
+    assert_eq!(departs_after(Kind::Command, 0), Some(7), "8 capsules of 72 bytes exceed 512");
     assert_eq!(departs_after(Kind::R2t, 0), Some(3));
     assert_eq!(departs_after(Kind::Response, 0), Some(4));
     assert_eq!(departs_after(Kind::ResponseData, 4096), Some(15), "16 of 4,120 exceed 64 KiB");

@@ -39,14 +39,14 @@ fn run(setup: PairSetup, script: &[(u64, ScriptAction)], end_us: u64) -> String 
         }
         pair.host.qpair.batcher().expire(now);
         pair.host.qpair.batcher().drained(now);
-        for octets in pair.host.released() {
-            log += &caravan(us, true, &octets, setup);
-            to_target.push((us + TRIP_US, octets));
+        for bytes in pair.host.released() {
+            log += &caravan(us, true, &bytes, setup);
+            to_target.push((us + TRIP_US, bytes));
         }
         pair.target.qpair.batcher().drained(now);
-        for octets in pair.target.released() {
-            log += &caravan(us, false, &octets, setup);
-            to_host.push((us + TRIP_US, octets));
+        for bytes in pair.target.released() {
+            log += &caravan(us, false, &bytes, setup);
+            to_host.push((us + TRIP_US, bytes));
         }
     }
     assert_eq!(pair.host.qpair.in_flight(), 0, "the script ends before its commands:\n{log}");
@@ -54,14 +54,14 @@ fn run(setup: PairSetup, script: &[(u64, ScriptAction)], end_us: u64) -> String 
 }
 
 fn deliver(queue: &mut Vec<(u64, Vec<u8>)>, us: u64, mut receive: impl FnMut(&[u8])) {
-    queue.iter().filter(|(at, _)| *at == us).for_each(|(_, octets)| receive(octets));
+    queue.iter().filter(|(at, _)| *at == us).for_each(|(_, bytes)| receive(bytes));
     queue.retain(|(at, _)| *at > us);
 }
 
-fn caravan(us: u64, from_host: bool, octets: &[u8], setup: PairSetup) -> String {
+fn caravan(us: u64, from_host: bool, bytes: &[u8], setup: PairSetup) -> String {
     let end = if from_host { "host" } else { "target" };
-    let pdus = show::pdus(from_host, octets, setup.digests);
-    format!("{us:4} {end} sends {} octets\n       {}\n", octets.len(), pdus.join("\n       "))
+    let pdus = show::pdus(from_host, bytes, setup.digests);
+    format!("{us:4} {end} sends {} bytes\n       {}\n", bytes.len(), pdus.join("\n       "))
 }
 
 #[test]

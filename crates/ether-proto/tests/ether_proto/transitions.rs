@@ -93,10 +93,10 @@ fn outcome(result: Result<(), QpairError>, events: Vec<String>, sent: Vec<String
     if parts.is_empty() { "nothing".into() } else { parts.join("; ") }
 }
 
-fn target_in(octets: &[Vec<u8>]) -> PairTargetEnd {
+fn target_in(bytes: &[Vec<u8>]) -> PairTargetEnd {
     let mut target = PairTargetEnd::new(PairSetup::default().target());
-    for octets in octets {
-        let _ = target.receive(NOW, octets, Delivery::Whole);
+    for bytes in bytes {
+        let _ = target.receive(NOW, bytes, Delivery::Whole);
         target.send(NOW);
     }
     target.take_events();
@@ -104,10 +104,10 @@ fn target_in(octets: &[Vec<u8>]) -> PairTargetEnd {
 }
 
 fn target_states() -> States<PairTargetEnd> {
-    let held = |octets: Vec<u8>| {
+    let held = |bytes: Vec<u8>| {
         let mut target = target_in(&[raw::icreq()]);
         target.hold = true;
-        target.receive(NOW, &octets, Delivery::Whole).expect("valid");
+        target.receive(NOW, &bytes, Delivery::Whole).expect("valid");
         target.take_events();
         target
     };
@@ -138,10 +138,10 @@ fn target_states() -> States<PairTargetEnd> {
 fn target() {
     let mut table = String::new();
     for (state, make) in target_states() {
-        let outcomes = for_target().into_iter().map(|(name, octets)| {
+        let outcomes = for_target().into_iter().map(|(name, bytes)| {
             let mut target = make();
             target.hold = true;
-            let result = target.receive(NOW, &octets, Delivery::Whole);
+            let result = target.receive(NOW, &bytes, Delivery::Whole);
             let sent = show::pdus(false, &target.send(NOW), PLAIN);
             (name, outcome(result, target.take_events(), sent))
         });
@@ -214,9 +214,9 @@ fn host_states() -> States<PairHostEnd> {
 fn host() {
     let mut table = String::new();
     for (state, make) in host_states() {
-        let outcomes = for_host().into_iter().map(|(name, octets)| {
+        let outcomes = for_host().into_iter().map(|(name, bytes)| {
             let mut host = make();
-            let result = host.receive(NOW, &octets, Delivery::Whole);
+            let result = host.receive(NOW, &bytes, Delivery::Whole);
             let done = host.take_completions().into_iter().map(|done| {
                 let intact = if done.data_intact { "" } else { ", data not intact" };
                 format!("complete: {}{intact}", done.cqe.status())

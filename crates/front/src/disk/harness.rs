@@ -177,7 +177,7 @@ impl Turn for Mock {
         }
         let range = self.range(&request);
         if let Some(buffer) = &mut request.buffer {
-            assert_eq!(buffer.len(), range.len(), "exactly the octets of the blocks");
+            assert_eq!(buffer.len(), range.len(), "exactly the bytes of the blocks");
             assert!(range.len() <= self.options.info.max_transfer_bytes as usize);
             if request.op == Op::Read {
                 buffer.copy_from_slice(&self.disk.lock().unwrap()[range]);

@@ -71,7 +71,7 @@ impl DiskInfo {
         };
         let identify = &controller.identify;
         let serves = |command: u16| identify.oncs.get() & command != 0;
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim().replace('\0', " ");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().replace('\0', " ");
         Ok(DiskInfo {
             nsid,
             nguid: namespace.nguid,
@@ -112,14 +112,14 @@ impl DiskInfo {
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         let lba = self.lba_bytes;
         if !lba.is_power_of_two() || !(512..=LBA_BYTES_MAX).contains(&lba) {
-            return invalid(format!("{lba} octets is no block size"));
+            return invalid(format!("{lba} bytes is no block size"));
         }
         let transfer = self.max_transfer_bytes;
         if transfer < lba {
-            return invalid(format!("a transfer of {transfer} octets holds no block"));
+            return invalid(format!("a transfer of {transfer} bytes holds no block"));
         }
         if self.blocks.checked_mul(lba.into()).is_none() {
-            return invalid(format!("{} blocks of {lba} octets is too large", self.blocks));
+            return invalid(format!("{} blocks of {lba} bytes is too large", self.blocks));
         }
         Ok(())
     }

@@ -76,17 +76,17 @@ impl Kernel {
 
     /// Sends a request.
     pub(super) fn send_request(&self, pieces: &[&[u8]]) {
-        let octets = pieces.concat();
-        assert_eq!((&self.0).write(&octets).unwrap(), octets.len());
+        let bytes = pieces.concat();
+        assert_eq!((&self.0).write(&bytes).unwrap(), bytes.len());
     }
 
     /// Returns the next reply if there is one: its header and its data.
     pub(super) fn try_answer(&self) -> Option<(roadtrain_wire::fuse::OutHeader, Vec<u8>)> {
         use roadtrain_wire::zerocopy::FromBytes;
-        let mut octets = vec![0; 256 << 10];
-        let count = (&self.0).read(&mut octets).ok()?;
-        octets.truncate(count);
-        let (header, data) = roadtrain_wire::fuse::OutHeader::read_from_prefix(&octets).ok()?;
+        let mut bytes = vec![0; 256 << 10];
+        let count = (&self.0).read(&mut bytes).ok()?;
+        bytes.truncate(count);
+        let (header, data) = roadtrain_wire::fuse::OutHeader::read_from_prefix(&bytes).ok()?;
         Some((header, data.to_vec()))
     }
 

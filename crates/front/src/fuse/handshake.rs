@@ -2,7 +2,7 @@
 
 use super::slots::PAYLOAD_BYTES;
 use roadtrain_wire::fuse::{
-    INIT_OCTETS_MIN, InHeader, InitIn, InitOut, MAJOR, MINOR, Opcode, OutHeader, READ_OCTETS_MIN,
+    INIT_BYTES_MIN, InHeader, InitIn, InitOut, MAJOR, MINOR, Opcode, OutHeader, READ_BYTES_MIN,
     init_flag,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 /// Most bytes of a Read or Write.
 pub(super) const TRANSFER_BYTES_MAX: usize = PAYLOAD_BYTES;
 /// Buffer for the INIT request, in bytes.
-pub(super) const READ_OCTETS: usize = READ_OCTETS_MIN;
+pub(super) const READ_BYTES: usize = READ_BYTES_MIN;
 const PAGE_BYTES: usize = 4096;
 /// Most asynchronous requests at a time, and the number from which the kernel calls the mount congested.
 const BACKGROUND_MAX: u16 = 4096;
@@ -28,7 +28,7 @@ const WANTED: u64 = init_flag::ASYNC_READ
 /// Reply to the INIT request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InitReply {
-    pub(super) octets: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// True if requests come over io_uring.
     pub(super) uring: bool,
 }
@@ -37,12 +37,12 @@ pub(super) struct InitReply {
 pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<InitReply> {
     let no_init = || io::Error::new(ErrorKind::InvalidData, "no FUSE Init");
     let (header, init) = InHeader::read_from_prefix(request).map_err(|_| no_init())?;
-    if header.opcode() != Opcode::INIT || init.len() < INIT_OCTETS_MIN {
+    if header.opcode() != Opcode::INIT || init.len() < INIT_BYTES_MIN {
         return Err(no_init());
     }
     let mut whole = [0; size_of::<InitIn>()];
-    let octets = init.len().min(whole.len());
-    whole[..octets].copy_from_slice(&init[..octets]);
+    let bytes = init.len().min(whole.len());
+    whole[..bytes].copy_from_slice(&init[..bytes]);
     let offer = InitIn::read_from_bytes(&whole).map_err(|_| no_init())?;
     if offer.major != MAJOR {
         let what = format!("FUSE {}.{} is not known", offer.major, offer.minor);
@@ -65,17 +65,17 @@ pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<InitReply> {
     };
     let len = size_of::<OutHeader>() + size_of::<InitOut>();
     let out_header = OutHeader { len: len as u32, error: 0, unique: header.unique };
-    let octets = [out_header.as_bytes(), out.as_bytes()].concat();
-    Ok(InitReply { octets, uring: flags & init_flag::OVER_IO_URING != 0 })
+    let bytes = [out_header.as_bytes(), out.as_bytes()].concat();
+    Ok(InitReply { bytes, uring: flags & init_flag::OVER_IO_URING != 0 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn request(opcode: Opcode, init: InitIn, octets: usize) -> Vec<u8> {
+    fn request(opcode: Opcode, init: InitIn, bytes: usize) -> Vec<u8> {
         let header = InHeader { opcode: opcode.0, unique: 7, ..InHeader::default() };
-        [header.as_bytes(), &init.as_bytes()[..octets]].concat()
+        [header.as_bytes(), &init.as_bytes()[..bytes]].concat()
     }
 
     fn offer(flags: u64) -> InitIn {
@@ -84,13 +84,13 @@ mod tests {
     }
 
     fn out(agreement: &InitReply) -> InitOut {
-        InitOut::read_from_bytes(&agreement.octets[size_of::<OutHeader>()..]).unwrap()
+        InitOut::read_from_bytes(&agreement.bytes[size_of::<OutHeader>()..]).unwrap()
     }
 
     #[test]
     fn only_what_both_want_is_agreed_on() {
         let all = answer(&request(Opcode::INIT, offer(u64::MAX), 64), true).unwrap();
-        let (header, _) = OutHeader::read_from_prefix(&all.octets).unwrap();
+        let (header, _) = OutHeader::read_from_prefix(&all.bytes).unwrap();
         assert_eq!((header.len, header.error, header.unique), (80, 0, 7));
         assert!(all.uring);
         let agreed = u64::from(out(&all).flags2) << 32 | u64::from(out(&all).flags);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn short_and_strange_requests_do_no_harm() {
-        let short = answer(&request(Opcode::INIT, offer(u64::MAX), INIT_OCTETS_MIN), true);
+        let short = answer(&request(Opcode::INIT, offer(u64::MAX), INIT_BYTES_MIN), true);
         assert!(!short.unwrap().uring, "an old kernel knows no upper flags");
         for request in [
             request(Opcode::LOOKUP, offer(0), 64),

@@ -140,7 +140,7 @@ fn config(
 ) -> [u8; LOOP_CONFIG_BYTES] {
     let flags = LO_FLAGS_DIRECT_IO | if read_only { LO_FLAGS_READ_ONLY } else { 0 };
     let mut config = [0; LOOP_CONFIG_BYTES];
-    let mut put = |at: usize, octets: &[u8]| config[at..][..octets.len()].copy_from_slice(octets);
+    let mut put = |at: usize, bytes: &[u8]| config[at..][..bytes.len()].copy_from_slice(bytes);
     put(FD_OFFSET, &backing.as_raw_fd().to_ne_bytes());
     put(BLOCK_SIZE_OFFSET, &block_bytes.to_ne_bytes());
     put(FLAGS_OFFSET, &flags.to_ne_bytes());

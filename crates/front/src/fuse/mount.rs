@@ -155,7 +155,7 @@ fn is_ours(line: &str, path: &Path) -> bool {
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
-        .fold(text.to_owned(), |text, (code, octet)| text.replace(code, octet))
+        .fold(text.to_owned(), |text, (code, byte)| text.replace(code, byte))
 }
 
 /// Answers the kernel's INIT request. True if requests come over io_uring.
@@ -163,15 +163,15 @@ fn answer_init(device: &FuseDevice, uring: bool) -> io::Result<bool> {
     if !device.wait(INIT_TIMEOUT)? {
         return Err(io::Error::new(ErrorKind::TimedOut, "the kernel does not speak"));
     }
-    let (mut request, mut rest) = ([0; 256], vec![0; handshake::READ_OCTETS]);
-    let octets = device.receive([
+    let (mut request, mut rest) = ([0; 256], vec![0; handshake::READ_BYTES]);
+    let bytes = device.receive([
         IoSliceMut::new(&mut request),
         IoSliceMut::new(&mut rest),
         IoSliceMut::new(&mut []),
     ])?;
-    let request = request.get(..octets).ok_or(ErrorKind::InvalidData)?;
+    let request = request.get(..bytes).ok_or(ErrorKind::InvalidData)?;
     let answer = handshake::answer(request, uring)?;
-    device.send([IoSlice::new(&answer.octets), IoSlice::new(&[])])?;
+    device.send([IoSlice::new(&answer.bytes), IoSlice::new(&[])])?;
     Ok(answer.uring)
 }
 

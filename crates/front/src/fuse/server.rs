@@ -171,11 +171,11 @@ impl FuseServer {
                     slots.put_payload(slot, buffer);
                     return None;
                 }
-                let octets = range.len();
-                if let Some(room) = slots.payload(slot).get_mut(at..at + octets) {
+                let bytes = range.len();
+                if let Some(room) = slots.payload(slot).get_mut(at..at + bytes) {
                     room.copy_from_slice(&buffer[range]);
                 }
-                at += octets;
+                at += bytes;
                 Some(buffer)
             });
             self.step_ended(turn, slot, status);
@@ -230,7 +230,7 @@ impl FuseServer {
         }
         let (args, room) = self.slots.args_and_room(slot);
         match self.session.tree.answer(&header, args, room) {
-            FuseOutcome::Data(octets) => self.answer(turn, slot, Ok(octets)),
+            FuseOutcome::Data(bytes) => self.answer(turn, slot, Ok(bytes)),
             FuseOutcome::Error(errno) => self.answer(turn, slot, Err(errno)),
             FuseOutcome::Work(work) => {
                 *self.slots.work(slot) = Some(work);
@@ -263,8 +263,8 @@ impl FuseServer {
             Started::Payload(_, part) => {
                 let mut payload: &[u8] = self.slots.payload(slot);
                 jobs.fill(part, |window| {
-                    let (octets, rest) = payload.split_at(window.len().min(payload.len()));
-                    window[..octets.len()].copy_from_slice(octets);
+                    let (bytes, rest) = payload.split_at(window.len().min(payload.len()));
+                    window[..bytes.len()].copy_from_slice(bytes);
                     payload = rest;
                 });
             }
@@ -285,7 +285,7 @@ impl FuseServer {
             *self.slots.work(slot) = Some(work);
             return self.begin_step(turn, slot, work);
         }
-        let octets = match work.op {
+        let bytes = match work.op {
             DiskOp::Read => request.length as usize,
             DiskOp::Write => {
                 let written = WriteOut { size: request.length, padding: 0 };
@@ -294,7 +294,7 @@ impl FuseServer {
             }
             _ => 0,
         };
-        self.answer(turn, slot, Ok(octets));
+        self.answer(turn, slot, Ok(bytes));
     }
 
     fn answer(&mut self, turn: &mut dyn Turn, slot: usize, result: Result<usize, i32>) {

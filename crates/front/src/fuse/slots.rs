@@ -164,9 +164,9 @@ impl FuseSlots {
         result: Result<usize, i32>,
     ) -> io::Result<()> {
         let header = self.out_header(slot, result);
-        let octets = result.unwrap_or(0);
+        let bytes = result.unwrap_or(0);
         let data = self.slots[slot].payload.as_deref().unwrap_or_default();
-        let data = data.get(..octets).unwrap_or_default();
+        let data = data.get(..bytes).unwrap_or_default();
         let sent = device.send([header.as_bytes(), data].map(IoSlice::new));
         self.release(slot);
         sent
@@ -217,9 +217,9 @@ impl FuseSlots {
     }
 
     fn out_header(&self, slot: usize, result: Result<usize, i32>) -> OutHeader {
-        let octets = size_of::<OutHeader>() + result.unwrap_or(0);
+        let bytes = size_of::<OutHeader>() + result.unwrap_or(0);
         let error = result.err().map_or(0, |errno| -errno);
-        OutHeader { len: octets as u32, error, unique: self.header(slot).unique }
+        OutHeader { len: bytes as u32, error, unique: self.header(slot).unique }
     }
 }
 

@@ -166,7 +166,7 @@ impl Tree {
         if header.nodeid != ROOT_ID {
             return Err(libc::ENOTDIR);
         }
-        let name = args.split(|&octet| octet == 0).next().unwrap_or_default();
+        let name = args.split(|&byte| byte == 0).next().unwrap_or_default();
         let named = |disk: &Arc<LiveDisk>| file_name(disk.info().nsid).as_bytes() == name;
         let index = self.disks.iter().position(named).ok_or(libc::ENOENT)?;
         let nodeid = ROOT_ID + 1 + index as u64;
@@ -248,20 +248,20 @@ impl Tree {
                 kind: kind.into(),
             };
             let Some(room) = out[..limit].get_mut(used..) else { break };
-            let octets = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
-            let Some(room) = room.get_mut(..octets) else { break };
+            let bytes = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
+            let Some(room) = room.get_mut(..bytes) else { break };
             room.fill(0);
             room[..size_of::<Dirent>()].copy_from_slice(entry.as_bytes());
             room[size_of::<Dirent>()..][..name.len()].copy_from_slice(name.as_bytes());
-            used += octets;
+            used += bytes;
         }
         Ok(FuseOutcome::Data(used))
     }
 
     fn statistics(&self) -> StatfsOut {
-        let octets: u64 = self.disks.iter().map(|disk| disk.bytes()).sum();
+        let bytes: u64 = self.disks.iter().map(|disk| disk.bytes()).sum();
         StatfsOut {
-            blocks: octets / u64::from(BLOCK_BYTES),
+            blocks: bytes / u64::from(BLOCK_BYTES),
             files: self.disks.len() as u64,
             bsize: BLOCK_BYTES,
             frsize: BLOCK_BYTES,

@@ -50,11 +50,11 @@ impl fmt::Display for NbdAddress {
 /// Escapes a path as a part of a URI.
 fn escape(path: &Path) -> String {
     let mut text = String::new();
-    for &octet in path.as_os_str().as_bytes() {
-        match octet {
-            b'/' | b'-' | b'.' | b'_' | b'~' | b':' | b'@' => text.push(octet.into()),
-            octet if octet.is_ascii_alphanumeric() => text.push(octet.into()),
-            octet => text.push_str(&format!("%{octet:02X}")),
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b':' | b'@' => text.push(byte.into()),
+            byte if byte.is_ascii_alphanumeric() => text.push(byte.into()),
+            byte => text.push_str(&format!("%{byte:02X}")),
         }
     }
     text

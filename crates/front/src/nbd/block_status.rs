@@ -101,15 +101,15 @@ pub(super) fn extents(
     found: Option<&Allocation>,
 ) -> Vec<Extent> {
     let (start, end) = (request.offset, request.offset + u64::from(request.length));
-    let octet = |block: u64| block.saturating_mul(lba_bytes.into()).clamp(start, end);
-    let known = found.filter(|found| octet(found.known.end) > start);
+    let byte = |block: u64| block.saturating_mul(lba_bytes.into()).clamp(start, end);
+    let known = found.filter(|found| byte(found.known.end) > start);
     let Some(Allocation { known, allocated }) = known else {
         return vec![extent(start, end, allocation_state::DATA)];
     };
     let (mut at, mut extents) = (start, Vec::new());
     for range in allocated {
-        let from = octet(range.start).max(at);
-        let to = octet(range.end).max(from);
+        let from = byte(range.start).max(at);
+        let to = byte(range.end).max(from);
         for (from, to, state) in [(at, from, HOLE_OF_ZEROES), (from, to, allocation_state::DATA)] {
             if from < to {
                 extents.push(extent(from, to, state));
@@ -117,7 +117,7 @@ pub(super) fn extents(
         }
         at = to;
     }
-    let known_to = octet(known.end);
+    let known_to = byte(known.end);
     if known_to > at {
         extents.push(extent(at, known_to, HOLE_OF_ZEROES));
     }
@@ -255,8 +255,8 @@ mod tests {
             let mut at = offset;
             for (length, state) in reported {
                 prop_assert!(length > 0);
-                for octet in at..at + u64::from(length) {
-                    let block = octet / 512;
+                for byte in at..at + u64::from(length) {
+                    let block = byte / 512;
                     let is_data = allocated.iter().any(|range| range.contains(&block));
                     let expected = if is_data || !known.contains(&block) { DATA } else { HOLE };
                     prop_assert_eq!(state, expected);

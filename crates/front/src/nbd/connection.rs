@@ -347,7 +347,7 @@ impl NbdConnection {
         let skip_empty = usize::from(wanted == 0);
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let count = match stream.receive(&mut slices[skip_empty..])? {
-            Incoming::Octets(count) => count,
+            Incoming::Bytes(count) => count,
             // TLS records without data count as no data.
             Incoming::Nothing => 0,
             Incoming::Closed => return Ok(false),

@@ -42,7 +42,7 @@ impl Export {
     pub fn new(info: ExportInfo) -> io::Result<Self> {
         let ExportInfo { name, description, disk } = info;
         if [&name, &description].iter().any(|s| s.len() > STRING_BYTES_MAX || s.contains('\0')) {
-            let what = "a name must be at most 4096 octets without NUL";
+            let what = "a name must be at most 4096 bytes without NUL";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         Ok(Export { name, description, disk: Arc::new(LiveDisk::new(disk)?) })

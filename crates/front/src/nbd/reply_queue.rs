@@ -10,16 +10,16 @@ const COMPACT_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 enum ReplySegment {
-    /// This many bytes of `ReplyQueue::octets`.
-    Octets(usize),
+    /// This many bytes of `ReplyQueue::bytes`.
+    Bytes(usize),
     Data(Buffer, Range<usize>),
 }
 
 /// Data to send: small parts copied, and buffers owned until they are sent.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {
-    octets: Vec<u8>,
-    /// Bytes of `octets` that are sent.
+    bytes: Vec<u8>,
+    /// Bytes of `bytes` that are sent.
     sent: usize,
     segments: VecDeque<ReplySegment>,
 }
@@ -32,18 +32,18 @@ impl ReplyQueue {
 
     /// Returns the unsent bytes of headers and messages; buffers are not counted.
     pub fn header_bytes(&self) -> usize {
-        self.octets.len() - self.sent
+        self.bytes.len() - self.sent
     }
 
-    /// Appends a copy of `octets`.
-    pub fn push(&mut self, octets: &[u8]) {
-        if octets.is_empty() {
+    /// Appends a copy of `bytes`.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
             return;
         }
-        self.octets.extend_from_slice(octets);
+        self.bytes.extend_from_slice(bytes);
         match self.segments.back_mut() {
-            Some(ReplySegment::Octets(count)) => *count += octets.len(),
-            _ => self.segments.push_back(ReplySegment::Octets(octets.len())),
+            Some(ReplySegment::Bytes(count)) => *count += bytes.len(),
+            _ => self.segments.push_back(ReplySegment::Bytes(bytes.len())),
         }
     }
 
@@ -58,9 +58,9 @@ impl ReplyQueue {
         let mut at = self.sent;
         for (slice, segment) in slices.iter_mut().zip(&self.segments) {
             *slice = match segment {
-                ReplySegment::Octets(count) => {
+                ReplySegment::Bytes(count) => {
                     at += count;
-                    IoSlice::new(&self.octets[at - count..at])
+                    IoSlice::new(&self.bytes[at - count..at])
                 }
                 ReplySegment::Data(buffer, range) => IoSlice::new(&buffer[range.clone()]),
             };
@@ -72,11 +72,11 @@ impl ReplyQueue {
     pub(crate) fn advance(&mut self, mut count: usize, mut give: impl FnMut(Buffer)) {
         while count > 0 {
             let Some(first) = self.segments.front_mut() else {
-                debug_assert!(false, "more octets sent than there were");
+                debug_assert!(false, "more bytes sent than there were");
                 return;
             };
             let (left, step) = match first {
-                ReplySegment::Octets(left) => {
+                ReplySegment::Bytes(left) => {
                     let step = count.min(*left);
                     *left -= step;
                     self.sent += step;
@@ -105,16 +105,16 @@ impl ReplyQueue {
                 give(buffer);
             }
         }
-        self.octets.clear();
+        self.bytes.clear();
         self.sent = 0;
     }
 
     fn compact(&mut self) {
-        if self.sent == self.octets.len() {
-            self.octets.clear();
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
             self.sent = 0;
         } else if self.sent >= COMPACT_BYTES {
-            self.octets.drain(..self.sent);
+            self.bytes.drain(..self.sent);
             self.sent = 0;
         }
     }
@@ -124,9 +124,9 @@ impl ReplyQueue {
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut slices = vec![IoSlice::new(&[]); self.segments.len()];
         let filled = self.gather(&mut slices);
-        let octets = slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect();
+        let bytes = slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect();
         self.clear(drop);
-        octets
+        bytes
     }
 }
 
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn buffer(octets: &[u8]) -> Buffer {
+    fn buffer(bytes: &[u8]) -> Buffer {
         let mut buffer = Buffer::alloc(4096);
-        buffer[..octets.len()].copy_from_slice(octets);
+        buffer[..bytes.len()].copy_from_slice(bytes);
         buffer
     }
 
@@ -155,18 +155,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn octets_leave_in_order_whatever_is_accepted(
+        fn bytes_leave_in_order_whatever_is_accepted(
             parts in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 1..200)), 1..40),
             steps in prop::collection::vec((1usize..300, 1usize..8), 1..400),
         ) {
             let (mut replies, mut wanted, mut datas) = (ReplyQueue::default(), Vec::new(), 0);
-            for (data, octets) in &parts {
-                wanted.extend_from_slice(octets);
+            for (data, bytes) in &parts {
+                wanted.extend_from_slice(bytes);
                 if *data {
                     datas += 1;
-                    replies.push_data(buffer(octets), 0..octets.len());
+                    replies.push_data(buffer(bytes), 0..bytes.len());
                 } else {
-                    replies.push(octets);
+                    replies.push(bytes);
                 }
             }
             let (mut sent, mut given) = (Vec::new(), 0);
@@ -176,9 +176,9 @@ mod tests {
                 }
                 let mut slices = vec![IoSlice::new(&[]); slices_max];
                 let filled = replies.gather(&mut slices);
-                let octets: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
-                let accepted = octets.len().min(most);
-                sent.extend_from_slice(&octets[..accepted]);
+                let bytes: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
+                let accepted = bytes.len().min(most);
+                sent.extend_from_slice(&bytes[..accepted]);
                 replies.advance(accepted, |_| given += 1);
             }
             prop_assert_eq!(sent, wanted);

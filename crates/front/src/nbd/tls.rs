@@ -77,8 +77,8 @@ fn wrong(path: &Path, error: impl std::fmt::Display) -> io::Error {
 }
 
 fn text(path: &Path) -> io::Result<Zeroizing<String>> {
-    let octets = read(path)?;
-    let text = std::str::from_utf8(&octets).map_err(|_| wrong(path, "it is not text"))?;
+    let bytes = read(path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong(path, "it is not text"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
@@ -91,7 +91,7 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
         return Err(wrong(path, "it is too long"));
     }
     // Read at once: a buffer that grows would leave copies of the key behind.
-    let mut octets = Zeroizing::new(Vec::with_capacity(length as usize + 1));
-    file.take(FILE_BYTES_MAX).read_to_end(&mut octets).map_err(named)?;
-    Ok(octets)
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length as usize + 1));
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(named)?;
+    Ok(bytes)
 }

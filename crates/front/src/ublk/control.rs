@@ -127,9 +127,9 @@ impl UblkControl {
         self.ring.wait(pending, None).and_then(|result| done(result.unwrap_or(0)))
     }
 
-    fn call(&mut self, op: ControlOp, id: u32, octets: &mut [u8]) -> io::Result<()> {
+    fn call(&mut self, op: ControlOp, id: u32, bytes: &mut [u8]) -> io::Result<()> {
         let command = ControlCommand { dev_id: id, queue_id: NO_QUEUE, ..Default::default() };
-        self.ring.call(op.code(self.encoded), command, octets)
+        self.ring.call(op.code(self.encoded), command, bytes)
     }
 }
 

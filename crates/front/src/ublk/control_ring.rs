@@ -88,7 +88,7 @@ impl ControlRing {
         }
     }
 
-    /// Carries out a command on `octets`, which the driver reads or writes, and waits for its end.
+    /// Carries out a command on `bytes`, which the driver reads or writes, and waits for its end.
     ///
     /// # Errors
     /// Returns the ring's or the driver's error.
@@ -96,15 +96,15 @@ impl ControlRing {
         &mut self,
         code: u32,
         command: ControlCommand,
-        octets: &mut [u8],
+        bytes: &mut [u8],
     ) -> io::Result<()> {
-        let mut shared = octets.to_vec();
-        let (len, addr) = (octets.len() as u16, shared.as_mut_ptr() as u64);
+        let mut shared = bytes.to_vec();
+        let (len, addr) = (bytes.len() as u16, shared.as_mut_ptr() as u64);
         // SAFETY: `shared` keeps its address until the command has ended, or for ever.
         let pending = unsafe { self.push(code, ControlCommand { len, addr, ..command }) };
         match self.wait(pending, None) {
             Ok(result) => {
-                octets.copy_from_slice(&shared);
+                bytes.copy_from_slice(&shared);
                 done(result.unwrap_or(0))
             }
             Err(error) => {
@@ -144,9 +144,9 @@ mod tests {
         let second = ring.begin(2, ControlCommand::default());
         assert_eq!(ring.wait(second, None).unwrap(), Some(0));
         assert_eq!(ring.wait(first, Some(Duration::ZERO)).unwrap(), Some(0));
-        let mut octets = [1, 2, 3];
-        ring.call(1, ControlCommand::default(), &mut octets).unwrap();
-        assert_eq!(octets, [1, 2, 3]);
+        let mut bytes = [1, 2, 3];
+        ring.call(1, ControlCommand::default(), &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3]);
     }
 
     #[test]

@@ -73,10 +73,10 @@ mod tests {
     fn each_queue_has_its_place() {
         let mut file = tempfile::tempfile().unwrap();
         let of_queue = |queue: u64| IoDescriptor { start_sector: queue, ..IoDescriptor::default() };
-        let mut octets = vec![0u8; 2 * rounded(QUEUE_DEPTH_MAX)];
+        let mut bytes = vec![0u8; 2 * rounded(QUEUE_DEPTH_MAX)];
         let at = rounded(QUEUE_DEPTH_MAX) + 2 * size_of::<IoDescriptor>() + 8;
-        octets[at..at + 8].copy_from_slice(&7u64.to_ne_bytes());
-        file.write_all(&octets).unwrap();
+        bytes[at..at + 8].copy_from_slice(&7u64.to_ne_bytes());
+        file.write_all(&bytes).unwrap();
         let first = Descriptors::map(file.as_fd(), 0, 128).unwrap();
         let second = Descriptors::map(file.as_fd(), 1, 128).unwrap();
         assert_eq!(first.get(2), of_queue(0));

@@ -238,9 +238,9 @@ pub(crate) fn block_path(id: u32) -> PathBuf {
 /// Returns a hash of a namespace's identity (FNV-1a), which the driver keeps with the device.
 pub(crate) fn identity(nqn: &str, nsid: u32, nguid: [u8; 16], lba_bytes: u32) -> u64 {
     let numbers = [nsid.to_le_bytes(), lba_bytes.to_le_bytes()];
-    let octets = numbers.iter().flatten().chain(&nguid).chain(nqn.as_bytes());
-    octets.fold(0xcbf2_9ce4_8422_2325, |hash, &octet| {
-        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    let bytes = numbers.iter().flatten().chain(&nguid).chain(nqn.as_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn sectors_become_octets() {
+    fn sectors_become_bytes() {
         let read = DiskRequest { op: DiskOp::Read, offset: 1024, length: 4096, fua: false };
         assert_eq!(converted(op::READ, 2, 8), Ok(read));
         let write = DiskRequest { op: DiskOp::Write, fua: true, ..read };

@@ -127,11 +127,11 @@ impl UblkServer {
             Started::Done => self.answer(turn, mark, Ok(request)),
             Started::Running(_) => {}
             Started::Payload(_, part) => {
-                let mut octets = &*queue.octets(mark.tag, request.length);
+                let mut bytes = &*queue.bytes(mark.tag, request.length);
                 self.jobs.fill(part, |window| {
-                    let (head, rest) = octets.split_at(window.len());
+                    let (head, rest) = bytes.split_at(window.len());
                     window.copy_from_slice(head);
-                    octets = rest;
+                    bytes = rest;
                 });
             }
             Started::NoBuffers => self.waiting_for_buffers.push_back((mark, request)),
@@ -150,13 +150,13 @@ impl UblkServer {
             });
         } else {
             let length = if request.op.has_data() { request.length } else { 0 };
-            let mut octets = queue.octets(mark.tag, length);
+            let mut bytes = queue.bytes(mark.tag, length);
             let reads = status.is_success() && !request.op.writes();
             self.jobs.remove(key, |buffer, window| {
-                if reads && window.len() <= octets.len() {
-                    let (head, rest) = std::mem::take(&mut octets).split_at_mut(window.len());
+                if reads && window.len() <= bytes.len() {
+                    let (head, rest) = std::mem::take(&mut bytes).split_at_mut(window.len());
                     head.copy_from_slice(&buffer[window]);
-                    octets = rest;
+                    bytes = rest;
                 }
                 Some(buffer)
             });

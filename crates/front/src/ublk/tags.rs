@@ -135,7 +135,7 @@ impl Tags {
         payload[..size_of::<UblkIoCommand>()].copy_from_slice(command.as_bytes());
         let (fd, op) = (self.device.as_raw_fd(), op.code(self.encoded));
         let command = RingCommand { fd, op, address: 0, length: 0, payload };
-        // SAFETY: the buffer stays in its tag until the command has completed: `take` and `octets` refuse it. It has
+        // SAFETY: the buffer stays in its tag until the command has completed: `take` and `bytes` refuse it. It has
         // room for the largest request of the device. The device stays open as long as the tags exist.
         unsafe { turn.command(&command, key) };
     }
@@ -167,7 +167,7 @@ impl Tags {
     }
 
     /// Returns the first `length` bytes of the buffer of a tag that the server owns.
-    pub(crate) fn octets(&mut self, tag: u16, length: u32) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self, tag: u16, length: u32) -> &mut [u8] {
         let tag = &mut self.tags[usize::from(tag)];
         debug_assert_eq!(tag.owner, TagOwner::Server);
         match &mut tag.buffer {

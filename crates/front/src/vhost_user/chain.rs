@@ -16,17 +16,17 @@ pub(crate) enum BadChain {
     NoSuchDescriptor { index: u16, size: u16 },
     #[error("a chain without end")]
     TooLong,
-    #[error("{length} octets at {address:#x} are not the guest's memory")]
+    #[error("{length} bytes at {address:#x} are not the guest's memory")]
     OutsideMemory { address: u64, length: u32 },
-    #[error("a descriptor of no octets")]
+    #[error("a descriptor of no bytes")]
     Empty,
     #[error("4 GiB or more in a chain")]
     TooLarge,
-    #[error("octets to read behind octets to write")]
+    #[error("bytes to read behind bytes to write")]
     OutOfOrder,
     #[error("a table of descriptors in another, or with a successor")]
     NestedTable,
-    #[error("a table of {0} octets")]
+    #[error("a table of {0} bytes")]
     BadTable(u32),
     #[error("the frontend has cut the memory that it shares")]
     Lost,
@@ -119,7 +119,7 @@ impl Segments {
         if memory.is_lost() { Err(BadChain::Lost) } else { Ok(()) }
     }
 
-    /// Writes `octets` at `cursor`, and advances it.
+    /// Writes `bytes` at `cursor`, and advances it.
     ///
     /// # Errors
     /// Fails if there is less room, or if it is no longer memory.
@@ -127,13 +127,13 @@ impl Segments {
         &self,
         cursor: &mut SegmentCursor,
         memory: &MappedMemory,
-        mut octets: &[u8],
+        mut bytes: &[u8],
     ) -> Result<(), BadChain> {
-        while !octets.is_empty() {
-            let to = self.step(cursor, octets.len()).ok_or(BadChain::NoStatus)?;
-            let (now, later) = octets.split_at(to.length as usize);
+        while !bytes.is_empty() {
+            let to = self.step(cursor, bytes.len()).ok_or(BadChain::NoStatus)?;
+            let (now, later) = bytes.split_at(to.length as usize);
             memory.write_slice(now, to.address).map_err(|_| to.outside())?;
-            octets = later;
+            bytes = later;
         }
         Ok(())
     }

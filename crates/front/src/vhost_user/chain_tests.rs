@@ -31,12 +31,12 @@ fn chains_are_taken_in_order_directly_and_from_a_table() {
             if indirect { guest.lay_indirect_chain(&parts) } else { guest.lay_chain(&parts) };
         let chain = take(&guest, head).unwrap();
         assert_eq!((chain.readable.bytes(), chain.writable.bytes()), (8, 8));
-        let (mut cursor, mut octets) = (SegmentCursor::default(), [0; 4]);
-        chain.readable.read(&mut cursor, guest.memory(), &mut octets).unwrap();
-        assert_eq!(octets, [1, 1, 1, 2]);
-        chain.readable.read(&mut cursor, guest.memory(), &mut octets).unwrap();
-        assert_eq!(octets, [2; 4]);
-        assert!(chain.readable.read(&mut cursor, guest.memory(), &mut octets).is_err());
+        let (mut cursor, mut bytes) = (SegmentCursor::default(), [0; 4]);
+        chain.readable.read(&mut cursor, guest.memory(), &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 1, 1, 2]);
+        chain.readable.read(&mut cursor, guest.memory(), &mut bytes).unwrap();
+        assert_eq!(bytes, [2; 4]);
+        assert!(chain.readable.read(&mut cursor, guest.memory(), &mut bytes).is_err());
         let mut cursor = SegmentCursor::default();
         chain.writable.write(&mut cursor, guest.memory(), b"12345678").unwrap();
         guest.memory().write_obj(*b"!", chain.writable.last().unwrap()).unwrap();
@@ -162,10 +162,10 @@ proptest! {
         }
         // All bytes can be read, and no more.
         let (mut cursor, mut left) = (SegmentCursor::default(), chain.readable.bytes() as usize);
-        let mut octets = vec![0; 4096];
+        let mut bytes = vec![0; 4096];
         while left > 0 {
-            let now = left.min(octets.len());
-            chain.readable.read(&mut cursor, guest.memory(), &mut octets[..now]).unwrap();
+            let now = left.min(bytes.len());
+            chain.readable.read(&mut cursor, guest.memory(), &mut bytes[..now]).unwrap();
             left -= now;
         }
         prop_assert!(chain.readable.read(&mut cursor, guest.memory(), &mut [0]).is_err());

@@ -30,15 +30,15 @@ impl BackendChannel {
     /// # Errors
     /// Fails if the message is invalid.
     pub(crate) fn receive(stream: &UnixStream) -> io::Result<Option<Self>> {
-        let mut octets = [0; HEADER_BYTES];
-        let (peeked, _) = recv(stream, &mut octets, RecvFlags::PEEK)?;
-        let [request, flags, size] = words(&octets);
+        let mut bytes = [0; HEADER_BYTES];
+        let (peeked, _) = recv(stream, &mut bytes, RecvFlags::PEEK)?;
+        let [request, flags, size] = words(&bytes);
         if peeked < HEADER_BYTES || request != SET_BACKEND_REQ_FD {
             return Ok(None);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut into = [IoSliceMut::new(&mut octets)];
+        let mut into = [IoSliceMut::new(&mut bytes)];
         recvmsg(stream, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
         let files = ancillary.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => Some(files),
@@ -48,7 +48,7 @@ impl BackendChannel {
         if flags & NEEDS_REPLY != 0 {
             let failed = u32::from(file.is_none());
             let reply = [SET_BACKEND_REQ_FD, VERSION | IS_REPLY, 8, failed, 0];
-            send(stream, &octets_of(&reply), SendFlags::NOSIGNAL)?;
+            send(stream, &bytes_of(&reply), SendFlags::NOSIGNAL)?;
         }
         let wrong = || io::Error::new(ErrorKind::InvalidData, "a channel without a descriptor");
         file.map(BackendChannel).map(Some).ok_or_else(wrong)
@@ -60,19 +60,18 @@ impl BackendChannel {
     /// # Errors
     /// Fails if the frontend does not take the message.
     pub(crate) fn config_changed(&self) -> io::Result<()> {
-        let message = octets_of(&[CONFIG_CHANGE, VERSION, 0]);
+        let message = bytes_of(&[CONFIG_CHANGE, VERSION, 0]);
         send(&self.0, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
 }
 
-fn words(octets: &[u8; HEADER_BYTES]) -> [u32; 3] {
-    let word = |at: usize| {
-        u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
-    };
+fn words(bytes: &[u8; HEADER_BYTES]) -> [u32; 3] {
+    let word =
+        |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     [word(0), word(4), word(8)]
 }
 
-fn octets_of(words: &[u32]) -> Vec<u8> {
+fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

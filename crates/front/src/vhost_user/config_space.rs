@@ -62,7 +62,7 @@ pub(crate) fn name(disk: &LiveDisk) -> [u8; ID_BYTES] {
     let info = disk.info();
     let text = match info.nguid {
         [0, ..] if info.nguid == [0; 16] => format!("{}-{}", info.serial, info.nsid),
-        nguid => nguid.iter().map(|octet| format!("{octet:02x}")).collect(),
+        nguid => nguid.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     let text = text.into_bytes();
     let end = &text[text.len().saturating_sub(ID_BYTES)..];

@@ -124,10 +124,10 @@ impl Guest {
 
     fn place(&mut self, part: &ChainPart) -> (u64, u32, u16) {
         match part {
-            ChainPart::Read(octets) => {
-                let at = self.reserve(octets.len() as u32);
-                self.memory.write_slice(octets, GuestAddress(at)).unwrap();
-                (at, octets.len() as u32, 0)
+            ChainPart::Read(bytes) => {
+                let at = self.reserve(bytes.len() as u32);
+                self.memory.write_slice(bytes, GuestAddress(at)).unwrap();
+                (at, bytes.len() as u32, 0)
             }
             ChainPart::Write(bytes) => {
                 let at = self.reserve(*bytes);
@@ -233,13 +233,13 @@ impl Guest {
         let [head, length]: [u32; 2] = self.memory.read_obj(GuestAddress(slot)).unwrap();
         self.used = self.used.wrapping_add(1);
         let laid = self.chains.remove(&(head as u16)).expect("used once");
-        let mut octets = Vec::new();
-        for (address, bytes) in laid.writable {
-            let at = octets.len();
-            octets.resize(at + bytes as usize, 0);
-            self.memory.read_slice(&mut octets[at..], GuestAddress(address)).unwrap();
+        let mut bytes = Vec::new();
+        for (address, written) in laid.writable {
+            let at = bytes.len();
+            bytes.resize(at + written as usize, 0);
+            self.memory.read_slice(&mut bytes[at..], GuestAddress(address)).unwrap();
         }
         self.free.extend(laid.descriptors);
-        Some((head as u16, octets, length))
+        Some((head as u16, bytes, length))
     }
 }

@@ -235,18 +235,18 @@ mod tests {
         for access in [4096, BYTES - 8, 0] {
             let table = map(&file);
             ftruncate(&file, 4096).unwrap();
-            let mut octets = [7; 5];
-            table.memory().read_slice(&mut octets, GuestAddress(access)).unwrap();
+            let mut bytes = [7; 5];
+            table.memory().read_slice(&mut bytes, GuestAddress(access)).unwrap();
             assert_eq!(table.memory().is_lost(), access >= 4096, "{access}");
-            table.memory().write_slice(&octets, GuestAddress(access)).unwrap();
+            table.memory().write_slice(&bytes, GuestAddress(access)).unwrap();
             ftruncate(&file, BYTES).unwrap();
         }
         // Whole again when it is checked.
         table.memory().write_slice(b"there", GuestAddress(8192)).unwrap();
         assert!(!table.memory().is_lost());
-        let mut octets = [0; 5];
-        others.memory().read_slice(&mut octets, GuestAddress(4096)).unwrap();
-        assert_eq!((&octets, others.memory().is_lost()), (b"other", false));
+        let mut bytes = [0; 5];
+        others.memory().read_slice(&mut bytes, GuestAddress(4096)).unwrap();
+        assert_eq!((&bytes, others.memory().is_lost()), (b"other", false));
     }
 
     /// Another reactor reads from the empty memory as soon as it is mapped.

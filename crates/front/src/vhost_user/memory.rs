@@ -184,9 +184,9 @@ mod tests {
             assert_eq!(table.guest_address(nowhere), None, "{nowhere:x}");
         }
         table.memory().write_slice(b"there", GuestAddress(0x4100)).unwrap();
-        let mut octets = [0; 5];
-        std::os::unix::fs::FileExt::read_exact_at(&second, &mut octets, 0x1100).unwrap();
-        assert_eq!(&octets, b"there");
+        let mut bytes = [0; 5];
+        std::os::unix::fs::FileExt::read_exact_at(&second, &mut bytes, 0x1100).unwrap();
+        assert_eq!(&bytes, b"there");
         assert!(table.memory().write_slice(b"over", GuestAddress(0xffe)).is_err());
     }
 

@@ -45,9 +45,9 @@ impl VhostRequest {
     ) -> Result<Self, BadChain> {
         let status_at = chain.writable.last().ok_or(BadChain::NoStatus)?;
         let mut behind = SegmentCursor::default();
-        let mut octets = [0; HEADER_BYTES];
-        chain.readable.read(&mut behind, memory, &mut octets)?;
-        let header = RequestHeader::read_from_bytes(&octets).map_err(|_| BadChain::NoHeader)?;
+        let mut bytes = [0; HEADER_BYTES];
+        chain.readable.read(&mut behind, memory, &mut bytes)?;
+        let header = RequestHeader::read_from_bytes(&bytes).map_err(|_| BadChain::NoHeader)?;
         let data =
             if header.operation == operation::OUT { behind } else { SegmentCursor::default() };
         let command = match header.operation.get() {
@@ -57,9 +57,9 @@ impl VhostRequest {
             operation::GET_ID if writable_bytes(chain) > 0 => Ok(VhostCommand::Identify),
             operation::GET_ID => Err(RequestStatus::IoError),
             ranged @ (operation::DISCARD | operation::WRITE_ZEROES) => {
-                let mut octets = [0; RANGE_BYTES];
-                let read = chain.readable.read(&mut behind, memory, &mut octets);
-                let range = read.ok().and_then(|()| RangeSegment::read_from_bytes(&octets).ok());
+                let mut bytes = [0; RANGE_BYTES];
+                let read = chain.readable.read(&mut behind, memory, &mut bytes);
+                let range = read.ok().and_then(|()| RangeSegment::read_from_bytes(&bytes).ok());
                 // Only one range: the configuration space allows no more.
                 let range = range.filter(|_| readable_bytes(chain) as usize == RANGE_BYTES);
                 range.ok_or(RequestStatus::IoError).and_then(|range| cover(ranged, &range))

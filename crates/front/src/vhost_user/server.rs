@@ -375,8 +375,8 @@ impl VhostServer {
         let (mut cursor, mut next) = (request.data, Some(first));
         while let Some(part) = next {
             let Some(ring) = slot.ring() else { return Ok(()) };
-            let octets = jobs.payload(part);
-            if let Err(error) = chain.readable.read(&mut cursor, ring.memory(), octets) {
+            let bytes = jobs.payload(part);
+            if let Err(error) = chain.readable.read(&mut cursor, ring.memory(), bytes) {
                 if let Some(job) = jobs.payload_lost(job, part) {
                     jobs.remove(job, |buffer, _| Some(buffer));
                     slot.in_flight -= 1;
@@ -395,8 +395,8 @@ impl VhostServer {
         let name = name(self.units[slot.disk].jobs.disk());
         let Some(ring) = slot.ring() else { return Ok(()) };
         let written = writable_bytes(chain).min(ID_BYTES as u32);
-        let octets = &name[..written as usize];
-        chain.writable.write(&mut SegmentCursor::default(), ring.memory(), octets)?;
+        let bytes = &name[..written as usize];
+        chain.writable.write(&mut SegmentCursor::default(), ring.memory(), bytes)?;
         ring.give(head, RequestStatus::Ok, request.status_at, written)
     }
 

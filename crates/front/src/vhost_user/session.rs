@@ -313,8 +313,8 @@ impl VhostUserBackendReqHandlerMut for VhostSession {
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let config = config_space::config(&self.wiring.disk, QUEUES_MAX);
         // Fields that the device lacks are zero.
-        let octets = config.as_bytes().iter().copied().chain(std::iter::repeat(0));
-        Ok(octets.skip(offset as usize).take(size as usize).collect())
+        let bytes = config.as_bytes().iter().copied().chain(std::iter::repeat(0));
+        Ok(bytes.skip(offset as usize).take(size as usize).collect())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {

@@ -26,7 +26,7 @@ pub(super) fn secure(
 ) -> Result<Stream, LinkError> {
     let mut socket = TcpStream::from(socket);
     let mut handshake = Handshake::connect(psk).map_err(LinkError::Tls)?;
-    let mut octets = [0; RECEIVED_BYTES];
+    let mut bytes = [0; RECEIVED_BYTES];
     loop {
         send(&mut socket, &std::mem::take(handshake.outgoing()), limit)?;
         if handshake.is_done() {
@@ -39,7 +39,7 @@ pub(super) fn secure(
             continue;
         }
         let wanted = handshake.wanted().min(RECEIVED_BYTES);
-        let got = match socket.read(&mut octets[..wanted]) {
+        let got = match socket.read(&mut bytes[..wanted]) {
             Ok(got) => got,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             Err(error) => return Err(error.into()),
@@ -47,7 +47,7 @@ pub(super) fn secure(
         if got == 0 {
             return Err(LinkError::TlsClosed);
         }
-        handshake.receive(&octets[..got]).map_err(LinkError::Tls)?;
+        handshake.receive(&bytes[..got]).map_err(LinkError::Tls)?;
     }
 }
 
@@ -68,10 +68,10 @@ fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
     }
 }
 
-fn send(socket: &mut TcpStream, octets: &[u8], limit: &mut TimeLimit) -> io::Result<()> {
-    if !octets.is_empty() {
+fn send(socket: &mut TcpStream, bytes: &[u8], limit: &mut TimeLimit) -> io::Result<()> {
+    if !bytes.is_empty() {
         wait(limit, |left| wait_writable(socket.as_raw_fd(), left))?;
-        socket.write_all(octets)?; // shorter than the buffer of a new socket
+        socket.write_all(bytes)?; // shorter than the buffer of a new socket
     }
     Ok(())
 }

@@ -259,7 +259,7 @@ impl HostEtherLane {
             self.qpair.poll_tx(now, &mut writer);
             let built = writer.built();
             sum.frames += built.frames;
-            sum.octets += built.octets;
+            sum.bytes += built.bytes;
             if built.frames == 0 {
                 break;
             }

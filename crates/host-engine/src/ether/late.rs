@@ -171,8 +171,8 @@ mod tests {
     const NOW: Instant = Instant(1_000_000_000);
     const TOKEN: u64 = 0x7e57;
 
-    fn mac(octet: u8) -> MacAddress {
-        MacAddress([octet; 6])
+    fn mac(byte: u8) -> MacAddress {
+        MacAddress([byte; 6])
     }
 
     fn path(port: usize, peer: u8, frame_bytes: u16) -> LinkPath {

@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn surveys_with_missing_links_are_incomplete() {
-        let mac = |octet| MacAddress([octet; 6]);
+        let mac = |byte| MacAddress([byte; 6]);
         let survey = |addresses: &[u8], routes: &[(usize, u8)]| Survey {
-            addresses: addresses.iter().map(|&octet| mac(octet)).collect(),
+            addresses: addresses.iter().map(|&byte| mac(byte)).collect(),
             routes: routes.iter().map(|&(port, peer)| Route { port, peer: mac(peer) }).collect(),
         };
         assert!(!survey(&[1, 2], &[(0, 1), (1, 2)]).is_incomplete(2));

@@ -35,7 +35,7 @@ pub(super) struct PortWriter<'a, S> {
 pub(crate) struct BuiltFrames {
     pub(crate) frames: u64,
     /// Bytes of their bodies.
-    pub(crate) octets: u64,
+    pub(crate) bytes: u64,
 }
 
 impl<'a, S> PortWriter<'a, S> {
@@ -73,15 +73,15 @@ impl<S: CommandDataSource> FrameWriter for PortWriter<'_, S> {
         self.ports.port(port).begin();
     }
 
-    fn octets(&mut self, length: usize) -> &mut [u8] {
-        self.sent.octets += length as u64;
+    fn bytes(&mut self, length: usize) -> &mut [u8] {
+        self.sent.bytes += length as u64;
         self.records += 1;
         let port = self.port();
-        self.ports.port(port).octets(length)
+        self.ports.port(port).bytes(length)
     }
 
     fn payload(&mut self, slot: u16, offset: u32, length: u32) {
-        self.sent.octets += u64::from(length);
+        self.sent.bytes += u64::from(length);
         let port = self.ports.port(self.route.map_or(0, |route| route.port));
         match self.source.data(slot, offset, length) {
             // SAFETY: by the source's promise.
@@ -89,7 +89,7 @@ impl<S: CommandDataSource> FrameWriter for PortWriter<'_, S> {
             None => {
                 debug_assert!(false, "data of a request that is not there");
                 self.is_whole = false;
-                port.octets(length as usize).fill(0);
+                port.bytes(length as usize).fill(0);
             }
         }
     }

@@ -248,7 +248,7 @@ impl Ports {
         let socket_number = self.socket_number.into();
         let port = &mut self.slots[port].port;
         port.begin();
-        port.octets(body.len()).copy_from_slice(body);
+        port.bytes(body.len()).copy_from_slice(body);
         port.end(destination, FrameHeader { version: VERSION, reply: socket_number, ..header });
     }
 
@@ -280,9 +280,9 @@ impl Ports {
         mut show: impl FnMut(&HostFrame<'_>),
     ) -> usize {
         let dropped = &mut self.dropped;
-        self.slots[port].port.receive(max, |octets| {
-            let Ok((ethernet, _)) = EthernetHeader::ref_from_prefix(octets) else { return };
-            match parse(&octets[ETHERNET_HEADER_BYTES..]) {
+        self.slots[port].port.receive(max, |bytes| {
+            let Ok((ethernet, _)) = EthernetHeader::ref_from_prefix(bytes) else { return };
+            match parse(&bytes[ETHERNET_HEADER_BYTES..]) {
                 Ok((header, kind, body)) => {
                     let source = ethernet.source;
                     show(&HostFrame { port, source, header: &header, kind, body });

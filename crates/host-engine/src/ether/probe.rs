@@ -41,8 +41,8 @@ impl EtherQuery for FrameProbe {
 
     fn receive(&mut self, received: &HostFrame<'_>) {
         let is_answer = received.kind == FrameType::Probed && received.source == self.peer();
-        let octets = received.body.first_chunk().map(|octets| u16::from_le_bytes(*octets));
-        self.has_arrived |= is_answer && octets == Some(self.frame_bytes);
+        let bytes = received.body.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
+        self.has_arrived |= is_answer && bytes == Some(self.frame_bytes);
     }
 
     fn is_answered(&self) -> bool {

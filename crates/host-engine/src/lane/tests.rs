@@ -101,8 +101,8 @@ fn receive(lane: &mut HostLane, shared: &mut LaneShared) {
         lane.receive(&mut rx, roadtrain_reactor::tuning::RX_BUFFER_BYTES).unwrap()
     {
         // Parsing pauses at a sampled request.
-        while let Some(octets) = rest {
-            rest = lane.parse(shared, octets, usize::MAX).unwrap();
+        while let Some(bytes) = rest {
+            rest = lane.parse(shared, bytes, usize::MAX).unwrap();
         }
     }
     lane.end_turn(shared).unwrap();
@@ -323,20 +323,20 @@ fn requests_of_no_class_are_of_their_lane_s() {
 /// So the request does not move to another path, which could complete it and return the buffer.
 #[test]
 fn a_refused_write_stays_while_its_data_is_being_sent() {
-    const OCTETS: usize = 4 << 20;
+    const BYTES: usize = 4 << 20;
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     lane.requests.core.share();
-    let (link, mut peer) = link_with_capsules_of(OCTETS as u32, PolicyConfig::none());
+    let (link, mut peer) = link_with_capsules_of(BYTES as u32, PolicyConfig::none());
     lane.attach(link, Default::default(), shared.now);
     let write = Request {
         op: Op::Write,
         nsid: 1,
         slba: 0,
-        blocks: (OCTETS / 512) as u32,
+        blocks: (BYTES / 512) as u32,
         fua: false,
         urgent: false,
         class: Class::Normal,
-        buffer: Some(Buffer::alloc(OCTETS)),
+        buffer: Some(Buffer::alloc(BYTES)),
         token: 1,
     };
     lane.submit(write, &mut shared).unwrap();
@@ -348,9 +348,9 @@ fn a_refused_write_stays_while_its_data_is_being_sent() {
     assert!(lane.is_blocked() && lane.requests.core.has_diverted());
     assert!(!lane.diverts() && lane.take_free().is_empty());
     // The rest is read: now it may move.
-    let mut rest = vec![0; OCTETS];
+    let mut rest = vec![0; BYTES];
     let mut read = 0;
-    while read < OCTETS {
+    while read < BYTES {
         read += peer.read(&mut rest[read..]).unwrap();
         lane.writable(&mut shared).unwrap();
     }

@@ -153,7 +153,7 @@ impl LinkTransport for EtherLink {
         let (ports, cells) = (&mut shared.ports, Some(&*shared.cells));
         let built = self.lane.send(shared.now, ports, commands, cells);
         self.stats.caravans += built.frames;
-        self.stats.caravan_bytes += built.octets;
+        self.stats.caravan_bytes += built.bytes;
         Ok(())
     }
 

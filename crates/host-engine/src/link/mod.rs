@@ -212,7 +212,7 @@ impl Queue<Request> for QpairLink {
     fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
         let (sqe, data) = command(request);
         if request.op == Op::CompareAndWrite {
-            let (compare, bytes) = (compare_of(request), request.octets() / 2);
+            let (compare, bytes) = (compare_of(request), request.bytes() / 2);
             return QpairLink::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
         }
         QpairLink::submit(self, now, &sqe, data, urgency(request))

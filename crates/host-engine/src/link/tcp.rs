@@ -110,7 +110,7 @@ impl LinkTransport for TcpLink {
         match received {
             Received::Nothing => Ok((Heard::default(), None)),
             Received::Closed => Err(LinkError::Closed),
-            Received::Octets { direct, buffered, more } => {
+            Received::Bytes { direct, buffered, more } => {
                 self.connection.tell_shared_core(self.qpair.batcher());
                 if let Some(place) = place {
                     // SAFETY: just received there.

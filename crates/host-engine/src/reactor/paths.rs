@@ -167,7 +167,7 @@ impl HostReactor {
         let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
         let at = |path: usize| places[path * *per_path as usize + home as usize];
         let class = self.lanes.get(at(0))?.class_of(request);
-        let traffic = Traffic::of(class, request.octets());
+        let traffic = Traffic::of(class, request.bytes());
         let lanes = &self.lanes;
         let offer = |path: usize| offer(lanes, at(path), now, (request.op, traffic));
         match selectors.get_mut(home as usize)?.choose(now, request.nsid, offer) {

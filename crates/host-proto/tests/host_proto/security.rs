@@ -24,7 +24,7 @@ use roadtrain_wire::zerocopy::FromZeros;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn keys(host: u8, controller: Option<u8>) -> Keys {
-    let key = |octet: u8| DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap();
+    let key = |byte: u8| DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).unwrap();
     Keys { host: Some(key(host)), controller: controller.map(key) }
 }
 
@@ -115,7 +115,7 @@ fn a_refused_controller_receives_the_reason() {
     let ended = connected(&mut target, wants(keys(1, Some(3))));
     let Err(ProcedureFailure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(error, HostError::Refuses(Explanation::Failed, _)), "{error}");
-    let last = target.received.last().and_then(|octets| MessageHead::of(octets));
+    let last = target.received.last().and_then(|bytes| MessageHead::of(bytes));
     assert_eq!(last.map(|head| head.kind), Some(message::FAILURE2));
     assert!(matches!(target.controller.state(), State::Failed));
 }

@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(from(origin), 403, "{origin}");
         }
         let with = |kind| answer(loopback, &[(CONTENT_TYPE, kind)]);
-        assert_eq!((with("application/json"), with("application/octet-stream")), (200, 200));
+        assert_eq!((with("application/json"), with("application/byte-stream")), (200, 200));
         for form in ["text/plain", "Text/Plain; charset=utf-8", "multipart/form-data; boundary=x"] {
             assert_eq!(with(form), 415, "{form}");
         }

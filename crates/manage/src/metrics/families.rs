@@ -126,7 +126,7 @@ fn batching(rows: &[([(&'static str, &str); 1], Batching)], out: &mut Out<'_>) -
         ("roadtrain_requests", "Requests answered, admin commands among them", |b| b.requests),
         ("roadtrain_caravans", "Caravans sent", |b| b.caravans),
         ("roadtrain_caravan_requests", "Requests or answers in caravans", |b| b.caravan_requests),
-        ("roadtrain_caravan_bytes", "Octets in caravans", |b| b.caravan_bytes),
+        ("roadtrain_caravan_bytes", "Bytes in caravans", |b| b.caravan_bytes),
         ("roadtrain_sends", "Send system calls", |b| b.sends),
         ("roadtrain_receives", "Receive system calls", |b| b.receives),
     ];
@@ -198,9 +198,9 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
         ("roadtrain_namespace_writes_completed", "Writes that ended well", |n| n.io.writes),
         ("roadtrain_namespace_flushes_completed", "Flushes that ended well", |n| n.io.flushes),
         ("roadtrain_namespace_discards_completed", "Discards that ended well", |n| n.io.discards),
-        ("roadtrain_namespace_read_bytes", "Octets read", |n| n.io.read_bytes),
-        ("roadtrain_namespace_written_bytes", "Octets written", |n| n.io.written_bytes),
-        ("roadtrain_namespace_discarded_bytes", "Octets deallocated", |n| n.io.discarded_bytes),
+        ("roadtrain_namespace_read_bytes", "Bytes read", |n| n.io.read_bytes),
+        ("roadtrain_namespace_written_bytes", "Bytes written", |n| n.io.written_bytes),
+        ("roadtrain_namespace_discarded_bytes", "Bytes deallocated", |n| n.io.discarded_bytes),
     ];
     for (name, help, value) in counters {
         out.counters((name, help), rows(value).map(|(at, value)| (labels(at), value)))?;
@@ -238,8 +238,8 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
         out.gauges((name, help), hosts.iter().map(|h| (labels(h), value(h))))?;
     }
     let counters: [(&str, &str, SampleGetter<HostSample, u64>); 3] = [
-        ("roadtrain_host_read_bytes", "Octets read by a host", |h| h.io.read_bytes),
-        ("roadtrain_host_written_bytes", "Octets written by a host", |h| h.io.written_bytes),
+        ("roadtrain_host_read_bytes", "Bytes read by a host", |h| h.io.read_bytes),
+        ("roadtrain_host_written_bytes", "Bytes written by a host", |h| h.io.written_bytes),
         ("roadtrain_host_connects", "Controllers that a host has connected", |h| h.connects),
     ];
     for (name, help, value) in counters {

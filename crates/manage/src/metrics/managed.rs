@@ -62,9 +62,9 @@ pub(super) fn all(shown: &Managed, out: &mut Out<'_>) -> fmt::Result {
     let of = |value: fn(&StoreSample) -> u64| {
         shown.stores.iter().map(move |store| ([("lvstore", store.name.as_str())], value(store)))
     };
-    let help = "Octets that a store of volumes may have";
+    let help = "Bytes that a store of volumes may have";
     out.gauges(("roadtrain_store_capacity_bytes", help), of(|store| store.capacity_bytes))?;
-    let help = "Octets that new volumes may have";
+    let help = "Bytes that new volumes may have";
     out.gauges(("roadtrain_store_free_bytes", help), of(|store| store.free_bytes))?;
     let help = "Volumes of a store, snapshots among them";
     out.gauges(("roadtrain_store_volumes", help), of(|store| store.volumes))

@@ -234,7 +234,7 @@ pub fn show_uuid(uuid: &[u8; 16]) -> String {
 #[must_use]
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let hex: String = text.chars().filter(|c| *c != '-').collect();
-    let is_hex = hex.len() == 32 && hex.bytes().all(|octet| octet.is_ascii_hexdigit());
+    let is_hex = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = is_hex.then(|| u128::from_str_radix(&hex, 16).ok()).flatten()?;
     (number != 0).then(|| number.to_be_bytes())
 }

@@ -149,10 +149,10 @@ pub fn save(path: &Path, state: &State) -> io::Result<()> {
     sync_folder(path)
 }
 
-fn write(path: &Path, octets: &[u8]) -> io::Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(octets)?;
+    file.write_all(bytes)?;
     file.sync_all()
 }
 

@@ -94,10 +94,10 @@ fn read(path: &Path) -> Result<Zeroizing<String>, NamedKeyError> {
         return Err(NamedKeyError::Exposed);
     }
     // One allocation: a buffer that grows would leave copies of the key behind.
-    let mut octets = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 2));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 2));
     let most = FILE_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut octets).map_err(NamedKeyError::Unreadable)?;
-    let text = std::str::from_utf8(&octets).ok().filter(|_| octets.len() <= FILE_BYTES_MAX);
+    file.take(most).read_to_end(&mut bytes).map_err(NamedKeyError::Unreadable)?;
+    let text = std::str::from_utf8(&bytes).ok().filter(|_| bytes.len() <= FILE_BYTES_MAX);
     let text = text.ok_or_else(|| NamedKeyError::Unfit("it is no key".into()))?;
     Ok(Zeroizing::new(text.to_owned()))
 }

@@ -24,7 +24,7 @@ impl std::fmt::Display for Unframed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unframed::NoRequest => f.write_str("a request is an object or an array of them"),
-            Unframed::TooLong => write!(f, "a request has at most {REQUEST_BYTES_MAX} octets"),
+            Unframed::TooLong => write!(f, "a request has at most {REQUEST_BYTES_MAX} bytes"),
             Unframed::TooMany => write!(f, "a request has at most {VALUES_MAX} values"),
             Unframed::TooDeep => write!(f, "a request has at most {DEPTH_MAX} levels"),
         }
@@ -57,8 +57,8 @@ enum ScannerState {
 
 impl Framer {
     /// Adds bytes of the stream.
-    pub fn feed(&mut self, octets: &[u8]) {
-        self.buffer.extend_from_slice(octets);
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
     }
 
     /// Returns the next request; `None`: more bytes are needed.
@@ -67,8 +67,8 @@ impl Framer {
     /// The stream cannot be cut any further.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Unframed> {
         if self.depth == 0 {
-            let is_blank = |octet: &u8| matches!(octet, b' ' | b'\t' | b'\r' | b'\n');
-            let blanks = self.buffer.iter().take_while(|octet| is_blank(octet)).count();
+            let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+            let blanks = self.buffer.iter().take_while(|byte| is_blank(byte)).count();
             self.buffer.drain(..blanks);
             match self.buffer.first() {
                 None => return Ok(None),
@@ -76,12 +76,12 @@ impl Framer {
                 Some(_) => return Err(Unframed::NoRequest),
             }
         }
-        while let Some(&octet) = self.buffer.get(self.at) {
+        while let Some(&byte) = self.buffer.get(self.at) {
             if self.at >= REQUEST_BYTES_MAX {
                 return Err(Unframed::TooLong);
             }
             self.at += 1;
-            if self.step(octet)? {
+            if self.step(byte)? {
                 let rest = self.buffer.split_off(self.at);
                 (self.at, self.values) = (0, 0);
                 return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
@@ -103,12 +103,12 @@ impl Framer {
     }
 
     /// Scans one byte. True if it ends the value.
-    fn step(&mut self, octet: u8) -> Result<bool, Unframed> {
-        match (self.place, octet) {
+    fn step(&mut self, byte: u8) -> Result<bool, Unframed> {
+        match (self.place, byte) {
             (ScannerState::Escape, _) | (ScannerState::String, _)
-                if octet != b'"' || self.place == ScannerState::Escape =>
+                if byte != b'"' || self.place == ScannerState::Escape =>
             {
-                let is_escape = self.place == ScannerState::String && octet == b'\\';
+                let is_escape = self.place == ScannerState::String && byte == b'\\';
                 self.place = if is_escape { ScannerState::Escape } else { ScannerState::String };
             }
             (ScannerState::String, _) => self.place = ScannerState::Between,

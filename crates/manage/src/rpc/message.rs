@@ -107,14 +107,14 @@ pub struct Answered {
 }
 
 /// Runs a request, or an array of them.
-pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
-    let text = match std::str::from_utf8(octets) {
+pub fn answer(bytes: &[u8], methods: &impl Methods) -> Answered {
+    let text = match std::str::from_utf8(bytes) {
         Ok(text) => text.trim(),
-        Err(error) => return broken(error, octets, methods),
+        Err(error) => return broken(error, bytes, methods),
     };
     // Checks the JSON syntax before any method runs.
     if let Err(error) = serde_json::from_str::<&RawValue>(text) {
-        return broken(error, octets, methods);
+        return broken(error, bytes, methods);
     }
     let text = match text.as_bytes().first() {
         Some(b'[') => batch(text, methods),
@@ -126,7 +126,7 @@ pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     let text = text.map(|text| match text.len() > ANSWER_BYTES_MAX {
         true => {
             let error = RpcError::internal("the answer is too long");
-            methods.refused(&error, octets);
+            methods.refused(&error, bytes);
             error_line(None, error)
         }
         false => text,
@@ -135,9 +135,9 @@ pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
 }
 
 /// Returns the reply to invalid JSON, after which the stream ends.
-pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods) -> Answered {
+pub fn broken(why: impl std::fmt::Display, bytes: &[u8], methods: &impl Methods) -> Answered {
     let error = RpcError::parse(why);
-    methods.refused(&error, octets);
+    methods.refused(&error, bytes);
     let text = Some(error_line(None, error) + "\n");
     Answered { text, is_broken: true, ..Answered::default() }
 }
@@ -315,7 +315,7 @@ mod tests {
         let request = r#"{"method":"talk","id":1}"#;
         let batch = format!("[{}]", [request; 9].join(","));
         let answered = answer(batch.as_bytes(), &talker).text.unwrap();
-        assert!(answered.contains("the answer is too long"), "{} octets", answered.len());
+        assert!(answered.contains("the answer is too long"), "{} bytes", answered.len());
         assert_eq!(talker.0.get(), 3);
     }
 

@@ -70,8 +70,8 @@ impl Credentials {
     }
 }
 
-fn digest(octets: &[u8]) -> [u8; 32] {
-    Sha256::digest(octets).into()
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
 }
 
 /// Recent wrong credentials.

@@ -197,7 +197,7 @@ impl Store {
         }
         if size < old {
             return Err(VolumeError::Invalid(format!(
-                "{name} has {old} octets: {size} would cut data off"
+                "{name} has {old} bytes: {size} would cut data off"
             )));
         }
         if size == old {
@@ -515,6 +515,6 @@ fn whole(bytes: u64) -> Result<u64, VolumeError> {
     let size = bytes.checked_next_multiple_of(CLUSTER_BYTES);
     match size.filter(|size| (1..=i64::MAX as u64).contains(size)) {
         Some(size) => Ok(size),
-        None => Err(VolumeError::Invalid(format!("a volume cannot have {bytes} octets"))),
+        None => Err(VolumeError::Invalid(format!("a volume cannot have {bytes} bytes"))),
     }
 }

@@ -485,7 +485,7 @@ pub(super) fn check_name(name: &str) -> Result<(), VolumeError> {
     match (1..=NAME_BYTES_MAX).contains(&name.len()) && is_plain {
         true => Ok(()),
         false => Err(VolumeError::Invalid(format!(
-            "{name:?} cannot be a name: it has 1 to {NAME_BYTES_MAX} octets and no slash"
+            "{name:?} cannot be a name: it has 1 to {NAME_BYTES_MAX} bytes and no slash"
         ))),
     }
 }
@@ -493,7 +493,7 @@ pub(super) fn check_name(name: &str) -> Result<(), VolumeError> {
 fn check_lba(lba: u32) -> Result<(), VolumeError> {
     match lba {
         512 | 4096 => Ok(()),
-        _ => Err(VolumeError::Invalid(format!("blocks have 512 or 4096 octets, not {lba}"))),
+        _ => Err(VolumeError::Invalid(format!("blocks have 512 or 4096 bytes, not {lba}"))),
     }
 }
 
@@ -543,7 +543,7 @@ fn new(
     let free = store_files.space().map_err(failed("examine"))?.map_or(0, |(_, free)| free);
     let size = size.unwrap_or(free);
     if size < CLUSTER_BYTES {
-        return Err(VolumeError::Invalid(format!("a store of {size} octets holds no volume")));
+        return Err(VolumeError::Invalid(format!("a store of {size} bytes holds no volume")));
     }
     let contents = Contents::new(name, random(store_files)?, size, lba);
     store_files.save(&contents).map_err(failed("write store.json in"))?;

@@ -104,7 +104,7 @@ pub(super) fn read(store: &Store, uuid: Uuid, at: u64) -> u8 {
     let mut block = [0; BLOCK];
     let file = std::fs::File::open(store.file(uuid)).unwrap();
     file.read_exact_at(&mut block, at).unwrap();
-    assert!(block.iter().all(|octet| *octet == block[0]), "a block that was not written as one");
+    assert!(block.iter().all(|byte| *byte == block[0]), "a block that was not written as one");
     block[0]
 }
 

@@ -16,14 +16,14 @@ impl Uuid {
     /// # Errors
     /// The kernel returns no random numbers.
     pub fn random() -> io::Result<Uuid> {
-        let mut octets = [0; 16];
-        let got = rustix::rand::getrandom(&mut octets, rustix::rand::GetRandomFlags::empty())?;
-        if got != octets.len() {
+        let mut bytes = [0; 16];
+        let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        if got != bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        octets[6] = octets[6] & 0x0F | 0x40;
-        octets[8] = octets[8] & 0x3F | 0x80;
-        Ok(Uuid(octets))
+        bytes[6] = bytes[6] & 0x0F | 0x40;
+        bytes[8] = bytes[8] & 0x3F | 0x80;
+        Ok(Uuid(bytes))
     }
 }
 

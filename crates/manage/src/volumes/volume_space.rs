@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_octet_is_counted_once(ranges in prop::collection::vec((0u64..64, 1u64..16), 0..40)) {
+        fn each_byte_is_counted_once(ranges in prop::collection::vec((0u64..64, 1u64..16), 0..40)) {
             let (mut known, mut seen) = (DisjointRanges::default(), [false; 80]);
             for (begin, len) in ranges {
                 let cells = &mut seen[begin as usize..(begin + len) as usize];

@@ -18,11 +18,11 @@ impl DhchapKey {
     ///
     /// # Errors
     /// A key has 32, 48 or 64 bytes.
-    pub fn new(hash: Option<Hash>, octets: &[u8]) -> Result<Self, KeyError> {
-        if !matches!(octets.len(), 32 | 48 | 64) {
-            return Err(KeyError::Length { found: octets.len(), expected: "32, 48 or 64" });
+    pub fn new(hash: Option<Hash>, bytes: &[u8]) -> Result<Self, KeyError> {
+        if !matches!(bytes.len(), 32 | 48 | 64) {
+            return Err(KeyError::Length { found: bytes.len(), expected: "32, 48 or 64" });
         }
-        Ok(DhchapKey { hash, key: Secret::new(octets) })
+        Ok(DhchapKey { hash, key: Secret::new(bytes) })
     }
 
     /// Parses a line `DHHC-1:hh:..:`.

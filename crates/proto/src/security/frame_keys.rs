@@ -87,9 +87,9 @@ fn first(secret: &Secret, count: usize) -> &[u8] {
 }
 
 fn array<const N: usize>(secret: &Secret) -> [u8; N] {
-    let mut octets = [0; N];
-    octets.copy_from_slice(first(secret, N));
-    octets
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(first(secret, N));
+    bytes
 }
 
 #[cfg(test)]

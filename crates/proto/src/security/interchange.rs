@@ -19,7 +19,7 @@ pub enum KeyError {
     Hash { form: &'static str, hash: u8, known: &'static str },
     #[error("its base64 is not valid")]
     Base64,
-    #[error("it has {found} octets, and a key of this kind has {expected}")]
+    #[error("it has {found} bytes, and a key of this kind has {expected}")]
     Length { found: usize, expected: &'static str },
     #[error("its CRC is wrong: it was not copied whole, or a character was changed")]
     Crc,
@@ -35,11 +35,11 @@ pub(super) fn parse(form: &'static str, line: &str) -> Result<(u8, Secret), KeyE
         return Err(wrong);
     }
     let hash = hash.parse().map_err(|_| wrong)?;
-    let octets = Base64::decode_vec(encoded).map(Zeroizing::new);
-    let octets = octets.map_err(|_| KeyError::Base64)?;
+    let bytes = Base64::decode_vec(encoded).map(Zeroizing::new);
+    let bytes = bytes.map_err(|_| KeyError::Base64)?;
     let expected = "32, 48 or 64, and 4 of CRC";
-    let short = KeyError::Length { found: octets.len(), expected };
-    let (key, crc) = octets.split_last_chunk::<CRC_BYTES>().ok_or(short)?;
+    let short = KeyError::Length { found: bytes.len(), expected };
+    let (key, crc) = bytes.split_last_chunk::<CRC_BYTES>().ok_or(short)?;
     if crc_of(key) != u32::from_le_bytes(*crc) {
         return Err(KeyError::Crc);
     }
@@ -50,16 +50,16 @@ pub(super) fn parse(form: &'static str, line: &str) -> Result<(u8, Secret), KeyE
 pub(super) fn print(form: &'static str, hash: u8, key: &Secret) -> Zeroizing<String> {
     let key = key.reveal();
     // Strings that grow would leave copies behind.
-    let mut octets = Zeroizing::new(Vec::with_capacity(key.len() + CRC_BYTES));
-    octets.extend_from_slice(key);
-    octets.extend_from_slice(&crc_of(key).to_le_bytes());
-    let encoded = Zeroizing::new(Base64::encode_string(&octets));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(key.len() + CRC_BYTES));
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(&crc_of(key).to_le_bytes());
+    let encoded = Zeroizing::new(Base64::encode_string(&bytes));
     let mut line = Zeroizing::new(String::with_capacity(form.len() + 5 + encoded.len()));
     // Writing to a string does not fail.
     let _ = write!(line, "{form}:{hash:02}:{}:", *encoded);
     line
 }
 
-fn crc_of(octets: &[u8]) -> u32 {
-    crc_fast::checksum(Crc32IsoHdlc, octets) as u32
+fn crc_of(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(Crc32IsoHdlc, bytes) as u32
 }

@@ -17,7 +17,7 @@ pub enum KeyringError {
     Line,
     #[error("{identity}: {error}")]
     Key { identity: String, error: KeyError },
-    #[error("{identity}: it has {found} octets, and a PSK with this identity has {expected}")]
+    #[error("{identity}: it has {found} bytes, and a PSK with this identity has {expected}")]
     Length { identity: String, found: usize, expected: usize },
     #[error("{identity} is there twice, with different PSKs")]
     Twice { identity: String },
@@ -217,7 +217,7 @@ mod tests {
             (good.replace("NVMe1", "nvme1"), "IDENTITY KEY"),
             ("word".to_owned(), "IDENTITY KEY"),
             (good.trim().replace("key-1:01:", "key-1:01:A"), "base64"),
-            (of_other_length, "48 octets, and a PSK with this identity has 32"),
+            (of_other_length, "48 bytes, and a PSK with this identity has 32"),
             (format!("{good}{twice}"), "twice"),
         ] {
             let error = Keyring::parse(&text).unwrap_err().to_string();

@@ -10,10 +10,10 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Copies `octets`; the caller overwrites the original.
+    /// Copies `bytes`; the caller overwrites the original.
     #[must_use]
-    pub fn new(octets: &[u8]) -> Self {
-        Secret(Zeroizing::new(octets.to_vec()))
+    pub fn new(bytes: &[u8]) -> Self {
+        Secret(Zeroizing::new(bytes.to_vec()))
     }
 
     /// Returns the bytes for computing. The caller must not keep or show them.
@@ -22,10 +22,10 @@ impl Secret {
         &self.0
     }
 
-    /// True if `octets` are the same; compares in constant time.
+    /// True if `bytes` are the same; compares in constant time.
     #[must_use]
-    pub fn is(&self, octets: &[u8]) -> bool {
-        self.0.ct_eq(octets).into()
+    pub fn is(&self, bytes: &[u8]) -> bool {
+        self.0.ct_eq(bytes).into()
     }
 }
 
@@ -39,6 +39,6 @@ impl Eq for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secret({} octets)", self.0.len())
+        write!(f, "Secret({} bytes)", self.0.len())
     }
 }

@@ -54,8 +54,8 @@ impl Suite {
         }
     }
 
-    fn of_length(octets: usize) -> Option<Self> {
-        match octets {
+    fn of_length(bytes: usize) -> Option<Self> {
+        match bytes {
             32 => Some(Suite::Aes128GcmSha256),
             48 => Some(Suite::Aes256GcmSha384),
             _ => None,
@@ -94,17 +94,17 @@ impl TlsKey {
     ///
     /// # Errors
     /// A key has 32 or 48 bytes, and as many as its hash has.
-    pub fn new(hash: Option<Hash>, octets: &[u8]) -> Result<Self, KeyError> {
+    pub fn new(hash: Option<Hash>, bytes: &[u8]) -> Result<Self, KeyError> {
         let (fits, expected) = match hash {
-            None => (matches!(octets.len(), 32 | 48), "32 or 48"),
-            Some(Hash::Sha256) => (octets.len() == 32, "32"),
-            Some(Hash::Sha384) => (octets.len() == 48, "48"),
+            None => (matches!(bytes.len(), 32 | 48), "32 or 48"),
+            Some(Hash::Sha256) => (bytes.len() == 32, "32"),
+            Some(Hash::Sha384) => (bytes.len() == 48, "48"),
             Some(Hash::Sha512) => return Err(unknown_hash(Hash::Sha512.id())),
         };
         if !fits {
-            return Err(KeyError::Length { found: octets.len(), expected });
+            return Err(KeyError::Length { found: bytes.len(), expected });
         }
-        Ok(TlsKey { hash, key: Secret::new(octets) })
+        Ok(TlsKey { hash, key: Secret::new(bytes) })
     }
 
     /// Parses a line `NVMeTLSkey-1:hh:..:`.

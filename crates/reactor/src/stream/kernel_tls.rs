@@ -57,8 +57,8 @@ impl KernelTlsHalf {
     }
 
     /// Counts bytes that were sealed or opened, in as few records as possible.
-    fn count(&mut self, octets: usize) -> io::Result<()> {
-        let left = self.blocks_left.checked_sub(sealed_blocks(octets));
+    fn count(&mut self, bytes: usize) -> io::Result<()> {
+        let left = self.blocks_left.checked_sub(sealed_blocks(bytes));
         self.blocks_left = left.ok_or(Error::UsedUp)?;
         Ok(())
     }
@@ -147,14 +147,14 @@ impl KernelTls {
                 }
                 received => received?,
             };
-            let Incoming::Octets(got) = incoming else {
+            let Incoming::Bytes(got) = incoming else {
                 self.is_full = false;
                 return Ok(incoming);
             };
             if kind == CONTENT_TYPE_DATA {
                 self.receives.count(got)?;
                 self.is_full = got == room;
-                return Ok(Incoming::Octets(got));
+                return Ok(Incoming::Bytes(got));
             }
             // SAFETY: the kernel has written that many bytes there.
             self.handle_control_record(kind, &unsafe { copied(places, got) })?;
@@ -211,8 +211,8 @@ impl KernelTls {
     }
 
     /// Counts bytes that the socket has taken.
-    pub(super) fn sent(&mut self, octets: usize) -> io::Result<()> {
-        self.sends.count(octets)
+    pub(super) fn sent(&mut self, bytes: usize) -> io::Result<()> {
+        self.sends.count(bytes)
     }
 
     /// Sends the alert that ends the stream.
@@ -292,10 +292,10 @@ mod tests {
     }
 
     /// Waits for the next bytes or the end.
-    fn wait_for(stream: &mut Stream, octets: &mut [u8]) -> io::Result<usize> {
+    fn wait_for(stream: &mut Stream, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
-            match receive(stream, octets)? {
-                Incoming::Octets(got) => return Ok(got),
+            match receive(stream, bytes)? {
+                Incoming::Bytes(got) => return Ok(got),
                 Incoming::Closed => return Ok(0),
                 Incoming::Nothing => wait_readable(stream),
             }
@@ -308,21 +308,21 @@ mod tests {
     fn keys_of_the_peer_change() {
         let Some((far, mut near)) = kernels("keys_of_the_peer_change", BLOCKS_MAX) else { return };
         let mut far = Stream::Tls(Box::new(far));
-        let mut octets = vec![0; 64 << 10];
+        let mut bytes = vec![0; 64 << 10];
         for round in 0..6u8 {
             let Stream::Tls(tls) = &mut far else { unreachable!("it is") };
             tls.update(round.is_multiple_of(2));
             assert_eq!(send(&mut far, &[round; 5000]).unwrap(), Some(5000));
-            match wait_for(&mut near, &mut octets) {
-                Ok(got) => assert!(got == 5000 && octets[..5000] == [round; 5000], "{got}"),
+            match wait_for(&mut near, &mut bytes) {
+                Ok(got) => assert!(got == 5000 && bytes[..5000] == [round; 5000], "{got}"),
                 Err(error) => {
                     let error = error.to_string();
                     return assert!(error.contains("takes no next TLS key"), "{error}");
                 }
             }
             assert_eq!(send(&mut near, &[round; 3000]).unwrap(), Some(3000));
-            assert_eq!(wait_for(&mut far, &mut octets).unwrap(), 3000);
-            assert_eq!(octets[..3000], [round; 3000]);
+            assert_eq!(wait_for(&mut far, &mut bytes).unwrap(), 3000);
+            assert_eq!(bytes[..3000], [round; 3000]);
         }
     }
 
@@ -336,11 +336,11 @@ mod tests {
 
         let Some((far, mut near)) = kernels(test, 100) else { return };
         let mut far = Stream::Tls(Box::new(far));
-        let mut octets = vec![0; 64 << 10];
+        let mut bytes = vec![0; 64 << 10];
         send(&mut far, &[1; 1000]).unwrap();
-        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 1000);
+        assert_eq!(wait_for(&mut near, &mut bytes).unwrap(), 1000);
         send(&mut far, &[1; 1000]).unwrap();
-        let error = wait_for(&mut near, &mut octets).unwrap_err();
+        let error = wait_for(&mut near, &mut bytes).unwrap_err();
         assert!(error.to_string().contains("used up"), "{error}");
     }
 
@@ -349,14 +349,14 @@ mod tests {
     fn the_peer_receives_the_alert() {
         let test = "the_peer_receives_the_alert";
         let Some((far, mut near)) = kernels(test, BLOCKS_MAX) else { return };
-        let mut octets = vec![0; 64 << 10];
+        let mut bytes = vec![0; 64 << 10];
         let mut forged = vec![23, 3, 3, 0, 32];
         forged.resize(5 + 32, 9);
         let mut raw = TcpStream::from(far.as_fd().try_clone_to_owned().unwrap());
         raw.write_all(&forged).unwrap();
-        let error = wait_for(&mut near, &mut octets).unwrap_err();
+        let error = wait_for(&mut near, &mut bytes).unwrap_err();
         assert_eq!(error.to_string(), "a TLS record whose tag is wrong");
-        let error = wait_for(&mut Stream::Tls(Box::new(far)), &mut octets).unwrap_err();
+        let error = wait_for(&mut Stream::Tls(Box::new(far)), &mut bytes).unwrap_err();
         assert!(error.to_string().contains("bad_record_mac"), "{error}");
     }
 
@@ -365,13 +365,13 @@ mod tests {
         let Some((far, mut near)) = kernels("an_orderly_end_is_reported", BLOCKS_MAX) else {
             return;
         };
-        let mut octets = vec![0; 64 << 10];
+        let mut bytes = vec![0; 64 << 10];
         let mut far = Stream::Tls(Box::new(far));
         send(&mut far, b"last").unwrap();
         far.end();
-        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 4);
-        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 0);
+        assert_eq!(wait_for(&mut near, &mut bytes).unwrap(), 4);
+        assert_eq!(wait_for(&mut near, &mut bytes).unwrap(), 0);
         near.end();
-        assert_eq!(wait_for(&mut far, &mut octets).unwrap(), 0);
+        assert_eq!(wait_for(&mut far, &mut bytes).unwrap(), 0);
     }
 }

@@ -3,7 +3,7 @@
 //! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its
 //! own. `roadtrain_tls::Records` processes records; this module connects it to the socket.
 
-use super::{Incoming, RecvFlags, send_octets};
+use super::{Incoming, RecvFlags, send_bytes};
 use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch};
 use roadtrain_tls::{Keys, Records, Socket};
 use std::cell::RefCell;
@@ -47,12 +47,12 @@ struct TlsSocket(OwnedFd);
 impl Socket for TlsSocket {
     type Error = io::Error;
 
-    fn send(&mut self, octets: &[u8]) -> io::Result<Option<usize>> {
-        send_octets(self.0.as_fd(), octets)
+    fn send(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        send_bytes(self.0.as_fd(), bytes)
     }
 
     fn receive(&mut self, place: &mut [u8]) -> io::Result<Incoming> {
-        super::receive_octets(self.0.as_fd(), place, RecvFlags::empty())
+        super::receive_bytes(self.0.as_fd(), place, RecvFlags::empty())
     }
 }
 
@@ -100,7 +100,7 @@ impl TlsStream {
                 break;
             }
         }
-        let octets = pieces.iter().enumerate().map(|(at, piece)| {
+        let bytes = pieces.iter().enumerate().map(|(at, piece)| {
             if let Some(later) = pieces.get(at + PREFETCH_DISTANCE) {
                 let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
                 prefetch(later.iov_base.cast(), lines);
@@ -110,7 +110,7 @@ impl TlsStream {
             unsafe { std::slice::from_raw_parts(start, piece.iov_len) }
         });
         SCRATCH.with_borrow_mut(|scratch| {
-            self.records.send(&mut self.socket, octets, length, &mut scratch.sealed)
+            self.records.send(&mut self.socket, bytes, length, &mut scratch.sealed)
         })
     }
 
@@ -168,18 +168,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn octets_come_and_go() {
+    fn bytes_come_and_go() {
         let [mut far, mut near] = secured(BLOCKS_MAX);
-        let mut octets = vec![0; 64 << 10];
-        assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Nothing);
+        let mut bytes = vec![0; 64 << 10];
+        assert_eq!(receive(&mut near, &mut bytes).unwrap(), Incoming::Nothing);
         assert_eq!(send(&mut far, b"hello").unwrap(), Some(5));
         wait_readable(&near);
-        assert_eq!(near.unread(), None, "records are no octets");
-        assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Octets(5));
-        assert_eq!(&octets[..5], b"hello");
+        assert_eq!(near.unread(), None, "records are no bytes");
+        assert_eq!(receive(&mut near, &mut bytes).unwrap(), Incoming::Bytes(5));
+        assert_eq!(&bytes[..5], b"hello");
         far.end();
         wait_readable(&near);
-        assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Closed);
+        assert_eq!(receive(&mut near, &mut bytes).unwrap(), Incoming::Closed);
     }
 
     /// More than a socket takes: the taken bytes arrive, in order, as the peer reads.
@@ -192,11 +192,11 @@ pub(super) mod tests {
             taken += sent;
         }
         assert!(!far.drain().unwrap(), "its socket is full");
-        let (mut got, mut octets) = (Vec::new(), vec![0; 300 << 10]);
+        let (mut got, mut bytes) = (Vec::new(), vec![0; 300 << 10]);
         while got.len() < taken {
             far.drain().unwrap();
-            match receive(&mut near, &mut octets).unwrap() {
-                Incoming::Octets(count) => got.extend_from_slice(&octets[..count]),
+            match receive(&mut near, &mut bytes).unwrap() {
+                Incoming::Bytes(count) => got.extend_from_slice(&bytes[..count]),
                 Incoming::Nothing => wait_readable(&near),
                 Incoming::Closed => panic!("it lives"),
             }
@@ -206,18 +206,18 @@ pub(super) mod tests {
 
     /// Bytes that were not sealed end the stream, and the peer receives the reason.
     #[test]
-    fn forged_octets_are_an_error_with_an_alert() {
+    fn forged_bytes_are_an_error_with_an_alert() {
         let [mut far, mut near] = secured(BLOCKS_MAX);
         let mut forged = vec![23, 3, 3, 0, 32];
         forged.resize(5 + 32, 9);
         let mut raw = TcpStream::from(far.as_fd().try_clone_to_owned().unwrap());
         raw.write_all(&forged).unwrap();
         wait_readable(&near);
-        let mut octets = vec![0; 64 << 10];
-        let error = receive(&mut near, &mut octets).unwrap_err();
+        let mut bytes = vec![0; 64 << 10];
+        let error = receive(&mut near, &mut bytes).unwrap_err();
         assert_eq!(error.to_string(), "a TLS record whose tag is wrong");
         wait_readable(&far);
-        let error = receive(&mut far, &mut octets).unwrap_err();
+        let error = receive(&mut far, &mut bytes).unwrap_err();
         assert!(error.to_string().contains("bad_record_mac"), "{error}");
     }
 
@@ -227,10 +227,10 @@ pub(super) mod tests {
         send(&mut far, b"a secret that nobody reads").unwrap();
         wait_readable(&near);
         let mut raw = TcpStream::from(near.as_fd().try_clone_to_owned().unwrap());
-        let mut octets = [0; 26 + 22];
-        raw.read_exact(&mut octets).unwrap();
-        assert_eq!(octets[..5], [23, 3, 3, 0, 26 + 17]);
-        assert!(!octets.windows(6).any(|part| part == b"secret"));
+        let mut bytes = [0; 26 + 22];
+        raw.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes[..5], [23, 3, 3, 0, 26 + 17]);
+        assert!(!bytes.windows(6).any(|part| part == b"secret"));
     }
 
     #[test]

@@ -24,10 +24,9 @@ fn mix(number: u64) -> u64 {
 }
 
 impl ToyCipher {
-    fn absorb(&mut self, octets: &[u8]) {
-        for octet in octets {
-            self.sum =
-                (self.sum ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    fn absorb(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.sum = (self.sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
         }
     }
 
@@ -68,15 +67,15 @@ impl Cipher for ToyCipher {
         self.update_in_place(output)
     }
 
-    fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed> {
+    fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), CipherFailed> {
         if self.opens {
-            self.absorb(octets);
+            self.absorb(bytes);
         }
-        for octet in &mut *octets {
-            *octet ^= self.next();
+        for byte in &mut *bytes {
+            *byte ^= self.next();
         }
         if !self.opens {
-            self.absorb(octets);
+            self.absorb(bytes);
         }
         Ok(())
     }

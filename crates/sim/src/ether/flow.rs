@@ -35,7 +35,7 @@ pub struct EtherFlow {
     /// Requests in flight, constant.
     pub depth: u16,
     /// Bytes of a request.
-    pub octets: u32,
+    pub bytes: u32,
     /// True for writes, false for reads.
     pub writes: bool,
     /// Segment size in bytes of a TCP connection that sends in the same direction over the first link.
@@ -54,7 +54,7 @@ pub struct FlowOutcome {
     /// Requests that were in flight at the end and have not completed after it.
     pub left: u32,
     /// Bytes of requests per second.
-    pub octets: f64,
+    pub bytes: f64,
     /// Bytes of the TCP connection per second.
     pub neighbour: f64,
 }
@@ -63,7 +63,7 @@ impl FlowOutcome {
     /// Returns Jain's fairness index of the two: 1 if both have the same throughput.
     #[must_use]
     pub fn fairness(&self) -> f64 {
-        let (a, b) = (self.octets, self.neighbour);
+        let (a, b) = (self.bytes, self.neighbour);
         (a + b).powi(2) / (2.0 * (a * a + b * b))
     }
 }
@@ -97,7 +97,7 @@ impl EtherFlow {
         FlowOutcome {
             requests,
             left: run.host.in_flight(),
-            octets: requests as f64 * f64::from(self.octets) / seconds,
+            bytes: requests as f64 * f64::from(self.bytes) / seconds,
             neighbour: delivered as f64 / seconds,
         }
     }
@@ -131,7 +131,7 @@ impl<'a> FlowRun<'a> {
         );
         target.set_connected(1, ENTRIES, true, Class::Normal);
         let from = if flow.writes { ConnEnd::Host } else { ConnEnd::Target };
-        let neighbour = flow.neighbour.map(|octets| NeighbourConnection::new(0, from, octets));
+        let neighbour = flow.neighbour.map(|bytes| NeighbourConnection::new(0, from, bytes));
         FlowRun { flow, now: Instant(0), net, host, target, neighbour, requests: 0 }
     }
 
@@ -175,8 +175,8 @@ impl<'a> FlowRun<'a> {
 
     fn take(&mut self, end: ConnEnd, packet: Packet) {
         match (end, packet) {
-            (ConnEnd::Target, Packet::Frame(octets)) => self.serve(&octets),
-            (ConnEnd::Host, Packet::Frame(octets)) => self.complete(&octets),
+            (ConnEnd::Target, Packet::Frame(bytes)) => self.serve(&bytes),
+            (ConnEnd::Host, Packet::Frame(bytes)) => self.complete(&bytes),
             (_, Packet::Segment(segment)) => {
                 let FlowRun { now, net, neighbour, .. } = self;
                 neighbour.iter_mut().for_each(|c| c.receive(*now, net, &segment));
@@ -185,18 +185,18 @@ impl<'a> FlowRun<'a> {
     }
 
     fn submit(&mut self) {
-        let EtherFlow { octets, writes, .. } = *self.flow;
+        let EtherFlow { bytes, writes, .. } = *self.flow;
         let (opcode, data) = match writes {
-            true => (opcode::WRITE, Data::Out(octets)),
-            false => (opcode::READ, Data::In(octets)),
+            true => (opcode::WRITE, Data::Out(bytes)),
+            false => (opcode::READ, Data::In(bytes)),
         };
-        let sqe = Sqe::rw(opcode, 1, 0, octets / 512);
+        let sqe = Sqe::rw(opcode, 1, 0, bytes / 512);
         let slot = self.host.submit(self.now, &sqe, data, Urgency::Normal);
         assert!(slot.is_some(), "a request has room");
     }
 
-    fn serve(&mut self, octets: &[u8]) {
-        let Ok((header, kind, body)) = parse(octets) else { return };
+    fn serve(&mut self, bytes: &[u8]) {
+        let Ok((header, kind, body)) = parse(bytes) else { return };
         let mut commands = Vec::new();
         self.target.receive(self.now, &header, kind, body, &mut |event| {
             if let target::RxEvent::Command { slot, room_bytes, .. } = event {
@@ -211,8 +211,8 @@ impl<'a> FlowRun<'a> {
         }
     }
 
-    fn complete(&mut self, octets: &[u8]) {
-        let Ok((header, kind, body)) = parse(octets) else { return };
+    fn complete(&mut self, bytes: &[u8]) {
+        let Ok((header, kind, body)) = parse(bytes) else { return };
         let requests = &mut self.requests;
         self.host.receive(self.now, &header, kind, body, &mut |event| {
             if let host::RxEvent::Complete { data_intact, .. } = event {

@@ -28,16 +28,16 @@ pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: 
             seen => seen,
         };
         match (rng.below(100), seen) {
-            (0..50, Some(seen)) => net.inject(at, seen.link, seen.to, seen.octets),
-            (50..65, Some(seen)) => net.inject(at, link, to, seen.octets),
+            (0..50, Some(seen)) => net.inject(at, seen.link, seen.to, seen.bytes),
+            (50..65, Some(seen)) => net.inject(at, link, to, seen.bytes),
             (65..80, Some(mut seen)) => {
-                seen.octets.truncate(rng.below(seen.octets.len() as u64) as usize);
-                net.inject(at, seen.link, seen.to, seen.octets);
+                seen.bytes.truncate(rng.below(seen.bytes.len() as u64) as usize);
+                net.inject(at, seen.link, seen.to, seen.bytes);
             }
             (80..90, Some(mut seen)) => {
-                let octet = rng.below(seen.octets.len().min(FRAME_HEADER_BYTES) as u64) as usize;
-                seen.octets[octet] ^= rng.between(1, 255) as u8;
-                net.inject(at, seen.link, seen.to, seen.octets);
+                let byte = rng.below(seen.bytes.len().min(FRAME_HEADER_BYTES) as u64) as usize;
+                seen.bytes[byte] ^= rng.between(1, 255) as u8;
+                net.inject(at, seen.link, seen.to, seen.bytes);
             }
             _ => net.inject(at, link, to, random(rng)),
         }
@@ -48,7 +48,7 @@ pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: 
 pub(super) fn echo(now: Instant, until: Instant, to: ConnEnd, net: &mut Net) {
     let mut frames = BTreeMap::new();
     for seen in net.seen(to) {
-        if let Ok((header, _)) = FrameHeader::ref_from_prefix(&seen.octets)
+        if let Ok((header, _)) = FrameHeader::ref_from_prefix(&seen.bytes)
             && header.flags.get() & flags::SEQ != 0
         {
             frames.entry(header.token.get()).or_insert_with(|| seen.clone());
@@ -56,8 +56,8 @@ pub(super) fn echo(now: Instant, until: Instant, to: ConnEnd, net: &mut Net) {
     }
     let mut at = now;
     while at < until {
-        for RecordedFrame { link, to, octets } in frames.values() {
-            net.inject(at, *link, *to, octets.clone());
+        for RecordedFrame { link, to, bytes } in frames.values() {
+            net.inject(at, *link, *to, bytes.clone());
         }
         at += ECHO_EVERY;
     }
@@ -67,16 +67,16 @@ pub(super) fn echo(now: Instant, until: Instant, to: ConnEnd, net: &mut Net) {
 /// proof, shows that it is not the peer's. Without sealing it would be accepted.
 fn forge(net: &mut Net, mut seen: RecordedFrame, rng: &mut SimRng) -> Option<RecordedFrame> {
     let other = net.any_seen()?;
-    let (other, _) = FrameHeader::read_from_prefix(&other.octets).ok()?;
-    let (mut header, body) = FrameHeader::read_from_prefix(&seen.octets).ok()?;
+    let (other, _) = FrameHeader::read_from_prefix(&other.bytes).ok()?;
+    let (mut header, body) = FrameHeader::read_from_prefix(&seen.bytes).ok()?;
     if header.flags.get() & flags::SEALED == 0 {
         return Some(seen);
     }
     let mut body = body.to_vec();
     match rng.below(4) {
         0 if !body.is_empty() => {
-            let octet = rng.below(body.len() as u64) as usize;
-            body[octet] ^= rng.between(1, 255) as u8;
+            let byte = rng.below(body.len() as u64) as usize;
+            body[byte] ^= rng.between(1, 255) as u8;
         }
         1 => header.flags = (header.flags.get() & !flags::SEALED).into(),
         2 => {
@@ -94,15 +94,15 @@ fn forge(net: &mut Net, mut seen: RecordedFrame, rng: &mut SimRng) -> Option<Rec
     }
     header.body = (body.len() as u16).into();
     set_hcrc(&mut header);
-    seen.octets = [header.as_bytes(), &body].concat();
+    seen.bytes = [header.as_bytes(), &body].concat();
     Some(seen)
 }
 
 /// Returns random bytes after a valid header with a wrong token.
 fn random(rng: &mut SimRng) -> Vec<u8> {
     let length = rng.between(0, 2000) as usize;
-    let mut octets: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
-    if let Ok((header, _)) = FrameHeader::mut_from_prefix(&mut octets)
+    let mut bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
+    if let Ok((header, _)) = FrameHeader::mut_from_prefix(&mut bytes)
         && rng.chance(80)
     {
         header.version = VERSION;
@@ -111,5 +111,5 @@ fn random(rng: &mut SimRng) -> Vec<u8> {
         header.flags = (header.flags.get() & 6).into();
         set_hcrc(header);
     }
-    octets
+    bytes
 }

@@ -146,11 +146,11 @@ impl SimHostEnd for HostLink {
             self.join(now, network);
         }
         while let Some(arrival) = network.receive(now, self.id, ConnEnd::Host) {
-            let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
+            let ConnectionArrival::Bytes(bytes) = arrival else { return Err(ConnectionLost) };
             let HostLink { qpair: Some(qpair), liveness, seal, buffers, .. } = self else {
                 continue;
             };
-            let Ok((header, kind, body)) = parse(&octets) else { continue };
+            let Ok((header, kind, body)) = parse(&bytes) else { continue };
             let mut opened = vec![0; body.len()];
             let frame = (&header, kind, body);
             let Some(frame) = qpair.end.open(now, seal.as_mut(), frame, &mut opened) else {

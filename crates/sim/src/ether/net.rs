@@ -22,7 +22,7 @@ pub struct RecordedFrame {
     /// End that it was sent to.
     pub to: ConnEnd,
     /// Header and body.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// Behaviour of one direction of a link.
@@ -33,7 +33,7 @@ pub struct LinkBehaviour {
     /// Rate in Mbit/s, if limited.
     pub rate_mbit: Option<u64>,
     /// Bytes that may wait for the link; frames above that are dropped.
-    pub queue_octets: u64,
+    pub queue_bytes: u64,
     /// Lost frames of a million.
     pub lost_ppm: u64,
     /// Frames of a million that arrive twice.
@@ -49,11 +49,11 @@ pub struct LinkBehaviour {
 impl LinkBehaviour {
     /// Returns the behaviour of a link that only delays.
     #[must_use]
-    pub fn good(delay_us: u64, rate_mbit: Option<u64>, queue_octets: u64) -> Self {
+    pub fn good(delay_us: u64, rate_mbit: Option<u64>, queue_bytes: u64) -> Self {
         LinkBehaviour {
             delay_us: (delay_us, 0),
             rate_mbit,
-            queue_octets,
+            queue_bytes,
             lost_ppm: 0,
             repeated_ppm: 0,
             damaged_ppm: 0,
@@ -64,7 +64,7 @@ impl LinkBehaviour {
 
     /// Stops all impairments except delay, and drops of a full queue.
     fn behave(&mut self) {
-        let kept = LinkBehaviour::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
+        let kept = LinkBehaviour::good(self.delay_us.0, self.rate_mbit, self.queue_bytes);
         *self = LinkBehaviour { delay_us: self.delay_us, ..kept };
     }
 }
@@ -155,11 +155,11 @@ impl Net {
     /// Sends over a link.
     pub fn send(&mut self, now: Instant, link: u8, from: ConnEnd, packet: Packet) {
         let Net { links, rng, tape, fates, .. } = self;
-        if let Packet::Frame(octets) = &packet
+        if let Packet::Frame(bytes) = &packet
             && rng.chance(20)
         {
             tape.truncate(TAPE_FRAMES - 1);
-            tape.push_front(RecordedFrame { link, to: from.peer(), octets: octets.clone() });
+            tape.push_front(RecordedFrame { link, to: from.peer(), bytes: bytes.clone() });
         }
         let link = &mut links[usize::from(link)];
         fates.sent += 1;
@@ -180,15 +180,15 @@ impl Net {
         frames: impl IntoIterator<Item = MemoryFrame>,
     ) {
         for frame in frames {
-            let octets = [frame.header.as_bytes(), &frame.body].concat();
-            self.send(now, frame.link, from, Packet::Frame(octets));
+            let bytes = [frame.header.as_bytes(), &frame.body].concat();
+            self.send(now, frame.link, from, Packet::Frame(bytes));
         }
     }
 
     /// Injects a frame that no end has sent.
-    pub fn inject(&mut self, at: Instant, link: u8, to: ConnEnd, octets: Vec<u8>) {
+    pub fn inject(&mut self, at: Instant, link: u8, to: ConnEnd, bytes: Vec<u8>) {
         let direction = &mut self.links[usize::from(link)].directions[index(to)];
-        direction.push(at, Packet::Frame(octets));
+        direction.push(at, Packet::Frame(bytes));
     }
 
     /// Returns a random recorded frame.
@@ -273,15 +273,15 @@ impl Net {
 
 impl LinkDirection {
     fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut SimRng, fates: &mut Fates) {
-        let LinkBehaviour { rate_mbit, queue_octets, .. } = self.behaviour;
+        let LinkBehaviour { rate_mbit, queue_bytes, .. } = self.behaviour;
         let mut left_at = now;
         if let Some(rate_mbit) = rate_mbit {
             let waiting = self.busy_until.since(now).as_nanos() as u64 * rate_mbit / 8000;
-            if waiting + packet.octets() > queue_octets {
+            if waiting + packet.bytes() > queue_bytes {
                 fates.dropped += 1;
                 return;
             }
-            let time = Duration::from_nanos(packet.octets() * 8000 / rate_mbit);
+            let time = Duration::from_nanos(packet.bytes() * 8000 / rate_mbit);
             self.busy_until = self.busy_until.max(now) + time;
             left_at = self.busy_until;
         }
@@ -322,18 +322,18 @@ impl LinkDirection {
 
 /// Flips some bits, or truncates the frame.
 fn damage(packet: &mut Packet, bodies: bool, rng: &mut SimRng) {
-    let Packet::Frame(octets) = packet else { return };
+    let Packet::Frame(bytes) = packet else { return };
     if rng.chance(10) {
-        octets.truncate(rng.below(octets.len() as u64) as usize);
+        bytes.truncate(rng.below(bytes.len() as u64) as usize);
         return;
     }
-    let set = FrameHeader::ref_from_prefix(octets).map_or(0, |(header, _)| header.flags.get());
+    let set = FrameHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.flags.get());
     // Frames for queries about lanes have no checksum but Ethernet's own.
-    let is_cargo = octets.get(1) == Some(&(FrameType::Cargo as u8));
+    let is_cargo = bytes.get(1) == Some(&(FrameType::Cargo as u8));
     let bodies = bodies && (is_cargo || set & flags::CRC != 0);
-    let end = if bodies { octets.len() } else { FRAME_HEADER_BYTES.min(octets.len()) };
+    let end = if bodies { bytes.len() } else { FRAME_HEADER_BYTES.min(bytes.len()) };
     for _ in 0..rng.between(1, 3) {
-        let octet = rng.below(end as u64) as usize;
-        octets[octet] ^= 1 << rng.below(8);
+        let byte = rng.below(end as u64) as usize;
+        bytes[byte] ^= 1 << rng.below(8);
     }
 }

@@ -1,9 +1,9 @@
 //! Packets on links: Roadtrain's frames, and segments of a TCP connection.
 
 /// Bytes of preamble, Ethernet header, check sequence and the gap between frames.
-const ETHERNET_OCTETS: u64 = 8 + 14 + 4 + 12;
+const ETHERNET_BYTES: u64 = 8 + 14 + 4 + 12;
 /// Bytes of IP and TCP headers with timestamps.
-const HEADER_OCTETS: u64 = 52;
+const HEADER_BYTES: u64 = 52;
 
 /// A packet on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub enum Packet {
 impl Packet {
     /// Returns the bytes of link time that it takes.
     #[must_use]
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         let payload = match self {
-            Packet::Frame(octets) => octets.len().max(46) as u64,
-            Packet::Segment(segment) => segment.octets(),
+            Packet::Frame(bytes) => bytes.len().max(46) as u64,
+            Packet::Segment(segment) => segment.bytes(),
         };
-        payload + ETHERNET_OCTETS
+        payload + ETHERNET_BYTES
     }
 }
 
@@ -34,7 +34,7 @@ pub enum NeighbourSegment {
         /// Number of the segment.
         number: u64,
         /// Bytes of data.
-        octets: u64,
+        bytes: u64,
     },
     /// Acknowledgement of the segment `number`, and of all before `before`.
     Ack {
@@ -48,10 +48,10 @@ pub enum NeighbourSegment {
 impl NeighbourSegment {
     /// Returns its bytes on the link, without Ethernet's.
     #[must_use]
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match self {
-            NeighbourSegment::Data { octets, .. } => octets + HEADER_OCTETS,
-            NeighbourSegment::Ack { .. } => HEADER_OCTETS,
+            NeighbourSegment::Data { bytes, .. } => bytes + HEADER_BYTES,
+            NeighbourSegment::Ack { .. } => HEADER_BYTES,
         }
     }
 }

@@ -23,8 +23,8 @@ fn behaviour(rng: &mut SimRng, frame_bytes: u16, body_crc: bool, calm: bool) -> 
     let longest = rng.pick(&[5, 50, 500, 5000]);
     let delay = rng.between(2, longest);
     let rate_mbit = rng.chance(40).then(|| rng.pick(&[100, 1000, 10_000]));
-    let queue_octets = rng.pick(&[20_000, 100_000, 1_000_000]).max(4 * u64::from(frame_bytes));
-    let good = LinkBehaviour::good(delay, rate_mbit, queue_octets);
+    let queue_bytes = rng.pick(&[20_000, 100_000, 1_000_000]).max(4 * u64::from(frame_bytes));
+    let good = LinkBehaviour::good(delay, rate_mbit, queue_bytes);
     if calm {
         return good;
     }

@@ -183,8 +183,8 @@ impl EtherNetwork {
         header: FrameHeader,
         body: &[u8],
     ) {
-        let octets = frame(header, body);
-        self.net.send(now, link, from, Packet::Frame(octets));
+        let bytes = frame(header, body);
+        self.net.send(now, link, from, Packet::Frame(bytes));
     }
 
     /// Sends a host's query about its lane, over each link.
@@ -218,8 +218,8 @@ impl EtherNetwork {
             lane.join_step = Some(JoinStep::Fencing);
         }
         let Some(JoinStep::Fencing) = lane.join_step else { return Ok(()) };
-        for octets in lane.host.arrived.drain(..) {
-            if let Ok((header, kind, body)) = parse(&octets) {
+        for bytes in lane.host.arrived.drain(..) {
+            if let Ok((header, kind, body)) = parse(&bytes) {
                 fence.hear(&header, kind, body);
             }
         }
@@ -232,8 +232,8 @@ impl EtherNetwork {
         }
         let (net, reply) = (&mut self.net, lane.host.socket_number.into());
         fence.put(now, |route, header, body| {
-            let octets = frame(FrameHeader { reply, ..header }, body);
-            net.send(now, route.port as u8, ConnEnd::Host, Packet::Frame(octets));
+            let bytes = frame(FrameHeader { reply, ..header }, body);
+            net.send(now, route.port as u8, ConnEnd::Host, Packet::Frame(bytes));
         });
         Ok(())
     }
@@ -355,8 +355,8 @@ impl EtherNetwork {
     /// Sorts packets that have arrived at an end by lanes.
     pub(super) fn sort(&mut self, now: Instant, end: ConnEnd) {
         for (link, packet) in self.net.receive(now, end) {
-            let Packet::Frame(octets) = packet else { continue };
-            let Ok((header, kind, body)) = parse(&octets) else {
+            let Packet::Frame(bytes) = packet else { continue };
+            let Ok((header, kind, body)) = parse(&bytes) else {
                 self.foreign += 1;
                 continue;
             };
@@ -369,7 +369,7 @@ impl EtherNetwork {
                 (is_its || is_fencing && names.1 == side.socket_number).then_some(side)
             });
             match (side, kind) {
-                (Some(side), _) => side.arrived.push_back(octets),
+                (Some(side), _) => side.arrived.push_back(bytes),
                 (None, FrameType::Leave | FrameType::Query) if end == ConnEnd::Target => {
                     self.answer(now, link, &header, kind, body);
                 }
@@ -451,7 +451,7 @@ impl EtherNetwork {
             return (!std::mem::replace(&mut side.has_noticed, true))
                 .then_some(ConnectionArrival::Closed);
         }
-        side.arrived.pop_front().map(ConnectionArrival::Octets)
+        side.arrived.pop_front().map(ConnectionArrival::Bytes)
     }
 
     /// Closes the lane at `end`.

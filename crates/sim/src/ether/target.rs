@@ -79,8 +79,8 @@ impl SimTargetEnd for TargetLink {
         arrival: ConnectionArrival,
         hold: &mut LaneData<'_>,
     ) -> Result<(), ConnectionLost> {
-        let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
-        let Ok((header, kind, body)) = parse(&octets) else { return Ok(()) };
+        let ConnectionArrival::Bytes(bytes) = arrival else { return Err(ConnectionLost) };
+        let Ok((header, kind, body)) = parse(&bytes) else { return Ok(()) };
         if kind == FrameType::Query {
             self.qpair.end.links.acknowledge(now, header.link);
             return Ok(());

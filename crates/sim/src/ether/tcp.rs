@@ -16,7 +16,7 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 pub struct NeighbourConnection {
     link: u8,
     from: ConnEnd,
-    segment_octets: u64,
+    segment_bytes: u64,
     window: f64,
     threshold: f64,
     plateau: f64,
@@ -39,11 +39,11 @@ pub struct NeighbourConnection {
 impl NeighbourConnection {
     /// Makes an idle connection.
     #[must_use]
-    pub fn new(link: u8, from: ConnEnd, segment_octets: u64) -> Self {
+    pub fn new(link: u8, from: ConnEnd, segment_bytes: u64) -> Self {
         NeighbourConnection {
             link,
             from,
-            segment_octets,
+            segment_bytes,
             window: 10.0,
             threshold: f64::INFINITY,
             plateau: 0.0,
@@ -65,9 +65,9 @@ impl NeighbourConnection {
     /// Receives a segment at an end.
     pub fn receive(&mut self, now: Instant, net: &mut Net, segment: &NeighbourSegment) {
         match *segment {
-            NeighbourSegment::Data { number, octets } => {
+            NeighbourSegment::Data { number, bytes } => {
                 if number >= self.before && self.received.insert(number) {
-                    self.delivered += octets;
+                    self.delivered += bytes;
                 }
                 while self.received.remove(&self.before) {
                     self.before += 1;
@@ -162,7 +162,7 @@ impl NeighbourConnection {
                 self.next - 1
             });
             self.flying.insert(number, now);
-            let segment = NeighbourSegment::Data { number, octets: self.segment_octets };
+            let segment = NeighbourSegment::Data { number, bytes: self.segment_bytes };
             net.send(now, self.link, self.from, Packet::Segment(segment));
         }
         self.timeout_at.get_or_insert(now + self.timeout());

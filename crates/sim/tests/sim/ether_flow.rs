@@ -16,15 +16,15 @@ fn link(frame_bytes: u16, behaviour: LinkBehaviour) -> LinkPlan {
 }
 
 /// Returns a flow of 128 requests of 4 KiB, or 32 of 64 KiB.
-fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> EtherFlow {
-    let depth = if octets > 4096 { 32 } else { 128 };
+fn flow(links: Vec<LinkPlan>, bytes: u32, writes: bool) -> EtherFlow {
+    let depth = if bytes > 4096 { 32 } else { 128 };
     let (warm_up, time) = (Duration::from_millis(100), Duration::from_millis(400));
-    EtherFlow { links, depth, octets, writes, neighbour: None, warm_up, time }
+    EtherFlow { links, depth, bytes, writes, neighbour: None, warm_up, time }
 }
 
-fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> FlowOutcome {
+fn with_loss(frame_bytes: u16, lost_ppm: u64, bytes: u32, writes: bool) -> FlowOutcome {
     let behaviour = LinkBehaviour { lost_ppm, ..GOOD() };
-    flow(vec![link(frame_bytes, behaviour)], octets, writes).run(1)
+    flow(vec![link(frame_bytes, behaviour)], bytes, writes).run(1)
 }
 
 /// The payload's share of the link, with all headers: 97.6 % at most with frames of 9000 bytes.
@@ -32,20 +32,20 @@ fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> Flow
 fn a_link_is_used() {
     for writes in [false, true] {
         let outcome = with_loss(9000, 0, 4096, writes);
-        assert!(outcome.octets > 0.955 * GIGABIT, "4 KiB, writes {writes}: {outcome:?}");
+        assert!(outcome.bytes > 0.955 * GIGABIT, "4 KiB, writes {writes}: {outcome:?}");
         let outcome = with_loss(9000, 0, 65_536, writes);
-        assert!(outcome.octets > 0.97 * GIGABIT, "64 KiB, writes {writes}: {outcome:?}");
+        assert!(outcome.bytes > 0.97 * GIGABIT, "64 KiB, writes {writes}: {outcome:?}");
     }
 }
 
 #[test]
 fn one_percent_of_loss_costs_less_than_a_fifth() {
-    for (frame_bytes, octets, writes) in
+    for (frame_bytes, bytes, writes) in
         [(9000, 4096, false), (9000, 65_536, true), (1500, 4096, true), (1500, 65_536, false)]
     {
-        let [good, bad] = [0, 10_000].map(|ppm| with_loss(frame_bytes, ppm, octets, writes));
-        let share = bad.octets / good.octets;
-        assert!(share > 0.8, "{frame_bytes} octets a frame, {octets} a request: {share}");
+        let [good, bad] = [0, 10_000].map(|ppm| with_loss(frame_bytes, ppm, bytes, writes));
+        let share = bad.bytes / good.bytes;
+        assert!(share > 0.8, "{frame_bytes} bytes a frame, {bytes} a request: {share}");
     }
 }
 
@@ -59,7 +59,7 @@ fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
                 LinkBehaviour { lost_ppm, ..LinkBehaviour::good(delay_us, Some(mbit), 1_000_000) };
             flow(vec![link(9000, behaviour)], 65_536, true).run(1)
         });
-        let share = bad.octets / good.octets;
+        let share = bad.bytes / good.bytes;
         assert!(share > 0.8, "{mbit} Mbit/s, {delay_us} us: {share}");
     }
 }
@@ -80,11 +80,11 @@ fn tcp_beside_a_lane_gets_its_share() {
     let links =
         [(9000, &[50][..], 256_000), (1500, &[150, 190, 230], 256_000), (9000, &[500], 1_000_000)];
     for (frame_bytes, delays_us, queue) in links.into_iter().take(examples(1)) {
-        for (octets, writes) in [(4096, false), (65_536, true)] {
+        for (bytes, writes) in [(4096, false), (65_536, true)] {
             let mut fairness = 0.0;
             for &delay_us in delays_us {
                 let behaviour = LinkBehaviour::good(delay_us, Some(1000), queue);
-                let alone = flow(vec![link(frame_bytes, behaviour)], octets, writes);
+                let alone = flow(vec![link(frame_bytes, behaviour)], bytes, writes);
                 let both = EtherFlow {
                     neighbour: Some(u64::from(frame_bytes) - 52),
                     warm_up: Duration::from_secs(2),
@@ -93,10 +93,10 @@ fn tcp_beside_a_lane_gets_its_share() {
                 };
                 let outcome = both.run(1);
                 let what = format!("{frame_bytes}, {delay_us} us, {queue}: {outcome:?}");
-                assert!(outcome.octets + outcome.neighbour > 0.85 * GIGABIT, "{what}");
+                assert!(outcome.bytes + outcome.neighbour > 0.85 * GIGABIT, "{what}");
                 fairness += outcome.fairness() / delays_us.len() as f64;
             }
-            assert!(fairness > 0.9, "Jain's index {fairness} of {frame_bytes}, {octets}");
+            assert!(fairness > 0.9, "Jain's index {fairness} of {frame_bytes}, {bytes}");
         }
     }
 }
@@ -129,13 +129,13 @@ fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
         (200, 32_000, 4096, 12e6),
         (200, 64_000, 4096, 46e6),
     ];
-    for (delay_us, queue, octets, least) in links.into_iter().take(examples(1)) {
+    for (delay_us, queue, bytes, least) in links.into_iter().take(examples(1)) {
         let behaviour = LinkBehaviour::good(delay_us, Some(1000), queue);
         let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_secs(2),
             time: Duration::from_secs(4),
-            ..flow(vec![link(9000, behaviour)], octets, octets > 4096)
+            ..flow(vec![link(9000, behaviour)], bytes, bytes > 4096)
         };
         let outcome = both.run(1);
         assert!(outcome.neighbour > least, "{delay_us} us, {queue}: {outcome:?}");
@@ -147,7 +147,7 @@ fn links_add_up() {
     let one = flow(vec![link(9000, GOOD())], 65_536, false).run(1);
     for count in [2, 4, 6] {
         let outcome = flow(vec![link(9000, GOOD()); count], 65_536, false).run(1);
-        let share = outcome.octets / one.octets / count as f64;
+        let share = outcome.bytes / one.bytes / count as f64;
         assert!(share > 0.95, "{count} links give {share} of what they could");
     }
 }
@@ -161,6 +161,6 @@ fn links_need_not_be_alike() {
     let alone = flow(vec![good], 4096, false).run(1);
     for other in [slow, long] {
         let both = flow(vec![good, other], 4096, false).run(1);
-        assert!(both.octets > 0.98 * alone.octets, "{} of {}", both.octets, alone.octets);
+        assert!(both.bytes > 0.98 * alone.bytes, "{} of {}", both.bytes, alone.bytes);
     }
 }

@@ -27,7 +27,7 @@ fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
 }
 
 #[test]
-fn a_block_is_allocated_if_an_octet_of_it_is() {
+fn a_block_is_allocated_if_an_byte_of_it_is() {
     let complete = |blocks: &[(u64, u64)]| (blocks.to_vec(), condition::COMPLETE);
     assert_eq!(found(9, 4, &[]), complete(&[]));
     assert_eq!(found(9, 4, &[(5119, 2)]), complete(&[(9, 2)]));

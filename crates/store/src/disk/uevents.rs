@@ -65,7 +65,7 @@ fn notify(device: Option<Option<u64>>) {
 
 /// Returns the block device of a change event. Not every driver sends RESIZE=1 as well (device mapper does not).
 fn device_of(event: &[u8]) -> Option<Option<u64>> {
-    let fields = || event.split(|&octet| octet == 0).filter_map(|field| str::from_utf8(field).ok());
+    let fields = || event.split(|&byte| byte == 0).filter_map(|field| str::from_utf8(field).ok());
     let value = |name: &str| fields().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     if value("ACTION") != Some("change") || value("SUBSYSTEM") != Some("block") {
         return None;

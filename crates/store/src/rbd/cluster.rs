@@ -264,18 +264,18 @@ impl CephPool {
 
     /// Returns the cluster's identifier and the pool's number: neither changes.
     pub(super) fn identity(&self) -> Result<(String, i64), RbdFailure> {
-        let (mut octets, ceph) = ([0; FSID_BYTES], self.ceph());
+        let (mut bytes, ceph) = ([0; FSID_BYTES], self.ceph());
         // SAFETY: the handle is connected, and at most that many bytes are written.
         let result = unsafe {
             (ceph.rados.rados_cluster_fsid)(
                 self.connection.cluster,
-                octets.as_mut_ptr().cast(),
-                octets.len(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
             )
         };
         check(result, "identify its cluster")?;
         // SAFETY: the handle is valid.
-        Ok((text(&octets), unsafe { (ceph.rados.rados_ioctx_get_id)(self.io) }))
+        Ok((text(&bytes), unsafe { (ceph.rados.rados_ioctx_get_id)(self.io) }))
     }
 }
 

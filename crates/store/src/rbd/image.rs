@@ -389,12 +389,12 @@ impl OpenImage {
 
     /// Returns its identifier in the pool, independent of its name.
     pub(super) fn id(&self) -> Result<String, RbdFailure> {
-        let mut octets = [0; ID_BYTES];
+        let mut bytes = [0; ID_BYTES];
         // SAFETY: the image is open, and at most that many bytes are written.
         let result = unsafe {
-            (self.rbd().rbd_get_id)(self.handle(), octets.as_mut_ptr().cast(), octets.len())
+            (self.rbd().rbd_get_id)(self.handle(), bytes.as_mut_ptr().cast(), bytes.len())
         };
-        check(result, "identify it").map(|()| text(&octets))
+        check(result, "identify it").map(|()| text(&bytes))
     }
 
     /// Writes all completed data to stable storage. Blocks the thread.

@@ -212,7 +212,7 @@ pub(super) fn ceph() -> Result<&'static Ceph, &'static str> {
 }
 
 /// Reads a NUL-terminated text that a function has written.
-pub(super) fn text(octets: &[u8]) -> String {
-    CStr::from_bytes_until_nul(octets)
+pub(super) fn text(bytes: &[u8]) -> String {
+    CStr::from_bytes_until_nul(bytes)
         .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
 }

@@ -314,14 +314,14 @@ fn take(rados: &Rados, values: CephHandle) -> Result<Map, RbdFailure> {
             return Ok(map);
         }
         // SAFETY: both are valid, with that many bytes, until the iterator ends.
-        let (name, value) = unsafe { (octets(name, name_bytes), octets(value, value_bytes)) };
+        let (name, value) = unsafe { (bytes(name, name_bytes), bytes(value, value_bytes)) };
         map.insert(String::from_utf8_lossy(name).into_owned(), value.to_owned());
     }
 }
 
 /// # Safety
 /// `at` points to that many bytes, or `bytes` is 0.
-unsafe fn octets<'a>(at: *const c_char, bytes: usize) -> &'a [u8] {
+unsafe fn bytes<'a>(at: *const c_char, bytes: usize) -> &'a [u8] {
     if bytes == 0 {
         return &[];
     }
@@ -343,14 +343,14 @@ impl Texts {
 }
 
 /// Parses the replies in librados' format: their number, then client, handle, length and bytes of each.
-fn parse_replies(octets: &[u8]) -> Vec<Vec<u8>> {
+fn parse_replies(bytes: &[u8]) -> Vec<Vec<u8>> {
     const CLIENT_BYTES: usize = 16;
-    fn number(octets: &mut &[u8]) -> Option<usize> {
-        let (head, rest) = octets.split_first_chunk::<4>()?;
-        *octets = rest;
+    fn number(bytes: &mut &[u8]) -> Option<usize> {
+        let (head, rest) = bytes.split_first_chunk::<4>()?;
+        *bytes = rest;
         Some(u32::from_le_bytes(*head) as usize)
     }
-    let mut rest = octets;
+    let mut rest = bytes;
     let count = number(&mut rest).unwrap_or(0);
     let mut answer = || {
         rest = rest.get(CLIENT_BYTES..)?;
@@ -410,12 +410,12 @@ unsafe extern "C" fn notified(
     cookie: u64,
     _from: u64,
     what: *mut c_void,
-    bytes: usize,
+    length: usize,
 ) {
     // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
     let watcher = unsafe { &*watcher.cast::<ObjectWatcher>() };
     // SAFETY: that many bytes are valid during this call.
-    let answer = (watcher.handler)(unsafe { octets(what.cast(), bytes) });
+    let answer = (watcher.handler)(unsafe { bytes(what.cast(), length) });
     let (io, object): (_, &CStr) = (watcher.pool.io(), &watcher.object);
     let (text, length) = (answer.as_ptr().cast(), answer.len() as c_int);
     let rados = &watcher.pool.ceph().rados;

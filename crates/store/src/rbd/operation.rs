@@ -72,7 +72,7 @@ impl RbdOperation {
     /// # Safety
     /// `this` and its memory have to stay until the end, and have no other user before.
     unsafe fn submit(this: *mut RbdOperation, image: CephHandle, completion: CephHandle) -> c_int {
-        let place = |octets: &mut [u8]| (octets.as_mut_ptr().cast(), octets.len());
+        let place = |bytes: &mut [u8]| (bytes.as_mut_ptr().cast(), bytes.len());
         // librbd may complete it, which frees it, before its function returns: no reference to it is left by then.
         let (rbd, op, (buffer, length), (stored, stored_length)) = {
             // SAFETY: guaranteed by the caller, and librbd does not have it yet.

@@ -54,7 +54,7 @@ impl Header {
 
     /// Returns the last heartbeat with its owner. Waits for the cluster.
     fn last_beat(&self) -> Result<Option<(u64, String)>, RbdFailure> {
-        let mut octets = [0_u8; BEAT_BYTES];
+        let mut bytes = [0_u8; BEAT_BYTES];
         let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
         // SAFETY: the pool is open, names end with NUL, and there is room for that many bytes.
         let result = unsafe {
@@ -62,15 +62,15 @@ impl Header {
                 self.pool.io(),
                 object,
                 ATTRIBUTE.as_ptr(),
-                octets.as_mut_ptr().cast(),
-                octets.len(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
             )
         };
         if result == -libc::ENODATA {
             return Ok(None);
         }
         check(result, "read its owner's heartbeat")?;
-        let text = octets.get(..result as usize).and_then(|text| std::str::from_utf8(text).ok());
+        let text = bytes.get(..result as usize).and_then(|text| std::str::from_utf8(text).ok());
         let parts = text.and_then(|text| text.split_once(' '));
         Ok(parts.and_then(|(number, address)| Some((number.parse().ok()?, address.into()))))
     }

@@ -115,9 +115,9 @@ fn written_ranges_are_allocated_and_discarded_ones_are_not() {
 fn a_hole_that_is_smaller_than_a_block_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    let octets = std::fs::File::create(&path).unwrap();
-    octets.set_len(MIB).unwrap();
-    octets.write_all_at(&[7; 1000], 5 * 4096 + 3000).unwrap();
+    let bytes = std::fs::File::create(&path).unwrap();
+    bytes.set_len(MIB).unwrap();
+    bytes.write_all_at(&[7; 1000], 5 * 4096 + 3000).unwrap();
     let mut disk = HolesHarness::new(&file(path, None, 4096));
     assert_eq!(disk.store.geometry().bytes(), MIB);
     let allocated = disk.allocated(0, MIB);

@@ -87,8 +87,8 @@ mod x86 {
         // SAFETY: by this function's contract.
         unsafe {
             let parts = [0, 1, 2, 3].map(|part| _mm_loadu_si128(from.add(part)));
-            for (part, octets) in parts.into_iter().enumerate() {
-                _mm_stream_si128(to.add(part), octets);
+            for (part, bytes) in parts.into_iter().enumerate() {
+                _mm_stream_si128(to.add(part), bytes);
             }
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_come_to_their_place_and_nowhere_else() {
+    fn bytes_come_to_their_place_and_nowhere_else() {
         let from: Vec<u8> = (0..10_000u32).map(|n| (n * 7 + n / 256) as u8).collect();
         for (start, begin, length) in
             [(0, 0, 4096), (1, 63, 4096), (7, 64, 1024), (3, 1, 1023), (0, 5, 4097), (9, 30, 0)]
@@ -117,7 +117,7 @@ mod tests {
             }
             streaming.settle();
             assert_eq!(to[start..start + length], from[begin..begin + length]);
-            assert!(to[..start].iter().chain(&to[start + length..]).all(|&octet| octet == 0xaa));
+            assert!(to[..start].iter().chain(&to[start + length..]).all(|&byte| byte == 0xaa));
         }
     }
 }

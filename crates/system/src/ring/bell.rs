@@ -45,9 +45,9 @@ mod tests {
     use std::time::Duration;
 
     fn count(event: &OwnedFd) -> u64 {
-        let mut octets = [0; 8];
-        read(event, &mut octets).unwrap();
-        u64::from_ne_bytes(octets)
+        let mut bytes = [0; 8];
+        read(event, &mut bytes).unwrap();
+        u64::from_ne_bytes(bytes)
     }
 
     #[test]

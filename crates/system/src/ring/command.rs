@@ -50,12 +50,12 @@ mod tests {
         let command = RingCommand { fd: 5, op: 0xa1b2_c3d4, address, length: 0x99, payload };
         let entry = command.entry(0x7766);
         // SAFETY: all 128 bytes of an entry are initialised.
-        let octets: [u8; 128] = unsafe { std::mem::transmute_copy(&entry) };
-        assert_eq!(octets[4..8], 5i32.to_ne_bytes());
-        assert_eq!(octets[8..12], command.op.to_ne_bytes());
-        assert_eq!(octets[16..24], address.to_ne_bytes());
-        assert_eq!(octets[24..28], 0x99u32.to_ne_bytes());
-        assert_eq!(octets[32..40], 0x7766u64.to_ne_bytes());
-        assert_eq!(octets[48..], payload);
+        let bytes: [u8; 128] = unsafe { std::mem::transmute_copy(&entry) };
+        assert_eq!(bytes[4..8], 5i32.to_ne_bytes());
+        assert_eq!(bytes[8..12], command.op.to_ne_bytes());
+        assert_eq!(bytes[16..24], address.to_ne_bytes());
+        assert_eq!(bytes[24..28], 0x99u32.to_ne_bytes());
+        assert_eq!(bytes[32..40], 0x7766u64.to_ne_bytes());
+        assert_eq!(bytes[48..], payload);
     }
 }

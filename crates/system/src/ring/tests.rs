@@ -149,7 +149,7 @@ fn a_command_reaches_its_driver() {
     for (fd, user_data) in [(-1, 1), (file.as_raw_fd(), 2), (null.as_raw_fd(), 3)] {
         // SAFETY: points to nothing.
         if !unsafe { ring.command(&command(fd), user_data) } {
-            crate::skipped::skipped("no entries of 128 octets before Linux 5.19");
+            crate::skipped::skipped("no entries of 128 bytes before Linux 5.19");
             return;
         }
     }

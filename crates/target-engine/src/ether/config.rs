@@ -136,7 +136,7 @@ impl EtherPorts {
         let mut ports = EtherPorts { packing, seals, ..EtherPorts::default() };
         ports.lanes.resize_with(reactors, Vec::new);
         let system = |source| ServerError::System { what: "random numbers", source };
-        ports.endpoint = random::octets().map_err(system)?;
+        ports.endpoint = random::bytes().map_err(system)?;
         let first = random::number().map_err(system)?;
         let open = |interface: &str, socket_number, port: &PortConfig| match Port::open(
             interface,

@@ -125,13 +125,8 @@ impl EtherListener {
             return Err(Drop::Rate);
         }
         let header = answer(FrameType::Probed, &received.header, 0);
-        let octets = (FRAME_HEADER_BYTES + received.body.len()) as u16;
-        replies.push(ReplyFrame::new(
-            received.port,
-            received.source,
-            header,
-            &octets.to_le_bytes(),
-        ));
+        let bytes = (FRAME_HEADER_BYTES + received.body.len()) as u16;
+        replies.push(ReplyFrame::new(received.port, received.source, header, &bytes.to_le_bytes()));
         Ok(())
     }
 

@@ -50,7 +50,7 @@ impl ReplyFrame {
             flush(port);
         }
         port.begin();
-        port.octets(self.body.len()).copy_from_slice(&self.body);
+        port.bytes(self.body.len()).copy_from_slice(&self.body);
         let header = FrameHeader { reply: port.socket_number().into(), ..self.header };
         port.end(self.destination, header);
     }
@@ -65,9 +65,8 @@ pub(crate) fn flush(port: &mut Port) {
 }
 
 /// Parses a frame from the Ethernet header on. Returns source, header, type and body.
-pub(crate) fn read(octets: &[u8]) -> Result<(MacAddress, FrameHeader, FrameType, &[u8]), Drop> {
-    let (outside, inside) =
-        octets.split_at_checked(ETHERNET_HEADER_BYTES).ok_or(Drop::Truncated)?;
+pub(crate) fn read(bytes: &[u8]) -> Result<(MacAddress, FrameHeader, FrameType, &[u8]), Drop> {
+    let (outside, inside) = bytes.split_at_checked(ETHERNET_HEADER_BYTES).ok_or(Drop::Truncated)?;
     let mut source = MacAddress::default();
     source.0.copy_from_slice(&outside[6..12]);
     let (header, kind, body) = ether::parse(inside).map_err(|error| match error {

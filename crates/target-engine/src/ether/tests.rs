@@ -96,7 +96,7 @@ fn server_config(interfaces: &[&str]) -> ServerConfig {
 impl TestFrameSender {
     fn send(&mut self, header: FrameHeader, body: &[u8]) {
         self.port.begin();
-        self.port.octets(body.len()).copy_from_slice(body);
+        self.port.bytes(body.len()).copy_from_slice(body);
         self.port.end(self.target, header);
         assert_eq!(self.port.flush().unwrap().frames, 1);
     }
@@ -118,8 +118,8 @@ impl TestFrameSender {
                 libc::pollfd { fd: self.port.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid entry.
             unsafe { libc::poll(&mut poll, 1, 10) };
-            self.port.receive(1, |octets| {
-                let (outside, inside) = octets.split_at(ETHERNET_HEADER_BYTES);
+            self.port.receive(1, |bytes| {
+                let (outside, inside) = bytes.split_at(ETHERNET_HEADER_BYTES);
                 let (header, kind, body) = ether::parse(inside).unwrap();
                 if kind == wanted {
                     let source = MacAddress(outside[6..12].try_into().unwrap());
@@ -263,10 +263,10 @@ fn a_target_offers_what_it_has() {
         sender.send_setup(FrameType::Discover, 0, b"nqn.2024-01.test:other");
         assert!(sender.is_silent(FrameType::Offer));
         discover(sender);
-        for octets in [FRAME_HEADER_BYTES, 1500, 9000] {
-            sender.send_setup(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
+        for bytes in [FRAME_HEADER_BYTES, 1500, 9000] {
+            sender.send_setup(FrameType::Probe, 0, &vec![0; bytes - FRAME_HEADER_BYTES]);
             let (_, _, body) = sender.receive_reply(FrameType::Probed);
-            assert_eq!(body, (octets as u16).to_le_bytes());
+            assert_eq!(body, (bytes as u16).to_le_bytes());
         }
     });
 }

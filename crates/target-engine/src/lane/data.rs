@@ -53,12 +53,12 @@ pub(super) fn range(data: &mut LaneCommandData, offset: u32, length: u32) -> Opt
 pub(super) fn fill(
     data: &mut LaneCommandData,
     offset: u32,
-    octets: &[u8],
+    bytes: &[u8],
     streaming: &mut Streaming,
 ) {
     let is_cold = matches!(data, LaneCommandData::InPlace(place) if place.is_cold);
-    let Some(to) = range(data, offset, octets.len() as u32) else { return };
-    let (from, length) = (octets.as_ptr(), octets.len());
+    let Some(to) = range(data, offset, bytes.len() as u32) else { return };
+    let (from, length) = (bytes.as_ptr(), bytes.len());
     if is_cold {
         // SAFETY: `range` checked the bounds; the receive buffer overlaps no data.
         unsafe { streaming.copy(from, to, length) };
@@ -141,13 +141,13 @@ impl Namespace for LocalNamespace {
         self.in_place.as_ref().is_some_and(InPlace::is_announced)
     }
 
-    fn put(&self, place: InPlaceRange, from: u32, octets: &[u8]) {
-        debug_assert!(from as usize + octets.len() <= place.length as usize);
+    fn put(&self, place: InPlaceRange, from: u32, bytes: &[u8]) {
+        debug_assert!(from as usize + bytes.len() <= place.length as usize);
         let from = from.min(place.length) as usize;
-        let length = octets.len().min(place.length as usize - from);
+        let length = bytes.len().min(place.length as usize - from);
         // SAFETY: `in_place` checked the range of the place, which belongs to a Write. The content of blocks is
         // undefined while a write to them is in flight.
-        unsafe { place.start.add(from).copy_from_nonoverlapping(octets.as_ptr(), length) };
+        unsafe { place.start.add(from).copy_from_nonoverlapping(bytes.as_ptr(), length) };
     }
 
     #[inline]

@@ -29,7 +29,7 @@ use watched::PortWatch;
 /// Most frames of a port in one turn.
 const FRAMES_PER_TURN: usize = 128;
 /// Most bytes of frames in one turn, so that the host gets completions while the rest is handled.
-const OCTETS_PER_TURN: usize = 256 << 10;
+const BYTES_PER_TURN: usize = 256 << 10;
 /// Time without a frame after which a lane ends, unless its keep-alive timeout is longer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Interval between two log lines about dropped frames.
@@ -185,7 +185,7 @@ pub(super) fn probe_hosts(lanes: &mut TargetLanes, hostnqn: &str) {
 }
 
 fn frames_per_turn(port: &Port) -> usize {
-    (OCTETS_PER_TURN / port.frame_bytes().max(1)).clamp(1, FRAMES_PER_TURN)
+    (BYTES_PER_TURN / port.frame_bytes().max(1)).clamp(1, FRAMES_PER_TURN)
 }
 
 impl PortFrames {
@@ -199,13 +199,12 @@ impl PortFrames {
         for (index, port) in ports.iter_mut().enumerate() {
             let most = frames_per_turn(port);
             self.has_more |=
-                port.receive(most, |octets| self.receive_frame(lanes, index, octets)) > 0;
+                port.receive(most, |bytes| self.receive_frame(lanes, index, bytes)) > 0;
         }
         let mut listening = mem::take(&mut self.listening);
         for (index, port) in listening.iter_mut().enumerate() {
             let frame_bytes = port.frame_bytes();
-            let receive =
-                |octets: &[u8]| self.receive_setup_frame(lanes, index, frame_bytes, octets);
+            let receive = |bytes: &[u8]| self.receive_setup_frame(lanes, index, frame_bytes, bytes);
             self.has_more |= port.receive(FRAMES_PER_TURN, receive) > 0;
         }
         (lanes.shared.ports, self.listening) = (ports, listening);
@@ -235,8 +234,8 @@ impl PortFrames {
     }
 
     /// Handles a frame for a lane of this reactor.
-    fn receive_frame(&mut self, lanes: &mut TargetLanes, port: usize, octets: &[u8]) {
-        let received = ports::read(octets).and_then(|(source, header, kind, body)| {
+    fn receive_frame(&mut self, lanes: &mut TargetLanes, port: usize, bytes: &[u8]) {
+        let received = ports::read(bytes).and_then(|(source, header, kind, body)| {
             let index = lane_with(lanes, header.token.get());
             if index.is_none() && kind == FrameType::Leave {
                 self.answer_leave(lanes.shared.now, port, source, &header, body);
@@ -291,11 +290,11 @@ impl PortFrames {
         lanes: &TargetLanes,
         port: usize,
         frame_bytes: usize,
-        octets: &[u8],
+        bytes: &[u8],
     ) {
         let PortFrames { listener, replies, drops, requests, .. } = self;
         let Some(listener) = listener else { return };
-        match ports::read(octets) {
+        match ports::read(bytes) {
             Ok((source, header, kind, body)) => {
                 let received = ReceivedFrame { port, frame_bytes, source, header, kind, body };
                 let (now, control) = (lanes.shared.now, &lanes.shared.control);

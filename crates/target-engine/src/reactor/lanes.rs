@@ -139,9 +139,9 @@ impl TargetLanes {
         }
         let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
         let (activity, mut rest) = received.unwrap_or_default();
-        while let Some(octets) = rest {
+        while let Some(bytes) = rest {
             self.serve_express(&mut rx.express); // this lane is not among them
-            rest = self.use_lane(index, |l, s| l.resume_parsing(s, octets)).flatten();
+            rest = self.use_lane(index, |l, s| l.resume_parsing(s, bytes)).flatten();
         }
         activity
     }

@@ -14,8 +14,8 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::BTreeMap;
 
-fn key(octet: u8) -> Option<DhchapKey> {
-    Some(DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap())
+fn key(byte: u8) -> Option<DhchapKey> {
+    Some(DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).unwrap())
 }
 
 /// Keys of the host (1) and the target (2).
@@ -156,10 +156,10 @@ fn many_hosts_authenticate_at_once() {
 fn a_key_is_changed_while_the_host_has_one_or_the_other() {
     const OTHER: &str = "nqn.2024-01.test:other";
     let server = start(true, Offer::default(), 2);
-    let is_let_in = |octet| Client::connect(config(&server, host(octet))).is_ok();
+    let is_let_in = |byte| Client::connect(config(&server, host(byte))).is_ok();
     let set = |keys: &[(&str, u8)], former: Option<u8>| {
-        let keys = keys.iter().map(|(nqn, octet)| ((*nqn).to_owned(), host(*octet)));
-        let former = former.map(|octet| (HOST_NQN.to_owned(), key(octet).unwrap()));
+        let keys = keys.iter().map(|(nqn, byte)| ((*nqn).to_owned(), host(*byte)));
+        let former = former.map(|byte| (HOST_NQN.to_owned(), key(byte).unwrap()));
         let authentication = Authentication {
             keys: keys.collect(),
             former: former.into_iter().collect(),
@@ -191,6 +191,6 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
     stays.write(1, 0, pattern(4096, 3), false).unwrap();
 }
 
-fn host(octet: u8) -> Keys {
-    Keys { host: key(octet), controller: None }
+fn host(byte: u8) -> Keys {
+    Keys { host: key(byte), controller: None }
 }

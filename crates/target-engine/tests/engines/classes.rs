@@ -83,8 +83,8 @@ fn recorder(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
             sink.lock().unwrap().push(Vec::new());
             let sink = sink.clone();
             thread::spawn(move || {
-                forward(host, target, |octets| {
-                    sink.lock().unwrap()[number].extend_from_slice(octets);
+                forward(host, target, |bytes| {
+                    sink.lock().unwrap()[number].extend_from_slice(bytes);
                 })
             });
         }
@@ -93,23 +93,23 @@ fn recorder(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
-    let mut octets = [0; 4096];
-    while let Ok(length @ 1..) = from.read(&mut octets) {
-        note(&octets[..length]); // before the target can respond
-        if to.write_all(&octets[..length]).is_err() {
+    let mut bytes = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        note(&bytes[..length]); // before the target can respond
+        if to.write_all(&bytes[..length]).is_err() {
             return;
         }
     }
 }
 
 /// Returns the commands in the data that a host has sent.
-fn commands(mut octets: &[u8]) -> Vec<Sqe> {
+fn commands(mut bytes: &[u8]) -> Vec<Sqe> {
     let mut commands = Vec::new();
-    while let Ok((ch, _)) = CommonHeader::ref_from_prefix(octets) {
+    while let Ok((ch, _)) = CommonHeader::ref_from_prefix(bytes) {
         if ch.pdu_type == PduType::CapsuleCmd as u8 {
-            commands.push(CapsuleCmd::ref_from_prefix(octets).unwrap().0.sqe);
+            commands.push(CapsuleCmd::ref_from_prefix(bytes).unwrap().0.sqe);
         }
-        octets = octets.get(ch.plen.get() as usize..).unwrap_or_default();
+        bytes = bytes.get(ch.plen.get() as usize..).unwrap_or_default();
     }
     commands
 }
@@ -125,8 +125,8 @@ fn a_host_says_its_class_in_connect_and_in_each_command() {
         client.read(1, 0, Buffer::alloc(4096)).unwrap();
         let record = record.lock().unwrap();
         let [admin, lane] = &record[..] else { panic!("two connections") };
-        for (octets, priority) in [(admin, 0), (lane, priority)] {
-            let first = commands(octets)[0];
+        for (bytes, priority) in [(admin, 0), (lane, priority)] {
+            let first = commands(bytes)[0];
             assert_eq!((first.opcode, first.fctype()), (opcode::FABRICS, fctype::CONNECT));
             assert_eq!(Connect::parse(&first).cattr & cattr::PRIORITY_CLASS, priority, "{class:?}");
         }

@@ -38,7 +38,7 @@ fn what_is_written_there_is_read_over_another_connection() {
         all(&writer, Op::Write, bytes, |_, _| {});
         all(&reader, Op::Read, bytes, |number, read| {
             let wanted = pattern(bytes, number + bytes as u64);
-            assert!(read == &wanted[..], "{bytes} octets at block {}", slba(number));
+            assert!(read == &wanted[..], "{bytes} bytes at block {}", slba(number));
         });
     }
 }

@@ -79,7 +79,7 @@ fn drivers_complete_commands_next_to_the_lanes() {
     let mut first: Vec<_> = (0..3).map(|_| actions.recv_timeout(LONG).unwrap()).collect();
     first.sort_by_key(|did| format!("{did:?}"));
     if first[0] == FrontAction::Answer(0, -libc::EOPNOTSUPP) {
-        skipped("no entries of 128 octets before Linux 5.19");
+        skipped("no entries of 128 bytes before Linux 5.19");
     } else {
         let answers = [
             FrontAction::Answer(0, 0),

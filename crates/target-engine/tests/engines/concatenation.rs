@@ -14,12 +14,12 @@ use std::net::SocketAddr;
 
 const SECURED: &str = "nqn.2024-01.test:secured";
 
-fn key(octet: u8) -> Option<DhchapKey> {
-    Some(DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap())
+fn key(byte: u8) -> Option<DhchapKey> {
+    Some(DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).unwrap())
 }
 
-fn host_key(octet: u8) -> Keys {
-    Keys { host: key(octet), controller: None }
+fn host_key(byte: u8) -> Keys {
+    Keys { host: key(byte), controller: None }
 }
 
 /// Keys of the host (1) and the target (2).
@@ -76,7 +76,7 @@ fn everything_goes_over_tls_with_the_psk_that_was_made() {
             assert_eq!(proxy.kinds(), [PLAIN, TLS, TLS, TLS]);
             // The plain connection ends after authentication: it carries no command.
             let said = proxy.sent(0).len();
-            assert!(said < 4096, "{said} octets");
+            assert!(said < 4096, "{said} bytes");
         }
         assert_nothing_left(&server);
     }

@@ -181,11 +181,11 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
 }
 
 /// Returns the capsule of a fused command with its data.
-fn fused(cid: u16, opcode: u8, fuse: u8, (slba, blocks): (u64, u32), octet: u8) -> Vec<u8> {
+fn fused(cid: u16, opcode: u8, fuse: u8, (slba, blocks): (u64, u32), byte: u8) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode, 1, slba, blocks);
     sqe.flags |= fuse;
     sqe.set_in_capsule(blocks * BLOCK);
-    raw::command(cid, sqe, &vec![octet; (blocks * BLOCK) as usize], raw::PLAIN)
+    raw::command(cid, sqe, &vec![byte; (blocks * BLOCK) as usize], raw::PLAIN)
 }
 
 fn harness() -> EngineHarness {
@@ -216,7 +216,7 @@ fn commands_that_are_no_pair_have_their_status() {
     let (first, second) = (FUSE_FIRST, FUSE_SECOND);
     let harness = harness();
     let mut peer = harness.queue(raw::PLAIN);
-    let c = |cid, opcode, fuse, at, octet| fused(cid, opcode, fuse, at, octet);
+    let c = |cid, opcode, fuse, at, byte| fused(cid, opcode, fuse, at, byte);
     let cases: Vec<FusedCase> = vec![
         ("a pair", vec![c(2, COMPARE, first, AT, 0), c(3, WRITE, second, AT, 7)], vec![ok, ok]),
         (

@@ -32,13 +32,13 @@ fn config(address: SocketAddr, host: u8) -> HostConfig {
     config
 }
 
-fn octets(octet: u8) -> [u8; BLOCK] {
-    [octet; BLOCK]
+fn bytes(byte: u8) -> [u8; BLOCK] {
+    [byte; BLOCK]
 }
 
 fn read(client: &Client) -> u8 {
     let block = client.read(1, AT, Buffer::alloc(BLOCK)).unwrap();
-    assert!(block.iter().all(|octet| *octet == block[0]), "half of a write");
+    assert!(block.iter().all(|byte| *byte == block[0]), "half of a write");
     block[0]
 }
 
@@ -80,7 +80,7 @@ fn an_unknown_outcome_is_reported_once_it_cannot_change_any_more() {
         let now = read(&client);
         assert_eq!(now, 7, "it was in the store, which executes it");
         assert_eq!(read(&other), now);
-        client.compare_and_write(1, AT, &octets(7), &octets(8)).unwrap();
+        client.compare_and_write(1, AT, &bytes(7), &bytes(8)).unwrap();
         assert_eq!(read(&other), 8);
         drop((client, other));
     };

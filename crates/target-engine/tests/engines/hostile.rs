@@ -64,8 +64,8 @@ fn bytes_may_arrive_one_by_one() {
     let harness = EngineHarness::new();
     for digests in [raw::PLAIN, raw::BOTH] {
         let mut peer = harness.peer();
-        let send = |peer: &mut RawPeer, octets: &[u8]| {
-            octets.iter().for_each(|octet| peer.send(std::slice::from_ref(octet)));
+        let send = |peer: &mut RawPeer, bytes: &[u8]| {
+            bytes.iter().for_each(|byte| peer.send(std::slice::from_ref(byte)));
         };
         send(&mut peer, IcReq::new(digests, 0, 0).as_bytes());
         assert_eq!(peer.next().unwrap().0, PduType::IcResp as u8);

@@ -52,7 +52,7 @@ fn a_host_does_not_go_on_with_memory_that_was_lost() {
     assert!(later.status.is(Status::INVALID_NAMESPACE), "{later}");
     assert!(client.read(1, 0, Buffer::alloc(4096)).is_err(), "it is not what was written");
     let new = connect(&server);
-    assert!(new.read(1, 0, Buffer::alloc(4096)).unwrap().iter().all(|&octet| octet == 0));
+    assert!(new.read(1, 0, Buffer::alloc(4096)).unwrap().iter().all(|&byte| byte == 0));
 }
 
 /// Only other blocks stay hidden for seconds, so that the host can react.
@@ -119,7 +119,7 @@ fn another_file_under_an_nsid_gets_no_write_of_hosts_of_the_first() {
     let second = namespace(&client, 1);
     assert!(second.nguid != first.nguid && second.uuid != first.uuid);
     assert!(client.write(1, 0, pattern(4096, 3), false).is_err(), "it means the first one");
-    assert!(std::fs::read(&paths[1]).unwrap().iter().all(|&octet| octet == 0), "untouched");
+    assert!(std::fs::read(&paths[1]).unwrap().iter().all(|&byte| byte == 0), "untouched");
     let other = connect(&server);
     other.write(1, 0, pattern(4096, 4), false).unwrap();
     assert!(std::fs::read(&paths[0]).unwrap()[..4096] == *pattern(4096, 1), "so is the first");

@@ -102,15 +102,15 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
 }
 
 /// Returns the commands that a host has sent on a connection without digests.
-pub fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
+pub fn sqes(mut bytes: &[u8]) -> Vec<Sqe> {
     let mut sqes = Vec::new();
-    while octets.len() >= 8 {
-        let length = u32::from_le_bytes([octets[4], octets[5], octets[6], octets[7]]) as usize;
-        let Some((pdu, rest)) = octets.split_at_checked(length) else { break };
+    while bytes.len() >= 8 {
+        let length = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize;
+        let Some((pdu, rest)) = bytes.split_at_checked(length) else { break };
         if pdu[0] == PduType::CapsuleCmd as u8 {
             sqes.push(CapsuleCmd::read_from_prefix(pdu).unwrap().0.sqe);
         }
-        octets = rest;
+        bytes = rest;
     }
     sqes
 }
@@ -295,7 +295,7 @@ fn connections_cut_while_commands_wait_their_turn_lose_nothing() {
 fn flipped_bits_do_not_get_past_digests() {
     // Rarely enough for a retry to succeed: one of the largest requests is a tenth of the data between two strikes, so
     // hardly one is struck at each of its six attempts.
-    survives(|octets| ConnectionFault::Flip(2_500_000 + octets), BOTH, 1);
+    survives(|bytes| ConnectionFault::Flip(2_500_000 + bytes), BOTH, 1);
 }
 
 #[test]
@@ -340,10 +340,10 @@ fn a_controller_ends_soon_when_its_target_hangs() {
 fn unread_commands_are_not_executed_after_a_reconnect() {
     const RESERVE: u16 = 16;
     let harness = EngineHarness::scarce(|_| {});
-    let to_memory = |cid, octet| {
+    let to_memory = |cid, byte| {
         let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, 1);
         sqe.set_in_capsule(BLOCK);
-        raw::command(cid, sqe, &[octet; BLOCK as usize], raw::PLAIN)
+        raw::command(cid, sqe, &[byte; BLOCK as usize], raw::PLAIN)
     };
     // Other queues keep every buffer, so that the target does not receive from the old connection.
     let mut holder = harness.queue_of(1, ENTRIES);

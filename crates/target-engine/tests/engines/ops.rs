@@ -44,7 +44,7 @@ fn read(client: &Client, nsid: u32, slba: u64, len: usize) -> Buffer {
 fn write_and_read(client: &Client, nsid: u32, len: usize, seed: u64) {
     let slba = 3 + seed % 5;
     client.write(nsid, slba, pattern(len, seed), seed.is_multiple_of(2)).unwrap();
-    assert!(*read(client, nsid, slba, len) == *pattern(len, seed), "nsid {nsid}, {len} octets");
+    assert!(*read(client, nsid, slba, len) == *pattern(len, seed), "nsid {nsid}, {len} bytes");
     client.compare(nsid, slba, pattern(len, seed)).unwrap();
     client.verify(nsid, slba, (len / block_bytes(client, nsid)) as u64).unwrap();
     client.flush(nsid).unwrap();
@@ -145,7 +145,7 @@ fn failures_have_their_status_and_give_the_buffer_back() {
     assert!(status(client.write_zeroes(3, 0, 1, false)).is(protected));
     assert!(status(client.discard(3, 0, 1)).is(protected));
     assert!(status(client.copy(3, &[(0, 1)], 8, false)).is(protected));
-    assert!(read(&client, 3, 0, 4096).iter().all(|&octet| octet == 0));
+    assert!(read(&client, 3, 0, 4096).iter().all(|&byte| byte == 0));
     client.flush(3).unwrap();
     drop(client);
     assert_nothing_left(&server);

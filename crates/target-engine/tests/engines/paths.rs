@@ -66,8 +66,8 @@ fn requests_take_all_paths_by_every_policy() {
             // clock.
             let least = if policy == PathPolicy::Latency { 1 } else { 10 };
             assert!(routes.iter().all(|route| route.requests >= least), "{policy:?}: {routes:?}");
-            let octets: u64 = routes.iter().map(|route| route.data_bytes).sum();
-            assert_eq!(octets, 400 * 4096, "{policy:?}: {routes:?}");
+            let bytes: u64 = routes.iter().map(|route| route.data_bytes).sum();
+            assert_eq!(bytes, 400 * 4096, "{policy:?}: {routes:?}");
             let is_calm = |route: &PathReport| (route.losses, route.waiting) == (0, 0);
             assert!(routes.iter().all(is_calm), "{policy:?}: {routes:?}");
             let in_flight =

@@ -174,8 +174,8 @@ pub struct RawPeer {
 
 impl RawPeer {
     /// Sends bytes. Ignores errors, as the target may have closed the connection.
-    pub fn send(&mut self, octets: &[u8]) {
-        let _ = self.socket.write_all(octets);
+    pub fn send(&mut self, bytes: &[u8]) {
+        let _ = self.socket.write_all(bytes);
     }
 
     /// Reads the next PDU; `None` if the target has closed the connection.

@@ -96,5 +96,5 @@ fn a_reload_keeps_its_data_unless_the_pace_is_another() {
     server.reload(&[subsystem(vec![ssd(1, 2 * MIB, 512, service, 5)])]).unwrap();
     assert!(client.write(1, 0, pattern(BYTES, 2), false).is_err(), "it is another one now");
     let new = connect(&server).read(1, 0, Buffer::alloc(BYTES)).unwrap();
-    assert!(new.iter().all(|&octet| octet == 0), "empty");
+    assert!(new.iter().all(|&byte| byte == 0), "empty");
 }

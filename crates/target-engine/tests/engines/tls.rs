@@ -44,7 +44,7 @@ fn data_passes(client: &Client) {
         let slba = seed * 2048;
         client.write(1, slba, pattern(length, seed), false).unwrap();
         let got = client.read(1, slba, Buffer::alloc(length)).unwrap();
-        assert!(*got == *pattern(length, seed), "{length} octets");
+        assert!(*got == *pattern(length, seed), "{length} bytes");
     }
     client.flush(1).unwrap();
 }
@@ -214,10 +214,10 @@ fn hostile_handshakes_delay_no_other_host() {
     let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
     config.connect_timeout = Duration::from_secs(3);
     let server = Server::start(config).unwrap();
-    let begin = |octets: &[u8]| {
+    let begin = |bytes: &[u8]| {
         let mut socket = TcpStream::connect(address(&server)).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
-        socket.write_all(octets).unwrap();
+        socket.write_all(bytes).unwrap();
         socket
     };
     let silent: Vec<TcpStream> = (0..50).map(|_| begin(&[])).collect();

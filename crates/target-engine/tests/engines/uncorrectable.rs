@@ -91,7 +91,7 @@ fn what_is_written_can_be_read_again() {
         assert_eq!([9, 12].map(|slba| read(&one, nsid, slba, 1)), [UNREADABLE; 2]);
         other.write_zeroes(nsid, 20, 2, false).unwrap();
         let zeroes = one.read(nsid, 20, Buffer::alloc(2 * BLOCK_BYTES)).unwrap();
-        assert!(zeroes.iter().all(|octet| *octet == 0));
+        assert!(zeroes.iter().all(|byte| *byte == 0));
         other.copy(nsid, &[(10, 2)], 30, false).unwrap();
         assert!(has(&one, nsid, 30, 2, 1));
         let last = other.write(nsid, 0, pattern(64 * BLOCK_BYTES, 2), true);

@@ -55,7 +55,7 @@ fn pages_that_wait_to_be_sent_are_in_buffers() {
     for _ in 0..PAGES {
         let (kind, pdu) = peer.next().expect("a page");
         assert_eq!((kind, pdu.len()), (PduType::C2hData as u8, 24 + PAGE_BYTES as usize));
-        assert!(pdu[24 + 4096..].iter().all(|&octet| octet == 0), "what a buffer held before");
+        assert!(pdu[24 + 4096..].iter().all(|&byte| byte == 0), "what a buffer held before");
     }
     drop(peer);
     harness.assert_healthy();
@@ -114,7 +114,7 @@ fn a_lane_with_much_unsent_is_not_received_from() {
             received >= u64::from(cid) - 1 || usage.buffer_bytes >= UNSENT_MAX
         });
         let held = harness.server.usage().buffer_bytes;
-        assert!(held <= HELD_MAX, "{held} octets wait for a peer that does not read");
+        assert!(held <= HELD_MAX, "{held} bytes wait for a peer that does not read");
     }
     harness.client.write(1, 8, pattern(65536, 1), false).unwrap(); // others continue
     let mut answered = std::collections::BTreeSet::new();

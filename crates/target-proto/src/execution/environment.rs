@@ -25,7 +25,7 @@ pub enum Payload<'a, B> {
     /// In the same frame as the command.
     InFrame {
         /// The data.
-        octets: &'a [u8],
+        bytes: &'a [u8],
         /// Offset in the pages that the host writes to.
         place: u64,
     },
@@ -48,7 +48,7 @@ impl<B: Deref<Target = [u8]>> Payload<'_, B> {
             Payload::Asked => 0,
             Payload::Follows(bytes) => *bytes,
             Payload::Here(buffer) => buffer.len() as u32,
-            Payload::InFrame { octets, .. } => octets.len() as u32,
+            Payload::InFrame { bytes, .. } => bytes.len() as u32,
         }
     }
 }
@@ -87,8 +87,8 @@ pub trait Namespace {
     fn is_marked(&self, command: &IoCommand) -> bool;
     /// True if a place has bytes of a range.
     fn holds(&self, place: Self::Place, range: &ByteRange) -> bool;
-    /// Copies `octets` to the place, beginning at its byte `from`.
-    fn put(&self, place: Self::Place, from: u32, octets: &[u8]);
+    /// Copies `bytes` to the place, beginning at its byte `from`.
+    fn put(&self, place: Self::Place, from: u32, bytes: &[u8]);
     /// Prefetches data that is about to be sent.
     fn prefetch(&self, _place: Self::Place) {}
     /// Returns the epoch of a write that starts now; `None`: nothing is lost without a flush.

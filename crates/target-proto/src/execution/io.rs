@@ -119,9 +119,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         place: N::Place,
         payload: Payload<'_, B>,
     ) {
-        let octets = match &payload {
+        let bytes = match &payload {
             Payload::Here(buffer) => &buffer[..],
-            Payload::InFrame { octets, .. } => octets,
+            Payload::InFrame { bytes, .. } => bytes,
             Payload::Asked | Payload::Follows(_) => {
                 env.deliver_whole(slot, 1 << namespace.geometry().lba_shift);
                 self.move_in_place(slot, namespace, place);
@@ -131,7 +131,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 return;
             }
         };
-        namespace.put(place, 0, octets);
+        namespace.put(place, 0, bytes);
         self.slots[usize::from(slot)].command = SlotCommand::InPlace(namespace);
         env.respond(slot, Status::SUCCESS, 0);
     }

@@ -43,18 +43,18 @@ impl RateWaiters {
         self.slots.front().map(|(begins, _)| *begins)
     }
 
-    fn enter(&mut self, begins: Instant, slot: u16, octets: usize) {
+    fn enter(&mut self, begins: Instant, slot: u16, bytes: usize) {
         let at = self.slots.partition_point(|(other, _)| *other <= begins);
         self.slots.insert(at, (begins, slot));
-        self.kept += octets;
+        self.kept += bytes;
         if self.kept > KEPT_MAX {
             self.held = ReceiveHold::Yes;
         }
     }
 
-    /// Records that a command with `octets` bytes in a buffer no longer waits.
-    fn left(&mut self, octets: usize) {
-        self.kept = self.kept.saturating_sub(octets);
+    /// Records that a command with `bytes` bytes in a buffer no longer waits.
+    fn left(&mut self, bytes: usize) {
+        self.kept = self.kept.saturating_sub(bytes);
         if self.kept <= KEPT_MAX && self.held == ReceiveHold::Yes {
             self.held = ReceiveHold::Released;
         }
@@ -81,9 +81,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     fn wait(&mut self, begins: Instant, slot: u16) {
         let s = &mut self.slots[usize::from(slot)];
-        let octets = s.buffered();
+        let bytes = s.buffered();
         s.held_since = Instant(u64::MAX); // its host is not to blame
-        self.waiting.enter(begins, slot, octets);
+        self.waiting.enter(begins, slot, bytes);
     }
 
     /// Resumes commands whose start time has come.
@@ -116,8 +116,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let now = env.now();
         for (begins, slot) in core::mem::take(&mut self.waiting.slots) {
             let s = &mut self.slots[usize::from(slot)];
-            let octets = s.buffered();
-            self.waiting.left(octets);
+            let bytes = s.buffered();
+            self.waiting.left(bytes);
             let SlotCommand::Io { command, namespace, sqe, .. } = &mut s.command else { continue };
             let nsid = sqe.nsid.get();
             match env.namespace(nsid) {

@@ -88,11 +88,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const OCTETS: usize = 96;
+    const BYTES: usize = 96;
 
     fn range() -> impl Strategy<Value = ByteRange> {
-        (0..OCTETS as u64, 0..24u64).prop_map(|(offset, len)| {
-            let len = len.min(OCTETS as u64 - offset);
+        (0..BYTES as u64, 0..24u64).prop_map(|(offset, len)| {
+            let len = len.min(BYTES as u64 - offset);
             ByteRange { offset, len }
         })
     }
@@ -100,19 +100,19 @@ mod tests {
     proptest! {
         #[test]
         fn extents_are_what_a_bitmap_says(steps in prop::collection::vec((any::<bool>(), range()), 1..60)) {
-            let (mut extents, mut bitmap) = (Extents::default(), [false; OCTETS]);
+            let (mut extents, mut bitmap) = (Extents::default(), [false; BYTES]);
             for (adds, range) in steps {
-                let octets = range.offset as usize..(range.offset + range.len) as usize;
-                prop_assert_eq!(extents.touch(&range), bitmap[octets.clone()].contains(&true));
+                let bytes = range.offset as usize..(range.offset + range.len) as usize;
+                prop_assert_eq!(extents.touch(&range), bitmap[bytes.clone()].contains(&true));
                 match adds {
                     true => extents.insert(&range),
                     false => extents.remove(&range),
                 }
-                bitmap[octets].fill(adds);
+                bitmap[bytes].fill(adds);
                 let has = |at: usize| extents.iter().any(|one| {
                     (one.offset..one.offset + one.len).contains(&(at as u64))
                 });
-                let is_it = (0..OCTETS).all(|at| has(at) == bitmap[at]);
+                let is_it = (0..BYTES).all(|at| has(at) == bitmap[at]);
                 prop_assert!(is_it, "{extents:?} and {bitmap:?}");
                 let runs = bitmap.chunk_by(|one, other| one == other).filter(|run| run[0]).count();
                 prop_assert_eq!(extents.count(), runs);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_all_octets_is_no_special_place() {
+    fn the_end_of_all_bytes_is_no_special_place() {
         let last = ByteRange { offset: u64::MAX - 1, len: 5 };
         let mut extents = Extents::default();
         extents.insert(&last);

@@ -70,7 +70,7 @@ mod tests {
         for at in 0..image.len() {
             let mut damaged = image.clone();
             damaged[at] ^= 1;
-            assert!(parse(&damaged).is_err(), "octet {at}");
+            assert!(parse(&damaged).is_err(), "byte {at}");
             assert!(parse(&image[..at]).is_err(), "cut at {at}");
         }
     }

@@ -89,8 +89,8 @@ impl Pipes {
         unsafe { &mut *self.buffers }
     }
 
-    pub(super) fn push(&mut self, octets: &[u8]) {
-        self.buffers().incoming.extend_from_slice(octets);
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.buffers().incoming.extend_from_slice(bytes);
     }
 
     pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {

@@ -256,19 +256,19 @@ impl Handshake {
     ///
     /// # Errors
     /// The handshake has failed. A target sends [`Handshake::outgoing`] before it closes the connection.
-    pub fn receive(&mut self, octets: &[u8]) -> Result<(), Error> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let is_target = !matches!(self.side, HandshakeSide::Host(_));
-        if let Some(&kind) = octets.first().filter(|_| is_target && self.received == 0)
+        if let Some(&kind) = bytes.first().filter(|_| is_target && self.received == 0)
             && kind != CONTENT_TYPE_HANDSHAKE
         {
             return Err(Error::Plain);
         }
-        self.received += octets.len();
-        self.record.advance(octets);
+        self.received += bytes.len();
+        self.record.advance(bytes);
         if !self.is_done && self.received > HANDSHAKE_BYTES_MAX {
             return Err(Error::TooLong);
         }
-        self.pipes.push(octets);
+        self.pipes.push(bytes);
         self.advance()
     }
 

@@ -13,9 +13,9 @@ const TARGET_TOKEN: u64 = 0x99aa_bbcc_ddee_ff00;
 type SealedEnd = Seal<FrameCipher>;
 
 fn keys(hash: Hash) -> FrameKeys {
-    let octets = |first: u8, count| (first..first + count as u8).collect::<Vec<u8>>();
-    let host = Secret::new(&octets(0, 32));
-    let exchanged = Secret::new(&octets(64, hash.bytes()));
+    let bytes = |first: u8, count| (first..first + count as u8).collect::<Vec<u8>>();
+    let host = Secret::new(&bytes(0, 32));
+    let exchanged = Secret::new(&bytes(64, hash.bytes()));
     let said = b"context, Negotiate, Challenge, Reply";
     FrameSecret::new(hash, &host, Some(&exchanged), said).keys(HOST_TOKEN, TARGET_TOKEN)
 }
@@ -58,17 +58,17 @@ fn take(end: &mut SealedEnd, frame: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
     let mut out = vec![0; 1 << 16];
     Ok(match end.open(&header, kind, body, &mut out)? {
         Opened::Clear => None,
-        Opened::Sealed { octets, .. } => Some(out[..octets].to_vec()),
+        Opened::Sealed { bytes, .. } => Some(out[..bytes].to_vec()),
     })
 }
 
-fn octets(lines: &[&str]) -> Vec<u8> {
-    let octet = |text| u8::from_str_radix(text, 16).expect("two digits");
-    lines.iter().flat_map(|line| line.split_whitespace()).map(octet).collect()
+fn bytes(lines: &[&str]) -> Vec<u8> {
+    let byte = |text| u8::from_str_radix(text, 16).expect("two digits");
+    lines.iter().flat_map(|line| line.split_whitespace()).map(byte).collect()
 }
 
 #[test]
-fn a_frame_octet_for_octet() {
+fn a_frame_byte_for_byte() {
     let heads = [
         "01 08 0c 00 ba 68 18 c3 00 ff ee dd cc bb aa 99",
         "15 08 11 47 01 00 28 00 01 00 00 10 00 00 00 10",
@@ -97,15 +97,15 @@ fn a_frame_octet_for_octet() {
     ] {
         let mut host = SealedEnd::host(&keys(hash), Limits::HOST).unwrap();
         let mut target = SealedEnd::target(&keys(hash), Limits::TARGET).unwrap();
-        assert_eq!(host.proofs().own[..], octets(&[proof]));
-        assert_eq!(target.proofs().peer[..], octets(&[proof]));
+        assert_eq!(host.proofs().own[..], bytes(&[proof]));
+        assert_eq!(target.proofs().peer[..], bytes(&[proof]));
         for _ in 0..0x102 {
             sealed(&mut host, FrameType::Ack, 0, &[]);
         }
         let plain: Vec<u8> = (0xa0..0xb8).collect();
         // A checksum in addition to the tag would be of no use.
         let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ | flags::CRC, &plain);
-        let expected = octets(&[&heads[..], &body[..]].concat());
+        let expected = bytes(&[&heads[..], &body[..]].concat());
         assert_eq!(format!("{frame:02x?}"), format!("{expected:02x?}"));
         assert_eq!(take(&mut target, &expected), Ok(Some(plain)));
     }
@@ -229,7 +229,7 @@ proptest! {
 
     #[test]
     fn cut_frames_and_random_ones_are_refused(
-        octets in prop::collection::vec(any::<u8>(), 0..200),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
         bits in 0..16u16,
         link in 0..32u8,
         number in any::<u64>(),
@@ -242,7 +242,7 @@ proptest! {
             ..header(FrameType::Cargo, 0)
         };
         let mut out = vec![0; 100];
-        prop_assert!(target.open(&header, FrameType::Cargo, &octets, &mut out).is_err());
+        prop_assert!(target.open(&header, FrameType::Cargo, &bytes, &mut out).is_err());
         prop_assert!(!target.is_on());
     }
 }

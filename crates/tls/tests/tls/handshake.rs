@@ -181,7 +181,7 @@ fn a_handshake_has_a_size() {
             break;
         }
     }
-    assert!(failed.is_some(), "more than {HANDSHAKE_BYTES_MAX} octets");
+    assert!(failed.is_some(), "more than {HANDSHAKE_BYTES_MAX} bytes");
 }
 
 /// A ClientHello with any byte changed never makes keys.
@@ -196,10 +196,10 @@ fn an_altered_hello_is_refused() {
         let mut target = acceptor.accept().unwrap();
         let result = target.receive(&hello);
         // A longer length waits for more; the version in the record's header is not authenticated.
-        assert!(result.is_err() || !target.is_done(), "octet {at}");
+        assert!(result.is_err() || !target.is_done(), "byte {at}");
         assert!(
             result.is_err() || target.outgoing().is_empty() || (1..3).contains(&at),
-            "octet {at}"
+            "byte {at}"
         );
     }
 }

@@ -53,13 +53,13 @@ fn connections(name: &str) -> Vec<RecordedConnection> {
     let mut found: Vec<([u16; 2], [Payloads<'_>; 2])> = Vec::new();
     let mut at = 24;
     while at < pcap.len() {
-        let stored = u32::from_le_bytes(pcap[at + 8..at + 12].try_into().expect("4 octets"));
+        let stored = u32::from_le_bytes(pcap[at + 8..at + 12].try_into().expect("4 bytes"));
         let ip = at + 16 + 14;
         let end = ip + usize::from(u16_at(ip + 2));
         let tcp = ip + usize::from(pcap[ip] & 15) * 4;
         at += 16 + stored as usize;
         let ports = [u16_at(tcp), u16_at(tcp + 2)];
-        let sequence = u32::from_be_bytes(pcap[tcp + 4..tcp + 8].try_into().expect("4 octets"));
+        let sequence = u32::from_be_bytes(pcap[tcp + 4..tcp + 8].try_into().expect("4 bytes"));
         let is_syn = pcap[tcp + 13] & SYN != 0;
         if is_syn && ports[1] / 10 == 442 {
             found.push((ports, Default::default()));
@@ -134,16 +134,16 @@ fn recorded_hosts_are_taken_with_their_keys() {
             let known = keys.clone();
             if name.contains("v0") {
                 // The digest would show which derivation the host has.
-                assert!(hello.windows(6).any(|octets| octets.starts_with(b"NVMe0R")), "{name}");
+                assert!(hello.windows(6).any(|bytes| bytes.starts_with(b"NVMe0R")), "{name}");
             }
             taken(hello, move |identity| Some(known.look_up(identity)?.0))
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             let known = keys.clone();
             let wrong = taken(hello, move |identity| {
                 let (psk, _) = known.look_up(identity)?;
-                let mut octets = psk.psk.reveal().to_vec();
-                octets[31] ^= 1;
-                Some(TlsPsk { psk: Secret::new(&octets), ..psk })
+                let mut bytes = psk.psk.reveal().to_vec();
+                bytes[31] ^= 1;
+                Some(TlsPsk { psk: Secret::new(&bytes), ..psk })
             });
             assert!(matches!(wrong, Err(Error::WrongKey(_))), "{name}: {wrong:?}");
             let unknown = taken(hello, |_| None);
@@ -154,21 +154,21 @@ fn recorded_hosts_are_taken_with_their_keys() {
 
 /// Returns both secrets of a connection: the host's and the target's.
 fn secrets(name: &str, connection: &RecordedConnection) -> [TrafficSecret; 2] {
-    let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| bytes.iter().map(|o| format!("{o:02x}")).collect::<String>();
     // Headers of record and message, version.
     let random = hex(&hello(connection)[5 + 4 + 2..][..32]);
     ["CLIENT", "SERVER"].map(|who| {
         let log = text(name, "keylog");
         let begin = format!("{who}_TRAFFIC_SECRET_0 {random} ");
         let secret = log.lines().find_map(|line| line.strip_prefix(&begin)).expect("a secret");
-        let octets: Vec<u8> = (0..secret.len() / 2)
+        let bytes: Vec<u8> = (0..secret.len() / 2)
             .map(|at| u8::from_str_radix(&secret[at * 2..][..2], 16).expect("a number"))
             .collect();
-        let suite = match octets.len() {
+        let suite = match bytes.len() {
             32 => Suite::Aes128GcmSha256,
             _ => Suite::Aes256GcmSha384,
         };
-        TrafficSecret::new(suite, &octets).unwrap()
+        TrafficSecret::new(suite, &bytes).unwrap()
     })
 }
 

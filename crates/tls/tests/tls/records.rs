@@ -36,8 +36,8 @@ fn alert(sealer: &mut Sealer, code: u8) -> Vec<u8> {
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.chunks(2).map(octet).collect()
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
 }
 
 /// RFC 8448, 3: the client's application data, from its traffic secret.
@@ -128,13 +128,13 @@ proptest! {
 
     /// Any bytes cause neither a panic nor data.
     #[test]
-    fn noise_is_no_data(octets in prop::collection::vec(any::<u8>(), 0..200), framed: bool) {
+    fn noise_is_no_data(bytes in prop::collection::vec(any::<u8>(), 0..200), framed: bool) {
         let mut record = Vec::new();
         if framed {
             record.extend([23, 3, 3]);
-            record.extend((octets.len() as u16).to_be_bytes());
+            record.extend((bytes.len() as u16).to_be_bytes());
         }
-        record.extend(&octets);
+        record.extend(&bytes);
         let mut out = vec![0; 1000];
         let opened = opener(SUITES[0]).open(&record, &mut [&mut out]);
         prop_assert!(opened.is_err() || opened.unwrap().data == 0);
@@ -323,16 +323,16 @@ struct Hands {
 impl Socket for Hands {
     type Error = Error;
 
-    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
-        self.goes.extend_from_slice(octets);
-        Ok(Some(octets.len()))
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        self.goes.extend_from_slice(bytes);
+        Ok(Some(bytes.len()))
     }
 
     fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
         let got = self.comes.len().min(place.len());
         place[..got].copy_from_slice(&self.comes[..got]);
         self.comes.drain(..got);
-        Ok(if got > 0 { Incoming::Octets(got) } else { Incoming::Nothing })
+        Ok(if got > 0 { Incoming::Bytes(got) } else { Incoming::Nothing })
     }
 }
 
@@ -357,7 +357,7 @@ fn nothing_comes_after_a_peer_has_closed() {
     hands.comes = parts.concat();
     let (mut buffer, mut place) = (vec![0; 40_000], vec![0; 40_000]);
     let mut receive = |near: &mut Records| near.receive(&mut hands, &mut buffer, &mut [&mut place]);
-    assert_eq!(receive(&mut near).unwrap(), Incoming::Octets(4));
+    assert_eq!(receive(&mut near).unwrap(), Incoming::Bytes(4));
     assert!(near.is_full(), "there is more to receive");
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);

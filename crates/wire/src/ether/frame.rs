@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// IEEE 802 local experimental EtherType 1: the default.
 pub const ETHERTYPE: u16 = 0x88b5;
 pub const VERSION: u8 = 1;
-/// Octets of [`FrameHeader`].
+/// Bytes of [`FrameHeader`].
 pub const FRAME_HEADER_BYTES: usize = 64;
 /// Group address at which hosts discover targets.
 pub const GROUP: MacAddress = MacAddress([0x03, 0x52, 0x54, 0x4e, 0x56, 0x4d]);
@@ -68,11 +68,11 @@ pub enum FrameType {
 impl FrameType {
     /// Returns the type with that value.
     #[must_use]
-    pub fn from_octet(octet: u8) -> Option<Self> {
+    pub fn from_byte(byte: u8) -> Option<Self> {
         use FrameType::*;
         const ALL: [FrameType; 10] =
             [Discover, Offer, Join, Joined, Probe, Probed, Query, Cargo, Ack, Leave];
-        ALL.into_iter().find(|&kind| kind as u8 == octet)
+        ALL.into_iter().find(|&kind| kind as u8 == byte)
     }
 }
 
@@ -117,7 +117,7 @@ pub struct FrameHeader {
     pub reply: U16,
     pub link: u8,
     pub reserved_1: u8,
-    /// BODY: octets behind this header.
+    /// BODY: bytes behind this header.
     pub body: U16,
     pub seq: U32,
     pub base: U32,
@@ -154,9 +154,8 @@ pub fn set_hcrc(header: &mut FrameHeader) {
 ///
 /// # Errors
 /// Names the wrong part.
-pub fn parse(octets: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameError> {
-    let (header, rest) =
-        FrameHeader::read_from_prefix(octets).map_err(|_| FrameError::Truncated)?;
+pub fn parse(bytes: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameError> {
+    let (header, rest) = FrameHeader::read_from_prefix(bytes).map_err(|_| FrameError::Truncated)?;
     if header.version != VERSION {
         return Err(FrameError::Version);
     }
@@ -165,7 +164,7 @@ pub fn parse(octets: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameErro
     if crc32_iscsi(unsealed.as_bytes()) != header.hcrc.get() {
         return Err(FrameError::HeaderCrc);
     }
-    let kind = FrameType::from_octet(header.kind).ok_or(FrameError::Type)?;
+    let kind = FrameType::from_byte(header.kind).ok_or(FrameError::Type)?;
     let body = rest.get(..usize::from(header.body.get())).ok_or(FrameError::Truncated)?;
     if header.flags.get() & flags::CRC != 0 && crc32_iscsi(body) != header.bcrc.get() {
         return Err(FrameError::BodyCrc);

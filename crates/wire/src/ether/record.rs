@@ -5,13 +5,13 @@ use crate::sqe::Sqe;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of a command record.
+/// Bytes of a command record.
 pub const COMMAND_RECORD_BYTES: usize = 80;
-/// Octets of a data record without its data.
+/// Bytes of a data record without its data.
 pub const DATA_RECORD_BYTES: usize = 24;
-/// Octets of a completion record.
+/// Bytes of a completion record.
 pub const COMPLETION_RECORD_BYTES: usize = 32;
-/// Bit of [`Command::octets`]: the data goes to the host.
+/// Bit of [`Command::bytes`]: the data goes to the host.
 pub const DATA_IN: u32 = 1 << 31;
 /// Mask of generations, which have 24 bits.
 pub const GENERATION_MASK: u32 = 0xff_ffff;
@@ -73,8 +73,8 @@ pub struct Command {
     pub sqe: Sqe,
     /// POSITION: first page in the target's damq.
     pub position: U32,
-    /// OCTETS of data; [`DATA_IN`].
-    pub octets: U32,
+    /// BYTES of data; [`DATA_IN`].
+    pub bytes: U32,
 }
 
 /// A piece of data; the data follows.
@@ -92,8 +92,8 @@ pub struct Data {
     pub index: U16,
     /// PIECES of the request.
     pub pieces: U16,
-    /// OCTETS of the request's data.
-    pub octets: U32,
+    /// BYTES of the request's data.
+    pub bytes: U32,
 }
 
 /// A completion.
@@ -118,7 +118,7 @@ pub enum Record<'a> {
         data: &'a Data,
         /// Offset of its bytes in the body.
         start: usize,
-        octets: &'a [u8],
+        bytes: &'a [u8],
     },
     Completion(&'a Completion),
 }
@@ -168,17 +168,17 @@ impl<'a> Records<'a> {
         let rest = &self.body[self.at..];
         let (head, _) = RecordHead::ref_from_prefix(rest).ok()?;
         let length = usize::from(head.length.get());
-        let octets = rest.get(..length)?;
+        let bytes = rest.get(..length)?;
         let record = match head.kind {
             k if k == RecordKind::Command as u8 => {
-                Record::Command(Command::ref_from_bytes(octets).ok()?)
+                Record::Command(Command::ref_from_bytes(bytes).ok()?)
             }
             k if k == RecordKind::Data as u8 => {
-                let (data, octets) = Data::ref_from_prefix(octets).ok()?;
-                Record::Data { data, start: self.at + DATA_RECORD_BYTES, octets }
+                let (data, bytes) = Data::ref_from_prefix(bytes).ok()?;
+                Record::Data { data, start: self.at + DATA_RECORD_BYTES, bytes }
             }
             k if k == RecordKind::Completion as u8 => {
-                Record::Completion(Completion::ref_from_bytes(octets).ok()?)
+                Record::Completion(Completion::ref_from_bytes(bytes).ok()?)
             }
             _ => return None,
         };

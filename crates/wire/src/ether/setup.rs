@@ -99,7 +99,7 @@ pub const ADDRESSES_MAX: usize = 32;
 
 /// Returns the addresses behind [`Joined`], at which the target can be reached.
 pub fn addresses(rest: &[u8]) -> impl Iterator<Item = MacAddress> {
-    rest.as_chunks().0.iter().take(ADDRESSES_MAX).map(|octets| MacAddress(*octets))
+    rest.as_chunks().0.iter().take(ADDRESSES_MAX).map(|bytes| MacAddress(*bytes))
 }
 
 /// Checks that the target still has a lane; the subsystem's NQN follows.

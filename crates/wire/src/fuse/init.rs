@@ -7,7 +7,7 @@ pub const MAJOR: u32 = 7;
 /// Highest supported minor version: requests over io_uring.
 pub const MINOR: u32 = 42;
 /// Minimum bytes of an Init in every version; missing fields count as zero.
-pub const INIT_OCTETS_MIN: usize = 16;
+pub const INIT_BYTES_MIN: usize = 16;
 
 /// Capabilities of the kernel.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

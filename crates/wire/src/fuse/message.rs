@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InHeader {
-    /// Octets of the whole request.
+    /// Bytes of the whole request.
     pub len: u32,
     pub opcode: u32,
     pub unique: u64,
@@ -16,7 +16,7 @@ pub struct InHeader {
     pub uid: u32,
     pub gid: u32,
     pub pid: u32,
-    /// Length of extensions in units of 8 octets.
+    /// Length of extensions in units of 8 bytes.
     pub total_extlen: u16,
     pub padding: u16,
 }
@@ -174,7 +174,7 @@ pub struct WriteIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WriteOut {
-    /// Octets written.
+    /// Bytes written.
     pub size: u32,
     pub padding: u32,
 }
@@ -186,7 +186,7 @@ pub struct FallocateIn {
     /// Handle of the opened file.
     pub fh: u64,
     pub offset: u64,
-    /// Octets of the range.
+    /// Bytes of the range.
     pub length: u64,
     /// [`fallocate_mode`](super::fallocate_mode).
     pub mode: u32,
@@ -238,7 +238,7 @@ pub struct Dirent {
     pub ino: u64,
     /// Offset to continue after it.
     pub off: u64,
-    /// Octets of the name.
+    /// Bytes of the name.
     pub namelen: u32,
     pub kind: u32,
 }

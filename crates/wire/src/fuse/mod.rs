@@ -9,7 +9,7 @@ mod message;
 mod ring;
 
 pub use code::{Opcode, ROOT_ID, fallocate_mode, init_flag, open_flag, seek, setattr_valid};
-pub use init::{INIT_OCTETS_MIN, InitIn, InitOut, MAJOR, MINOR};
+pub use init::{INIT_BYTES_MIN, InitIn, InitOut, MAJOR, MINOR};
 pub use message::{
     Attr, AttrOut, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, LseekOut, OpenIn, OpenOut,
     OutHeader, ReadIn, SetattrIn, StatfsOut, WriteIn, WriteOut,
@@ -17,4 +17,4 @@ pub use message::{
 pub use ring::{RingCommand, RingEntry, RingHeader, ring_op};
 
 /// Minimum bytes of a reader's buffer, besides the payload of a Write.
-pub const READ_OCTETS_MIN: usize = 8192;
+pub const READ_BYTES_MIN: usize = 8192;

@@ -6,7 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 #[test]
-fn get_lba_status_has_the_octets_of_the_specification() {
+fn get_lba_status_has_the_bytes_of_the_specification() {
     let get = GetLbaStatus {
         slba: 0x1122_3344_5566_7788,
         blocks: Some(0x1234),
@@ -14,18 +14,18 @@ fn get_lba_status_has_the_octets_of_the_specification() {
         action: action::ALLOCATED,
     };
     let sqe = get.emit(7);
-    let octets = sqe.as_bytes();
-    assert_eq!((octets[0], &octets[4..8]), (0x86, &[7, 0, 0, 0][..]));
-    assert_eq!(octets[40..48], 0x1122_3344_5566_7788_u64.to_le_bytes());
-    assert_eq!(octets[48..52], [0xff, 0x03, 0, 0], "MNDW counts from 0");
-    assert_eq!(octets[52..56], [0x34, 0x12, 0, 0x02], "RL and ATYPE");
+    let bytes = sqe.as_bytes();
+    assert_eq!((bytes[0], &bytes[4..8]), (0x86, &[7, 0, 0, 0][..]));
+    assert_eq!(bytes[40..48], 0x1122_3344_5566_7788_u64.to_le_bytes());
+    assert_eq!(bytes[48..52], [0xff, 0x03, 0, 0], "MNDW counts from 0");
+    assert_eq!(bytes[52..56], [0x34, 0x12, 0, 0x02], "RL and ATYPE");
     assert_eq!(sqe.sgl.length.get(), 4096);
     let all = GetLbaStatus { blocks: None, ..get }.emit(7);
     assert_eq!(all.as_bytes()[52..56], [0, 0, 0, 0x02]);
 }
 
 #[test]
-fn lists_have_the_octets_of_the_specification() {
+fn lists_have_the_bytes_of_the_specification() {
     let mut place = vec![0xee; list_bytes(2) + 3];
     let mut list = LbaStatusList::new(&mut place);
     assert!(list.add(0x0102_0304_0506_0708, 0x11) && list.add(0x1102_0304_0506_0708, 1));
@@ -40,8 +40,8 @@ fn lists_have_the_octets_of_the_specification() {
 }
 
 /// Returns the list as a host reads it: first block and number of blocks of each entry; and the reason of its end.
-fn read(octets: &[u8]) -> (Vec<(u64, u64)>, u8) {
-    let (head, descriptors) = parse_list(octets).unwrap();
+fn read(bytes: &[u8]) -> (Vec<(u64, u64)>, u8) {
+    let (head, descriptors) = parse_list(bytes).unwrap();
     assert_eq!(head.count.get() as usize, descriptors.len());
     let blocks = |d: &LbaStatusDescriptor| (d.dslba.get(), u64::from(d.nlb.get()) + 1);
     (descriptors.iter().map(blocks).collect(), head.condition)
@@ -68,7 +68,7 @@ fn blocks_beyond_the_buffer_are_left_out() {
         assert!(!list.add(3, 1));
         list.end(condition::NO_ROOM);
         match bytes {
-            0..8 => assert!(parse_list(&place).is_none() && place.iter().all(|&octet| octet < 2)),
+            0..8 => assert!(parse_list(&place).is_none() && place.iter().all(|&byte| byte < 2)),
             _ => assert_eq!(read(&place).0.len(), usize::from(first)),
         }
     }
@@ -85,10 +85,10 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_are_parsed_as_a_list_without_panic(octets: Vec<u8>) {
-        if let Some((head, descriptors)) = parse_list(&octets) {
+    fn any_bytes_are_parsed_as_a_list_without_panic(bytes: Vec<u8>) {
+        if let Some((head, descriptors)) = parse_list(&bytes) {
             prop_assert!(descriptors.len() <= head.count.get() as usize);
-            prop_assert!(list_bytes(descriptors.len()) <= octets.len());
+            prop_assert!(list_bytes(descriptors.len()) <= bytes.len());
         }
     }
 

@@ -167,7 +167,7 @@ codes! {
 codes! {
     /// Command of the transmission phase.
     Command(u16) {
-        /// Read `length` octets.
+        /// Read `length` bytes.
         READ = 0,
         WRITE = 1,
         DISC = 2,

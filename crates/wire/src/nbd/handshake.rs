@@ -17,8 +17,8 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// Octets on the wire.
-    pub const OCTETS: usize = size_of::<Self>();
+    /// Bytes on the wire.
+    pub const BYTES: usize = size_of::<Self>();
 
     /// A greeting with these [`handshake_flag`](super::handshake_flag)s.
     pub fn new(flags: u16) -> Self {
@@ -30,13 +30,13 @@ impl Greeting {
     }
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 
-    /// Parses the greeting at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        let (greeting, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    /// Parses the greeting at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (greeting, _) = Self::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
         check_magic(greeting.magic_init.get(), MAGIC_INIT)?;
         check_magic(greeting.magic_option.get(), MAGIC_OPTION)?;
         Ok(greeting)
@@ -49,15 +49,15 @@ impl Greeting {
 }
 
 /// Bytes of the client's flags, the reply to the greeting.
-pub const CLIENT_FLAGS_OCTETS: usize = 4;
+pub const CLIENT_FLAGS_BYTES: usize = 4;
 
-/// Parses the client's flags at the start of `octets`.
-pub fn parse_client_flags(octets: &[u8]) -> Result<u32, Error> {
-    let (flags, _) = U32::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+/// Parses the client's flags at the start of `bytes`.
+pub fn parse_client_flags(bytes: &[u8]) -> Result<u32, Error> {
+    let (flags, _) = U32::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
     Ok(flags.get())
 }
 
-/// Header of an option, followed by `length` octets of data: 16 octets.
+/// Header of an option, followed by `length` bytes of data: 16 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct OptionHeader {
@@ -67,22 +67,22 @@ pub struct OptionHeader {
 }
 
 impl OptionHeader {
-    /// Octets on the wire.
-    pub const OCTETS: usize = size_of::<Self>();
+    /// Bytes on the wire.
+    pub const BYTES: usize = size_of::<Self>();
 
-    /// Header of `option` with `length` octets of data.
+    /// Header of `option` with `length` bytes of data.
     pub fn new(option: OptionCode, length: u32) -> Self {
         OptionHeader { magic: MAGIC_OPTION.into(), option: option.0.into(), length: length.into() }
     }
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 
-    /// Parses the header at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        let (header, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    /// Parses the header at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (header, _) = Self::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
         check_magic(header.magic.get(), MAGIC_OPTION)?;
         Ok(header)
     }
@@ -98,7 +98,7 @@ impl OptionHeader {
     }
 }
 
-/// Header of a reply to an option, followed by `length` octets of data: 20 octets.
+/// Header of a reply to an option, followed by `length` bytes of data: 20 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct OptionReplyHeader {
@@ -109,10 +109,10 @@ pub struct OptionReplyHeader {
 }
 
 impl OptionReplyHeader {
-    /// Octets on the wire.
-    pub const OCTETS: usize = size_of::<Self>();
+    /// Bytes on the wire.
+    pub const BYTES: usize = size_of::<Self>();
 
-    /// Header of a `reply` to `option` with `length` octets of data.
+    /// Header of a `reply` to `option` with `length` bytes of data.
     pub fn new(option: OptionCode, reply: OptionReplyCode, length: u32) -> Self {
         OptionReplyHeader {
             magic: MAGIC_OPTION_REPLY.into(),
@@ -123,13 +123,13 @@ impl OptionReplyHeader {
     }
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 
-    /// Parses the header at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        let (header, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    /// Parses the header at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (header, _) = Self::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
         check_magic(header.magic.get(), MAGIC_OPTION_REPLY)?;
         Ok(header)
     }
@@ -162,12 +162,12 @@ pub struct ExportNameReply {
 
 impl ExportNameReply {
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 }
 
-/// Information EXPORT: size and transmission flags, 12 octets.
+/// Information EXPORT: size and transmission flags, 12 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct InfoExport {
@@ -179,14 +179,14 @@ pub struct InfoExport {
 }
 
 impl InfoExport {
-    /// Information about an export of `bytes` octets.
+    /// Information about an export of `bytes` bytes.
     pub fn new(bytes: u64, flags: u16) -> Self {
         InfoExport { info: InfoCode::EXPORT.0.into(), bytes: bytes.into(), flags: flags.into() }
     }
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 }
 
@@ -204,7 +204,7 @@ pub struct InfoBlockSize {
 }
 
 impl InfoBlockSize {
-    /// Block sizes in octets.
+    /// Block sizes in bytes.
     pub fn new(bytes_min: u32, bytes_preferred: u32, bytes_max: u32) -> Self {
         InfoBlockSize {
             info: InfoCode::BLOCK_SIZE.0.into(),
@@ -215,8 +215,8 @@ impl InfoBlockSize {
     }
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 }
 
@@ -262,7 +262,7 @@ impl<'a> MetaContextQuery<'a> {
         let (count, queries) = U32::read_from_prefix(rest).map_err(|_| Error::Length)?;
         let count = count.get();
         let mut rest = queries;
-        // Each query takes at least four octets, so a lying count ends the loop early.
+        // Each query takes at least four bytes, so a lying count ends the loop early.
         for _ in 0..count {
             (_, rest) = take_string(rest)?;
         }
@@ -290,19 +290,19 @@ impl<'a> MetaContextQuery<'a> {
 }
 
 /// Checks a string as the protocol defines it.
-pub fn check_string(octets: &[u8]) -> Result<&str, Error> {
-    if octets.len() > STRING_BYTES_MAX || octets.contains(&0) {
+pub fn check_string(bytes: &[u8]) -> Result<&str, Error> {
+    if bytes.len() > STRING_BYTES_MAX || bytes.contains(&0) {
         return Err(Error::String);
     }
-    core::str::from_utf8(octets).map_err(|_| Error::String)
+    core::str::from_utf8(bytes).map_err(|_| Error::String)
 }
 
 /// Splits a string with its 32-bit length off the front.
 fn take_string(data: &[u8]) -> Result<(&str, &[u8]), Error> {
     let (length, rest) = U32::read_from_prefix(data).map_err(|_| Error::Length)?;
     let length = usize::try_from(length.get()).map_err(|_| Error::Length)?;
-    let (octets, rest) = rest.split_at_checked(length).ok_or(Error::Length)?;
-    Ok((check_string(octets)?, rest))
+    let (bytes, rest) = rest.split_at_checked(length).ok_or(Error::Length)?;
+    Ok((check_string(bytes)?, rest))
 }
 
 pub(super) fn check_magic(found: u64, wanted: u64) -> Result<(), Error> {
@@ -317,16 +317,16 @@ mod tests {
     use std::vec::Vec;
 
     fn string(text: &str) -> Vec<u8> {
-        let mut octets = (text.len() as u32).to_be_bytes().to_vec();
-        octets.extend(text.as_bytes());
-        octets
+        let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+        bytes.extend(text.as_bytes());
+        bytes
     }
 
     #[test]
     fn sizes_are_the_protocols() {
-        assert_eq!(Greeting::OCTETS, 18);
-        assert_eq!(OptionHeader::OCTETS, 16);
-        assert_eq!(OptionReplyHeader::OCTETS, 20);
+        assert_eq!(Greeting::BYTES, 18);
+        assert_eq!(OptionHeader::BYTES, 16);
+        assert_eq!(OptionReplyHeader::BYTES, 20);
         assert_eq!(size_of::<ExportNameReply>(), 10);
         assert_eq!(size_of::<InfoExport>(), 12);
         assert_eq!(size_of::<InfoBlockSize>(), 14);
@@ -335,9 +335,9 @@ mod tests {
     #[test]
     fn greeting_round_trips() {
         let greeting = Greeting::new(3);
-        assert_eq!(greeting.as_octets(), b"NBDMAGICIHAVEOPT\0\x03");
-        assert_eq!(Greeting::parse(greeting.as_octets()).unwrap().flags(), 3);
-        assert_eq!(Greeting::parse(&greeting.as_octets()[..17]).unwrap_err(), Error::Truncated);
+        assert_eq!(greeting.as_bytes(), b"NBDMAGICIHAVEOPT\0\x03");
+        assert_eq!(Greeting::parse(greeting.as_bytes()).unwrap().flags(), 3);
+        assert_eq!(Greeting::parse(&greeting.as_bytes()[..17]).unwrap_err(), Error::Truncated);
         let wrong = Greeting::parse(&[0; 18]).unwrap_err();
         assert_eq!(wrong, Error::Magic { found: 0 });
     }
@@ -356,7 +356,7 @@ mod tests {
         let mut data = string("disk");
         data.extend([0, 1, 0, 3]);
         for length in 0..data.len() {
-            assert!(InfoQuery::parse(&data[..length]).is_err(), "{length} octets");
+            assert!(InfoQuery::parse(&data[..length]).is_err(), "{length} bytes");
         }
         data.push(0);
         assert_eq!(InfoQuery::parse(&data), Err(Error::Length));
@@ -371,7 +371,7 @@ mod tests {
         let query = MetaContextQuery::parse(&data).unwrap();
         assert_eq!(query.queries().collect::<Vec<_>>(), ["base:", "base:allocation"]);
         for length in 0..data.len() {
-            assert!(MetaContextQuery::parse(&data[..length]).is_err(), "{length} octets");
+            assert!(MetaContextQuery::parse(&data[..length]).is_err(), "{length} bytes");
         }
         data.push(0);
         assert!(MetaContextQuery::parse(&data).is_err());
@@ -387,15 +387,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_octets_are_parsed_without_panic(octets: Vec<u8>) {
-            let _ = Greeting::parse(&octets);
-            let _ = parse_client_flags(&octets);
-            let _ = OptionHeader::parse(&octets);
-            let _ = OptionReplyHeader::parse(&octets);
-            if let Ok(query) = InfoQuery::parse(&octets) {
-                prop_assert!(query.infos().count() <= octets.len());
+        fn any_bytes_are_parsed_without_panic(bytes: Vec<u8>) {
+            let _ = Greeting::parse(&bytes);
+            let _ = parse_client_flags(&bytes);
+            let _ = OptionHeader::parse(&bytes);
+            let _ = OptionReplyHeader::parse(&bytes);
+            if let Ok(query) = InfoQuery::parse(&bytes) {
+                prop_assert!(query.infos().count() <= bytes.len());
             }
-            if let Ok(query) = MetaContextQuery::parse(&octets) {
+            if let Ok(query) = MetaContextQuery::parse(&bytes) {
                 prop_assert_eq!(query.queries().count(), query.count() as usize);
             }
         }
@@ -403,10 +403,10 @@ mod tests {
         #[test]
         fn option_headers_round_trip(option: u32, reply: u32, length: u32) {
             let header = OptionHeader::new(OptionCode(option), length);
-            let header = OptionHeader::parse(header.as_octets()).unwrap();
+            let header = OptionHeader::parse(header.as_bytes()).unwrap();
             prop_assert_eq!((header.option().0, header.length()), (option, length));
             let header = OptionReplyHeader::new(OptionCode(option), OptionReplyCode(reply), length);
-            let header = OptionReplyHeader::parse(header.as_octets()).unwrap();
+            let header = OptionReplyHeader::parse(header.as_bytes()).unwrap();
             prop_assert_eq!(
                 (header.option().0, header.reply().0, header.length()),
                 (option, reply, length)

@@ -1,7 +1,7 @@
 //! The NBD protocol (Network Block Device, "doc/proto.md" of its reference project).
 //!
 //! All fields on the wire are big-endian. Formats come as values with `parse` (checked, never panics) and `emit` or
-//! `as_octets`. Codes are newtypes over the integer on the wire, so that an unknown code can be named, replied to and
+//! `as_bytes`. Codes are newtypes over the integer on the wire, so that an unknown code can be named, replied to and
 //! logged.
 //!
 //! | part | file |

@@ -16,7 +16,7 @@ struct RawRequest {
     length: U32,
 }
 
-/// One request; a WRITE is followed by `length` octets of payload.
+/// One request; a WRITE is followed by `length` bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// [`command_flag`](super::command_flag)s.
@@ -32,12 +32,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// Octets on the wire, without payload.
-    pub const OCTETS: usize = size_of::<RawRequest>();
+    /// Bytes on the wire, without payload.
+    pub const BYTES: usize = size_of::<RawRequest>();
 
-    /// Parses the request at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        let (raw, _) = RawRequest::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    /// Parses the request at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (raw, _) = RawRequest::ref_from_prefix(bytes).map_err(|_| Error::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_REQUEST.into())?;
         Ok(Request {
             flags: raw.flags.get(),
@@ -49,7 +49,7 @@ impl Request {
     }
 
     /// Returns the bytes to send.
-    pub fn emit(&self) -> [u8; Self::OCTETS] {
+    pub fn emit(&self) -> [u8; Self::BYTES] {
         zerocopy::transmute!(RawRequest {
             magic: MAGIC_REQUEST.into(),
             flags: self.flags.into(),
@@ -84,18 +84,18 @@ pub struct SimpleReply {
 }
 
 impl SimpleReply {
-    /// Octets on the wire, without data.
-    pub const OCTETS: usize = size_of::<RawSimpleReply>();
+    /// Bytes on the wire, without data.
+    pub const BYTES: usize = size_of::<RawSimpleReply>();
 
-    /// Parses the reply at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        let (raw, _) = RawSimpleReply::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    /// Parses the reply at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (raw, _) = RawSimpleReply::ref_from_prefix(bytes).map_err(|_| Error::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_SIMPLE_REPLY.into())?;
         Ok(SimpleReply { errno: Errno(raw.errno.get()), cookie: raw.cookie.get() })
     }
 
     /// Returns the bytes to send.
-    pub fn emit(&self) -> [u8; Self::OCTETS] {
+    pub fn emit(&self) -> [u8; Self::BYTES] {
         zerocopy::transmute!(RawSimpleReply {
             magic: MAGIC_SIMPLE_REPLY.into(),
             errno: self.errno.0.into(),
@@ -114,7 +114,7 @@ struct RawChunk {
     length: U32,
 }
 
-/// Header of one chunk of a structured reply, followed by `length` octets.
+/// Header of one chunk of a structured reply, followed by `length` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// [`CHUNK_FLAG_DONE`](super::CHUNK_FLAG_DONE) or nothing.
@@ -123,17 +123,17 @@ pub struct Chunk {
     pub code: ChunkCode,
     /// Cookie of the request.
     pub cookie: u64,
-    /// Octets that follow.
+    /// Bytes that follow.
     pub length: u32,
 }
 
 impl Chunk {
-    /// Octets on the wire, without what follows.
-    pub const OCTETS: usize = size_of::<RawChunk>();
+    /// Bytes on the wire, without what follows.
+    pub const BYTES: usize = size_of::<RawChunk>();
 
-    /// Parses the header at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        let (raw, _) = RawChunk::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    /// Parses the header at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (raw, _) = RawChunk::ref_from_prefix(bytes).map_err(|_| Error::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_CHUNK.into())?;
         Ok(Chunk {
             flags: raw.flags.get(),
@@ -144,7 +144,7 @@ impl Chunk {
     }
 
     /// Returns the bytes to send.
-    pub fn emit(&self) -> [u8; Self::OCTETS] {
+    pub fn emit(&self) -> [u8; Self::BYTES] {
         zerocopy::transmute!(RawChunk {
             magic: MAGIC_CHUNK.into(),
             flags: self.flags.into(),
@@ -155,23 +155,23 @@ impl Chunk {
     }
 }
 
-/// Payload of an ERROR chunk before its message: error and the message's length, 6 octets.
+/// Payload of an ERROR chunk before its message: error and the message's length, 6 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ErrorPayload {
     /// Error code.
     pub errno: U32,
-    /// Octets of the message that follows.
+    /// Bytes of the message that follows.
     pub message_length: U16,
 }
 
 impl ErrorPayload {
-    /// Octets on the wire.
-    pub const OCTETS: usize = size_of::<Self>();
+    /// Bytes on the wire.
+    pub const BYTES: usize = size_of::<Self>();
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 }
 
@@ -179,19 +179,19 @@ impl ErrorPayload {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Extent {
-    /// Octets of the extent.
+    /// Bytes of the extent.
     pub length: U32,
     /// State of the extent; in base:allocation see [`allocation_state`](super::allocation_state).
     pub state: U32,
 }
 
 impl Extent {
-    /// Octets on the wire.
-    pub const OCTETS: usize = size_of::<Self>();
+    /// Bytes on the wire.
+    pub const BYTES: usize = size_of::<Self>();
 
     /// Returns the bytes to send.
-    pub fn as_octets(&self) -> &[u8] {
-        self.as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
     }
 }
 
@@ -204,15 +204,15 @@ mod tests {
 
     #[test]
     fn sizes_are_the_protocols() {
-        assert_eq!(Request::OCTETS, 28);
-        assert_eq!(SimpleReply::OCTETS, 16);
-        assert_eq!(Chunk::OCTETS, 20);
-        assert_eq!(ErrorPayload::OCTETS, 6);
-        assert_eq!(Extent::OCTETS, 8);
+        assert_eq!(Request::BYTES, 28);
+        assert_eq!(SimpleReply::BYTES, 16);
+        assert_eq!(Chunk::BYTES, 20);
+        assert_eq!(ErrorPayload::BYTES, 6);
+        assert_eq!(Extent::BYTES, 8);
     }
 
     #[test]
-    fn a_request_in_octets() {
+    fn a_request_in_bytes() {
         let request = Request {
             flags: 1,
             command: Command::WRITE,
@@ -220,16 +220,16 @@ mod tests {
             offset: 512,
             length: 4096,
         };
-        let octets = request.emit();
+        let bytes = request.emit();
         assert_eq!(
-            octets,
+            bytes,
             [
                 0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 2, 0,
                 0, 0, 16, 0
             ]
         );
-        for length in 0..octets.len() {
-            assert_eq!(Request::parse(&octets[..length]), Err(Error::Truncated));
+        for length in 0..bytes.len() {
+            assert_eq!(Request::parse(&bytes[..length]), Err(Error::Truncated));
         }
         assert_eq!(Request::parse(&[0; 28]), Err(Error::Magic { found: 0 }));
     }
@@ -250,8 +250,8 @@ mod tests {
         }
 
         #[test]
-        fn any_octets_are_parsed_without_panic(octets: Vec<u8>) {
-            let _ = (Request::parse(&octets), SimpleReply::parse(&octets), Chunk::parse(&octets));
+        fn any_bytes_are_parsed_without_panic(bytes: Vec<u8>) {
+            let _ = (Request::parse(&bytes), SimpleReply::parse(&bytes), Chunk::parse(&bytes));
         }
     }
 }

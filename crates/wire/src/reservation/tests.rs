@@ -5,25 +5,25 @@ use crate::sqe::SGL_OFFSET;
 use zerocopy::FromZeros;
 
 #[test]
-fn register_has_the_octets_of_the_specification() {
+fn register_has_the_bytes_of_the_specification() {
     let register = Register {
         action: Some(RegisterAction::Replace),
         ignores_key: true,
         persistence: Some(ChangePersistence::Set),
     };
     let sqe = register.emit(7);
-    let octets = sqe.as_bytes();
-    assert_eq!((octets[0], &octets[4..8]), (0x0d, &[7, 0, 0, 0][..]));
-    assert_eq!(octets[32..40], [16, 0, 0, 0, 0, 0, 0, SGL_OFFSET]);
-    assert_eq!(octets[40..44], [0b1010, 0, 0, 0xc0]);
-    assert_eq!(octets[44..], [0; 20]);
+    let bytes = sqe.as_bytes();
+    assert_eq!((bytes[0], &bytes[4..8]), (0x0d, &[7, 0, 0, 0][..]));
+    assert_eq!(bytes[32..40], [16, 0, 0, 0, 0, 0, 0, SGL_OFFSET]);
+    assert_eq!(bytes[40..44], [0b1010, 0, 0, 0xc0]);
+    assert_eq!(bytes[44..], [0; 20]);
     assert_eq!(Register::parse(&sqe), register);
     let keys = TwoKeys { current: 0x0102_0304.into(), other: 0xff.into() };
     assert_eq!(keys.as_bytes(), [4, 3, 2, 1, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
-fn acquire_has_the_octets_of_the_specification() {
+fn acquire_has_the_bytes_of_the_specification() {
     let acquire = Acquire {
         action: Some(AcquireAction::PreemptAndAbort),
         ignores_key: false,
@@ -36,7 +36,7 @@ fn acquire_has_the_octets_of_the_specification() {
 }
 
 #[test]
-fn release_has_the_octets_of_the_specification() {
+fn release_has_the_bytes_of_the_specification() {
     let release = Release {
         action: Some(ReleaseAction::Clear),
         ignores_key: true,
@@ -49,7 +49,7 @@ fn release_has_the_octets_of_the_specification() {
 }
 
 #[test]
-fn report_has_the_octets_of_the_specification() {
+fn report_has_the_bytes_of_the_specification() {
     let report = Report { bytes: 4096, extended: true };
     let sqe = report.emit(1);
     assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (0x0e, 1023, 1));
@@ -89,7 +89,7 @@ const HEAD: ReportHead = ReportHead {
 };
 
 #[test]
-fn the_report_has_the_octets_of_the_specification() {
+fn the_report_has_the_bytes_of_the_specification() {
     let entry = ReportEntry {
         cntlid: 0x1234.into(),
         rcsts: RCSTS_HOLDER,
@@ -107,7 +107,7 @@ fn the_report_has_the_octets_of_the_specification() {
 }
 
 #[test]
-fn the_extended_report_has_the_octets_of_the_specification() {
+fn the_extended_report_has_the_bytes_of_the_specification() {
     let entry = ReportEntryExtended {
         cntlid: CNTLID_NONE.into(),
         rcsts: 0,
@@ -141,13 +141,13 @@ fn a_report_that_is_cut_short_has_what_is_there() {
 }
 
 #[test]
-fn the_notification_log_has_the_octets_of_the_specification() {
+fn the_notification_log_has_the_bytes_of_the_specification() {
     let mut log = NotificationLog::new_zeroed();
     (log.count, log.kind) = (9.into(), Notification::ReservationReleased as u8);
     (log.available, log.nsid) = (3, 0x0102.into());
-    let octets = log.as_bytes();
-    assert_eq!(octets[..16], [9, 0, 0, 0, 0, 0, 0, 0, 2, 3, 0, 0, 2, 1, 0, 0]);
-    assert_eq!(octets[16..], [0; 48]);
+    let bytes = log.as_bytes();
+    assert_eq!(bytes[..16], [9, 0, 0, 0, 0, 0, 0, 0, 2, 3, 0, 0, 2, 1, 0, 0]);
+    assert_eq!(bytes[16..], [0; 48]);
     for (number, bit) in [(1, 2), (2, 4), (3, 8)] {
         let kind = Notification::parse(number).unwrap();
         assert_eq!((kind as u8, kind.mask_bit()), (number, bit));

@@ -42,12 +42,12 @@ fn digests() -> impl Strategy<Value = Digests> {
     (any::<bool>(), any::<bool>()).prop_map(|(header, data)| Digests { header, data })
 }
 
-/// HPDA or CPDA in octets.
+/// HPDA or CPDA in bytes.
 fn alignment() -> impl Strategy<Value = u32> {
     (0u8..32).prop_map(|pda| alignment_bytes(pda).expect("in range"))
 }
 
-/// A kind of PDU and as many octets of data as it may carry.
+/// A kind of PDU and as many bytes of data as it may carry.
 fn kind_and_data() -> impl Strategy<Value = (PduType, u32)> {
     (kind(), 0u32..1 << 24).prop_map(|(kind, data_bytes)| match kind {
         kind if !kind.may_have_data() => (kind, 0),
@@ -84,11 +84,11 @@ proptest! {
     /// Whatever the bytes are, the parts lie inside the PDU and in order.
     #[test]
     fn any_common_header_is_refused_or_consistent(
-        octets: [u8; CH_BYTES],
+        bytes: [u8; CH_BYTES],
         digests in digests(),
         alignment in alignment(),
     ) {
-        let (ch, _) = CommonHeader::ref_from_prefix(&octets).unwrap();
+        let (ch, _) = CommonHeader::ref_from_prefix(&bytes).unwrap();
         match ch.layout(digests, alignment) {
             Ok(layout) => {
                 prop_assert!(layout.header_bytes <= layout.pdu_bytes);
@@ -104,7 +104,7 @@ proptest! {
 
     /// The likely case: a right header with one byte changed.
     #[test]
-    fn a_changed_octet_is_refused_or_consistent(
+    fn a_changed_byte_is_refused_or_consistent(
         (kind, data_bytes) in kind_and_data(),
         digests in digests(),
         alignment in alignment(),
@@ -119,24 +119,24 @@ proptest! {
     }
 
     #[test]
-    fn a_view_needs_all_its_octets(octets in proptest::collection::vec(any::<u8>(), 0..256)) {
-        let length = octets.len();
-        prop_assert_eq!(CommonHeader::ref_from_prefix(&octets).is_ok(), length >= CH_BYTES);
-        prop_assert_eq!(IcReq::ref_from_prefix(&octets).is_ok(), length >= 128);
-        prop_assert_eq!(CapsuleCmd::ref_from_prefix(&octets).is_ok(), length >= 72);
-        prop_assert_eq!(Cqe::ref_from_prefix(&octets).is_ok(), length >= 16);
-        prop_assert!(ConnectData::ref_from_prefix(&octets).is_err());
+    fn a_view_needs_all_its_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+        let length = bytes.len();
+        prop_assert_eq!(CommonHeader::ref_from_prefix(&bytes).is_ok(), length >= CH_BYTES);
+        prop_assert_eq!(IcReq::ref_from_prefix(&bytes).is_ok(), length >= 128);
+        prop_assert_eq!(CapsuleCmd::ref_from_prefix(&bytes).is_ok(), length >= 72);
+        prop_assert_eq!(Cqe::ref_from_prefix(&bytes).is_ok(), length >= 16);
+        prop_assert!(ConnectData::ref_from_prefix(&bytes).is_err());
     }
 
     #[test]
     fn icreq_and_icresp_round_trip(digests in digests(), pda in 0u8..32, value: u32) {
         let icreq = IcReq::new(digests, pda, value);
         let seen = IcReq::read_from_bytes(icreq.as_bytes()).unwrap();
-        prop_assert_eq!(Digests::from_octet(seen.dgst), Some(digests));
+        prop_assert_eq!(Digests::from_byte(seen.dgst), Some(digests));
         prop_assert_eq!((seen.pfv.get(), seen.hpda, seen.maxr2t.get()), (0, pda, value));
         let icresp = IcResp::new(digests, pda, value);
         let seen = IcResp::read_from_bytes(icresp.as_bytes()).unwrap();
-        prop_assert_eq!(Digests::from_octet(seen.dgst), Some(digests));
+        prop_assert_eq!(Digests::from_byte(seen.dgst), Some(digests));
         prop_assert_eq!((seen.pfv.get(), seen.cpda, seen.maxh2cdata.get()), (0, pda, value));
     }
 
@@ -260,12 +260,12 @@ proptest! {
 
     /// Any command is read as any format without panic.
     #[test]
-    fn any_command_is_parsed_without_panic(octets: [u8; 64]) {
-        let sqe = Sqe::read_from_bytes(&octets).unwrap();
+    fn any_command_is_parsed_without_panic(bytes: [u8; 64]) {
+        let sqe = Sqe::read_from_bytes(&bytes).unwrap();
         let _ = (Connect::parse(&sqe), Property::parse(&sqe), Authentication::parse(&sqe));
         let _ = (GetLogPage::parse(&sqe), GetFeatures::parse(&sqe), SetFeatures::parse(&sqe));
         let _ = (sqe.slba(), sqe.blocks(), sqe.fctype());
-        prop_assert_eq!(sqe.as_bytes(), &octets[..]);
+        prop_assert_eq!(sqe.as_bytes(), &bytes[..]);
     }
 
     #[test]
@@ -275,8 +275,8 @@ proptest! {
     }
 
     #[test]
-    fn any_nqn_field_is_refused_or_a_name(octets in proptest::collection::vec(any::<u8>(), 256)) {
-        let field: [u8; 256] = octets.try_into().unwrap();
+    fn any_nqn_field_is_refused_or_a_name(bytes in proptest::collection::vec(any::<u8>(), 256)) {
+        let field: [u8; 256] = bytes.try_into().unwrap();
         if let Some(nqn) = parse_nqn(&field) {
             prop_assert!((1..=NQN_BYTES_MAX).contains(&nqn.len()));
             prop_assert!(!nqn.contains('\0'));

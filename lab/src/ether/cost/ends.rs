@@ -50,8 +50,8 @@ impl FrameWriter for PayloadFrames<'_> {
         self.end.port.begin();
     }
 
-    fn octets(&mut self, length: usize) -> &mut [u8] {
-        self.end.port.octets(length)
+    fn bytes(&mut self, length: usize) -> &mut [u8] {
+        self.end.port.bytes(length)
     }
 
     fn payload(&mut self, _slot: u16, offset: u32, length: u32) {

@@ -72,7 +72,7 @@ fn links(extent: MeasuringExtent) -> EvalFigure {
         question: "Does each link add its speed?",
         how: "16 requests in flight for each link, all over one lane; TCP: a process, and so a connection, for \
               each link; nbdkit: fio with a connection for each. Links are shaped to 1 Gbit/s in a namespace \
-              between host and target, with 24 octets more for each frame, as on a wire: the two cores shape and \
+              between host and target, with 24 bytes more for each frame, as on a wire: the two cores shape and \
               forward as well. A core is busy when it is not idle, interrupts included: that says where they stop \
               sufficing.",
         panels: [100, 0].into_iter().flat_map(of).collect(),

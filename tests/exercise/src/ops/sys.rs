@@ -19,7 +19,7 @@ impl AlignedMemory {
         AlignedMemory { memory, start, length }
     }
 
-    pub(super) fn octets(&mut self) -> &mut [u8] {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }
 }
@@ -55,7 +55,7 @@ impl FileMapping {
         Ok(FileMapping { address, mapped, skip })
     }
 
-    pub(super) fn octets(&mut self) -> &mut [u8] {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has `mapped` bytes and lives as long as self. Other jobs access other bytes only.
         let all = unsafe { std::slice::from_raw_parts_mut(self.address.cast::<u8>(), self.mapped) };
         &mut all[self.skip..]

@@ -20,9 +20,9 @@ const FRAME_PIECES_MAX: usize = 132;
 /// Most pieces of one send.
 const PIECES_MAX: usize = 2048;
 /// Most own bytes of one send.
-const OCTETS: usize = 128 << 10;
+const BYTES: usize = 128 << 10;
 /// Most bytes of sealed bodies of one send: they are still cached when the kernel copies them.
-const SEALED_OCTETS: usize = 256 << 10;
+const SEALED_BYTES: usize = 256 << 10;
 
 /// Part of a frame.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ struct PacketFrame {
     /// Indices of its first piece and of its first own byte.
     piece: usize,
     at: usize,
-    octets: usize,
+    bytes: usize,
 }
 
 /// Frames that were built and wait to be sent.
@@ -77,7 +77,7 @@ impl Outgoing {
     pub(in crate::port) fn new(shape: FrameShape) -> Outgoing {
         Outgoing {
             shape,
-            own: vec![0; OCTETS + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
+            own: vec![0; BYTES + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
             used: 0,
             sealed: Box::default(),
             sealed_used: 0,
@@ -95,23 +95,23 @@ impl Outgoing {
     pub(in crate::port) fn has_room(&self) -> bool {
         self.frames.len() < FRAMES_MAX
             && self.pieces.len() + FRAME_PIECES_MAX <= PIECES_MAX
-            && self.used <= OCTETS
-            && self.sealed_used <= SEALED_OCTETS
+            && self.used <= BYTES
+            && self.sealed_used <= SEALED_BYTES
     }
 
     /// Starts a frame.
     #[inline]
     pub(in crate::port) fn begin(&mut self) {
-        self.open = PacketFrame { piece: self.pieces.len(), at: self.used, octets: 0 };
-        self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
+        self.open = PacketFrame { piece: self.pieces.len(), at: self.used, bytes: 0 };
+        self.bytes(self.shape.header_bytes() + FRAME_HEADER_BYTES);
     }
 
     /// Appends bytes for the caller to fill: their initial content is undefined.
     #[inline]
-    pub(in crate::port) fn octets(&mut self, length: usize) -> &mut [u8] {
+    pub(in crate::port) fn bytes(&mut self, length: usize) -> &mut [u8] {
         let at = self.used;
         self.used += length;
-        self.open.octets += length;
+        self.open.bytes += length;
         let in_frame = self.pieces.len() > self.open.piece;
         match self.pieces.last_mut() {
             Some(FramePiece::Own { length: before, .. }) if in_frame => *before += length,
@@ -126,7 +126,7 @@ impl Outgoing {
     /// The `length` bytes at `at` stay readable until the frames are sent.
     #[inline]
     pub(in crate::port) unsafe fn payload(&mut self, at: *const u8, length: usize) {
-        self.open.octets += length;
+        self.open.bytes += length;
         self.pieces.push(FramePiece::Payload { at, length });
     }
 
@@ -135,11 +135,11 @@ impl Outgoing {
     #[inline]
     pub(in crate::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let frame = self.open;
-        if frame.octets > self.shape.frame_bytes() {
+        if frame.bytes > self.shape.frame_bytes() {
             return self.forget(frame);
         }
         let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
-        header.body.set((frame.octets - head) as u16);
+        header.body.set((frame.bytes - head) as u16);
         if header.flags.get() & flags::CRC != 0 {
             header.bcrc.set(self.body_crc(frame, head));
         }
@@ -170,12 +170,12 @@ impl Outgoing {
         seal: &mut Seal<C>,
     ) {
         let frame = self.open;
-        if frame.octets + TAG_BYTES > self.shape.frame_bytes() {
+        if frame.bytes + TAG_BYTES > self.shape.frame_bytes() {
             return self.forget(frame);
         }
         let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
-        let (start, length) = (self.sealed_used, frame.octets - head + TAG_BYTES);
-        header.body.set((frame.octets - head) as u16);
+        let (start, length) = (self.sealed_used, frame.bytes - head + TAG_BYTES);
+        header.body.set((frame.bytes - head) as u16);
         seal.begin(&mut header);
         let Some(tag) = self.seal_body(frame, head, seal) else { return self.forget(frame) };
         self.sealed_used = start + length;
@@ -184,7 +184,7 @@ impl Outgoing {
         self.used = frame.at + head;
         self.pieces.push(FramePiece::Own { at: frame.at, length: head });
         self.pieces.push(FramePiece::Sealed { at: start, length });
-        let frame = PacketFrame { octets: frame.octets + TAG_BYTES, ..frame };
+        let frame = PacketFrame { bytes: frame.bytes + TAG_BYTES, ..frame };
         self.put_heads(frame, destination, &header);
     }
 
@@ -195,19 +195,19 @@ impl Outgoing {
         seal: &mut Seal<C>,
     ) -> Option<[u8; TAG_BYTES]> {
         if self.sealed.is_empty() {
-            self.sealed = vec![0; SEALED_OCTETS + FRAME_MAX].into_boxed_slice();
+            self.sealed = vec![0; SEALED_BYTES + FRAME_MAX].into_boxed_slice();
         }
         let mut place = &mut self.sealed[self.sealed_used..];
         let mut skip = head;
         for piece in &self.pieces[frame.piece..] {
-            let octets = match *piece {
+            let bytes = match *piece {
                 FramePiece::Own { at, length } => &self.own[at + skip..at + length],
                 // SAFETY: readable by `payload`'s contract.
                 FramePiece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
                 FramePiece::Sealed { .. } => return None, // no frame is sealed twice
             };
-            let (body, rest) = place.split_at_mut(octets.len());
-            seal.update(octets, body);
+            let (body, rest) = place.split_at_mut(bytes.len());
+            seal.update(bytes, body);
             (place, skip) = (rest, 0);
         }
         seal.finish()
@@ -326,7 +326,7 @@ impl Outgoing {
             }
             let range = next..next + taken as usize;
             sent.frames += range.len();
-            sent.octets += self.frames[range.clone()].iter().map(|f| f.octets).sum::<usize>();
+            sent.bytes += self.frames[range.clone()].iter().map(|f| f.bytes).sum::<usize>();
             next = range.end;
         }
         Ok(())

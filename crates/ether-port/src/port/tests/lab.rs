@@ -101,12 +101,12 @@ impl VethLab {
     }
 
     /// Sends these bytes from end A to end B.
-    pub(super) fn send_raw(&self, octets: &[u8]) {
-        // SAFETY: the pointer and the length describe `octets`.
+    pub(super) fn send_raw(&self, bytes: &[u8]) {
+        // SAFETY: the pointer and the length describe `bytes`.
         let sent = unsafe {
-            libc::send(self.raw_sender.as_raw_fd(), octets.as_ptr().cast(), octets.len(), 0)
+            libc::send(self.raw_sender.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0)
         };
-        assert_eq!(sent, octets.len() as isize, "{}", std::io::Error::last_os_error());
+        assert_eq!(sent, bytes.len() as isize, "{}", std::io::Error::last_os_error());
     }
 
     /// Waits until a frame has arrived.

@@ -143,7 +143,7 @@ impl Umem {
             end += length;
         }
         // SAFETY: the caller's promise.
-        (end <= self.memory.length()).then(|| unsafe { self.octets(start, end - start) })
+        (end <= self.memory.length()).then(|| unsafe { self.bytes(start, end - start) })
     }
 
     /// Joins the pieces of a received frame.
@@ -155,14 +155,14 @@ impl Umem {
         for &(at, length) in pieces {
             if at.saturating_add(length) <= self.memory.length() {
                 // SAFETY: within the mapping; the rest is the caller's promise.
-                place.extend_from_slice(unsafe { self.octets(at, length) });
+                place.extend_from_slice(unsafe { self.bytes(at, length) });
             }
         }
     }
 
     /// # Safety
     /// `at` and `length` are within the mapping, and the kernel does not write there.
-    unsafe fn octets(&self, at: usize, length: usize) -> &[u8] {
+    unsafe fn bytes(&self, at: usize, length: usize) -> &[u8] {
         // SAFETY: the caller's promise.
         unsafe { slice::from_raw_parts(self.memory.base().add(at).as_ptr(), length) }
     }
@@ -203,10 +203,10 @@ mod tests {
         let mut all = Vec::new();
         for &(at, length) in pieces {
             for n in 0..length {
-                let octet = (all.len() % 251) as u8;
+                let byte = (all.len() % 251) as u8;
                 // SAFETY: within the mapping of this test alone.
-                unsafe { umem.base().add(at + n).write(octet) };
-                all.push(octet);
+                unsafe { umem.base().add(at + n).write(byte) };
+                all.push(byte);
             }
         }
         all
@@ -218,22 +218,22 @@ mod tests {
         let data = |chunk: usize| umem.layout.chunk_at(chunk) as usize + HEADROOM_BYTES;
         let (stride, last) = (umem.layout.stride, umem.layout.chunks - 1);
         let pieces = [(data(last - 1), stride), (data(last), stride), (data(0), 100)];
-        let octets = fill(&umem, &pieces);
+        let bytes = fill(&umem, &pieces);
         // SAFETY: the kernel does not use this memory.
-        assert_eq!(unsafe { umem.joined(&pieces) }, Some(octets.as_slice()));
+        assert_eq!(unsafe { umem.joined(&pieces) }, Some(bytes.as_slice()));
     }
 
     #[test]
     fn scattered_pieces_are_put_together() {
         let umem = Umem::new(UmemLayout::new(9014, 0, false)).unwrap();
         let pieces = [(40960, 3840), (8192, 3840), (70000, 7)];
-        let octets = fill(&umem, &pieces);
+        let bytes = fill(&umem, &pieces);
         let mut place = vec![9];
         // SAFETY: the kernel does not use this memory.
         unsafe {
             assert_eq!(umem.joined(&pieces), None);
             umem.join(&pieces, &mut place);
-            assert_eq!(place, octets);
+            assert_eq!(place, bytes);
             umem.join(&[(usize::MAX, 2)], &mut place);
         }
         assert!(place.is_empty());

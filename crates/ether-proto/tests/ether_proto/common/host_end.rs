@@ -91,36 +91,36 @@ impl PairHostEnd {
             if !self.qpair.poll_tx(&mut caravan) {
                 return out;
             }
-            out.push(caravan.octets(|slot| &self.data[usize::from(slot)]));
+            out.push(caravan.bytes(|slot| &self.data[usize::from(slot)]));
         }
     }
 
     pub fn receive(
         &mut self,
         now: Instant,
-        mut octets: &[u8],
+        mut bytes: &[u8],
         delivery: Delivery,
     ) -> Result<(), QpairError> {
-        while !octets.is_empty() {
-            let mut length = octets.len();
+        while !bytes.is_empty() {
+            let mut length = bytes.len();
             if let Delivery::Pieces(n) = delivery {
                 length = length.min(n);
             }
             if let Delivery::Placed(n) = delivery {
                 length = length.min(n);
                 if let Some((slot, offset, wanted)) = self.qpair.wanted() {
-                    assert!(self.inbox.is_empty(), "data is wanted behind unread octets");
+                    assert!(self.inbox.is_empty(), "data is wanted behind unread bytes");
                     length = length.min(wanted as usize);
                     let into = &mut self.data[usize::from(slot)][offset as usize..][..length];
-                    into.copy_from_slice(&octets[..length]);
-                    self.qpair.placed(&octets[..length]);
-                    octets = &octets[length..];
+                    into.copy_from_slice(&bytes[..length]);
+                    self.qpair.placed(&bytes[..length]);
+                    bytes = &bytes[length..];
                     self.poll(now)?;
                     continue;
                 }
             }
-            self.inbox.extend_from_slice(&octets[..length]);
-            octets = &octets[length..];
+            self.inbox.extend_from_slice(&bytes[..length]);
+            bytes = &bytes[length..];
             self.poll(now)?;
         }
         Ok(())

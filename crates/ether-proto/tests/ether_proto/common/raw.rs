@@ -124,7 +124,7 @@ pub fn unknown(pdu_type: u8) -> Vec<u8> {
 }
 
 /// Returns `pdu` with the bytes at `at` replaced.
-pub fn patch(mut pdu: Vec<u8>, at: usize, octets: &[u8]) -> Vec<u8> {
-    pdu[at..at + octets.len()].copy_from_slice(octets);
+pub fn patch(mut pdu: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    pdu[at..at + bytes.len()].copy_from_slice(bytes);
     pdu
 }

@@ -7,15 +7,15 @@ use roadtrain_wire::pdu::{
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use std::fmt::Write;
 
-/// Returns the PDUs in `octets`, one a line, with a note for an incomplete one.
-pub fn pdus(from_host: bool, octets: &[u8], digests: Digests) -> Vec<String> {
+/// Returns the PDUs in `bytes`, one a line, with a note for an incomplete one.
+pub fn pdus(from_host: bool, bytes: &[u8], digests: Digests) -> Vec<String> {
     let mut framer = Framer::new(from_host);
     framer.agree(digests, 4);
     let (mut at, mut lines) = (0, Vec::new());
     loop {
-        match framer.next(&octets[at..]) {
+        match framer.next(&bytes[at..]) {
             Ok((used, Step::Header(_))) => {
-                lines.push(pdu(&octets[at..]));
+                lines.push(pdu(&bytes[at..]));
                 at += used;
             }
             Ok((used, Step::DataEnd { intact })) => {
@@ -26,8 +26,8 @@ pub fn pdus(from_host: bool, octets: &[u8], digests: Digests) -> Vec<String> {
             }
             Ok((used, Step::Data(_))) => at += used,
             Ok((used, Step::Need(_))) => {
-                if at + used < octets.len() {
-                    lines.push(format!("  {} octets left over", octets.len() - at - used));
+                if at + used < bytes.len() {
+                    lines.push(format!("  {} bytes left over", bytes.len() - at - used));
                 }
                 return lines;
             }
@@ -39,33 +39,33 @@ pub fn pdus(from_host: bool, octets: &[u8], digests: Digests) -> Vec<String> {
     }
 }
 
-fn pdu(octets: &[u8]) -> String {
-    let ch: &CommonHeader = at(octets);
-    let kind = PduType::from_octet(ch.pdu_type).expect("the framer knows it");
+fn pdu(bytes: &[u8]) -> String {
+    let ch: &CommonHeader = at(bytes);
+    let kind = PduType::from_byte(ch.pdu_type).expect("the framer knows it");
     let mut line = format!("{kind:?}");
     match kind {
         PduType::CapsuleCmd => {
-            let sqe = at::<CapsuleCmd>(octets).sqe;
+            let sqe = at::<CapsuleCmd>(bytes).sqe;
             write!(line, " opcode {:#04x} cid {:#x}", sqe.opcode, sqe.cid.get())
         }
         PduType::CapsuleResp => {
-            let cqe = at::<CapsuleResp>(octets).cqe;
+            let cqe = at::<CapsuleResp>(bytes).cqe;
             write!(line, " cid {:#x} sqhd {:#x} {}", cqe.cid.get(), cqe.sqhd.get(), cqe.status())
         }
         PduType::H2cData => {
-            let p: &H2cData = at(octets);
+            let p: &H2cData = at(bytes);
             write!(line, " cid {:#x} {}+{}", p.cccid.get(), p.datao.get(), p.datal.get())
         }
         PduType::C2hData => {
-            let p: &C2hData = at(octets);
+            let p: &C2hData = at(bytes);
             write!(line, " cid {:#x} {}+{}", p.cccid.get(), p.datao.get(), p.datal.get())
         }
         PduType::R2t => {
-            let p: &R2t = at(octets);
+            let p: &R2t = at(bytes);
             write!(line, " cid {:#x} {}+{}", p.cccid.get(), p.r2to.get(), p.r2tl.get())
         }
         PduType::H2cTermReq | PduType::C2hTermReq => {
-            let p: &TermReq = at(octets);
+            let p: &TermReq = at(bytes);
             write!(line, " fes {} fei {:#x}", p.fes.get(), u32::from_le_bytes(p.fei))
         }
         PduType::IcReq | PduType::IcResp => Ok(()),
@@ -86,6 +86,6 @@ fn pdu(octets: &[u8]) -> String {
 }
 
 /// Returns a view of a header that the framer has found complete.
-pub fn at<T: FromBytes + KnownLayout + Immutable + Unaligned>(octets: &[u8]) -> &T {
-    T::ref_from_prefix(octets).expect("the framer has checked the length").0
+pub fn at<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> &T {
+    T::ref_from_prefix(bytes).expect("the framer has checked the length").0
 }

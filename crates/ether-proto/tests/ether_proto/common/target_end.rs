@@ -56,25 +56,25 @@ impl PairTargetEnd {
     pub fn receive(
         &mut self,
         now: Instant,
-        mut octets: &[u8],
+        mut bytes: &[u8],
         delivery: Delivery,
     ) -> Result<(), QpairError> {
-        while !octets.is_empty() {
-            let mut length = octets.len();
+        while !bytes.is_empty() {
+            let mut length = bytes.len();
             if let Delivery::Pieces(n) = delivery {
                 length = length.min(n);
             }
             if let Delivery::Placed(n) = delivery {
                 length = length.min(n);
                 if let Some((slot, offset, wanted)) = self.qpair.wanted() {
-                    assert!(self.inbox.is_empty(), "data is wanted behind unread octets");
+                    assert!(self.inbox.is_empty(), "data is wanted behind unread bytes");
                     length = length.min(wanted as usize);
-                    self.data(slot)[offset as usize..][..length].copy_from_slice(&octets[..length]);
-                    self.qpair.placed(&octets[..length]);
+                    self.data(slot)[offset as usize..][..length].copy_from_slice(&bytes[..length]);
+                    self.qpair.placed(&bytes[..length]);
                     if self.whole_blocks {
                         self.events.push(format!("data {offset}+{length}"));
                     }
-                    octets = &octets[length..];
+                    bytes = &bytes[length..];
                     self.poll(now)?;
                     continue;
                 }
@@ -84,17 +84,17 @@ impl PairTargetEnd {
                     && whole as usize > kept
                 {
                     let length = whole as usize - kept;
-                    let data = [&std::mem::take(&mut self.inbox)[..], &octets[..length]].concat();
+                    let data = [&std::mem::take(&mut self.inbox)[..], &bytes[..length]].concat();
                     self.data(slot)[offset as usize..][..data.len()].copy_from_slice(&data);
                     self.qpair.placed(&data);
                     self.events.push(format!("data {offset}+{whole}"));
-                    octets = &octets[length..];
+                    bytes = &bytes[length..];
                     self.poll(now)?;
                     continue;
                 }
             }
-            self.inbox.extend_from_slice(&octets[..length]);
-            octets = &octets[length..];
+            self.inbox.extend_from_slice(&bytes[..length]);
+            bytes = &bytes[length..];
             self.poll(now)?;
         }
         Ok(())
@@ -232,7 +232,7 @@ impl PairTargetEnd {
                 return out;
             }
             let commands = &self.commands;
-            out.push(caravan.octets(|slot| match &commands[usize::from(slot)] {
+            out.push(caravan.bytes(|slot| match &commands[usize::from(slot)] {
                 Some((_, data)) => &data[..],
                 None => &[],
             }));

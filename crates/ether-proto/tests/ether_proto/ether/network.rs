@@ -75,7 +75,7 @@ pub(crate) struct NetworkFrame {
     pub(crate) header: FrameHeader,
     pub(crate) body: Vec<u8>,
     pub(crate) records: Vec<u32>,
-    pub(crate) octets: u32,
+    pub(crate) bytes: u32,
 }
 
 pub(crate) struct NetworkEnd {
@@ -151,22 +151,22 @@ impl NetworkEnd {
             self.in_flight -= 1;
         }
         let has_work = !self.waiting.is_empty() && self.in_flight < self.in_flight_max;
-        let octets = FRAME_BYTES.into();
-        if let Some(link) = has_work.then(|| self.links.choose(now, octets)).flatten() {
+        let bytes = FRAME_BYTES.into();
+        if let Some(link) = has_work.then(|| self.links.choose(now, bytes)).flatten() {
             let count = self.records_per_frame.min(self.waiting.len());
             let records: Vec<u32> = self.waiting.drain(..count).collect();
             records.iter().for_each(|&record| self.states[record as usize] = RecordState::InFlight);
             self.in_flight += count;
-            let header = self.links.send(now, link, octets, &records);
-            return Some(NetworkFrame { header, body: Vec::new(), records, octets });
+            let header = self.links.send(now, link, bytes, &records);
+            return Some(NetworkFrame { header, body: Vec::new(), records, bytes });
         }
         let (link, requests_ack) = self.links.ack_due(now)?;
         let mut body = vec![0; ACK_BODY_MAX];
         let length = self.links.ack_body(link, &mut body);
         body.truncate(length);
-        let octets = (64 + body.len()) as u32;
-        let header = self.links.send_ack(now, link, octets, requests_ack);
-        Some(NetworkFrame { header, body, records: Vec::new(), octets })
+        let bytes = (64 + body.len()) as u32;
+        let header = self.links.send_ack(now, link, bytes, requests_ack);
+        Some(NetworkFrame { header, body, records: Vec::new(), bytes })
     }
 }
 
@@ -220,16 +220,16 @@ impl NetworkWorld {
         let cable = &self.cables[number];
         let now = self.now.0;
         let ms = now / 1_000_000;
-        let octets = u64::from(frame.octets);
+        let bytes = u64::from(frame.bytes);
         let free_at = &mut self.free_at[number][from];
         let queued = free_at.saturating_sub(now) / cable.byte_ns.max(1);
         if (cable.cut_ms.0..cable.cut_ms.1).contains(&ms)
             || self.random.is(cable.loss_percent)
-            || queued + octets > cable.queue_bytes
+            || queued + bytes > cable.queue_bytes
         {
             return;
         }
-        *free_at = (*free_at).max(now) + octets * cable.byte_ns;
+        *free_at = (*free_at).max(now) + bytes * cable.byte_ns;
         let (start, delay_us, jitter_us) = (*free_at, cable.delay_us, cable.jitter_us);
         let copies = 1 + u64::from(self.random.is(cable.repeat_percent));
         for _ in 0..copies {

@@ -41,30 +41,30 @@ impl Forger {
     }
 }
 
-/// A data record: piece `index` of a request of `octets` bytes.
+/// A data record: piece `index` of a request of `bytes` bytes.
 #[derive(Clone, Copy)]
 struct ForgedPiece {
     slot: u16,
     generation: u32,
     position: u32,
     index: u16,
-    octets: u32,
+    bytes: u32,
 }
 
 const PIECE_0: ForgedPiece =
-    ForgedPiece { slot: 0, generation: 1, position: 0, index: 0, octets: 2 * PIECE };
+    ForgedPiece { slot: 0, generation: 1, position: 0, index: 0, bytes: 2 * PIECE };
 
 impl ForgedPiece {
     fn record(self) -> ether::Data {
         let offset = u32::from(self.index) * PIECE;
-        let length = PIECE.min(self.octets.saturating_sub(offset)) as usize;
+        let length = PIECE.min(self.bytes.saturating_sub(offset)) as usize;
         ether::Data {
             head: RecordHead::new(RecordKind::Data, 24 + length, self.slot, self.generation),
             offset: offset.into(),
             position: self.position.into(),
             index: self.index.into(),
-            pieces: (self.octets.div_ceil(PIECE) as u16).into(),
-            octets: self.octets.into(),
+            pieces: (self.bytes.div_ceil(PIECE) as u16).into(),
+            bytes: self.bytes.into(),
         }
     }
 
@@ -80,11 +80,11 @@ fn with_data(record: &ether::Data) -> Vec<u8> {
     bytes
 }
 
-fn command(slot: u16, generation: u32, position: u32, octets: u32) -> Vec<u8> {
+fn command(slot: u16, generation: u32, position: u32, bytes: u32) -> Vec<u8> {
     let mut sqe = Sqe::new(opcode::WRITE, 1);
     sqe.cid = slot.into();
     let head = RecordHead::new(RecordKind::Command, 80, slot, generation);
-    let command = Command { head, sqe, position: position.into(), octets: octets.into() };
+    let command = Command { head, sqe, position: position.into(), bytes: bytes.into() };
     command.as_bytes().to_vec()
 }
 
@@ -161,11 +161,11 @@ fn commands(events: &[target::RxEvent]) -> Vec<(u16, u32)> {
 fn a_command_of_more_than_mdts_is_executed_without_data() {
     const TOO_MUCH: u32 = (1 << 20) + 512;
     let mut target = TargetUnderTest::new();
-    for (slot, octets) in [(0, TOO_MUCH), (1, TOO_MUCH | DATA_IN), (2, 4 << 20), (3, u32::MAX)] {
-        assert_eq!(commands(&target.receive(&command(slot, 1, 0, octets))), [(slot, 0)]);
+    for (slot, bytes) in [(0, TOO_MUCH), (1, TOO_MUCH | DATA_IN), (2, 4 << 20), (3, u32::MAX)] {
+        assert_eq!(commands(&target.receive(&command(slot, 1, 0, bytes))), [(slot, 0)]);
     }
     // Pieces of such a command, before and after it.
-    let piece = ForgedPiece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
+    let piece = ForgedPiece { bytes: TOO_MUCH, slot: 4, ..PIECE_0 };
     assert_eq!(target.drops(&piece.bytes()), "shapes");
     assert_eq!(commands(&target.receive(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
     assert_eq!(target.drops(&piece.bytes()), "shapes");
@@ -237,8 +237,8 @@ fn a_target_ends_with_pieces_that_are_not_cut_as_agreed() {
         ether::Data { index: 2.into(), offset: (2 * PIECE).into(), ..right },
         ether::Data { pieces: 1.into(), ..right },
         ether::Data { pieces: 3.into(), ..right },
-        ether::Data { octets: 0.into(), ..right },
-        ether::Data { octets: PIECE.into(), ..right },
+        ether::Data { bytes: 0.into(), ..right },
+        ether::Data { bytes: PIECE.into(), ..right },
         ether::Data { head: RecordHead::new(RecordKind::Data, 24 + 4088, 0, 1), ..right },
         ether::Data { head: RecordHead::new(RecordKind::Data, 24, 0, 1), ..right },
     ];
@@ -257,8 +257,8 @@ fn a_target_ends_with_records_that_contradict_their_request() {
     assert_eq!(breaks(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
     assert_eq!(breaks(&command(0, 1, 0, (1 << 20) + 512)), "shapes");
     assert_eq!(breaks(&ForgedPiece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(breaks(&ForgedPiece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(breaks(&ForgedPiece { octets: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { index: 1, bytes: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { bytes: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&ForgedPiece { generation: 2, ..PIECE_0 }.bytes()), "busy");
     let flush = command(0, 1, 0, 0);
     assert_eq!(TargetUnderTest::breaks(&[&flush], &command(0, 2, 0, 0)), "busy");
@@ -390,11 +390,11 @@ fn a_host_drops_records_of_other_generations() {
 fn a_host_ends_with_data_that_contradicts_its_request() {
     let (right, piece) = (PIECE_0.record(), PIECE_0.bytes());
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
-    assert_eq!(breaks(&ForgedPiece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { bytes: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&with_data(&ether::Data { offset: 8.into(), ..right })), "shapes");
     assert_eq!(breaks(&completion(0, 1, 3)), "shapes");
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[&piece], body);
-    assert_eq!(breaks(&ForgedPiece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&ForgedPiece { index: 1, bytes: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(breaks(&completion(0, 1, 1)), "shapes");
 }
 
@@ -415,7 +415,7 @@ fn a_success_without_its_data_is_not_intact() {
     let events = host.receive(&completion(0, 1, 0));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
     let mut host = HostUnderTest::new();
-    host.receive(&ForgedPiece { octets: PIECE, ..PIECE_0 }.bytes());
+    host.receive(&ForgedPiece { bytes: PIECE, ..PIECE_0 }.bytes());
     let events = host.receive(&completion(0, 1, 1));
     assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
 }

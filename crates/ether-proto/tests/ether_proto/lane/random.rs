@@ -26,16 +26,16 @@ fn requests() -> impl Strategy<Value = LaneRequest> {
         Urgency::Urgent,
         Urgency::Critical,
     ]);
-    let octets = prop_oneof![
+    let bytes = prop_oneof![
         4 => (1u32..9).prop_map(|blocks| blocks * 512),
         2 => 1u32..9000,
         1 => (1u32..130).prop_map(|kib| kib << 10),
     ];
-    (0..5, octets, urgency).prop_map(|(kind, octets, urgency)| {
+    (0..5, bytes, urgency).prop_map(|(kind, bytes, urgency)| {
         let data = match kind {
             0 => Data::None,
-            1 | 2 => Data::In(octets),
-            _ => Data::Out(octets),
+            1 | 2 => Data::In(bytes),
+            _ => Data::Out(bytes),
         };
         LaneRequest { data, urgency }
     })

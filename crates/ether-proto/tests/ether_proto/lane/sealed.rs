@@ -26,9 +26,9 @@ thread_local! {
 struct SumCipher(u64);
 
 impl SumCipher {
-    fn add(&mut self, octets: &[u8]) {
-        for &octet in octets {
-            self.0 = (self.0 ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 }
@@ -51,8 +51,8 @@ impl Cipher for SumCipher {
         self.update_in_place(output)
     }
 
-    fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed> {
-        self.add(octets);
+    fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), CipherFailed> {
+        self.add(bytes);
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl SealedLane {
 
     /// Returns true if the frame was opened and is a sign of life; `None` if it was dropped.
     fn receive(&mut self, now: Instant, (header, body): &SealedLaneFrame) -> Option<bool> {
-        let kind = FrameType::from_octet(header.kind).expect("a type");
+        let kind = FrameType::from_byte(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
         let opened = self.qpair.end.open(now, Some(&mut self.seal), frame, &mut out)?;
@@ -227,7 +227,7 @@ fn replays_do_not_keep_a_lane_whose_host_is_gone() {
     let (mut host, mut host_seal) = (links(1, 2), Seal::host(&keys, Limits::HOST).unwrap());
     let mut sent = |kind, ahead: Option<u32>| frame((&mut host, &mut host_seal), 2, kind, ahead);
     let mut receive = |target: &mut Target, now, (header, body): &SealedLaneFrame| {
-        let kind = FrameType::from_octet(header.kind).expect("a type");
+        let kind = FrameType::from_byte(header.kind).expect("a type");
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
         if let Some(opened) = target.open(now, Some(&mut seal), frame, &mut out) {

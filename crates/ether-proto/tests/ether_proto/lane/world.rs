@@ -175,7 +175,7 @@ impl LaneWorld {
         };
         let mut buffer = vec![0; length as usize];
         if code == opcode::WRITE {
-            let fill = |(at, octet): (usize, &mut u8)| *octet = pattern(number, at);
+            let fill = |(at, byte): (usize, &mut u8)| *byte = pattern(number, at);
             buffer.iter_mut().enumerate().for_each(fill);
         }
         assert!(self.buffers.insert(slot, (number, buffer)).is_none(), "slot used twice");
@@ -226,10 +226,10 @@ impl LaneWorld {
 
     /// Delivers a frame to its end.
     pub fn deliver(&mut self, to: LaneSide, frame: &MemoryFrame) {
-        let mut octets = frame.header.as_bytes().to_vec();
-        octets.extend_from_slice(&frame.body);
-        octets.resize(octets.len().max(46), 0);
-        let (header, kind, body) = parse(&octets).expect("frames are well-formed");
+        let mut bytes = frame.header.as_bytes().to_vec();
+        bytes.extend_from_slice(&frame.body);
+        bytes.resize(bytes.len().max(46), 0);
+        let (header, kind, body) = parse(&bytes).expect("frames are well-formed");
         let now = self.now;
         if to == LaneSide::Host {
             let mut events = Vec::new();
@@ -253,7 +253,7 @@ impl LaneWorld {
                 let (number, buffer) = self.buffers.remove(&slot).expect("a request in flight");
                 assert!(cqe.status().is_success() && data_intact);
                 assert_eq!(cqe.cid.get(), slot);
-                let is_right = |(at, &octet): (usize, &u8)| octet == pattern(number, at);
+                let is_right = |(at, &byte): (usize, &u8)| byte == pattern(number, at);
                 assert!(buffer.iter().enumerate().all(is_right), "data of {number}");
                 *self.completed.entry(number).or_default() += 1;
                 self.order.push(number);
@@ -270,7 +270,7 @@ impl LaneWorld {
             target::RxEvent::Command { slot, sqe, place, data_bytes, room_bytes } => {
                 let number = sqe.slba();
                 let data = &self.damq[place as usize..][..data_bytes as usize];
-                let is_right = |(at, &octet): (usize, &u8)| octet == pattern(number, at);
+                let is_right = |(at, &byte): (usize, &u8)| byte == pattern(number, at);
                 assert!(data.iter().enumerate().all(is_right), "data of {number} at the target");
                 *self.executed.entry(number).or_default() += 1;
                 let done = self.now.0 + self.random(self.service + 1) * 1000;

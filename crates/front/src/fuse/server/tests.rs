@@ -234,10 +234,10 @@ proptest! {
                     harness.read(start as u64, length as u32);
                     prop_assert_eq!(harness.answer(), (0, model[range].to_vec()));
                 }
-                FuseStep::Write(octet) => {
-                    harness.write(start as u64, &vec![octet; range.len()]);
+                FuseStep::Write(byte) => {
+                    harness.write(start as u64, &vec![byte; range.len()]);
                     prop_assert_eq!(harness.answer().0, 0);
-                    model[range].fill(octet);
+                    model[range].fill(byte);
                 }
                 FuseStep::Hole => {
                     let (offset, length) = (start as u64, range.len() as u64);

@@ -22,9 +22,9 @@ fn a_write_is_read_with_its_payload_apart() {
     assert_eq!(payload.as_ptr().addr() % 4096, 0, "as the lane wants it");
     assert!(slots.receive(&device).unwrap().is_none(), "nothing more is there");
     slots.send(slot, &device, Ok(8)).unwrap();
-    let (answer, octets) = kernel.answer();
+    let (answer, bytes) = kernel.answer();
     assert_eq!((answer.unique, answer.error, answer.len), (9, 0, 24));
-    assert_eq!(octets, data[..8]);
+    assert_eq!(bytes, data[..8]);
 }
 
 #[test]

@@ -16,8 +16,8 @@ fn call(tree: &Tree, opcode: Opcode, nodeid: u64, args: &[u8]) -> (FuseOutcome, 
     let (mut padded, mut out) = ([0; 128], vec![0xee; 4096]);
     padded[..args.len()].copy_from_slice(args);
     let answer = tree.answer(&header, &padded, &mut out);
-    if let FuseOutcome::Data(octets) = answer {
-        out.truncate(octets);
+    if let FuseOutcome::Data(bytes) = answer {
+        out.truncate(bytes);
     }
     (answer, out)
 }
@@ -141,14 +141,14 @@ fn long_work_goes_in_steps() {
 }
 
 /// Decodes entries as names with their offsets.
-fn entries(mut octets: &[u8]) -> Vec<(String, u64)> {
+fn entries(mut bytes: &[u8]) -> Vec<(String, u64)> {
     let mut found = Vec::new();
-    while let Ok((entry, rest)) = Dirent::read_from_prefix(octets) {
+    while let Ok((entry, rest)) = Dirent::read_from_prefix(bytes) {
         let name = std::str::from_utf8(&rest[..entry.namelen as usize]).unwrap();
         found.push((name.to_owned(), entry.off));
-        octets = &rest[(entry.namelen as usize).next_multiple_of(8)..];
+        bytes = &rest[(entry.namelen as usize).next_multiple_of(8)..];
     }
-    assert!(octets.is_empty());
+    assert!(bytes.is_empty());
     found
 }
 
@@ -158,7 +158,7 @@ fn a_directory_is_read_piece_by_piece() {
     let read = |offset, size| {
         let args = ReadIn { offset, size, ..ReadIn::default() };
         let (answer, out) = call(&tree, Opcode::READDIR, ROOT_ID, args.as_bytes());
-        assert!(matches!(answer, FuseOutcome::Data(octets) if octets <= size as usize));
+        assert!(matches!(answer, FuseOutcome::Data(bytes) if bytes <= size as usize));
         entries(&out)
     };
     let all = [(".", 1), ("..", 2), ("nvme0n1", 3), ("nvme0n12", 4)];

@@ -76,7 +76,7 @@ impl Scene {
     }
 }
 
-fn header(command: Command, offset: u64, length: u32) -> [u8; Request::OCTETS] {
+fn header(command: Command, offset: u64, length: u32) -> [u8; Request::BYTES] {
     Request { flags: 0, command, cookie: 1, offset, length }.emit()
 }
 

@@ -111,7 +111,7 @@ impl NbdTestClient {
     }
 
     fn greet(&mut self, structured: bool) {
-        let mut greeting = [0; Greeting::OCTETS];
+        let mut greeting = [0; Greeting::BYTES];
         self.stream.read_exact(&mut greeting).unwrap();
         Greeting::parse(&greeting).unwrap();
         self.stream.write_all(&3u32.to_be_bytes()).unwrap();
@@ -124,9 +124,9 @@ impl NbdTestClient {
     /// Sends an option; returns its last reply.
     pub(crate) fn option(&mut self, option: OptionCode, data: &[u8]) -> OptionReplyCode {
         let header = OptionHeader::new(option, data.len() as u32);
-        self.stream.write_all(&[header.as_octets(), data].concat()).unwrap();
+        self.stream.write_all(&[header.as_bytes(), data].concat()).unwrap();
         loop {
-            let header = OptionReplyHeader::parse(&self.take(OptionReplyHeader::OCTETS)).unwrap();
+            let header = OptionReplyHeader::parse(&self.take(OptionReplyHeader::BYTES)).unwrap();
             let data = self.take(header.length() as usize);
             if let Some(bytes) = data.strip_prefix(&[0, 0]).and_then(|rest| rest.first_chunk()) {
                 self.bytes = u64::from_be_bytes(*bytes);
@@ -139,9 +139,9 @@ impl NbdTestClient {
     }
 
     pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
-        let mut octets = vec![0; count];
-        self.stream.read_exact(&mut octets).unwrap();
-        octets
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
     }
 
     pub(crate) fn send(&mut self, request: nbd::Request, payload: &[u8]) {
@@ -150,7 +150,7 @@ impl NbdTestClient {
 
     /// Receives the next reply to one of `requests`.
     pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> NbdReply {
-        let head = self.take(SimpleReply::OCTETS);
+        let head = self.take(SimpleReply::BYTES);
         let length = |cookie| {
             let request = requests.iter().find(|r| r.cookie == cookie).expect("a known cookie");
             if request.command == Command::READ { request.length as usize } else { 0 }
@@ -160,7 +160,7 @@ impl NbdTestClient {
             assert!(!self.structured || length == 0, "a simple reply to a structured read");
             return (cookie, errno, self.take(length));
         }
-        let head = [head, self.take(Chunk::OCTETS - SimpleReply::OCTETS)].concat();
+        let head = [head, self.take(Chunk::BYTES - SimpleReply::BYTES)].concat();
         let chunk = Chunk::parse(&head).unwrap();
         assert!(self.structured && chunk.flags == nbd::CHUNK_FLAG_DONE);
         let mut body = self.take(chunk.length as usize);
@@ -204,7 +204,7 @@ impl NbdTestClient {
         let mut client = harness.connect();
         client.greet(true);
         let name = nbd::BASE_ALLOCATION.as_bytes();
-        let length = |octets: &[u8]| (octets.len() as u32).to_be_bytes();
+        let length = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes();
         let context = [&[0; 4], &1u32.to_be_bytes()[..], &length(name), name].concat();
         assert_eq!(client.option(OptionCode::SET_META_CONTEXT, &context), OptionReplyCode::ACK);
         assert_eq!(client.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
@@ -213,19 +213,19 @@ impl NbdTestClient {
 
     /// Receives the next block status reply: its cookie, and the extents.
     pub(crate) fn block_status(&mut self) -> (u64, Vec<(u32, u32)>) {
-        let chunk = Chunk::parse(&self.take(Chunk::OCTETS)).unwrap();
+        let chunk = Chunk::parse(&self.take(Chunk::BYTES)).unwrap();
         assert_eq!((chunk.code, chunk.flags), (ChunkCode::BLOCK_STATUS, nbd::CHUNK_FLAG_DONE));
         let body = self.take(chunk.length as usize);
         let (context, words) = (&body[..4], body[4..].as_chunks::<8>());
         assert_eq!((context, words.1.len()), (&[0, 0, 0, 1][..], 0));
-        let word = |octets: &[u8]| u32::from_be_bytes(octets.try_into().unwrap());
+        let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
         (chunk.cookie, words.0.iter().map(|w| (word(&w[..4]), word(&w[4..]))).collect())
     }
 
     /// True if the server hangs up without sending anything else.
     pub(crate) fn is_closed(&mut self) -> bool {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         // A reset is a hang-up too: unread bytes of the server are lost with it.
-        matches!(self.stream.read_to_end(&mut octets), Ok(0) | Err(_)) && octets.is_empty()
+        matches!(self.stream.read_to_end(&mut bytes), Ok(0) | Err(_)) && bytes.is_empty()
     }
 }

@@ -212,7 +212,7 @@ fn a_client_that_breaks_the_protocol_is_dropped_and_others_are_not() {
 }
 
 #[test]
-fn a_client_may_vanish_at_any_octet() {
+fn a_client_may_vanish_at_any_byte() {
     let harness = NbdHarness::start(MockOptions::default());
     let write =
         [&request(1, Command::WRITE, 100, 200_000).emit()[..], &patterned(100, 200_000)].concat();
@@ -276,8 +276,8 @@ fn lone_and_forced_requests_are_urgent() {
     client.write(command_flag::FUA, 0, &patterned(0, 512));
     assert_eq!(client.call(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
     let requests: Vec<_> = (0..32).map(|c| request(c, Command::READ, c * 512, 512)).collect();
-    let octets: Vec<u8> = requests.iter().flat_map(Request::emit).collect();
-    client.stream.write_all(&octets).unwrap();
+    let bytes: Vec<u8> = requests.iter().flat_map(Request::emit).collect();
+    client.stream.write_all(&bytes).unwrap();
     requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
     let submitted = harness.stop();
     assert_eq!(submitted[0], (Op::Read, 0, 1, false, true), "a lone request");

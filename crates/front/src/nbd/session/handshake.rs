@@ -5,7 +5,7 @@ use super::{
     Session, Tls, unparsed,
 };
 use roadtrain_wire::nbd::{
-    BASE_ALLOCATION, CLIENT_FLAGS_OCTETS, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
+    BASE_ALLOCATION, CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
     InfoCode, InfoExport, InfoQuery, MetaContextQuery, OptionCode, OptionHeader, OptionReplyCode,
     OptionReplyHeader, PAYLOAD_BYTES_MAX, check_string, handshake_flag, parse_client_flags,
 };
@@ -24,11 +24,11 @@ impl Session {
         let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
         if flags & !known != 0 {
             let misbehaved = PeerMisbehaved::ClientFlags(flags);
-            return (CLIENT_FLAGS_OCTETS, Event::Close(Close::PeerMisbehaved(misbehaved)));
+            return (CLIENT_FLAGS_BYTES, Event::Close(Close::PeerMisbehaved(misbehaved)));
         }
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
         self.stage = NbdStage::AwaitOption;
-        (CLIENT_FLAGS_OCTETS, Event::Handled)
+        (CLIENT_FLAGS_BYTES, Event::Handled)
     }
 
     pub(super) fn handle_option(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
@@ -38,10 +38,10 @@ impl Session {
         };
         let (option, length) = (header.option(), header.length());
         if length > OPTION_BYTES_MAX {
-            return (OptionHeader::OCTETS, self.refuse_long_option(option, length, out));
+            return (OptionHeader::BYTES, self.refuse_long_option(option, length, out));
         }
-        let end = OptionHeader::OCTETS + length as usize;
-        match input.get(OptionHeader::OCTETS..end) {
+        let end = OptionHeader::BYTES + length as usize;
+        match input.get(OptionHeader::BYTES..end) {
             Some(data) => match self.option(option, data, out) {
                 // An attacker in between could insert bytes that would count as the client's after the handshake.
                 Event::StartTls if input.len() > end => {
@@ -130,7 +130,7 @@ impl Session {
         }
         self.transmission_flags = self.export.transmission_flags(self.structured);
         let (bytes, flags) = (self.export.disk().bytes().into(), self.transmission_flags.into());
-        out.push(ExportNameReply { bytes, flags }.as_octets());
+        out.push(ExportNameReply { bytes, flags }.as_bytes());
         if !self.no_zeroes {
             out.push(&[0; EXPORT_NAME_ZEROES]);
         }
@@ -164,7 +164,7 @@ impl Session {
         }
         self.transmission_flags = self.export.transmission_flags(self.structured);
         let export = InfoExport::new(self.export.disk().bytes(), self.transmission_flags);
-        reply(option, OptionReplyCode::INFO, &[export.as_octets()], out);
+        reply(option, OptionReplyCode::INFO, &[export.as_bytes()], out);
         // Each kind once, however often a client requests it.
         let mut answered = [false; 4];
         for info in query.infos() {
@@ -180,8 +180,8 @@ impl Session {
 
     fn optional_info(&self, option: OptionCode, code: InfoCode, out: &mut ReplyQueue) {
         let text = |text: &str, out: &mut ReplyQueue| {
-            let octets = [&code.0.to_be_bytes(), text.as_bytes()];
-            reply(option, OptionReplyCode::INFO, &octets, out);
+            let bytes = [&code.0.to_be_bytes(), text.as_bytes()];
+            reply(option, OptionReplyCode::INFO, &bytes, out);
         };
         match code {
             InfoCode::NAME => text(self.export.name(), out),
@@ -190,7 +190,7 @@ impl Session {
                 let info = self.export.disk().info();
                 let preferred = info.physical_block_bytes.max(PREFERRED_BYTES);
                 let sizes = InfoBlockSize::new(info.lba_bytes, preferred, PAYLOAD_BYTES_MAX);
-                reply(option, OptionReplyCode::INFO, &[sizes.as_octets()], out);
+                reply(option, OptionReplyCode::INFO, &[sizes.as_bytes()], out);
             }
             _ => {}
         }
@@ -228,8 +228,8 @@ impl Session {
         if found {
             self.allocation |= setting;
             let id = if setting { ALLOCATION_CONTEXT } else { 0 };
-            let octets = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()];
-            reply(option, OptionReplyCode::META_CONTEXT, &octets, out);
+            let bytes = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()];
+            reply(option, OptionReplyCode::META_CONTEXT, &bytes, out);
         }
         ack(option, out);
     }
@@ -245,11 +245,11 @@ fn refuse_without_tls(option: OptionCode, out: &mut ReplyQueue) -> Event {
 }
 
 fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut ReplyQueue) {
-    let length: usize = data.iter().map(|octets| octets.len()).sum();
+    let length: usize = data.iter().map(|bytes| bytes.len()).sum();
     // Names and messages are bounded far below 32 bits.
-    out.push(OptionReplyHeader::new(option, code, length as u32).as_octets());
-    for octets in data {
-        out.push(octets);
+    out.push(OptionReplyHeader::new(option, code, length as u32).as_bytes());
+    for bytes in data {
+        out.push(bytes);
     }
 }
 

@@ -94,10 +94,10 @@ impl fmt::Display for Close {
             }
             Close::PeerMisbehaved(Format(error)) => write!(f, "client broke the protocol: {error}"),
             Close::PeerMisbehaved(OptionLength(length)) => {
-                write!(f, "client sent an option of {length} octets")
+                write!(f, "client sent an option of {length} bytes")
             }
             Close::PeerMisbehaved(BeforeTls(length)) => {
-                write!(f, "client sent {length} octets in the clear after STARTTLS")
+                write!(f, "client sent {length} bytes in the clear after STARTTLS")
             }
         }
     }
@@ -144,7 +144,7 @@ impl Session {
     /// Greets a client; `requires_tls` requires TLS first (FORCEDTLS in the protocol's text).
     pub fn new(export: Arc<Export>, requires_tls: bool, out: &mut ReplyQueue) -> Self {
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
-        out.push(Greeting::new(flags).as_octets());
+        out.push(Greeting::new(flags).as_bytes());
         Session {
             export,
             stage: NbdStage::AwaitClientFlags,

@@ -59,26 +59,26 @@ impl SessionPair {
     }
 
     /// Feeds one whole message.
-    fn feed(&mut self, octets: &[u8]) -> Event {
-        let (used, event) = self.session.handle(octets, &mut self.out);
-        assert_eq!(used, octets.len());
+    fn feed(&mut self, bytes: &[u8]) -> Event {
+        let (used, event) = self.session.handle(bytes, &mut self.out);
+        assert_eq!(used, bytes.len());
         event
     }
 
     fn option(&mut self, option: OptionCode, data: &[u8]) -> Vec<OptionReply> {
-        let event = self.feed(&option_octets(option, data));
+        let event = self.feed(&option_bytes(option, data));
         assert_eq!(event, Event::Handled);
         self.replies(option)
     }
 
     fn replies(&mut self, option: OptionCode) -> Vec<OptionReply> {
-        let octets = self.out.take();
-        let (mut rest, mut replies) = (&octets[..], Vec::new());
+        let bytes = self.out.take();
+        let (mut rest, mut replies) = (&bytes[..], Vec::new());
         while !rest.is_empty() {
             let header = OptionReplyHeader::parse(rest).unwrap();
             assert_eq!(header.option(), option);
-            let end = OptionReplyHeader::OCTETS + header.length() as usize;
-            replies.push((header.reply(), rest[OptionReplyHeader::OCTETS..end].to_vec()));
+            let end = OptionReplyHeader::BYTES + header.length() as usize;
+            replies.push((header.reply(), rest[OptionReplyHeader::BYTES..end].to_vec()));
             rest = &rest[end..];
         }
         replies
@@ -94,16 +94,16 @@ impl SessionPair {
     fn refused(&mut self, command: Command, flags: u16, offset: u64, length: u32) -> Errno {
         let request = request(command, flags, offset, length);
         assert_eq!(self.feed(&request.emit()), Event::Handled, "{request:?}");
-        let octets = self.out.take();
-        match Chunk::parse(&octets) {
+        let bytes = self.out.take();
+        match Chunk::parse(&bytes) {
             Ok(chunk) => {
                 assert_eq!((chunk.code, chunk.flags, chunk.cookie), (ChunkCode::ERROR, 1, 7));
-                assert_eq!(octets.len(), Chunk::OCTETS + chunk.length as usize);
-                let message = usize::from(octets[24]) << 8 | usize::from(octets[25]);
+                assert_eq!(bytes.len(), Chunk::BYTES + chunk.length as usize);
+                let message = usize::from(bytes[24]) << 8 | usize::from(bytes[25]);
                 assert_eq!(chunk.length as usize, 6 + message);
-                Errno(u32::from_be_bytes(octets[20..24].try_into().unwrap()))
+                Errno(u32::from_be_bytes(bytes[20..24].try_into().unwrap()))
             }
-            Err(_) => SimpleReply::parse(&octets).unwrap().errno,
+            Err(_) => SimpleReply::parse(&bytes).unwrap().errno,
         }
     }
 
@@ -121,8 +121,8 @@ fn string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }
 
-fn option_octets(option: OptionCode, data: &[u8]) -> Vec<u8> {
-    [OptionHeader::new(option, data.len() as u32).as_octets(), data].concat()
+fn option_bytes(option: OptionCode, data: &[u8]) -> Vec<u8> {
+    [OptionHeader::new(option, data.len() as u32).as_bytes(), data].concat()
 }
 
 fn info_query(infos: &[InfoCode]) -> Vec<u8> {
@@ -142,11 +142,11 @@ fn unknown_client_flags_end_the_session() {
 
 #[test]
 fn export_name_answers_with_or_without_zeroes() {
-    for (flags, octets) in [(3, 10), (1, 134), (0, 134)] {
+    for (flags, bytes) in [(3, 10), (1, 134), (0, 134)] {
         let mut pair = SessionPair::new(flags);
-        assert_eq!(pair.feed(&option_octets(OptionCode::EXPORT_NAME, b"x")), Event::Handled);
+        assert_eq!(pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b"x")), Event::Handled);
         let answer = pair.out.take();
-        assert_eq!(answer.len(), octets);
+        assert_eq!(answer.len(), bytes);
         assert_eq!(answer[..8], (1u64 << 20).to_be_bytes());
         assert!(pair.session.in_transmission());
     }
@@ -156,10 +156,10 @@ fn export_name_answers_with_or_without_zeroes() {
 fn export_name_hangs_up_where_it_cannot_serve() {
     let mut pair = SessionPair::new(3);
     pair.export.disk().remove();
-    let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b""));
+    let event = pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b""));
     assert_eq!(event, Event::Close(Close::Removed));
     for name in [&b"\xff"[..], &[b'a'; 5000]] {
-        let event = SessionPair::new(3).feed(&option_octets(OptionCode::EXPORT_NAME, name));
+        let event = SessionPair::new(3).feed(&option_bytes(OptionCode::EXPORT_NAME, name));
         assert!(matches!(event, Event::Close(Close::PeerMisbehaved(_))));
     }
 }
@@ -167,7 +167,7 @@ fn export_name_hangs_up_where_it_cannot_serve() {
 #[test]
 fn abort_is_acknowledged() {
     let mut pair = SessionPair::new(3);
-    let event = pair.feed(&option_octets(OptionCode::ABORT, &[]));
+    let event = pair.feed(&option_bytes(OptionCode::ABORT, &[]));
     assert_eq!(event, Event::Close(Close::Abort));
     assert_eq!(pair.replies(OptionCode::ABORT), [(OptionReplyCode::ACK, vec![])]);
 }
@@ -257,7 +257,7 @@ fn other_options_are_refused_politely() {
 #[test]
 fn long_options_are_skipped_and_absurd_ones_end_the_session() {
     let mut pair = SessionPair::new(3);
-    let long = option_octets(OptionCode::INFO, &vec![0; OPTION_BYTES_MAX as usize + 1]);
+    let long = option_bytes(OptionCode::INFO, &vec![0; OPTION_BYTES_MAX as usize + 1]);
     let (used, event) = pair.session.handle(&long, &mut pair.out);
     assert_eq!((used, event), (16, Event::Handled));
     assert_eq!(pair.replies(OptionCode::INFO)[0].0, OptionReplyCode::ERR_TOO_BIG);
@@ -266,7 +266,7 @@ fn long_options_are_skipped_and_absurd_ones_end_the_session() {
     assert_eq!(pair.option(OptionCode::LIST, &[]).len(), 2);
     let header = OptionHeader::new(OptionCode::INFO, u32::MAX);
     let misbehaved = PeerMisbehaved::OptionLength(u32::MAX);
-    assert_eq!(pair.feed(header.as_octets()), Event::Close(Close::PeerMisbehaved(misbehaved)));
+    assert_eq!(pair.feed(header.as_bytes()), Event::Close(Close::PeerMisbehaved(misbehaved)));
 }
 
 #[test]
@@ -384,10 +384,10 @@ fn block_status_is_handed_out_and_answered_in_extents() {
 fn replies_to_reads_are_headed_as_agreed() {
     let mut pair = SessionPair::ready(true);
     pair.session.reply_data(7, 512, 100, &mut pair.out);
-    let octets = pair.out.take();
-    let chunk = Chunk::parse(&octets).unwrap();
+    let bytes = pair.out.take();
+    let chunk = Chunk::parse(&bytes).unwrap();
     assert_eq!((chunk.code, chunk.length), (ChunkCode::OFFSET_DATA, 108));
-    assert_eq!(octets[20..], 512u64.to_be_bytes());
+    assert_eq!(bytes[20..], 512u64.to_be_bytes());
     let mut pair = SessionPair::ready(false);
     pair.session.reply_data(7, 512, 100, &mut pair.out);
     assert_eq!(
@@ -398,27 +398,27 @@ fn replies_to_reads_are_headed_as_agreed() {
 
 /// Messages of a whole session, to be cut anywhere.
 fn script() -> Vec<u8> {
-    let mut octets = 3u32.to_be_bytes().to_vec();
-    octets.extend(option_octets(OptionCode::LIST, &[]));
-    octets.extend(option_octets(OptionCode::STRUCTURED_REPLY, &[]));
+    let mut bytes = 3u32.to_be_bytes().to_vec();
+    bytes.extend(option_bytes(OptionCode::LIST, &[]));
+    bytes.extend(option_bytes(OptionCode::STRUCTURED_REPLY, &[]));
     let context = [&[0; 4], &1u32.to_be_bytes()[..], &string(BASE_ALLOCATION)].concat();
-    octets.extend(option_octets(OptionCode::SET_META_CONTEXT, &context));
-    octets.extend(option_octets(OptionCode::GO, &info_query(&[InfoCode::BLOCK_SIZE])));
-    octets.extend(request(Command::READ, 0, 0, 512).emit());
-    octets.extend(request(Command::WRITE, 0, 1 << 30, 64).emit());
-    octets.extend([0xaa; 64]);
-    octets.extend(request(Command::BLOCK_STATUS, 0, 0, 512).emit());
-    octets.extend(request(Command::DISC, 0, 0, 0).emit());
-    octets
+    bytes.extend(option_bytes(OptionCode::SET_META_CONTEXT, &context));
+    bytes.extend(option_bytes(OptionCode::GO, &info_query(&[InfoCode::BLOCK_SIZE])));
+    bytes.extend(request(Command::READ, 0, 0, 512).emit());
+    bytes.extend(request(Command::WRITE, 0, 1 << 30, 64).emit());
+    bytes.extend([0xaa; 64]);
+    bytes.extend(request(Command::BLOCK_STATUS, 0, 0, 512).emit());
+    bytes.extend(request(Command::DISC, 0, 0, 0).emit());
+    bytes
 }
 
-/// Feeds `octets` in portions that end at `cuts`; returns the events other than More, and the replies.
-fn play(octets: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
+/// Feeds `bytes` in portions that end at `cuts`; returns the events other than More, and the replies.
+fn play(bytes: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
     let mut pair = SessionPair::greeted();
     let (mut from, mut events) = (0, Vec::new());
-    for end in cuts.iter().copied().chain([octets.len()]) {
+    for end in cuts.iter().copied().chain([bytes.len()]) {
         while from < end {
-            let (used, event) = pair.session.handle(&octets[from..end], &mut pair.out);
+            let (used, event) = pair.session.handle(&bytes[from..end], &mut pair.out);
             from += used;
             match event {
                 Event::More => break,
@@ -430,25 +430,25 @@ fn play(octets: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
 }
 
 #[test]
-fn truncation_at_every_octet_only_waits() {
-    let octets = script();
-    let (events, answer) = play(&octets, &[]);
+fn truncation_at_every_byte_only_waits() {
+    let bytes = script();
+    let (events, answer) = play(&bytes, &[]);
     assert_eq!(events.last(), Some(&Event::Close(Close::Disconnect)));
-    for cut in 0..octets.len() {
-        let (some, _) = play(&octets[..cut], &[]);
+    for cut in 0..bytes.len() {
+        let (some, _) = play(&bytes[..cut], &[]);
         assert!(events.starts_with(&some) || some.len() <= events.len(), "cut at {cut}");
         assert!(!some.iter().any(|event| matches!(event, Event::Close(_))), "cut at {cut}");
         // A skipped payload counts once, however it is cut.
-        let (all, same) = play(&octets, &[cut]);
+        let (all, same) = play(&bytes, &[cut]);
         assert_eq!((all, same), (events.clone(), answer.clone()), "cut at {cut}");
     }
 }
 
 proptest! {
     #[test]
-    fn arbitrary_octets_never_panic(octets: Vec<u8>, structured: bool, transmission: bool) {
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, structured: bool, transmission: bool) {
         let mut pair = if transmission { SessionPair::ready(structured) } else { SessionPair::new(3) };
-        let mut rest = &octets[..];
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
             let (used, event) = pair.session.handle(rest, &mut pair.out);
             rest = &rest[used..];
@@ -462,9 +462,9 @@ proptest! {
     fn arbitrary_options_are_answered(option: u32, data: Vec<u8>, flags in 0u32..4) {
         let mut pair = SessionPair::new(flags);
         pair.session.structured = flags & 1 == 0;
-        let octets = option_octets(OptionCode(option % 13), &data);
-        let (used, event) = pair.session.handle(&octets, &mut pair.out);
-        prop_assert!(used == octets.len() || matches!(event, Event::Close(_)));
+        let bytes = option_bytes(OptionCode(option % 13), &data);
+        let (used, event) = pair.session.handle(&bytes, &mut pair.out);
+        prop_assert!(used == bytes.len() || matches!(event, Event::Close(_)));
         prop_assert!(!pair.out.is_empty() || matches!(event, Event::Close(_)));
     }
 
@@ -515,13 +515,13 @@ fn without_tls_every_option_is_refused() {
     }
     // A message that is too long to be parsed gets the same reply, and does not hide a STARTTLS.
     let long = OptionHeader::new(OptionCode::GO, 40_000);
-    assert_eq!(pair.feed(long.as_octets()), Event::Handled);
+    assert_eq!(pair.feed(long.as_bytes()), Event::Handled);
     assert_eq!(pair.replies(OptionCode::GO)[0].0, OptionReplyCode::ERR_TLS_REQD);
-    let inside = option_octets(OptionCode::STARTTLS, &[]);
-    let octets = [&inside[..], &[0; 40_000][inside.len()..]].concat();
-    assert_eq!(pair.feed(&octets), Event::Handled, "skipped");
+    let inside = option_bytes(OptionCode::STARTTLS, &[]);
+    let bytes = [&inside[..], &[0; 40_000][inside.len()..]].concat();
+    assert_eq!(pair.feed(&bytes), Event::Handled, "skipped");
     assert_eq!(pair.refusal(OptionCode::GO, &[]), OptionReplyCode::ERR_TLS_REQD);
-    let event = pair.feed(&option_octets(OptionCode::ABORT, &[]));
+    let event = pair.feed(&option_bytes(OptionCode::ABORT, &[]));
     assert_eq!(event, Event::Close(Close::Abort));
     assert_eq!(pair.replies(OptionCode::ABORT)[0].0, OptionReplyCode::ACK);
 }
@@ -529,7 +529,7 @@ fn without_tls_every_option_is_refused() {
 #[test]
 fn export_name_without_tls_ends_the_session() {
     let mut pair = SessionPair::requiring_tls();
-    let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b"disk"));
+    let event = pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b"disk"));
     assert_eq!(event, Event::Close(Close::NotSecured));
     assert!(pair.out.is_empty(), "it says nothing of the export");
 }
@@ -538,7 +538,7 @@ fn export_name_without_tls_ends_the_session() {
 fn tls_begins_once_and_without_data() {
     let mut pair = SessionPair::requiring_tls();
     assert_eq!(pair.refusal(OptionCode::STARTTLS, &[1]), OptionReplyCode::ERR_INVALID);
-    assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
+    assert_eq!(pair.feed(&option_bytes(OptionCode::STARTTLS, &[])), Event::StartTls);
     assert_eq!(pair.replies(OptionCode::STARTTLS), [(OptionReplyCode::ACK, vec![])]);
     pair.session.secured();
     assert_eq!(pair.refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_INVALID);
@@ -564,18 +564,18 @@ fn only_a_session_that_waits_for_tls_becomes_secured() {
 /// Bytes between STARTTLS and the TLS handshake may be an attacker's, inserted to count as the client's after the
 /// handshake.
 #[test]
-fn octets_behind_starttls_end_the_session() {
-    let go = option_octets(OptionCode::GO, &info_query(&[]));
+fn bytes_behind_starttls_end_the_session() {
+    let go = option_bytes(OptionCode::GO, &info_query(&[]));
     for injected in [&go[..], &go[..1], &[22, 3, 1], &[0; 4000]] {
         let mut pair = SessionPair::requiring_tls();
-        let octets = [&option_octets(OptionCode::STARTTLS, &[])[..], injected].concat();
-        let (_, event) = pair.session.handle(&octets, &mut pair.out);
+        let bytes = [&option_bytes(OptionCode::STARTTLS, &[])[..], injected].concat();
+        let (_, event) = pair.session.handle(&bytes, &mut pair.out);
         assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
         pair.session.secured();
         assert_eq!(pair.session.handle(&go, &mut pair.out).1, Event::More, "it has ended");
         // The same when they arrive later, but before the caller has secured the connection.
         let mut pair = SessionPair::requiring_tls();
-        assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
+        assert_eq!(pair.feed(&option_bytes(OptionCode::STARTTLS, &[])), Event::StartTls);
         let (_, event) = pair.session.handle(injected, &mut pair.out);
         assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
     }
@@ -589,8 +589,8 @@ proptest! {
     ) {
         let mut pair = SessionPair::requiring_tls();
         for (code, data) in options {
-            let octets = option_octets(OptionCode(code), &data);
-            let (_, event) = pair.session.handle(&octets, &mut pair.out);
+            let bytes = option_bytes(OptionCode(code), &data);
+            let (_, event) = pair.session.handle(&bytes, &mut pair.out);
             prop_assert!(!matches!(event, Event::Request(_) | Event::More));
             let said = pair.out.take();
             prop_assert!(!said.windows(11).any(|part| part == b"a test disk"));

@@ -30,7 +30,7 @@ impl Session {
                 Event::Handled
             }
         };
-        (Request::OCTETS, event)
+        (Request::BYTES, event)
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestRefusal> {
@@ -105,10 +105,10 @@ impl Session {
         if !self.structured {
             return out.push(&SimpleReply { errno, cookie }.emit());
         }
-        let length = (ErrorPayload::OCTETS + message.len()) as u32;
+        let length = (ErrorPayload::BYTES + message.len()) as u32;
         out.push(&Chunk { flags: CHUNK_FLAG_DONE, code: ChunkCode::ERROR, cookie, length }.emit());
         let message_length = (message.len() as u16).into();
-        out.push(ErrorPayload { errno: errno.0.into(), message_length }.as_octets());
+        out.push(ErrorPayload { errno: errno.0.into(), message_length }.as_bytes());
         out.push(message.as_bytes());
     }
 
@@ -133,6 +133,6 @@ impl Session {
         let length = (size_of::<u32>() + size_of_val(extents)) as u32;
         out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
         out.push(&ALLOCATION_CONTEXT.to_be_bytes());
-        extents.iter().for_each(|extent| out.push(extent.as_octets()));
+        extents.iter().for_each(|extent| out.push(extent.as_bytes()));
     }
 }

@@ -59,10 +59,10 @@ impl UblkDriver {
         let (address, key) = self.idle.remove(&at).expect("the tag is idle");
         // SAFETY: the server lent the buffer, which has room for the largest request.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len()) };
-        let mut octets = [op_flags.to_ne_bytes(), nr_sectors.to_ne_bytes()].concat();
-        octets.extend(start_sector.to_ne_bytes());
-        octets.extend(address.to_ne_bytes());
-        self.descriptors.write_all_at(&octets, offset(at.0, at.1)).unwrap();
+        let mut bytes = [op_flags.to_ne_bytes(), nr_sectors.to_ne_bytes()].concat();
+        bytes.extend(start_sector.to_ne_bytes());
+        bytes.extend(address.to_ne_bytes());
+        self.descriptors.write_all_at(&bytes, offset(at.0, at.1)).unwrap();
         self.back.push_back((key, 0));
     }
 

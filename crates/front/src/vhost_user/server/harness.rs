@@ -205,9 +205,9 @@ impl VirtualMachine {
 
     /// Reads the configuration space.
     pub(crate) fn config(&mut self) -> Vec<u8> {
-        let octets = [0; 60];
+        let bytes = [0; 60];
         let flags = VhostUserConfigFlags::WRITABLE;
-        self.frontend.get_config(0, 60, flags, &octets).unwrap().1
+        self.frontend.get_config(0, 60, flags, &bytes).unwrap().1
     }
 
     /// Submits a request to the device.
@@ -244,10 +244,10 @@ impl VirtualMachine {
     /// Carries out one request; returns the written bytes.
     pub(crate) fn call(&mut self, queue: usize, parts: &[ChainPart]) -> Vec<u8> {
         let head = self.submit(queue, parts);
-        let (done, octets, written) = self.wait(queue);
+        let (done, bytes, written) = self.wait(queue);
         assert_eq!(done, head);
-        assert!(written as usize <= octets.len());
-        octets
+        assert!(written as usize <= bytes.len());
+        bytes
     }
 
     /// Reads; the last byte is the status.
@@ -257,15 +257,15 @@ impl VirtualMachine {
     }
 
     /// Writes; returns the status.
-    pub(crate) fn write(&mut self, queue: usize, sector: u64, octets: &[u8]) -> u8 {
-        self.call(queue, &write_parts(sector, octets))[0]
+    pub(crate) fn write(&mut self, queue: usize, sector: u64, bytes: &[u8]) -> u8 {
+        self.call(queue, &write_parts(sector, bytes))[0]
     }
 }
 
 /// Returns the chain of a Write.
-pub(crate) fn write_parts(sector: u64, octets: &[u8]) -> [ChainPart; 3] {
+pub(crate) fn write_parts(sector: u64, bytes: &[u8]) -> [ChainPart; 3] {
     let header = ChainPart::Read(Guest::header(operation::OUT, sector));
-    [header, ChainPart::Read(octets.to_vec()), ChainPart::Write(1)]
+    [header, ChainPart::Read(bytes.to_vec()), ChainPart::Write(1)]
 }
 
 /// Waits for `event`, long enough for any test.

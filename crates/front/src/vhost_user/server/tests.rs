@@ -226,8 +226,8 @@ fn a_frontend_that_comes_back_finds_its_requests_done_once() {
             (0..QUEUE_SIZE).for_each(|_| assert_eq!(machine.wait(queue).1, [OK]));
         }
         let bytes = u32::from(QUEUE_SIZE) * 512;
-        assert!(machine.read(0, 100, bytes)[..bytes as usize].iter().all(|&octet| octet == round));
-        assert!(machine.read(1, 0, bytes)[..bytes as usize].iter().all(|&octet| octet == round));
+        assert!(machine.read(0, 100, bytes)[..bytes as usize].iter().all(|&byte| byte == round));
+        assert!(machine.read(1, 0, bytes)[..bytes as usize].iter().all(|&byte| byte == round));
     }
     drop(machine);
     backend.stop();

@@ -26,7 +26,7 @@ pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         ("roadtrain_attachment_lanes", "Its lanes", shown.lanes.len() as u64),
         ("roadtrain_attachment_in_flight", "Requests taken and not completed", of.in_flight),
         ("roadtrain_attachment_waiting", "Of those, requests that wait to be sent", of.waiting),
-        ("roadtrain_attachment_size_bytes", "Octets that it shows", of.size_bytes),
+        ("roadtrain_attachment_size_bytes", "Bytes that it shows", of.size_bytes),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), [([id], value)])?;
@@ -57,8 +57,8 @@ fn counters(id: Id<'_>, of: &AttachmentSample, out: &mut Out<'_>) -> fmt::Result
     let counters: [(&str, &str, u64); 6] = [
         ("roadtrain_attachment_reads_completed", "Reads that ended well", of.io.reads),
         ("roadtrain_attachment_writes_completed", "Writes that ended well", of.io.writes),
-        ("roadtrain_attachment_read_bytes", "Octets read", of.io.read_bytes),
-        ("roadtrain_attachment_written_bytes", "Octets written", of.io.written_bytes),
+        ("roadtrain_attachment_read_bytes", "Bytes read", of.io.read_bytes),
+        ("roadtrain_attachment_written_bytes", "Bytes written", of.io.written_bytes),
         ("roadtrain_attachment_errors", "Requests that failed", of.io.errors),
         ("roadtrain_attachment_reconnects", "Connections made again", of.reconnects),
     ];
@@ -100,7 +100,7 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     }
     let counters: [(&str, &str, SampleGetter<PathSample, u64>); 3] = [
         ("roadtrain_path_requests", "Requests that a path has answered", |p| p.requests),
-        ("roadtrain_path_bytes", "Octets of their data", |p| p.data_bytes),
+        ("roadtrain_path_bytes", "Bytes of their data", |p| p.data_bytes),
         ("roadtrain_path_losses", "Connections of a path that were lost", |p| p.losses),
     ];
     for (name, help, value) in counters {

@@ -125,8 +125,8 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let counters: [(&str, &str, SampleGetter<Io, u64>); 4] = [
         ("roadtrain_bdev_reads_completed", "Reads completed", |io| io.reads),
         ("roadtrain_bdev_writes_completed", "Writes completed", |io| io.writes),
-        ("roadtrain_bdev_read_bytes", "Octets read", |io| io.read_bytes),
-        ("roadtrain_bdev_written_bytes", "Octets written", |io| io.written_bytes),
+        ("roadtrain_bdev_read_bytes", "Bytes read", |io| io.read_bytes),
+        ("roadtrain_bdev_written_bytes", "Bytes written", |io| io.written_bytes),
     ];
     for (name, help, value) in counters {
         let rows = all.iter().map(|bdev| ([("bdev_name", bdev.name)], value(bdev.io)));

@@ -65,7 +65,7 @@ pub(super) fn add(
         let is_odd = |c: char| c.is_control();
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(is_odd) {
             return Err(RpcError::invalid(format!(
-                "name {name:?}: use 1 to {NAME_BYTES_MAX} octets"
+                "name {name:?}: use 1 to {NAME_BYTES_MAX} bytes"
             )));
         }
         if model.device(&name).is_some() {

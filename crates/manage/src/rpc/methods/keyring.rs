@@ -27,7 +27,7 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
     let AddKeyParams { name, path } = params_of(&params)?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
-        return Err(RpcError::params(format!("name {name:?}: use 1 to {NAME_BYTES_MAX} octets")));
+        return Err(RpcError::params(format!("name {name:?}: use 1 to {NAME_BYTES_MAX} bytes")));
     }
     if !path.is_absolute() {
         return Err(RpcError::not_permitted(format!("{} is not absolute", path.display())));

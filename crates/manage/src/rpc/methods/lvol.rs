@@ -129,12 +129,12 @@ fn specific(lvstore: &LvStore, info: &VolumeInfo) -> Value {
 }
 
 /// Returns a size in bytes, given in one of two units; older clients use the second.
-fn octets(mib: Option<u64>, octets: Option<u64>) -> Rpc<u64> {
-    match (mib, octets) {
+fn bytes(mib: Option<u64>, bytes: Option<u64>) -> Rpc<u64> {
+    match (mib, bytes) {
         (Some(mib), None) => {
             mib.checked_mul(1 << 20).ok_or_else(|| RpcError::invalid(format!("{mib} MiB")))
         }
-        (None, Some(octets)) => Ok(octets),
+        (None, Some(bytes)) => Ok(bytes),
         (None, None) => Err(RpcError::decode("size_in_mib is missing")),
         (Some(_), Some(_)) => Err(RpcError::invalid("give size_in_mib or size")),
     }
@@ -155,7 +155,7 @@ struct CreateLvolParams {
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let new: CreateLvolParams = device_params(&params)?;
-    let bytes = octets(new.size_in_mib, new.size)?;
+    let bytes = bytes(new.size_in_mib, new.size)?;
     let lvstore = lvstore::find(manager, new.uuid.as_deref(), new.lvs_name.as_deref())?;
     let made = lvstore.store.create(&new.lvol_name, bytes, new.thin_provision.unwrap_or(false));
     let uuid = made.map_err(|error| match error {
@@ -236,7 +236,7 @@ fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         size: Option<u64>,
     }
     let ResizeLvolParams { name, size_in_mib, size } = device_params(&params)?;
-    let bytes = octets(size_in_mib, size)?;
+    let bytes = bytes(size_in_mib, size)?;
     let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
     // Serialised, so that the last resize is also the last one that hosts see.
     let _turn = RESIZES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -133,7 +133,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let CreateLvstoreParams { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
     if cluster_sz.is_some_and(|bytes| bytes != 0 && bytes != CLUSTER_BYTES) {
         return Err(RpcError::invalid(format!(
-            "clusters have {CLUSTER_BYTES} octets: leave cluster_sz out"
+            "clusters have {CLUSTER_BYTES} bytes: leave cluster_sz out"
         )));
     }
     let taken = || RpcError::exists(format!("store {lvs_name}"));

@@ -56,10 +56,10 @@ impl CreateSubsystemParams {
         let is_long =
             |text: &Option<String>, most| text.as_ref().is_some_and(|text| text.len() > most);
         if is_long(&self.serial_number, 20) {
-            return bad("serial_number has at most 20 octets");
+            return bad("serial_number has at most 20 bytes");
         }
         if is_long(&self.model_number, 40) {
-            return bad("model_number has at most 40 octets");
+            return bad("model_number has at most 40 bytes");
         }
         let lacks = [self.passthrough, self.enable_nssr].contains(&Some(true))
             || self.admin_label.as_ref().is_some_and(|label| !label.is_empty());

@@ -45,11 +45,11 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if requested.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
         return Err(RpcError::invalid("no limit was given"));
     }
-    let octets = |mbytes: u64| {
-        let octets = mbytes.checked_mul(MIB);
-        octets.ok_or_else(|| RpcError::invalid("a bandwidth is in MiB per second"))
+    let bytes = |mbytes: u64| {
+        let bytes = mbytes.checked_mul(MIB);
+        bytes.ok_or_else(|| RpcError::invalid("a bandwidth is in MiB per second"))
     };
-    let [both, read, write] = mbytes.map(|mbytes| mbytes.map(octets).transpose());
+    let [both, read, write] = mbytes.map(|mbytes| mbytes.map(bytes).transpose());
     let given = [requested.rw_ios_per_sec, both?, read?, write?];
     change_device(manager, &requested.name, |limits| {
         // A limit that is not named stays.

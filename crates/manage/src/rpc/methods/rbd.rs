@@ -54,7 +54,7 @@ fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     };
     let name = requested.name;
     if name.is_empty() || name.len() > 255 || name.contains(char::is_control) {
-        return Err(RpcError::invalid(format!("name {name:?}: use 1 to 255 octets")));
+        return Err(RpcError::invalid(format!("name {name:?}: use 1 to 255 bytes")));
     }
     manager.change(RpcError::internal, |model| {
         if model.rbd_cluster(&name).is_some() {

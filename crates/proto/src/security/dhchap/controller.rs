@@ -177,17 +177,17 @@ impl Controller {
     }
 
     /// Processes a message from the host.
-    pub fn send(&mut self, octets: &[u8], random: Random<'_>) -> Progress {
-        let kind = MessageHead::of(octets).map(|head| head.kind);
+    pub fn send(&mut self, bytes: &[u8], random: Random<'_>) -> Progress {
+        let kind = MessageHead::of(bytes).map(|head| head.kind);
         let handled = match (&self.state, kind) {
             // The host has to fetch the reason; all other messages are ignored.
             (State::Failure1 | State::Failed, _) => Ok(None),
-            (_, Some(message::FAILURE2)) => return self.failure2(octets),
+            (_, Some(message::FAILURE2)) => return self.failure2(bytes),
             (State::Negotiate | State::Authenticated, Some(message::NEGOTIATE)) => {
-                self.negotiate(octets, random)
+                self.negotiate(bytes, random)
             }
-            (State::Reply, Some(message::REPLY)) => self.reply(octets),
-            (State::Success2, Some(message::SUCCESS2)) => self.success2(octets).map(|()| None),
+            (State::Reply, Some(message::REPLY)) => self.reply(bytes),
+            (State::Success2, Some(message::SUCCESS2)) => self.success2(bytes).map(|()| None),
             (_, Some(_)) => Err((Explanation::Message, "message")),
             (_, None) => Err((Explanation::Payload, "length")),
         };
@@ -241,11 +241,11 @@ impl Controller {
 
     fn negotiate(
         &mut self,
-        octets: &[u8],
+        bytes: &[u8],
         random: Random<'_>,
     ) -> Result<Option<Work>, ControllerRefusal> {
         let bad = (Explanation::Payload, "length");
-        let (m, _) = auth::Negotiate::ref_from_prefix(octets).map_err(|_| bad)?;
+        let (m, _) = auth::Negotiate::ref_from_prefix(bytes).map_err(|_| bad)?;
         self.transaction.t_id = m.head.t_id.get();
         let secures = match m.sc_c {
             secure_channel::NONE => {
@@ -308,14 +308,14 @@ impl Controller {
             seqnum: self.challenge.seqnum.into(),
         };
         self.state = State::Reply;
-        let message = [head.as_bytes(), &self.challenge.octets, &public].concat();
+        let message = [head.as_bytes(), &self.challenge.bytes, &public].concat();
         self.transcript.append(&message);
         message
     }
 
-    fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, ControllerRefusal> {
+    fn reply(&mut self, bytes: &[u8]) -> Result<Option<Work>, ControllerRefusal> {
         let short = (Explanation::Payload, "length");
-        let (m, mut rest) = auth::Reply::ref_from_prefix(octets).map_err(|_| short)?;
+        let (m, mut rest) = auth::Reply::ref_from_prefix(bytes).map_err(|_| short)?;
         let Transaction { t_id, hash, group, .. } = self.transaction;
         let concatenates = self.transaction.concatenates();
         if m.head.t_id.get() != t_id {
@@ -333,16 +333,16 @@ impl Controller {
         if !group.takes(public) {
             return Err((Explanation::Payload, "DH value"));
         }
-        let challenge = ChallengeValue { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
+        let challenge = ChallengeValue { bytes: challenge.to_vec(), seqnum: m.seqnum.get() };
         if m.cvalid == 1 && challenge.seqnum == 0 && !concatenates {
             return Err((Explanation::Payload, "S2"));
         }
         // A host that reflects our own challenge wants this end to compute its response.
-        if m.cvalid == 1 && challenge.octets == self.challenge.octets {
+        if m.cvalid == 1 && challenge.bytes == self.challenge.bytes {
             return Err((Explanation::Failed, "C2"));
         }
-        let length = octets.len() - rest.len();
-        self.transcript.append(&octets[..length]);
+        let length = bytes.len() - rest.len();
+        self.transcript.append(&bytes[..length]);
         let response = response.to_vec();
         self.reply = ReplyValues { response, challenge: (m.cvalid == 1).then_some(challenge) };
         match self.exponent.take() {
@@ -384,8 +384,7 @@ impl Controller {
         let frame_secret =
             messages.as_ref().map(|messages| FrameSecret::new(hash, host_key, key, messages));
         let c2 = self.reply.challenge.take();
-        let psk =
-            |c2: &ChallengeValue| self.transaction.psk(key, &self.challenge.octets, &c2.octets);
+        let psk = |c2: &ChallengeValue| self.transaction.psk(key, &self.challenge.bytes, &c2.bytes);
         self.psk = c2.as_ref().and_then(psk);
         let requested = c2.filter(|challenge| challenge.seqnum != 0);
         let answer = |challenge: &ChallengeValue| {
@@ -417,9 +416,9 @@ impl Controller {
         [head.as_bytes(), response.as_ref().map_or(&zeroes[..], Secret::reveal)].concat()
     }
 
-    fn success2(&mut self, octets: &[u8]) -> Result<(), ControllerRefusal> {
+    fn success2(&mut self, bytes: &[u8]) -> Result<(), ControllerRefusal> {
         let short = (Explanation::Payload, "length");
-        let (m, _) = auth::Success2::ref_from_prefix(octets).map_err(|_| short)?;
+        let (m, _) = auth::Success2::ref_from_prefix(bytes).map_err(|_| short)?;
         if m.head.t_id.get() != self.transaction.t_id {
             return Err((Explanation::Payload, "T_ID"));
         }
@@ -428,9 +427,9 @@ impl Controller {
     }
 
     /// Processes Failure2: the host abandons the authentication.
-    fn failure2(&mut self, octets: &[u8]) -> Progress {
-        let failure = auth::AuthFailure::ref_from_prefix(octets).ok();
-        let explanation = failure.and_then(|(m, _)| Explanation::from_octet(m.explanation));
+    fn failure2(&mut self, bytes: &[u8]) -> Progress {
+        let failure = auth::AuthFailure::ref_from_prefix(bytes).ok();
+        let explanation = failure.and_then(|(m, _)| Explanation::from_byte(m.explanation));
         let explanation = explanation.unwrap_or(Explanation::Payload);
         self.refuse((explanation, "Failure2: the host gives up"));
         self.state = State::Failed;

@@ -81,10 +81,10 @@ impl Group {
             Group::Ffdhe6144 => 0xa40e_329c_d0e4_0e65,
             Group::Ffdhe8192 => 0xd68c_8bb7_c5c6_424c,
         };
-        let digit = |octet: u8| (octet as char).to_digit(16).unwrap_or(0) as u8;
+        let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
         let (pairs, _) = FFDHE8192.as_bytes().as_chunks::<2>();
-        let octets = pairs.iter().map(|&[high, low]| digit(high) << 4 | digit(low));
-        let mut prime: Vec<u8> = octets.take(self.bytes() - 16).collect();
+        let bytes = pairs.iter().map(|&[high, low]| digit(high) << 4 | digit(low));
+        let mut prime: Vec<u8> = bytes.take(self.bytes() - 16).collect();
         prime.extend(end.to_be_bytes());
         prime.extend([0xff; 8]);
         prime
@@ -98,11 +98,11 @@ impl Group {
             return false;
         }
         let Some((last, most)) = value.split_last() else { return true }; // without a group there is no value
-        let is_small = most.iter().all(|&octet| octet == 0) && *last < 2;
+        let is_small = most.iter().all(|&byte| byte == 0) && *last < 2;
         // The prime is odd, so p - 2 has a last byte that is lower by 2, without a borrow.
         let mut largest = self.prime();
-        if let Some(octet) = largest.last_mut() {
-            *octet -= 2;
+        if let Some(byte) = largest.last_mut() {
+            *byte -= 2;
         }
         !is_small && value <= &largest[..]
     }
@@ -116,8 +116,8 @@ impl Group {
         PARAMS[self as usize].get_or_init(make).as_ref()
     }
 
-    fn integer(self, octets: &[u8]) -> Option<BoxedUint> {
-        BoxedUint::from_be_slice(octets, self.bytes() as u32 * 8).ok()
+    fn integer(self, bytes: &[u8]) -> Option<BoxedUint> {
+        BoxedUint::from_be_slice(bytes, self.bytes() as u32 * 8).ok()
     }
 
     /// Returns `base` to the power of `exponent`, as long as the prime; the generator is the base when `base` is
@@ -129,11 +129,11 @@ impl Group {
         let mut exponent = BoxedUint::from_be_slice(exponent.reveal(), bits).ok()?;
         let mut power = BoxedMontyForm::new(base, params).pow_bounded_exp(&exponent, bits);
         let mut value = power.retrieve();
-        let octets = Zeroizing::new(value.to_be_bytes());
+        let bytes = Zeroizing::new(value.to_be_bytes());
         exponent.zeroize();
         power.zeroize();
         value.zeroize();
-        Some(Secret::new(&octets))
+        Some(Secret::new(&bytes))
     }
 }
 
@@ -244,9 +244,9 @@ mod tests {
 
     const KNOWN: &str = include_str!("../../../tests/proto/security/dhchap-known.txt");
 
-    fn octets(hex: &str) -> Vec<u8> {
+    fn bytes(hex: &str) -> Vec<u8> {
         let (pairs, _) = hex.as_bytes().as_chunks::<2>();
-        let digit = |octet: u8| (octet as char).to_digit(16).unwrap() as u8;
+        let digit = |byte: u8| (byte as char).to_digit(16).unwrap() as u8;
         pairs.iter().map(|&[high, low]| digit(high) << 4 | digit(low)).collect()
     }
 
@@ -257,19 +257,19 @@ mod tests {
         for known in KNOWN.split("\n\n") {
             let field = |name: &str| known.lines().find_map(|line| line.strip_prefix(name));
             let Some(private) = field("host private ") else { continue };
-            let bytes = octets(field("g^xy ").unwrap()).len();
-            let group = Group::ALL.into_iter().find(|group| group.bytes() == bytes).unwrap();
-            let peer = octets(field("controller public ").unwrap());
+            let length = bytes(field("g^xy ").unwrap()).len();
+            let group = Group::ALL.into_iter().find(|group| group.bytes() == length).unwrap();
+            let peer = bytes(field("controller public ").unwrap());
             assert!(group.takes(&peer));
-            let (hash, exponent) = (Hash::Sha256, Secret::new(&octets(private)));
+            let (hash, exponent) = (Hash::Sha256, Secret::new(&bytes(private)));
             let shared = group.power(Some(&peer), &exponent).unwrap();
             assert_eq!(shared.reveal()[0], 0);
-            assert!(shared.is(&octets(field("g^xy ").unwrap())));
+            assert!(shared.is(&bytes(field("g^xy ").unwrap())));
             let work = Work::new((hash, group), exponent, Some(peer), true);
             assert!(work.powers().is_none());
             work.compute();
             let powers = work.powers().unwrap();
-            assert_eq!(powers.public, octets(field("host public ").unwrap()));
+            assert_eq!(powers.public, bytes(field("host public ").unwrap()));
             assert_eq!(powers.session_key, Some(hash.digest(&[shared.reveal()])));
             checked += 1;
         }
@@ -283,12 +283,12 @@ mod tests {
         for group in &Group::ALL[1..] {
             let mut half = group.prime();
             let mut carry = 0;
-            for octet in &mut half {
-                (*octet, carry) = (*octet >> 1 | carry << 7, *octet & 1);
+            for byte in &mut half {
+                (*byte, carry) = (*byte >> 1 | carry << 7, *byte & 1);
             }
             let power = group.power(None, &Secret::new(&half)).unwrap();
             let (last, most) = power.reveal().split_last().unwrap();
-            assert!(*last == 1 && most.iter().all(|&octet| octet == 0), "{group}");
+            assert!(*last == 1 && most.iter().all(|&byte| byte == 0), "{group}");
         }
     }
 

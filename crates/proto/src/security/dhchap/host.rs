@@ -185,11 +185,11 @@ impl Host {
     }
 
     /// Checks that the message is a `kind` of this transaction.
-    fn expect(&self, octets: &[u8], kind: [u8; 2]) -> Result<(), HostError> {
-        let head = MessageHead::of(octets).ok_or(payload("length"))?;
+    fn expect(&self, bytes: &[u8], kind: [u8; 2]) -> Result<(), HostError> {
+        let head = MessageHead::of(bytes).ok_or(payload("length"))?;
         if head.kind == message::FAILURE1 {
-            let explanation = auth::AuthFailure::ref_from_prefix(octets).ok();
-            let explanation = explanation.map(|(m, _)| Explanation::from_octet(m.explanation));
+            let explanation = auth::AuthFailure::ref_from_prefix(bytes).ok();
+            let explanation = explanation.map(|(m, _)| Explanation::from_byte(m.explanation));
             return Err(match explanation.flatten().unwrap_or(Explanation::Payload) {
                 Explanation::Failed if self.expected.is_some() => HostError::RefusedBoth,
                 explanation => HostError::Refused(explanation),
@@ -206,14 +206,10 @@ impl Host {
     ///
     /// # Errors
     /// Names the wrong field.
-    pub fn challenge(
-        &mut self,
-        octets: &[u8],
-        random: Random<'_>,
-    ) -> Result<Challenged, HostError> {
-        self.expect(octets, message::CHALLENGE)?;
+    pub fn challenge(&mut self, bytes: &[u8], random: Random<'_>) -> Result<Challenged, HostError> {
+        self.expect(bytes, message::CHALLENGE)?;
         let (m, mut rest) =
-            auth::Challenge::ref_from_prefix(octets).map_err(|_| payload("length"))?;
+            auth::Challenge::ref_from_prefix(bytes).map_err(|_| payload("length"))?;
         let hash = Hash::from_id(m.hash).filter(|hash| self.offer.hashes.contains(hash));
         let hash = hash.ok_or(HostError::Refuses(Explanation::Hash, "hash"))?;
         let group = Group::from_id(m.group).filter(|group| self.offer.groups.contains(group));
@@ -227,8 +223,8 @@ impl Host {
             return Err(payload("DH value"));
         }
         self.hash = hash;
-        let length = octets.len() - rest.len();
-        self.transcript.append(&octets[..length]); // the host has requested more
+        let length = bytes.len() - rest.len();
+        self.transcript.append(&bytes[..length]); // the host has requested more
         let work = (group != Group::Null).then(|| {
             let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
             random(&mut exponent);
@@ -236,7 +232,7 @@ impl Host {
         });
         Ok(Challenged {
             transaction: Transaction { t_id: self.t_id, hash, group, secures: self.secures },
-            challenge: ChallengeValue { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
+            challenge: ChallengeValue { bytes: challenge.to_vec(), seqnum: m.seqnum.get() },
             work,
         })
     }
@@ -267,10 +263,10 @@ impl Host {
             // The challenge is for the PSK only: the controller sends no response.
             (None, true) => counter.seqnum = 0,
             (None, false) => {
-                counter = ChallengeValue { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
+                counter = ChallengeValue { bytes: vec![0; transaction.hash.bytes()], seqnum: 0 };
             }
         }
-        self.made = transaction.psk(key, &challenge.octets, &counter.octets);
+        self.made = transaction.psk(key, &challenge.bytes, &counter.bytes);
         let is_valid = self.expected.is_some() || transaction.concatenates();
         let public = powers.map_or(&[][..], |powers| &powers.public);
         let head = auth::Reply {
@@ -282,7 +278,7 @@ impl Host {
             dhvlen: (public.len() as u16).into(),
             seqnum: counter.seqnum.into(),
         };
-        let message = [head.as_bytes(), own.reveal(), &counter.octets, public].concat();
+        let message = [head.as_bytes(), own.reveal(), &counter.bytes, public].concat();
         self.transcript.append(&message);
         if let (Some(host_key), Some(messages)) = (&self.parties.host_key, &self.transcript.0) {
             let secret = FrameSecret::new(transaction.hash, host_key, key, messages);
@@ -296,10 +292,10 @@ impl Host {
     ///
     /// # Errors
     /// The controller refuses the host, or its required response is missing or wrong.
-    pub fn success1(&mut self, octets: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
-        self.expect(octets, message::SUCCESS1)?;
+    pub fn success1(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
+        self.expect(bytes, message::SUCCESS1)?;
         let (m, mut rest) =
-            auth::Success1::ref_from_prefix(octets).map_err(|_| payload("length"))?;
+            auth::Success1::ref_from_prefix(bytes).map_err(|_| payload("length"))?;
         if usize::from(m.hl) != self.hash.bytes() {
             return Err(payload("HL"));
         }

@@ -115,18 +115,18 @@ struct Transaction {
 /// A challenge, with its sequence number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ChallengeValue {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     seqnum: u32,
 }
 
 impl ChallengeValue {
     fn new(hash: Hash, random: Random<'_>) -> Self {
-        let mut octets = vec![0; hash.bytes()];
-        random(&mut octets);
+        let mut bytes = vec![0; hash.bytes()];
+        random(&mut bytes);
         let mut seqnum = [0; 4];
         random(&mut seqnum);
         // 0 would mean that the controller is not challenged.
-        ChallengeValue { octets, seqnum: u32::from_le_bytes(seqnum).max(1) }
+        ChallengeValue { bytes, seqnum: u32::from_le_bytes(seqnum).max(1) }
     }
 }
 
@@ -164,10 +164,10 @@ impl Transaction {
                 (&parties.subnqn, &parties.hostnqn, &parties.controller_key, &b"Controller"[..])
             }
         };
-        let octets = &challenge.octets[..];
+        let bytes = &challenge.bytes[..];
         let augmented = match session_key {
-            Some(key) => self.hash.hmac(key.reveal(), &[octets]),
-            None => Secret::new(octets),
+            Some(key) => self.hash.hmac(key.reveal(), &[bytes]),
+            None => Secret::new(bytes),
         };
         let parts = [
             augmented.reveal(),
@@ -213,8 +213,8 @@ pub fn context_of(sqe: &Sqe, data: &[u8], result: u32) -> [u8; 32] {
 const CONNECT_FIELDS: core::ops::Range<usize> = 40..52;
 
 /// Splits `count` bytes off.
-fn take<'a>(octets: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, rest) = octets.split_at_checked(count)?;
-    *octets = rest;
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
     Some(taken)
 }

@@ -27,12 +27,12 @@ impl RecordedAuthentication {
         // The second connection is TLS. A message follows the header of the PDU that carries it.
         let first = capture::pdus_of(&format!("tls/{name}"), 1).into_iter();
         let carries = |pdu: &capture::Recorded| {
-            let kind = pdu.octets[0];
+            let kind = pdu.bytes[0];
             kind == PduType::CapsuleCmd as u8 || kind == PduType::C2hData as u8
         };
         let messages = first.filter(carries).filter_map(|pdu| {
-            let data = &pdu.octets[usize::from(pdu.octets[3])..];
-            (pdu.octets[3] > 0 && data.len() != 1024).then(|| data.to_vec())
+            let data = &pdu.bytes[usize::from(pdu.bytes[3])..];
+            (pdu.bytes[3] > 0 && data.len() != 1024).then(|| data.to_vec())
         });
         RecordedAuthentication {
             messages: messages.collect(),
@@ -41,11 +41,11 @@ impl RecordedAuthentication {
     }
 
     fn message(&self, kind: [u8; 2]) -> &[u8] {
-        self.messages.iter().find(|octets| octets.starts_with(&kind)).expect("it was recorded")
+        self.messages.iter().find(|bytes| bytes.starts_with(&kind)).expect("it was recorded")
     }
 
     /// Returns the bytes after `name=` in the listing.
-    fn octets(&self, name: &str) -> Vec<u8> {
+    fn bytes(&self, name: &str) -> Vec<u8> {
         let name = format!(" {name}=");
         let (_, rest) = self.listing.split_once(&name).expect("it is there");
         unhex(rest.trim_start_matches("ok ").split_whitespace().next().unwrap_or_default())
@@ -59,7 +59,7 @@ impl RecordedAuthentication {
     }
 
     fn powers(&self, public: &[u8]) -> Powers {
-        Powers { public: public.to_vec(), session_key: Some(Secret::new(&self.octets("ks"))) }
+        Powers { public: public.to_vec(), session_key: Some(Secret::new(&self.bytes("ks"))) }
     }
 
     /// Public values of controller and host.
@@ -92,13 +92,13 @@ fn hosts_make_the_psk_that_linux_makes() {
         let challenge = recorded.message(message::CHALLENGE);
         let challenged = host.challenge(challenge, &mut seed(1)).unwrap();
         challenged.work().unwrap().supply(recorded.powers(recorded.publics()[1]));
-        let mut random = rigged(vec![recorded.octets("c2"), vec![9; 4]]);
+        let mut random = rigged(vec![recorded.bytes("c2"), vec![9; 4]]);
         let reply = host.reply(&challenged, &mut random).unwrap();
         assert_eq!(reply, recorded.message(message::REPLY));
         assert_eq!(host.take_psk(), None, "the controller has not accepted the host");
         assert_eq!(host.success1(recorded.message(message::SUCCESS1)), Ok(None));
         let psk = host.take_psk().expect("a PSK");
-        assert!(psk.secret().is(&recorded.octets("psk")));
+        assert!(psk.secret().is(&recorded.bytes("psk")));
         assert_eq!(psk.tls_psk(HOST, SUBSYSTEM).identity, recorded.identity());
         assert_eq!(host.take_psk(), None);
     }
@@ -114,7 +114,7 @@ fn controllers_make_the_psk_that_linux_makes() {
         let group = Group::ALL.into_iter().find(|group| group.id() == challenge[9]).unwrap();
         let mut controller = Controller::new(recorded.parties(), offer(hash, group));
         controller.set_concatenation(Concatenation::Required);
-        let (c1, s1) = (recorded.octets("c1"), challenge[12..16].to_vec());
+        let (c1, s1) = (recorded.bytes("c1"), challenge[12..16].to_vec());
         let mut random = rigged(vec![c1, s1]);
         let supply = |progress, public: &[u8]| match progress {
             Progress::Compute(work) => work.supply(recorded.powers(public)),
@@ -133,7 +133,7 @@ fn controllers_make_the_psk_that_linux_makes() {
         assert_eq!(sent, recorded.message(message::SUCCESS1)[..sent.len()]);
         assert!(matches!(controller.state(), State::Authenticated));
         let psk = controller.take_psk().expect("a PSK");
-        assert!(psk.secret().is(&recorded.octets("psk")));
+        assert!(psk.secret().is(&recorded.bytes("psk")));
         assert_eq!(psk.tls_psk(HOST, SUBSYSTEM).identity, recorded.identity());
     }
 }

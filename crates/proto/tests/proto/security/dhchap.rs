@@ -22,7 +22,7 @@ impl KnownTransaction<'_> {
         self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
     }
 
-    fn octets(&self, name: &str) -> Vec<u8> {
+    fn bytes(&self, name: &str) -> Vec<u8> {
         unhex(self.text(name).unwrap_or_default())
     }
 
@@ -55,8 +55,8 @@ impl KnownTransaction<'_> {
     }
 
     fn powers(&self, public: &str) -> Powers {
-        let session_key = self.offer().hashes[0].digest(&[&self.octets("g^xy")]);
-        Powers { public: self.octets(public), session_key: Some(session_key) }
+        let session_key = self.offer().hashes[0].digest(&[&self.bytes("g^xy")]);
+        Powers { public: self.bytes(public), session_key: Some(session_key) }
     }
 }
 
@@ -73,9 +73,9 @@ pub(super) fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
     let mut given = given.into_iter();
     let mut next = 0x80;
     move |place| {
-        let octets = given.next().unwrap_or_else(|| counting(next, place.len()));
+        let bytes = given.next().unwrap_or_else(|| counting(next, place.len()));
         next = next.wrapping_add(1);
-        place.copy_from_slice(&octets[..place.len()]);
+        place.copy_from_slice(&bytes[..place.len()]);
     }
 }
 
@@ -86,28 +86,28 @@ fn hosts_answer_as_linux_expects() {
     for known in known() {
         let (hash, parties) = (known.offer().hashes[0], known.parties());
         let mut host = Host::new(parties.clone(), Offer::default(), T_ID);
-        let c1 = known.octets("c1");
-        let public = known.octets("controller public");
+        let c1 = known.bytes("c1");
+        let public = known.bytes("controller public");
         let group = known.offer().groups[0];
         let challenge = challenge(hash, group, &c1, &known.s1(), &public);
         let challenged = host.challenge(&challenge, &mut seed(1)).unwrap();
         if let Some(work) = challenged.work() {
             work.supply(known.powers("host public"));
         }
-        let c2 = known.octets("s2 7 c2");
+        let c2 = known.bytes("s2 7 c2");
         let given = if c2.is_empty() { vec![] } else { vec![c2.clone(), vec![7, 0, 0, 0]] };
         let mut random = rigged(given);
         let reply = host.reply(&challenged, &mut random).unwrap();
         let length = hash.bytes();
-        assert_eq!(reply[16..16 + length], known.octets("host response"));
-        assert_eq!(reply[16 + 2 * length..], known.octets("host public"));
+        assert_eq!(reply[16..16 + length], known.bytes("host response"));
+        assert_eq!(reply[16 + 2 * length..], known.bytes("host public"));
         if parties.controller_key.is_none() {
             assert_eq!(reply[8], 0);
             continue;
         }
         assert_eq!((reply[8], &reply[16 + length..16 + 2 * length]), (1, &c2[..]));
         let mut success = vec![1, 3, 0, 0, 0x34, 0x12, length as u8, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-        success.extend(known.octets("controller response"));
+        success.extend(known.bytes("controller response"));
         let success2 = host.success1(&success).unwrap().unwrap();
         assert_eq!(success2, [&[1, 4, 0, 0, 0x34, 0x12][..], &[0; 10]].concat());
         checked += 1;
@@ -123,30 +123,30 @@ fn controllers_answer_as_linux_does() {
         let (hash, group) = (offer.hashes[0], offer.groups[0]);
         let mut controller = Controller::new(parties.clone(), offer.clone());
         let negotiate = Host::new(parties.clone(), Offer::default(), T_ID).negotiate();
-        let mut random = rigged(vec![known.octets("c1"), known.s1().to_vec()]);
+        let mut random = rigged(vec![known.bytes("c1"), known.s1().to_vec()]);
         let supply = |progress, public: &str| match progress {
             Progress::Compute(work) => work.supply(known.powers(public)),
             Progress::Done => assert_eq!(group, Group::Null),
         };
         supply(controller.send(&negotiate, &mut random), "controller public");
         assert!(controller.resume());
-        let public = known.octets("controller public");
-        let expected = challenge(hash, group, &known.octets("c1"), &known.s1(), &public);
+        let public = known.bytes("controller public");
+        let expected = challenge(hash, group, &known.bytes("c1"), &known.s1(), &public);
         assert_eq!(controller.receive(), expected);
         let challenges = parties.controller_key.is_some();
         let length = hash.bytes() as u8;
-        let size = (known.octets("host public").len() as u16).to_le_bytes();
+        let size = (known.bytes("host public").len() as u16).to_le_bytes();
         let mut reply = vec![1, 2, 0, 0, 0x34, 0x12, length, 0, challenges.into(), 0];
         reply.extend([size[0], size[1], if challenges { 7 } else { 0 }, 0, 0, 0]);
-        reply.extend(known.octets("host response"));
+        reply.extend(known.bytes("host response"));
         let zeroes = vec![0; length.into()];
-        reply.extend(if challenges { known.octets("s2 7 c2") } else { zeroes.clone() });
-        reply.extend(known.octets("host public"));
+        reply.extend(if challenges { known.bytes("s2 7 c2") } else { zeroes.clone() });
+        reply.extend(known.bytes("host public"));
         supply(controller.send(&reply, &mut seed(2)), "controller public");
         assert!(controller.resume());
         let success = controller.receive();
         assert_eq!(success[..9], [1, 3, 0, 0, 0x34, 0x12, length, 0, challenges.into()]);
-        let response = if challenges { known.octets("controller response") } else { zeroes };
+        let response = if challenges { known.bytes("controller response") } else { zeroes };
         assert_eq!(success[16..], response);
         if challenges {
             assert!(matches!(controller.state(), State::Success2));
@@ -165,8 +165,8 @@ fn challenge(hash: Hash, group: Group, c1: &[u8], s1: &[u8], public: &[u8]) -> V
     [&head[..], &size, s1, c1, public].concat()
 }
 
-pub(super) fn key(octet: u8) -> Option<Secret> {
-    Some(Secret::new(&[octet; 32]))
+pub(super) fn key(byte: u8) -> Option<Secret> {
+    Some(Secret::new(&[byte; 32]))
 }
 
 /// Runs both ends to the end; returns the host's result.
@@ -341,9 +341,9 @@ fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
     let good = challenge(hash, group, &[5; 32], &[1, 0, 0, 0], &public);
     let refused = |damage: fn(&mut Vec<u8>)| {
         let mut host = Host::new(parties(key(1), None), offer(hash, group), T_ID);
-        let mut octets = good.clone();
-        damage(&mut octets);
-        host.challenge(&octets, &mut seed(2)).err()
+        let mut bytes = good.clone();
+        damage(&mut bytes);
+        host.challenge(&bytes, &mut seed(2)).err()
     };
     assert_eq!(refused(|_| {}), None);
     use Explanation::{Group as BadGroup, Hash as BadHash, Message, Payload};
@@ -438,7 +438,7 @@ fn table(concatenates: bool) -> String {
             ["negotiate", "reply", "success2", "failure2", "challenge", "short", "(receive)"]
         {
             let (mut controller, mut host, challenged, _work) = in_state(number, concatenates);
-            let octets = match (kind, &challenged) {
+            let bytes = match (kind, &challenged) {
                 ("negotiate", _) => host.negotiate(),
                 ("reply", Some(read)) => host.reply(read, &mut seed(6)).unwrap(),
                 ("reply", None) => [&[1, 2, 0, 0, 0x34, 0x12][..], &[0; 100]].concat(),
@@ -457,7 +457,7 @@ fn table(concatenates: bool) -> String {
                 ];
                 name.iter().find(|(kind, _)| *kind == head.kind).unwrap().1
             } else {
-                match controller.send(&octets, &mut seed(7)) {
+                match controller.send(&bytes, &mut seed(7)) {
                     Progress::Done => "done",
                     Progress::Compute(_) => "compute",
                 }
@@ -506,15 +506,15 @@ proptest! {
         let mut host = Host::new(parties(key(3), key(2)), offer(Hash::Sha256, Group::Null), 7);
         controller.send(&host.negotiate(), &mut seed(1));
         for (kind, rest, fetches) in messages {
-            let octets = [&kind[..], &rest].concat();
-            let _ = controller.send(&octets, &mut seed(1));
+            let bytes = [&kind[..], &rest].concat();
+            let _ = controller.send(&bytes, &mut seed(1));
             controller.resume();
             if fetches {
                 controller.receive();
             }
             prop_assert!(!matches!(controller.state(), State::Authenticated | State::Success1));
-            let _ = host.challenge(&octets, &mut seed(1));
-            prop_assert!(host.success1(&octets).is_err());
+            let _ = host.challenge(&bytes, &mut seed(1));
+            prop_assert!(host.success1(&bytes).is_err());
         }
     }
 }

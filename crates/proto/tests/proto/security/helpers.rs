@@ -22,9 +22,9 @@ pub(crate) fn offer(hash: Hash, group: Group) -> Offer {
 pub(crate) fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = u64::from(seed) + 1;
     move |place| {
-        for octet in place {
+        for byte in place {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            *octet = (state >> 56) as u8;
+            *byte = (state >> 56) as u8;
         }
     }
 }

@@ -155,8 +155,8 @@ fn secrets_of_authentication_are_transformed_as_the_vectors() {
         assert_eq!(key.hash().map_or(0, Hash::id), id);
         assert_eq!(hex(key.transform(HOST).reveal()), transformed);
         assert_eq!(*key.print(), line);
-        let octets = counting(0, [32, 32, 48, 64][id as usize]);
-        assert_eq!(key, DhchapKey::new(Hash::from_id(id), &octets).unwrap());
+        let bytes = counting(0, [32, 32, 48, 64][id as usize]);
+        assert_eq!(key, DhchapKey::new(Hash::from_id(id), &bytes).unwrap());
     }
 }
 
@@ -190,10 +190,10 @@ fn a_line_that_is_no_key_says_what_is_wrong() {
 }
 
 #[test]
-fn debug_shows_no_octet_of_a_key() {
+fn debug_shows_no_byte_of_a_key() {
     let key = TlsKey::parse(TLS_256).unwrap();
     let shown = format!("{key:?} {:?}", key.tls_psk(HOST, SUBSYSTEM));
-    assert!(shown.contains("Secret(32 octets)"), "{shown}");
+    assert!(shown.contains("Secret(32 bytes)"), "{shown}");
     for telltale in ["79, d3", "0x79", "121, 211", "[0, 1", "AAEC", "79d3"] {
         assert!(!shown.contains(telltale), "{shown}");
     }
@@ -202,15 +202,15 @@ fn debug_shows_no_octet_of_a_key() {
 proptest! {
     /// A printed key is read again, and a changed character is detected.
     #[test]
-    fn keys_survive_their_written_form(octets: [u8; 48], at in 19usize..80, other in "[A-Za-z0-9+/]") {
+    fn keys_survive_their_written_form(bytes: [u8; 48], at in 19usize..80, other in "[A-Za-z0-9+/]") {
         for hash in [None, Some(Hash::Sha384)] {
-            let key = TlsKey::new(hash, &octets).unwrap();
+            let key = TlsKey::new(hash, &bytes).unwrap();
             let line = key.print();
             prop_assert_eq!(&TlsKey::parse(&format!(" {}\n", *line)).unwrap(), &key);
             let mut changed = line.to_string();
             changed.replace_range(at..=at, &other);
             prop_assert!(changed == *line || TlsKey::parse(&changed).is_err());
-            let key = DhchapKey::new(hash, &octets).unwrap();
+            let key = DhchapKey::new(hash, &bytes).unwrap();
             prop_assert_eq!(&DhchapKey::parse(&key.print()).unwrap(), &key);
         }
     }

@@ -35,7 +35,7 @@ fn proved(both: &Parties) -> (Controller, Host, Vec<u8>) {
 
 /// A response that begins as the right one is wrong, however long the common part is.
 #[test]
-fn every_octet_of_a_response_counts() {
+fn every_byte_of_a_response_counts() {
     let both = parties(key(1), key(2));
     for at in 0..BYTES {
         let (mut controller, mut host, challenged) = challenged(&both);
@@ -43,12 +43,12 @@ fn every_octet_of_a_response_counts() {
         reply[16 + at] ^= 1;
         controller.send(&reply, &mut seed(4));
         let failure = controller.take_failure().map(|(explanation, _)| explanation);
-        assert_eq!(failure, Some(Explanation::Failed), "of the host, octet {at}");
+        assert_eq!(failure, Some(Explanation::Failed), "of the host, byte {at}");
         let (_, mut host, mut success1) = proved(&both);
         success1[16 + at] ^= 1;
         let refused = host.success1(&success1);
         let is_refused = matches!(refused, Err(HostError::Refuses(Explanation::Failed, _)));
-        assert!(is_refused, "of the controller, octet {at}: {refused:?}");
+        assert!(is_refused, "of the controller, byte {at}: {refused:?}");
     }
     let (_, mut host, success1) = proved(&both);
     assert!(host.success1(&success1).unwrap().is_some());
@@ -77,11 +77,11 @@ fn the_last_message_belongs_to_its_transaction() {
 /// A host begins again: the controller's keys of that moment count; a transaction uses the keys of its start.
 #[test]
 fn keys_of_now_count_when_a_host_begins_again() {
-    let with = |octet| parties(key(octet), None);
+    let with = |byte| parties(key(byte), None);
     let mut controller = Controller::new(with(1), null());
     controller.accept_also(key(3));
-    let begins = |controller: &mut Controller, octet| {
-        let ended = authenticate(controller, &mut Host::new(with(octet), null(), 7));
+    let begins = |controller: &mut Controller, byte| {
+        let ended = authenticate(controller, &mut Host::new(with(byte), null(), 7));
         ended.map_err(|error| error == HostError::Refused(Explanation::Failed))
     };
     assert_eq!(begins(&mut controller, 3), Ok(()));
@@ -106,7 +106,7 @@ fn keys_of_now_count_when_a_host_begins_again() {
 /// Each side's key is bound to its own name, so that no other host can use it.
 #[test]
 fn keys_are_transformed_for_their_owners() {
-    let key = |octet| DhchapKey::new(Some(Hash::Sha256), &[octet; BYTES]).unwrap();
+    let key = |byte| DhchapKey::new(Some(Hash::Sha256), &[byte; BYTES]).unwrap();
     let keys = Keys { host: Some(key(1)), controller: Some(key(2)) };
     let parties = keys.parties(HOST, SUBSYSTEM);
     assert_eq!(parties.host_key, Some(key(1).transform(HOST)));

@@ -9,7 +9,7 @@ use crate::ether::ports::{self, PortState};
 use crate::lane::data::{LaneExecution, LanePayload, range};
 use crate::lane::recording::DepartedCommand;
 use crate::lane::{LaneError, LaneResources, TargetLane};
-use arrivals::{ArrivedCommand, DataPiece, LastPiece, octets};
+use arrivals::{ArrivedCommand, DataPiece, LastPiece, bytes};
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_port::{FrameSeal, RefusalLog, opening, seals};
 use roadtrain_ether_proto::OpenFrame;
@@ -104,7 +104,7 @@ struct Filler<'a> {
     /// Port of the frame that is being built. The following fields describe that frame, too.
     port: usize,
     peer: MacAddress,
-    octets: usize,
+    bytes: usize,
     records: u64,
 }
 
@@ -118,17 +118,17 @@ impl FrameWriter for Filler<'_> {
         if let Some(Some(link)) = self.links.get(usize::from(link)) {
             (self.port, self.peer) = (link.port, link.peer); // `has_room` has found it
         }
-        (self.octets, self.records) = (0, 0);
+        (self.bytes, self.records) = (0, 0);
         self.ports[self.port].begin();
     }
 
-    fn octets(&mut self, length: usize) -> &mut [u8] {
-        (self.octets, self.records) = (self.octets + length, self.records + 1);
-        self.ports[self.port].octets(length)
+    fn bytes(&mut self, length: usize) -> &mut [u8] {
+        (self.bytes, self.records) = (self.bytes + length, self.records + 1);
+        self.ports[self.port].bytes(length)
     }
 
     fn payload(&mut self, slot: u16, offset: u32, length: u32) {
-        self.octets += length as usize;
+        self.bytes += length as usize;
         let port = &mut self.ports[self.port];
         match range(self.execution.data_mut(slot), offset, length) {
             // SAFETY: `range` checked the bounds. The slot keeps its data until it is released, and ports are
@@ -136,7 +136,7 @@ impl FrameWriter for Filler<'_> {
             Some(start) => unsafe { port.payload(start, length as usize) },
             None => {
                 debug_assert!(false, "a response without its data");
-                port.octets(length as usize).fill(0);
+                port.bytes(length as usize).fill(0);
             }
         }
     }
@@ -144,7 +144,7 @@ impl FrameWriter for Filler<'_> {
     fn end(&mut self, header: FrameHeader) {
         if header.kind == FrameType::Cargo as u8 {
             self.stats.caravans += 1;
-            self.stats.caravan_bytes += self.octets as u64;
+            self.stats.caravan_bytes += self.bytes as u64;
             self.stats.caravan_requests += self.records;
             self.cells.caravan(self.records);
         }
@@ -278,7 +278,7 @@ impl Carry for EtherTransport {
                 seal: self.seal.as_deref_mut(),
                 port: 0,
                 peer: MacAddress::default(),
-                octets: 0,
+                bytes: 0,
                 records: 0,
             };
             if !self.qpair.poll_tx(*now, &mut filler) {
@@ -336,12 +336,12 @@ impl Carry for EtherTransport {
     }
 
     fn place(&mut self, now: Instant, payload: LanePayload<'_>) -> LanePayload<'static> {
-        let LanePayload::InFrame { octets, place } = payload else {
+        let LanePayload::InFrame { bytes, place } = payload else {
             return payload.without_frame();
         };
-        let placed = self.damq.put(now, place, octets);
+        let placed = self.damq.put(now, place, bytes);
         debug_assert!(placed, "the queue pair checks places");
-        self.lend(place, octets.len() as u32)
+        self.lend(place, bytes.len() as u32)
     }
 }
 
@@ -529,7 +529,7 @@ impl TargetLane {
             sqe.set_in_capsule(data_bytes); // even if it brings none
         }
         let payload = match start {
-            Some(start) => LanePayload::InFrame { octets: octets(body, start, data_bytes), place },
+            Some(start) => LanePayload::InFrame { bytes: bytes(body, start, data_bytes), place },
             None => self.ether().map_or(LanePayload::Asked, |ether| ether.lend(place, data_bytes)),
         };
         self.handle_command(shared, slot, &sqe, payload)

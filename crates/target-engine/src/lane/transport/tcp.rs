@@ -273,7 +273,7 @@ impl TargetLane {
         match received {
             Received::Nothing => Ok((Heard::default(), None)),
             Received::Closed => Err(LaneError::Closed),
-            Received::Octets { direct, buffered, more } => {
+            Received::Bytes { direct, buffered, more } => {
                 tcp.connection.tell_shared_core(tcp.qpair.batcher());
                 if let Some(place) = place {
                     // SAFETY: these bytes were just received.

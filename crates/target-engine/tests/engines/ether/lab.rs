@@ -98,7 +98,7 @@ impl EtherLab {
         loop {
             match Client::connect(config.clone()) {
                 Ok(client) => return client,
-                Err(HostError::Unreachable { source: LinkError::Nobody, .. })
+                Err(HostError::Unreachable { source: LinkError::NoTarget, .. })
                     if Instant::now() < deadline => {}
                 Err(error) => panic!("{error}"),
             }

@@ -21,8 +21,8 @@ const BLOCK: usize = 4096;
 
 fn pattern(seed: u8) -> Buffer {
     let mut buffer = Buffer::alloc(16 * BLOCK);
-    for (at, octet) in buffer.iter_mut().enumerate() {
-        *octet = seed ^ (at % 251) as u8;
+    for (at, byte) in buffer.iter_mut().enumerate() {
+        *byte = seed ^ (at % 251) as u8;
     }
     buffer
 }

@@ -66,7 +66,7 @@ fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
     let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(1024, 1024) as u32) };
     let mut page = script.succeed(cntlid, get.emit(NSID_ALL)).data;
     let groups = usize::from(page[8]);
-    assert!(page.split_off(16 + (32 + 4) * groups).iter().all(|octet| *octet == 0));
+    assert!(page.split_off(16 + (32 + 4) * groups).iter().all(|byte| *byte == 0));
     page
 }
 

@@ -158,10 +158,10 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_are_a_command(octets in any::<[[u8; 32]; 2]>()) {
+    fn any_bytes_are_a_command(bytes in any::<[[u8; 32]; 2]>()) {
         let mut script = Script::new();
         let cntlid = script.controller(NQN);
-        let sqe = Sqe::read_from_bytes(octets.as_flattened()).unwrap();
+        let sqe = Sqe::read_from_bytes(bytes.as_flattened()).unwrap();
         let mut out = Vec::new();
         let outcome = script.target.admin_command(script.now, cntlid, &sqe, &[], &mut out);
         check_outcome(&sqe, outcome, &out);

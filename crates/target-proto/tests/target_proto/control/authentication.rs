@@ -23,13 +23,13 @@ fn at(seconds: u64) -> Instant {
     Instant(0) + Duration::from_secs(seconds)
 }
 
-fn key(octet: u8) -> DhchapKey {
-    DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap()
+fn key(byte: u8) -> DhchapKey {
+    DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).unwrap()
 }
 
 /// Returns a configuration in which the host has this key; others have none.
-fn authentication(octet: u8) -> Authentication {
-    let keys = Keys { host: Some(key(octet)), controller: None };
+fn authentication(byte: u8) -> Authentication {
+    let keys = Keys { host: Some(key(byte)), controller: None };
     Authentication { keys: BTreeMap::from([(HOST.to_owned(), keys)]), ..Authentication::default() }
 }
 
@@ -172,7 +172,7 @@ fn another_key_is_not_the_same() {
 /// Keys for one subsystem take precedence over those for all, and are used nowhere else.
 #[test]
 fn a_host_has_keys_of_its_own_at_a_subsystem() {
-    let keys = |octet| Some(Keys { host: Some(key(octet)), controller: None });
+    let keys = |byte| Some(Keys { host: Some(key(byte)), controller: None });
     let set = |host: &str, keys| {
         let (nqn, host) = (NQN.to_owned(), host.to_owned());
         [Operation::SetKeys { nqn, host, keys }]
@@ -230,8 +230,8 @@ fn fields_of_authentication_commands_are_checked() {
     let mut session = authenticating();
     for (what, sqe, data) in [
         ("another protocol", other_protocol(send), &[0; 100][..]),
-        ("fewer octets than TL", send, &[0; 99]),
-        ("more octets than TL", send, &[0; 101]),
+        ("fewer bytes than TL", send, &[0; 99]),
+        ("more bytes than TL", send, &[0; 101]),
         ("AL and SGL differ", receive(512, 511), &[]),
         ("AL is too large", receive(RECEIVE_BYTES + 1, RECEIVE_BYTES + 1), &[]),
     ] {

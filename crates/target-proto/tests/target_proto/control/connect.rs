@@ -71,10 +71,10 @@ fn wrong_fields_of_the_command() {
     }
     assert!(script.connect(connect_sqe(0, 1023), &data).is_ok());
     for length in [0, 1023, 1025] {
-        let mut octets = data.as_bytes().to_vec();
-        octets.resize(length, 0);
+        let mut bytes = data.as_bytes().to_vec();
+        bytes.resize(length, 0);
         let sqe = connect_sqe(0, 31).emit();
-        let result = script.target.connect(script.now, &sqe, &octets, local(), RANDOM);
+        let result = script.target.connect(script.now, &sqe, &bytes, local(), RANDOM);
         assert_eq!(refused(result), (Status::DATA_SGL_LENGTH_INVALID, 0));
     }
 }
@@ -83,7 +83,7 @@ fn wrong_fields_of_the_command() {
 fn wrong_fields_of_the_data() {
     let mut script = Script::new();
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
-    let in_data = |octet: u32| (PARAMETERS, 1 << 16 | octet);
+    let in_data = |byte: u32| (PARAMETERS, 1 << 16 | byte);
     let mut try_with = |change: &dyn Fn(&mut ConnectData)| {
         let mut data = data;
         change(&mut data);
@@ -154,7 +154,7 @@ fn a_refusal_names_the_field_and_its_value() {
 fn io_queues_belong_to_their_controller() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    let in_data = |octet: u32| (PARAMETERS, 1 << 16 | octet);
+    let in_data = |byte: u32| (PARAMETERS, 1 << 16 | byte);
     let mut try_as = |cntlid, nqn, host, hostid| {
         let data = ConnectData::new(hostid, cntlid, nqn, host);
         script.connect(connect_sqe(1, 127), &data)

@@ -188,9 +188,9 @@ fn without_a_write_cache_writes_go_through() {
 fn host_behavior_is_kept_if_we_can_follow() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    let mut set = |octet: usize, value: u8, length: usize| {
+    let mut set = |byte: usize, value: u8, length: usize| {
         let mut data = vec![0; length];
-        data[octet] = value;
+        data[byte] = value;
         let sqe = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
         script.submit_with(cntlid, sqe, &data).unwrap().status
     };

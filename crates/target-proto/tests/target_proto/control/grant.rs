@@ -328,9 +328,9 @@ fn a_connect_whose_fields_are_wrong_is_refused_at_once() {
     let data = data(NQN, HOST, CNTLID_DYNAMIC);
     let sqe = connect_sqe(0, 0).emit();
     let ends = (local(), RANDOM);
-    let octets = roadtrain_wire::zerocopy::IntoBytes::as_bytes(&data);
+    let bytes = roadtrain_wire::zerocopy::IntoBytes::as_bytes(&data);
     let refused =
-        script.target.connect_over(Channel::Plain, script.now, &sqe, octets, ends, |_| false);
+        script.target.connect_over(Channel::Plain, script.now, &sqe, bytes, ends, |_| false);
     let status = Status::CONNECT_INVALID_PARAMETERS.dnr();
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.status), Err(status));
 }

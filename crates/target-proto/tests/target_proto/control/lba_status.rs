@@ -116,11 +116,11 @@ fn changes_of_a_namespace_count_at_once() {
 #[test]
 fn unknown_blocks_are_reported_as_allocated() {
     let list = |blocks, bytes| {
-        let mut octets = vec![0xee; bytes];
+        let mut data = vec![0xee; bytes];
         let (bytes, patience) = (bytes as u32, Duration::ZERO);
         let wanted = LookUp { nsid: 1, lba_shift: 9, slba: 5, blocks, bytes, patience };
-        wanted.call_allocated(&mut octets);
-        let (head, descriptors) = parse_list(&octets).unwrap();
+        wanted.call_allocated(&mut data);
+        let (head, descriptors) = parse_list(&data).unwrap();
         let ranges: Vec<_> = descriptors.iter().map(|d| (d.dslba.get(), d.nlb.get())).collect();
         (ranges, head.condition)
     };

@@ -38,21 +38,21 @@ fn commands(name: &str) -> Vec<RecordedCommand> {
     let mut commands: Vec<RecordedCommand> = Vec::new();
     let mut open: HashMap<(usize, u16), usize> = HashMap::new();
     for pdu in capture::pdus(name) {
-        if pdu.from_host && pdu.octets[0] == PduType::CapsuleCmd as u8 {
-            let sqe = CapsuleCmd::ref_from_prefix(&pdu.octets).unwrap().0.sqe;
+        if pdu.from_host && pdu.bytes[0] == PduType::CapsuleCmd as u8 {
+            let sqe = CapsuleCmd::ref_from_prefix(&pdu.bytes).unwrap().0.sqe;
             open.insert((pdu.connection, sqe.cid.get()), commands.len());
             // PDO is the offset of the data; a data digest behind it is not part of the data.
-            let pdo = usize::from(pdu.octets[3]);
+            let pdo = usize::from(pdu.bytes[3]);
             let length = sqe.sgl.length.get() as usize;
-            let data = if pdo == 0 { &[] } else { &pdu.octets[pdo..pdo + length] };
+            let data = if pdo == 0 { &[] } else { &pdu.bytes[pdo..pdo + length] };
             let (connection, data) = (pdu.connection, data.to_vec());
             commands.push(RecordedCommand { connection, sqe, data, kernel: None });
-        } else if pdu.octets[0] == PduType::CapsuleResp as u8 {
-            let cqe = CapsuleResp::ref_from_prefix(&pdu.octets).unwrap().0.cqe;
+        } else if pdu.bytes[0] == PduType::CapsuleResp as u8 {
+            let cqe = CapsuleResp::ref_from_prefix(&pdu.bytes).unwrap().0.cqe;
             let index = open[&(pdu.connection, cqe.cid.get())];
             commands[index].kernel = Some(cqe.status());
-        } else if pdu.octets[0] == PduType::C2hData as u8 && pdu.octets[1] & flag::SUCCESS != 0 {
-            let cid = C2hData::ref_from_prefix(&pdu.octets).unwrap().0.cccid.get();
+        } else if pdu.bytes[0] == PduType::C2hData as u8 && pdu.bytes[1] & flag::SUCCESS != 0 {
+            let cid = C2hData::ref_from_prefix(&pdu.bytes).unwrap().0.cccid.get();
             commands[open[&(pdu.connection, cid)]].kernel = Some(Status::SUCCESS);
         }
     }
@@ -95,8 +95,8 @@ impl Replay {
             let admin = self.queues.values().filter(|queue| queue.qid == 0);
             data.cntlid = admin.map(|queue| queue.cntlid).max().unwrap().into();
         }
-        let (now, octets) = (self.script.now, data.as_bytes());
-        let result = self.script.target.connect(now, &command.sqe, octets, local(), RANDOM);
+        let (now, bytes) = (self.script.now, data.as_bytes());
+        let result = self.script.target.connect(now, &command.sqe, bytes, local(), RANDOM);
         let status = result.as_ref().map_or_else(|error| error.status, |_| Status::SUCCESS);
         assert_eq!(Some(status), command.kernel, "{name}: {result:?}");
         match result {

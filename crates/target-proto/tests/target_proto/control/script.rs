@@ -141,9 +141,9 @@ impl Script {
         qid: u16,
         data: &ConnectData,
     ) -> Result<Connected, ConnectRefused> {
-        let (sqe, octets) = (connect_sqe(qid, 31).emit(), data.as_bytes());
+        let (sqe, bytes) = (connect_sqe(qid, 31).emit(), data.as_bytes());
         let ends = (local(), RANDOM);
-        self.target.connect_over(channel, self.now, &sqe, octets, ends, |_| false)
+        self.target.connect_over(channel, self.now, &sqe, bytes, ends, |_| false)
     }
 
     /// Connects an admin queue as `host`.

@@ -19,12 +19,12 @@ const TARGET_TOKEN: u64 = 0x99aa_bbcc_ddee_ff00;
 const HOST_SOCKET: u16 = 0x4711;
 const TARGET_SOCKET: u16 = 0x0815;
 const ZEROES: &str = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
-const NQN_OCTETS: &str =
+const NQN_BYTES: &str =
     "6e 71 6e 2e 32 30 32 36 2d 30 31 2e 6f 72 67 2e 72 6f 61 64 74 72 61 69 6e 3a 74";
 
-fn octets(lines: &[&str]) -> Vec<u8> {
-    let octet = |text| u8::from_str_radix(text, 16).expect("two digits");
-    lines.iter().flat_map(|line| line.split_whitespace()).map(octet).collect()
+fn bytes(lines: &[&str]) -> Vec<u8> {
+    let byte = |text| u8::from_str_radix(text, 16).expect("two digits");
+    lines.iter().flat_map(|line| line.split_whitespace()).map(byte).collect()
 }
 
 /// A header from the host to the target's listener.
@@ -55,7 +55,7 @@ fn assert_frame(mut header: FrameHeader, body: &[u8], expected: &[&str]) {
     header.body = (body.len() as u16).into();
     set_hcrc(&mut header);
     let built = [header.as_bytes(), body].concat();
-    let expected = octets(expected);
+    let expected = bytes(expected);
     assert_eq!(format!("{built:02x?}"), format!("{expected:02x?}"));
     let (seen, kind, seen_body) = parse(&expected).expect("a frame");
     assert_eq!((seen, seen_body), (header, body));
@@ -69,7 +69,7 @@ fn ethernet_header() {
         source: MacAddress([2, 0, 0, 0, 0, 9]),
         ethertype: ETHERTYPE.into(),
     };
-    assert_eq!(header.as_bytes(), octets(&["03 52 54 4e 56 4d", "02 00 00 00 00 09", "88 b5"]));
+    assert_eq!(header.as_bytes(), bytes(&["03 52 54 4e 56 4d", "02 00 00 00 00 09", "88 b5"]));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn discover() {
         "00 00 11 47 00 00 1b 00 00 00 00 00 00 00 00 00",
         ZEROES,
         ZEROES,
-        NQN_OCTETS,
+        NQN_BYTES,
     ];
     assert_frame(to_listener(FrameType::Discover), NQN.as_bytes(), &expected);
 }
@@ -98,7 +98,7 @@ fn offer() {
         ZEROES,
         "10 11 12 13 14 15 16 17 18 19 1a 1b 1c 1d 1e 1f",
         "28 23 1b 00 00 00 00 00",
-        NQN_OCTETS,
+        NQN_BYTES,
     ];
     let header = FrameHeader { token: 0.into(), link: 0, ..to_host(FrameType::Offer) };
     assert_frame(header, &body, &expected);
@@ -128,7 +128,7 @@ fn join() {
         "88 77 66 55 44 33 22 11 f0 ff ff ff 28 23 00 10",
         "01 02 80 00 01 00 1b 00",
         "10 11 12 13 14 15 16 17 18 19 1a 1b 1c 1d 1e 1f",
-        NQN_OCTETS,
+        NQN_BYTES,
     ];
     let header =
         FrameHeader { token: TARGET_TOKEN.into(), link: 1, ..to_listener(FrameType::Join) };
@@ -202,7 +202,7 @@ fn query() {
         ZEROES,
         "00 ff ee dd cc bb aa 99 88 77 66 55 44 33 22 11",
         "1b 00 00 00 00 00 00 00",
-        NQN_OCTETS,
+        NQN_BYTES,
     ];
     let header = FrameHeader { token: TARGET_TOKEN.into(), ..to_listener(FrameType::Query) };
     assert_frame(header, &body, &expected);
@@ -222,7 +222,7 @@ fn command() -> Command {
             ..Sqe::default()
         },
         position: 0x30.into(),
-        octets: 10.into(),
+        bytes: 10.into(),
     }
 }
 
@@ -233,7 +233,7 @@ fn data() -> Data {
         position: 0x30.into(),
         index: 0.into(),
         pieces: 1.into(),
-        octets: 10.into(),
+        bytes: 10.into(),
     }
 }
 
@@ -293,14 +293,14 @@ fn cargo_with_every_record() {
         Records::new(&body).map(|record| record.expect("sense")).collect();
     let [
         Record::Command(first),
-        Record::Data { data: second, start, octets },
+        Record::Data { data: second, start, bytes },
         Record::Completion(third),
     ] = records[..]
     else {
         panic!("{records:?}");
     };
     assert_eq!((*first, *second, *third), (command(), data(), completion()));
-    assert_eq!((start, octets), (104, &b"roadtrain!"[..]));
+    assert_eq!((start, bytes), (104, &b"roadtrain!"[..]));
     assert_eq!([first.head, second.head].map(|head| head.generation()), [0x12_3456; 2]);
 }
 
@@ -346,8 +346,7 @@ fn leave() {
 
 #[test]
 fn types_and_reasons_are_those_of_the_page() {
-    let types: Vec<u8> =
-        (0..=255).filter(|&octet| FrameType::from_octet(octet).is_some()).collect();
+    let types: Vec<u8> = (0..=255).filter(|&byte| FrameType::from_byte(byte).is_some()).collect();
     assert_eq!(types, (1..=10).collect::<Vec<u8>>());
     let reasons: Vec<u16> = (0..100).filter(|&value| Reason::from_value(value).is_some()).collect();
     assert_eq!(reasons, [1, 2, 3, 4]);

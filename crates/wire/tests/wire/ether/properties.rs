@@ -10,10 +10,10 @@ use roadtrain_wire::ether::{
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// CRC32C, bit by bit.
-fn crc32c(octets: &[u8]) -> u32 {
+fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78);
-    let add = |crc: u32, octet: &u8| (0..8).fold(crc ^ u32::from(*octet), |crc, _| step(crc));
-    !octets.iter().fold(!0, add)
+    let add = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc));
+    !bytes.iter().fold(!0, add)
 }
 
 /// A frame of any type with any fields, sealed; its body's CRC is right if it has one.
@@ -43,21 +43,21 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
         };
         let (old, _) = RecordHead::read_from_prefix(&fields).expect("as long");
         let head = RecordHead::new(kind, length, old.slot.get(), old.generation());
-        let mut octets = [head.as_bytes(), &fields[8..length.min(DATA_RECORD_BYTES)]].concat();
+        let mut bytes = [head.as_bytes(), &fields[8..length.min(DATA_RECORD_BYTES)]].concat();
         match kind {
-            RecordKind::Data => octets.extend_from_slice(&content),
-            _ => octets = [head.as_bytes(), &fields[8..length]].concat(),
+            RecordKind::Data => bytes.extend_from_slice(&content),
+            _ => bytes = [head.as_bytes(), &fields[8..length]].concat(),
         }
-        octets.resize(padded(length), 0);
-        octets
+        bytes.resize(padded(length), 0);
+        bytes
     })
 }
 
-/// The octets of a record as it was viewed.
-fn octets_of(record: &Record<'_>) -> Vec<u8> {
+/// The bytes of a record as it was viewed.
+fn bytes_of(record: &Record<'_>) -> Vec<u8> {
     match record {
         Record::Command(command) => command.as_bytes().to_vec(),
-        Record::Data { data, octets, .. } => [data.as_bytes(), octets].concat(),
+        Record::Data { data, bytes, .. } => [data.as_bytes(), bytes].concat(),
         Record::Completion(completion) => completion.as_bytes().to_vec(),
     }
 }
@@ -67,8 +67,8 @@ fn assert_consistent(body: &[u8]) {
     let mut count = 0;
     for record in Records::new(body) {
         count += 1;
-        if let Ok(Record::Data { start, octets, .. }) = record {
-            assert_eq!(&body[start..start + octets.len()], octets);
+        if let Ok(Record::Data { start, bytes, .. }) = record {
+            assert_eq!(&body[start..start + bytes.len()], bytes);
         }
     }
     assert!(count <= body.len() / 8 + 1);
@@ -76,16 +76,16 @@ fn assert_consistent(body: &[u8]) {
 
 proptest! {
     #[test]
-    fn any_octets_are_no_panic(octets in proptest::collection::vec(any::<u8>(), 0..400)) {
-        if let Ok((_, _, body)) = parse(&octets) {
-            prop_assert!(FRAME_HEADER_BYTES + body.len() <= octets.len());
+    fn any_bytes_are_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        if let Ok((_, _, body)) = parse(&bytes) {
+            prop_assert!(FRAME_HEADER_BYTES + body.len() <= bytes.len());
         }
-        assert_consistent(&octets);
-        let _ = with_nqn(&octets, |offer: &Offer| offer.nqn_length.get());
-        let _ = with_nqn(&octets, |join: &Join| join.nqn_length.get());
-        let _ = with_nqn(&octets, |query: &Query| query.nqn_length.get());
-        prop_assert_eq!(Joined::ref_from_prefix(&octets).is_ok(), octets.len() >= 24);
-        prop_assert_eq!(Leave::ref_from_prefix(&octets).is_ok(), octets.len() >= 16);
+        assert_consistent(&bytes);
+        let _ = with_nqn(&bytes, |offer: &Offer| offer.nqn_length.get());
+        let _ = with_nqn(&bytes, |join: &Join| join.nqn_length.get());
+        let _ = with_nqn(&bytes, |query: &Query| query.nqn_length.get());
+        prop_assert_eq!(Joined::ref_from_prefix(&bytes).is_ok(), bytes.len() >= 24);
+        prop_assert_eq!(Leave::ref_from_prefix(&bytes).is_ok(), bytes.len() >= 16);
     }
 
     #[test]
@@ -93,7 +93,7 @@ proptest! {
         let padded = [&frame[..], &vec![0x5a; padding]].concat();
         let (header, kind, body) = parse(&padded).expect("a frame");
         prop_assert_eq!([header.as_bytes(), body].concat(), frame);
-        prop_assert_eq!(FrameType::from_octet(header.kind), Some(kind));
+        prop_assert_eq!(FrameType::from_byte(header.kind), Some(kind));
     }
 
     #[test]
@@ -126,8 +126,8 @@ proptest! {
         }
         prop_assert_eq!(parse(&damaged).err(), Some(FrameError::HeaderCrc));
         let mut damaged = frame;
-        for (octet, flip) in damaged[at..].iter_mut().zip(burst.to_le_bytes()) {
-            *octet ^= flip;
+        for (byte, flip) in damaged[at..].iter_mut().zip(burst.to_le_bytes()) {
+            *byte ^= flip;
         }
         prop_assert_eq!(parse(&damaged).err(), Some(FrameError::HeaderCrc));
     }
@@ -152,8 +152,8 @@ proptest! {
         for kind in [0, kind] {
             header.kind = kind;
             set_hcrc(&mut header);
-            let octets = [header.as_bytes(), body].concat();
-            prop_assert_eq!(parse(&octets).err(), Some(FrameError::Type));
+            let bytes = [header.as_bytes(), body].concat();
+            prop_assert_eq!(parse(&bytes).err(), Some(FrameError::Type));
         }
     }
 
@@ -178,7 +178,7 @@ proptest! {
             let seen: Vec<_> = Records::new(body).map(|record| record.expect("sense")).collect();
             prop_assert_eq!(seen.len(), records.len());
             for (seen, built) in seen.iter().zip(&records) {
-                let seen = octets_of(seen);
+                let seen = bytes_of(seen);
                 prop_assert_eq!(&seen[..], &built[..seen.len()]);
                 prop_assert_eq!(padded(seen.len()), built.len());
             }

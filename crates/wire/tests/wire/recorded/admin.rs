@@ -39,20 +39,20 @@ fn exchanges() -> Vec<AdminExchange> {
         let key = |cid: u16| (name.to_owned(), pdu.connection, cid);
         match layout.kind {
             PduType::CapsuleCmd => {
-                let sqe = view::<CapsuleCmd>(&pdu.octets).sqe;
+                let sqe = view::<CapsuleCmd>(&pdu.bytes).sqe;
                 learn_queue(&mut is_admin, name, pdu, &sqe);
                 open.insert(key(sqe.cid.get()), (sqe, Vec::new()));
             }
             PduType::C2hData => {
-                let cid = view::<C2hData>(&pdu.octets).cccid.get();
+                let cid = view::<C2hData>(&pdu.bytes).cccid.get();
                 let (_, page) = open.get_mut(&key(cid)).expect("data of a known command");
                 page.extend_from_slice(data(pdu, layout));
-                if pdu.octets[1] & flag::SUCCESS != 0 {
+                if pdu.bytes[1] & flag::SUCCESS != 0 {
                     open.remove(&key(cid)); // no response follows (I/O queues only)
                 }
             }
             PduType::CapsuleResp => {
-                let cqe = view::<CapsuleResp>(&pdu.octets).cqe;
+                let cqe = view::<CapsuleResp>(&pdu.bytes).cqe;
                 let (sqe, page) = open.remove(&key(cqe.cid.get())).expect("a known command");
                 if is_admin[&(name.to_owned(), pdu.connection)] {
                     let (result, status) = (cqe.result(), cqe.status().to_field() >> 1);
@@ -98,7 +98,7 @@ fn logged(wanted: u8) -> Vec<AdminExchange> {
 #[test]
 fn identify_controller_is_read() {
     for AdminExchange { name, page, .. } in identified(cns::CONTROLLER) {
-        let controller = IdentifyController::ref_from_bytes(&page).expect("4,096 octets");
+        let controller = IdentifyController::ref_from_bytes(&page).expect("4,096 bytes");
         assert_eq!(parse_ascii(&controller.mn), "Linux", "{name}");
         let nqn = parse_nqn(&controller.subnqn).expect("a subsystem NQN");
         if name.contains("discover") {
@@ -118,7 +118,7 @@ fn identify_controller_is_read() {
 #[test]
 fn identify_namespace_is_read() {
     for AdminExchange { name, sqe, page, .. } in identified(cns::NAMESPACE) {
-        let namespace = IdentifyNamespace::ref_from_bytes(&page).expect("4,096 octets");
+        let namespace = IdentifyNamespace::ref_from_bytes(&page).expect("4,096 bytes");
         if !namespace.is_active() {
             assert!(["errors", "namespace-events"].contains(&&name[..]), "{name}");
             continue;
@@ -133,7 +133,7 @@ fn identify_namespace_is_read() {
 #[test]
 fn namespace_lists_are_read() {
     for AdminExchange { name, sqe, page, .. } in identified(cns::ACTIVE_NAMESPACES) {
-        let list = NamespaceList::ref_from_bytes(&page).expect("4,096 octets");
+        let list = NamespaceList::ref_from_bytes(&page).expect("4,096 bytes");
         let nsids: Vec<u32> = list.iter().collect();
         let above = sqe.nsid.get();
         let possible: &[&[u32]] = match (&name[..], above) {
@@ -222,7 +222,7 @@ fn ana_log_is_read() {
 #[test]
 fn smart_log_is_read() {
     for AdminExchange { name, page, .. } in logged(lid::SMART) {
-        let smart = SmartLog::ref_from_bytes(&page).expect("512 octets");
+        let smart = SmartLog::ref_from_bytes(&page).expect("512 bytes");
         assert_eq!(smart.critical_warning, 0, "{name}");
         assert!(smart.host_read_commands.get() > 0, "{name}");
     }

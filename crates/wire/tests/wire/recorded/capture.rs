@@ -20,7 +20,7 @@ pub(crate) struct Recorded {
     /// True if the host sent it.
     pub(crate) from_host: bool,
     /// All bytes, digests included.
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The folder of the recordings.
@@ -63,12 +63,12 @@ pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
         }
         let stream = &mut connections[index].streams[usize::from(from_host)];
         stream.add(&segment);
-        while let Some(octets) = stream.next_pdu() {
-            found.push(Recorded { connection: index + 1, from_host, octets });
+        while let Some(bytes) = stream.next_pdu() {
+            found.push(Recorded { connection: index + 1, from_host, bytes });
         }
     }
     for stream in connections.iter().flat_map(|c| &c.streams) {
-        assert!(stream.ready.is_empty() && stream.later.is_empty(), "{name}: octets left over");
+        assert!(stream.ready.is_empty() && stream.later.is_empty(), "{name}: bytes left over");
     }
     found
 }
@@ -87,12 +87,12 @@ struct CapturedSegment<'a> {
     payload: &'a [u8],
 }
 
-fn u32_le(octets: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(octets[at..at + 4].try_into().expect("4 octets"))
+fn u32_le(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
 
-fn u16_be(octets: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes(octets[at..at + 2].try_into().expect("2 octets"))
+fn u16_be(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(bytes[at..at + 2].try_into().expect("2 bytes"))
 }
 
 fn segments(pcap: &[u8]) -> Vec<CapturedSegment<'_>> {
@@ -107,7 +107,7 @@ fn segments(pcap: &[u8]) -> Vec<CapturedSegment<'_>> {
         segments.push(CapturedSegment {
             source: u16_be(tcp, 0),
             destination: u16_be(tcp, 2),
-            sequence: u32::from_be_bytes(tcp[4..8].try_into().expect("4 octets")),
+            sequence: u32::from_be_bytes(tcp[4..8].try_into().expect("4 bytes")),
             flags: tcp[13],
             payload: &tcp[usize::from(tcp[12] >> 4) * 4..],
         });
@@ -119,7 +119,7 @@ fn segments(pcap: &[u8]) -> Vec<CapturedSegment<'_>> {
 /// One direction of one connection.
 #[derive(Default)]
 struct CapturedStream {
-    /// Sequence number of the octet behind `ready`.
+    /// Sequence number of the byte behind `ready`.
     next: u32,
     /// Bytes in order, not yet split.
     ready: Vec<u8>,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy)]
 pub(crate) struct Agreed {
     pub(crate) digests: Digests,
-    /// Alignment of data from the controller (HPDA) and from the host (CPDA), in octets.
+    /// Alignment of data from the controller (HPDA) and from the host (CPDA), in bytes.
     pub(crate) alignment: [u32; 2],
 }
 
@@ -19,15 +19,15 @@ impl Default for Agreed {
     }
 }
 
-/// Returns the structure at the front of `octets`.
-pub(crate) fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(octets: &[u8]) -> &T {
-    T::ref_from_prefix(octets).expect("long enough").0
+/// Returns the structure at the front of `bytes`.
+pub(crate) fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> &T {
+    T::ref_from_prefix(bytes).expect("long enough").0
 }
 
 /// Returns the data of a PDU.
 pub(crate) fn data<'a>(pdu: &'a Recorded, layout: &Layout) -> &'a [u8] {
     let start = layout.data_offset as usize;
-    &pdu.octets[start..start + layout.data_bytes as usize]
+    &pdu.bytes[start..start + layout.data_bytes as usize]
 }
 
 /// Calls `check` with every PDU of every recording, its layout and the parameters of its connection.
@@ -36,7 +36,7 @@ pub(crate) fn for_every_pdu(mut check: impl FnMut(&str, &Recorded, &Layout, Agre
         let mut agreed: HashMap<usize, Agreed> = HashMap::new();
         for pdu in capture::pdus(&name) {
             let now = agreed.entry(pdu.connection).or_default();
-            let ch: &CommonHeader = view(&pdu.octets);
+            let ch: &CommonHeader = view(&pdu.bytes);
             let layout = ch
                 .layout(now.digests, now.alignment[usize::from(pdu.from_host)])
                 .unwrap_or_else(|e| panic!("{name}: {e:?} in {ch:?}"));
@@ -51,13 +51,13 @@ impl Agreed {
     fn learn(&mut self, pdu: &Recorded, kind: PduType) {
         match kind {
             PduType::IcReq => {
-                let hpda = view::<IcReq>(&pdu.octets).hpda;
+                let hpda = view::<IcReq>(&pdu.bytes).hpda;
                 self.alignment[0] = alignment_bytes(hpda).expect("HPDA in range");
             }
             PduType::IcResp => {
-                let icresp: &IcResp = view(&pdu.octets);
+                let icresp: &IcResp = view(&pdu.bytes);
                 self.alignment[1] = alignment_bytes(icresp.cpda).expect("CPDA in range");
-                self.digests = Digests::from_octet(icresp.dgst).expect("no reserved bits");
+                self.digests = Digests::from_byte(icresp.dgst).expect("no reserved bits");
             }
             _ => {}
         }

@@ -19,8 +19,8 @@ use std::fs;
 
 /// Returns the line that `pdus.py` prints for the PDU.
 fn describe(pdu: &Recorded, layout: &Layout) -> String {
-    let octets = &pdu.octets[..];
-    let ch: &CommonHeader = view(octets);
+    let bytes = &pdu.bytes[..];
+    let ch: &CommonHeader = view(bytes);
     let direction = if pdu.from_host { "H>C" } else { "C>H" };
     let name = match layout.kind {
         PduType::IcReq => "ICReq",
@@ -40,7 +40,7 @@ fn describe(pdu: &Recorded, layout: &Layout) -> String {
         ch.hlen,
         ch.pdo,
         ch.plen,
-        describe_fields(octets, layout.kind),
+        describe_fields(bytes, layout.kind),
     );
     if layout.data_bytes > 0 {
         let _ = write!(line, " data={}", layout.data_bytes);
@@ -49,28 +49,28 @@ fn describe(pdu: &Recorded, layout: &Layout) -> String {
     line + &digests
 }
 
-fn describe_fields(octets: &[u8], kind: PduType) -> String {
+fn describe_fields(bytes: &[u8], kind: PduType) -> String {
     match kind {
         PduType::IcReq => {
-            let p: &IcReq = view(octets);
+            let p: &IcReq = view(bytes);
             format!("pfv={} hpda={} dgst={} maxr2t={}", p.pfv, p.hpda, p.dgst, p.maxr2t)
         }
         PduType::IcResp => {
-            let p: &IcResp = view(octets);
+            let p: &IcResp = view(bytes);
             format!("pfv={} cpda={} dgst={} maxh2cdata={}", p.pfv, p.cpda, p.dgst, p.maxh2cdata)
         }
-        PduType::CapsuleCmd => describe_command(&view::<CapsuleCmd>(octets).sqe),
-        PduType::CapsuleResp => describe_completion(&view::<CapsuleResp>(octets).cqe),
+        PduType::CapsuleCmd => describe_command(&view::<CapsuleCmd>(bytes).sqe),
+        PduType::CapsuleResp => describe_completion(&view::<CapsuleResp>(bytes).cqe),
         PduType::H2cData => {
-            let p: &H2cData = view(octets);
+            let p: &H2cData = view(bytes);
             describe_transfer(p.cccid.get(), p.ttag.get(), p.datao.get(), p.datal.get())
         }
         PduType::C2hData => {
-            let p: &C2hData = view(octets);
+            let p: &C2hData = view(bytes);
             describe_transfer(p.cccid.get(), 0, p.datao.get(), p.datal.get())
         }
         PduType::R2t => {
-            let p: &R2t = view(octets);
+            let p: &R2t = view(bytes);
             describe_transfer(p.cccid.get(), p.ttag.get(), p.r2to.get(), p.r2tl.get())
         }
         PduType::H2cTermReq | PduType::C2hTermReq => panic!("no recording holds a TermReq"),
@@ -114,14 +114,14 @@ fn describe_transfer(cid: u16, ttag: u16, offset: u32, length: u32) -> String {
 /// Checks the digests of the PDU; returns their names.
 fn check_digests(pdu: &Recorded, layout: &Layout) -> String {
     let mut said = String::new();
-    let ch: &CommonHeader = view(&pdu.octets);
+    let ch: &CommonHeader = view(&pdu.bytes);
     if ch.flags & flag::HDGST != 0 {
-        let (header, rest) = pdu.octets.split_at(usize::from(ch.hlen));
+        let (header, rest) = pdu.bytes.split_at(usize::from(ch.hlen));
         assert_eq!(header_digest(header), rest[..4], "header digest of {ch:?}");
         said += " hdgst=ok";
     }
     if layout.has_data_digest {
-        let carried = &pdu.octets[pdu.octets.len() - 4..];
+        let carried = &pdu.bytes[pdu.bytes.len() - 4..];
         assert_eq!(crc_fast::crc32_iscsi(data(pdu, layout)).to_le_bytes(), carried, "of {ch:?}");
         said += " ddgst=ok";
     }
@@ -148,40 +148,40 @@ fn every_pdu_is_what_the_listing_says() {
 /// Builds the PDU's bytes again, from its values alone. Only the data, the SQE and the CQE are copied, which the tests
 /// below check.
 fn emit(pdu: &Recorded, layout: &Layout, agreed: Agreed) -> Vec<u8> {
-    let octets = &pdu.octets[..];
+    let bytes = &pdu.bytes[..];
     let payload = data(pdu, layout);
     let alignment = agreed.alignment[usize::from(pdu.from_host)];
     let mut ch = CommonHeader::new(layout.kind, layout.data_bytes, agreed.digests, alignment);
     // Flags of the transfer are no matter of form.
-    ch.flags |= octets[1] & (flag::LAST | flag::SUCCESS);
+    ch.flags |= bytes[1] & (flag::LAST | flag::SUCCESS);
     let mut out = match layout.kind {
         PduType::IcReq => {
-            let p: &IcReq = view(octets);
-            let digests = Digests::from_octet(p.dgst).unwrap();
+            let p: &IcReq = view(bytes);
+            let digests = Digests::from_byte(p.dgst).unwrap();
             IcReq::new(digests, p.hpda, p.maxr2t.get()).as_bytes().to_vec()
         }
         PduType::IcResp => {
-            let p: &IcResp = view(octets);
+            let p: &IcResp = view(bytes);
             IcResp::new(agreed.digests, p.cpda, p.maxh2cdata.get()).as_bytes().to_vec()
         }
         PduType::CapsuleCmd => {
-            CapsuleCmd { ch, sqe: view::<CapsuleCmd>(octets).sqe }.as_bytes().to_vec()
+            CapsuleCmd { ch, sqe: view::<CapsuleCmd>(bytes).sqe }.as_bytes().to_vec()
         }
         PduType::CapsuleResp => {
-            CapsuleResp { ch, cqe: view::<CapsuleResp>(octets).cqe }.as_bytes().to_vec()
+            CapsuleResp { ch, cqe: view::<CapsuleResp>(bytes).cqe }.as_bytes().to_vec()
         }
         PduType::H2cData => {
-            let &H2cData { cccid, ttag, datao, datal, .. } = view(octets);
+            let &H2cData { cccid, ttag, datao, datal, .. } = view(bytes);
             H2cData { ch, cccid, ttag, datao, datal, reserved: [0; 4] }.as_bytes().to_vec()
         }
         PduType::C2hData => {
-            let &C2hData { cccid, datao, datal, .. } = view(octets);
+            let &C2hData { cccid, datao, datal, .. } = view(bytes);
             C2hData { ch, cccid, reserved: [0; 2], datao, datal, reserved2: [0; 4] }
                 .as_bytes()
                 .to_vec()
         }
         PduType::R2t => {
-            let &R2t { cccid, ttag, r2to, r2tl, .. } = view(octets);
+            let &R2t { cccid, ttag, r2to, r2tl, .. } = view(bytes);
             R2t { ch, cccid, ttag, r2to, r2tl, reserved: [0; 4] }.as_bytes().to_vec()
         }
         PduType::H2cTermReq | PduType::C2hTermReq => panic!("no recording holds a TermReq"),
@@ -205,7 +205,7 @@ fn every_pdu_is_built_again() {
     let mut pdus = 0;
     for_every_pdu(|name, pdu, layout, agreed| {
         let built = emit(pdu, layout, agreed);
-        assert_eq!(built, pdu.octets, "{name}, connection {}: {layout:?}", pdu.connection);
+        assert_eq!(built, pdu.bytes, "{name}, connection {}: {layout:?}", pdu.connection);
         pdus += 1;
     });
     assert_eq!(pdus, 2669, "PDUs in all recordings");
@@ -245,9 +245,9 @@ fn fabrics_commands_are_built_again() {
         if layout.kind != PduType::CapsuleCmd {
             return;
         }
-        let sqe = &view::<CapsuleCmd>(&pdu.octets).sqe;
+        let sqe = &view::<CapsuleCmd>(&pdu.bytes).sqe;
         let Some(mut built) = emit_command(sqe) else { return };
-        // Linux leaves a transport SGL of no octets as zeroes or not: no information either way.
+        // Linux leaves a transport SGL of no bytes as zeroes or not: no information either way.
         if layout.data_bytes == 0 && sqe.sgl.length.get() == 0 {
             built.sgl = sqe.sgl;
         }
@@ -264,12 +264,12 @@ fn connect_data_is_built_again() {
         if layout.kind != PduType::CapsuleCmd {
             return;
         }
-        let sqe = &view::<CapsuleCmd>(&pdu.octets).sqe;
+        let sqe = &view::<CapsuleCmd>(&pdu.bytes).sqe;
         if (sqe.opcode, sqe.fctype()) != (opcode::FABRICS, fctype::CONNECT) {
             return;
         }
         assert_eq!(sqe.sgl.kind, SGL_OFFSET);
-        let data = ConnectData::read_from_bytes(data(pdu, layout)).expect("1,024 octets");
+        let data = ConnectData::read_from_bytes(data(pdu, layout)).expect("1,024 bytes");
         let subnqn = parse_nqn(&data.subnqn).expect("a subsystem NQN");
         let hostnqn = parse_nqn(&data.hostnqn).expect("a host NQN");
         assert!(hostnqn.starts_with("nqn.2014-08.org.nvmexpress:uuid:"), "{hostnqn}");

@@ -69,7 +69,7 @@ fn requests(extent: MeasuringExtent) -> EvalFigure {
         source: "Tyche for small requests, fig. 5, over Ethernet",
         title: "Batching requests over Ethernet",
         question: "What does batching requests bring on a link of 1 Gbit/s?",
-        how: "Link use is data over what Ethernet leaves of 1 Gbit/s with frames of 9000 octets. All apart: each \
+        how: "Link use is data over what Ethernet leaves of 1 Gbit/s with frames of 9000 bytes. All apart: each \
               command, completion and 4 KiB of data in a frame of its own. Requests batched: commands and \
               completions share frames. Levels are Tyche's, fixed and adaptive (every 20 ms), with data sharing \
               frames as well.",
@@ -112,7 +112,7 @@ fn data(extent: MeasuringExtent) -> EvalFigure {
             at: EvalPoint::new(load(share, 128), ETHER),
             published: percent,
         },
-        why: "Two payloads of 4 KiB share a frame of 9000 octets with the heads and completions: 97.8 % of \
+        why: "Two payloads of 4 KiB share a frame of 9000 bytes with the heads and completions: 97.8 % of \
               what Ethernet can carry would be all.",
     };
     EvalFigure {
@@ -133,7 +133,7 @@ fn data(extent: MeasuringExtent) -> EvalFigure {
                     at: EvalPoint::new(load(100, 128), APART),
                     published: 56.0,
                 },
-                why: "There the processor was the limit at 10 Gbit/s; at 1 Gbit/s it is the frames' own octets, \
+                why: "There the processor was the limit at 10 Gbit/s; at 1 Gbit/s it is the frames' own bytes, \
                       which are few.",
             },
         ],

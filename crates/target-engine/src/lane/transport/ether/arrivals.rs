@@ -26,13 +26,13 @@ pub(super) struct DataPiece {
 impl DataPiece {
     /// Copies the piece to its offset.
     pub(super) fn put(&self, now: Instant, damq: &mut LaneDamq, body: &[u8]) {
-        let placed = damq.put(now, self.place, octets(body, self.start, self.length));
+        let placed = damq.put(now, self.place, bytes(body, self.start, self.length));
         debug_assert!(placed, "the queue pair checks places");
     }
 }
 
 /// Returns bytes of a frame's body.
-pub(super) fn octets(body: &[u8], start: usize, length: u32) -> &[u8] {
+pub(super) fn bytes(body: &[u8], start: usize, length: u32) -> &[u8] {
     body.get(start..start + length as usize).unwrap_or_default()
 }
 
