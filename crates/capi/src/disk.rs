@@ -2,8 +2,8 @@
 
 use crate::border::{text, CallError, CallResult};
 use crate::types::{roadtrain_info, roadtrain_options, ROADTRAIN_DDGST, ROADTRAIN_HDGST};
-use roadtrain_host_engine::identity::Identity;
-use roadtrain_host_engine::{Client, HostConfig, HostError, NamespaceInfo};
+use roadtrain_host_engine::identity::HostIdentity;
+use roadtrain_host_engine::{HostClient, HostConfig, HostControlError, NamespaceInfo};
 use roadtrain_system::platform::Cpus;
 use roadtrain_wire::status::Status;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,7 +19,7 @@ pub(crate) struct DiskHandle(pub(crate) Arc<OpenDisk>);
 
 /// Connection that rings share.
 pub(crate) struct OpenDisk {
-    pub(crate) client: Client,
+    pub(crate) client: HostClient,
     pub(crate) nsid: u32,
 }
 
@@ -29,7 +29,7 @@ impl DiskHandle {
     pub(crate) unsafe fn open(options: &roadtrain_options) -> CallResult<DiskHandle> {
         // SAFETY: guaranteed by the caller.
         let config = unsafe { config(options) }?;
-        let client = Client::connect(config).map_err(|error| refusal(&error))?;
+        let client = HostClient::connect(config).map_err(|error| refusal(&error))?;
         let namespaces = client.view().info().namespaces;
         let first = namespaces.first().map(|namespace| namespace.nsid);
         let nsid = if options.nsid == 0 { first } else { Some(options.nsid) };
@@ -86,7 +86,7 @@ unsafe fn config(options: &roadtrain_options) -> CallResult<HostConfig> {
     let first =
         addresses.next().unwrap_or_else(|| Err(CallError::invalid("addresses is empty")))?;
     let nqn = nqn.ok_or_else(|| CallError::invalid("subsystem_nqn is NULL"))?;
-    let identity = Identity::choose(host, None).map_err(CallError::invalid)?;
+    let identity = HostIdentity::choose(host, None).map_err(CallError::invalid)?;
     let mut config = HostConfig::new(first, nqn, &identity.nqn, identity.id);
     for more in addresses {
         config.more_addresses.push(more?.into());
@@ -142,15 +142,15 @@ fn address(text: &str) -> CallResult<SocketAddr> {
         .ok_or_else(|| CallError::invalid(format!("address '{text}': no such name")))
 }
 
-fn refusal(error: &HostError) -> CallError {
+fn refusal(error: &HostControlError) -> CallError {
     let text = error.to_string();
     const NOT_ALLOWED: [Status; 2] =
         [Status::CONNECT_INVALID_HOST, Status::AUTHENTICATION_REQUIRED];
     let is = |status: Status| NOT_ALLOWED.iter().any(|one| status.is(*one));
     let errno = match error {
-        HostError::Authentication { .. } => libc::EACCES,
-        HostError::Refused { status, .. } if is(*status) => libc::EACCES,
-        HostError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        HostControlError::Authentication { .. } => libc::EACCES,
+        HostControlError::Refused { status, .. } if is(*status) => libc::EACCES,
+        HostControlError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::ECONNREFUSED,
     };
     CallError::new(errno, text)

@@ -6,7 +6,7 @@ use crate::types::{
     roadtrain_completion, roadtrain_request, ROADTRAIN_DISCARD, ROADTRAIN_FLUSH, ROADTRAIN_FUA,
     ROADTRAIN_READ, ROADTRAIN_URGENT, ROADTRAIN_WRITE, ROADTRAIN_WRITE_ZEROES,
 };
-use roadtrain_host_engine::{Class, Completer, Completion, NamespaceInfo, Op, Request};
+use roadtrain_host_engine::{Class, Completer, IoCompletion, IoOp, IoRequest, NamespaceInfo};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
@@ -61,8 +61,8 @@ impl EndedRequests {
 }
 
 impl Completer for EndedRequests {
-    fn complete(&self, completion: Completion) {
-        let Completion { token, status, buffer, latency_ns, .. } = completion;
+    fn complete(&self, completion: IoCompletion) {
+        let IoCompletion { token, status, buffer, latency_ns, .. } = completion;
         drop(buffer); // gives the memory back to the caller
         let (result, status) = (-errno(status), u32::from(status.to_field() >> 1));
         let mut completions = self.lock();
@@ -197,21 +197,21 @@ unsafe fn made_of(
     request: &roadtrain_request,
     namespace: &NamespaceInfo,
     transfer_max: u32,
-) -> CallResult<Request> {
+) -> CallResult<IoRequest> {
     let roadtrain_request { op, flags, offset, length, data, token } = *request;
     let block = u64::from(namespace.block_bytes);
     let op = match op {
-        ROADTRAIN_READ => Op::Read,
-        ROADTRAIN_WRITE => Op::Write,
-        ROADTRAIN_FLUSH => Op::Flush,
-        ROADTRAIN_DISCARD => Op::Discard,
-        ROADTRAIN_WRITE_ZEROES => Op::WriteZeroes { deallocate: false },
+        ROADTRAIN_READ => IoOp::Read,
+        ROADTRAIN_WRITE => IoOp::Write,
+        ROADTRAIN_FLUSH => IoOp::Flush,
+        ROADTRAIN_DISCARD => IoOp::Discard,
+        ROADTRAIN_WRITE_ZEROES => IoOp::WriteZeroes { deallocate: false },
         _ => return Err(CallError::invalid(format!("op {op} is none"))),
     };
     if flags & !(ROADTRAIN_FUA | ROADTRAIN_URGENT) != 0 {
         return Err(CallError::invalid(format!("flags {flags:#x} has bits that mean nothing")));
     }
-    let has_data = matches!(op, Op::Read | Op::Write);
+    let has_data = matches!(op, IoOp::Read | IoOp::Write);
     if has_data == data.is_null() {
         let text = if has_data { "data is NULL" } else { "data is not NULL: this op has none" };
         return Err(CallError::invalid(text));
@@ -219,12 +219,12 @@ unsafe fn made_of(
     if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
         return Err(CallError::invalid(format!("offset or length is not a multiple of {block}")));
     }
-    if (length == 0) != matches!(op, Op::Flush) || (length == 0 && offset != 0) {
+    if (length == 0) != matches!(op, IoOp::Flush) || (length == 0 && offset != 0) {
         return Err(CallError::invalid("length is 0, or a flush has an offset or a length"));
     }
     let most = match op {
-        Op::Read | Op::Write => u64::from(transfer_max),
-        Op::WriteZeroes { .. } => ZERO_BLOCKS_MAX * block,
+        IoOp::Read | IoOp::Write => u64::from(transfer_max),
+        IoOp::WriteZeroes { .. } => ZERO_BLOCKS_MAX * block,
         _ => u64::from(u32::MAX) * block,
     };
     if length > most {
@@ -238,7 +238,7 @@ unsafe fn made_of(
         // SAFETY: guaranteed by the caller; a transfer's length fits.
         unsafe { Buffer::foreign(data, length as u32) }
     });
-    Ok(Request {
+    Ok(IoRequest {
         op,
         nsid: namespace.nsid,
         slba: offset / block,
@@ -287,7 +287,7 @@ mod tests {
         write_verifier: None,
     };
 
-    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> CallResult<Request> {
+    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> CallResult<IoRequest> {
         let request = roadtrain_request { op, flags, offset, length, data, token: 5 };
         // SAFETY: the data is not accessed.
         unsafe { made_of(&request, &NAMESPACE, 8192) }
@@ -297,7 +297,7 @@ mod tests {
     fn requests_become_the_engines() {
         let mut data = [0; 1024];
         let write = made(ROADTRAIN_WRITE, ROADTRAIN_FUA, 1024, 1024, data.as_mut_ptr()).unwrap();
-        assert_eq!((write.op, write.nsid, write.slba, write.blocks), (Op::Write, 7, 2, 2));
+        assert_eq!((write.op, write.nsid, write.slba, write.blocks), (IoOp::Write, 7, 2, 2));
         assert!(write.fua && !write.urgent && write.token == 5);
         assert_eq!(write.buffer.unwrap().as_ptr(), data.as_ptr());
         let null = std::ptr::null_mut();
@@ -314,8 +314,8 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for token in 0..COUNT {
-                    let (status, op) = (Status::SUCCESS, Op::Flush);
-                    ended.complete(Completion { token, op, status, buffer: None, latency_ns: 0 });
+                    let (status, op) = (Status::SUCCESS, IoOp::Flush);
+                    ended.complete(IoCompletion { token, op, status, buffer: None, latency_ns: 0 });
                 }
             });
             let mut left = COUNT as usize;

@@ -16,20 +16,20 @@ use crate::addresses::Addresses;
 use crate::args::{
     AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, ListenerAna, ListenerTls, LvStoreArg,
     MemberArgs, PlacementName, PolicyArgs, RpcServeArgs, ServeArgs, SlowOverName, TlsMode,
-    Transport, WaitArgs,
+    TransportName, WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{CommandFailure, CommandResult};
 pub use crate::keys::authentication::HostSpec;
 use crate::keys::authentication::{self, AuthenticationSpec};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
 use crate::tls::TlsSpec;
 use crate::units::{CoreList, seconds_field, show_bytes};
 use crate::usage::readable;
 use roadtrain_target_engine::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
-use roadtrain_target_proto::rate::Rates;
-use roadtrain_target_proto::{Authentication, Limits, TargetConfig};
+use roadtrain_target_proto::rate::RateSettings;
+use roadtrain_target_proto::{HostAuthentication, TargetConfig, TargetLimits};
 use roadtrain_wire::pdu::Digests;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,7 +190,7 @@ pub struct SubsystemSettings {
     pub host_rates: BTreeMap<String, RateArgs>,
     /// Its namespaces.
     #[serde(default, rename = "namespace")]
-    pub namespaces: Vec<NamespaceSpec>,
+    pub namespaces: Vec<NamespaceSettings>,
 }
 
 pub(crate) fn default_port() -> u16 {
@@ -418,7 +418,7 @@ impl ServeConfig {
     /// # Errors
     /// The first error.
     pub fn server(&self) -> CommandResult<ServerConfig> {
-        let (requested, granted) = (&self.limits, Limits::default());
+        let (requested, granted) = (&self.limits, TargetLimits::default());
         let subsystems = self.exports().map_err(CommandFailure::usage)?;
         let base = ServerConfig::new(self.addresses()?, subsystems);
         let pool_bytes = requested.buffers.unwrap_or(POOL_BYTES);
@@ -435,7 +435,7 @@ impl ServeConfig {
             referrals: self.discovery.addresses(),
             ana: self.ana_states()?,
             authentication: self.authentication()?,
-            limits: Limits {
+            limits: TargetLimits {
                 io_queues_max: requested.max_queues.unwrap_or(granted.io_queues_max),
                 queue_entries_max: requested.queue_size.unwrap_or(granted.queue_entries_max),
                 controllers_max: requested.max_controllers.unwrap_or(granted.controllers_max),
@@ -480,12 +480,12 @@ impl ServeConfig {
     ///
     /// # Errors
     /// A key cannot be read, or is invalid.
-    pub(crate) fn authentication(&self) -> CommandResult<Authentication> {
+    pub(crate) fn authentication(&self) -> CommandResult<HostAuthentication> {
         let of = |is_so: fn(&SubsystemSettings) -> bool| {
             self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
         };
         let read = self.authentication.read(&self.hosts, &self.spelling)?;
-        Ok(Authentication {
+        Ok(HostAuthentication {
             required: read.required || self.requires_seal(),
             required_at: of(|subsystem| subsystem.require_auth),
             tls_at: of(|subsystem| subsystem.require_tls),
@@ -640,14 +640,14 @@ impl EtherSpec {
 }
 
 /// Splits entries into interfaces and addresses: an entry that does not name its transport has the given one.
-fn split_transports(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
+fn split_transports(entries: Vec<String>, transport: TransportName) -> (Vec<String>, Vec<String>) {
     let (mut interfaces, mut addresses) = (Vec::new(), Vec::new());
     for entry in entries {
         match (entry.strip_prefix("ether:"), entry.strip_prefix("tcp:"), transport) {
             (Some(interface), ..) => interfaces.push(interface.to_owned()),
             (_, Some(address), _) => addresses.push(address.to_owned()),
-            (.., Transport::Ether) => interfaces.push(entry),
-            (.., Transport::Tcp) => addresses.push(entry),
+            (.., TransportName::Ether) => interfaces.push(entry),
+            (.., TransportName::Tcp) => addresses.push(entry),
         }
     }
     (interfaces, addresses)
@@ -668,7 +668,7 @@ impl SubsystemSettings {
             namespaces: self
                 .namespaces
                 .iter()
-                .map(NamespaceSpec::export)
+                .map(NamespaceSettings::export)
                 .collect::<Result<_, _>>()?,
             ..plain
         })
@@ -676,7 +676,7 @@ impl SubsystemSettings {
 }
 
 impl SubsystemSettings {
-    fn host_rates(&self) -> Result<BTreeMap<String, Rates>, String> {
+    fn host_rates(&self) -> Result<BTreeMap<String, RateSettings>, String> {
         let rates = |(host, rates): (&String, &RateArgs)| {
             let rates = rates.rates_as(SettingForm::Key);
             let rates = rates.map_err(|error| format!("host_rates of {host}: {error}"))?;
@@ -688,7 +688,7 @@ impl SubsystemSettings {
 
 /// Gives namespaces without an NSID the next free one, in order.
 #[must_use]
-pub fn assign_nsids(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
+pub fn assign_nsids(mut namespaces: Vec<NamespaceSettings>) -> Vec<NamespaceSettings> {
     let mut taken: BTreeSet<u32> = namespaces.iter().filter_map(|n| n.nsid).collect();
     for namespace in namespaces.iter_mut().filter(|n| n.nsid.is_none()) {
         namespace.nsid = (1..).find(|nsid| taken.insert(*nsid));

@@ -1,14 +1,15 @@
 //! Converts options to the host's configuration, and its errors to failures.
 
 use crate::args::{
-    ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Portals, Transport, WaitArgs,
+    ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Portals, TransportName, WaitArgs,
 };
 use crate::failure::{CommandFailure, CommandResult};
-use crate::identity::{Identity, check_nqn};
+use crate::identity::{HostIdentity, check_nqn};
 use crate::keys::{authentication, keyring};
 use crate::{mdns, tls};
 use roadtrain_host_engine::{
-    Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, LocalEnd, TargetName,
+    EtherAddress, HostConfig, HostControlError, HostTls, LocalEnd, TargetAddress, TargetName,
+    TlsKeySource,
 };
 use roadtrain_proto::security::IdentityVersion;
 use roadtrain_reactor::ip_address;
@@ -101,7 +102,7 @@ pub(crate) fn split_port(address: &str, port: u16) -> CommandResult<(&str, u16)>
 }
 
 /// Returns an address, or a name. A name is resolved for each connection, as its addresses may change.
-fn tcp_address(address: &str, port: u16) -> CommandResult<Address> {
+fn tcp_address(address: &str, port: u16) -> CommandResult<TargetAddress> {
     let (host, port) = split_port(address, port)?;
     if host.is_empty() {
         return Err(CommandFailure::usage("-a is empty: write an address or a name"));
@@ -121,13 +122,13 @@ fn tcp_address(address: &str, port: u16) -> CommandResult<Address> {
 ///
 /// # Errors
 /// An empty name, or options that exclude each other.
-fn address(portal: &Portal) -> CommandResult<Address> {
+fn address(portal: &Portal) -> CommandResult<TargetAddress> {
     match portal.transport {
-        Transport::Tcp if portal.ether != EtherArgs::default() => {
+        TransportName::Tcp if portal.ether != EtherArgs::default() => {
             Err(CommandFailure::usage("the options under Ethernet need -t ether"))
         }
-        Transport::Tcp => tcp_address(&portal.traddr, portal.trsvcid),
-        Transport::Ether => Ok(ether_address(portal)?.into()),
+        TransportName::Tcp => tcp_address(&portal.traddr, portal.trsvcid),
+        TransportName::Ether => Ok(ether_address(portal)?.into()),
     }
 }
 
@@ -158,7 +159,7 @@ fn config_of_discovery(
         return Err(CommandFailure::usage(text));
     }
     let discovery = if portals.mdns {
-        let mut found = mdns::discovery_addresses()?.into_iter().map(Address::from);
+        let mut found = mdns::discovery_addresses()?.into_iter().map(TargetAddress::from);
         let first = found
             .next()
             .ok_or_else(|| CommandFailure::connect("--mdns: no discovery service replies"))?;
@@ -208,13 +209,13 @@ const NAME_WAIT: Duration = Duration::from_secs(2);
 
 /// Returns the addresses or interfaces of a path, which no other path may have. For a name that `has_others`, these
 /// include its resolved addresses.
-fn path_addresses(address: &Address, has_others: bool) -> Vec<String> {
+fn path_addresses(address: &TargetAddress, has_others: bool) -> Vec<String> {
     let text = address.to_string();
     if let Some(interfaces) = text.strip_prefix("ether:") {
         return interfaces.split(',').map(|name| format!("ether:{name}")).collect();
     }
     let known = match address {
-        Address::Name(name) if has_others => name.known_addresses(NAME_WAIT),
+        TargetAddress::Name(name) if has_others => name.known_addresses(NAME_WAIT),
         _ => Vec::new(),
     };
     known.iter().map(ToString::to_string).chain([text]).collect()
@@ -225,16 +226,16 @@ fn path_addresses(address: &Address, has_others: bool) -> Vec<String> {
 /// # Errors
 /// Options that exclude each other.
 pub(crate) fn config_at(
-    address: impl Into<Address>,
+    address: impl Into<TargetAddress>,
     nqn: &str,
     connect: &ConnectArgs,
 ) -> CommandResult<HostConfig> {
     check_nqn(nqn).map_err(CommandFailure::usage)?;
-    let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
+    let host = HostIdentity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
         .map_err(CommandFailure::usage)?;
     let address = address.into();
     let local = LocalEnd { address: connect.host_traddr, interface: connect.host_iface.clone() };
-    if matches!(address, Address::Ether(_)) && local != LocalEnd::default() {
+    if matches!(address, TargetAddress::Ether(_)) && local != LocalEnd::default() {
         let text =
             "--host-traddr and --host-iface are for TCP: -a names the interfaces of -t ether";
         return Err(CommandFailure::usage(text));
@@ -257,13 +258,13 @@ pub(crate) fn config_at(
 /// Returns the TLS configuration, if connections are secured.
 fn tls(
     connect: &ConnectArgs,
-    address: &Address,
+    address: &TargetAddress,
     names: (&str, &str),
 ) -> CommandResult<Option<HostTls>> {
     let option = if connect.concat { "--concat" } else { "--tls" };
     match (connect.tls || connect.concat, address, &connect.tls_key) {
         (false, ..) => Ok(None),
-        (_, Address::Ether(_), _) => {
+        (_, TargetAddress::Ether(_), _) => {
             Err(CommandFailure::usage(format!("{option}: there is no TLS over Ethernet")))
         }
         _ if connect.concat && connect.keys.dhchap_secret.is_none() => {
@@ -280,7 +281,7 @@ fn tls(
                     return Err(CommandFailure::usage(why));
                 }
             };
-            let key = HostKey::Configured(tls::key("--tls-key", file)?);
+            let key = TlsKeySource::Configured(tls::key("--tls-key", file)?);
             Ok(Some(HostTls { identity, ..HostTls::new(key) }))
         }
         (_, _, None) => {
@@ -290,7 +291,7 @@ fn tls(
                 None => keyring::psk(keyring::DEFAULT, identity, names)
                     .map_err(|failure| missing_key(&failure, names.1))?,
             };
-            Ok(Some(HostTls::new(HostKey::Derived(psk))))
+            Ok(Some(HostTls::new(TlsKeySource::Derived(psk))))
         }
     }
 }
@@ -325,15 +326,17 @@ pub(crate) fn with_lanes(
 }
 
 /// Maps a failure of the host to an exit status.
-impl From<HostError> for CommandFailure {
-    fn from(error: HostError) -> CommandFailure {
+impl From<HostControlError> for CommandFailure {
+    fn from(error: HostControlError) -> CommandFailure {
         match error {
-            HostError::Unreachable { .. }
-            | HostError::Refused { .. }
-            | HostError::Authentication { .. }
-            | HostError::Lost { .. }
-            | HostError::Controller(_) => CommandFailure::connect(error),
-            HostError::Command { .. } | HostError::System { .. } => CommandFailure::failed(error),
+            HostControlError::Unreachable { .. }
+            | HostControlError::Refused { .. }
+            | HostControlError::Authentication { .. }
+            | HostControlError::Lost { .. }
+            | HostControlError::Controller(_) => CommandFailure::connect(error),
+            HostControlError::Command { .. } | HostControlError::System { .. } => {
+                CommandFailure::failed(error)
+            }
         }
     }
 }
@@ -380,10 +383,10 @@ mod tests {
     fn names_are_resolved_later() {
         let address = |text| tcp_address(text, 4420);
         for ip in ["192.0.2.1", "::1", "[::1]"] {
-            assert!(matches!(address(ip).unwrap(), Address::Tcp(_)), "{ip}");
+            assert!(matches!(address(ip).unwrap(), TargetAddress::Tcp(_)), "{ip}");
         }
         for name in ["300.0.0.1.", "disk.example.org", "fe80:0::1%eth1"] {
-            assert!(matches!(address(name).unwrap(), Address::Name(_)), "{name}");
+            assert!(matches!(address(name).unwrap(), TargetAddress::Name(_)), "{name}");
         }
         assert_eq!(address("fe80:0::1%eth1").unwrap().to_string(), "[fe80::1%eth1]:4420");
         assert_eq!(address("::ffff:192.0.2.1").unwrap().to_string(), "192.0.2.1:4420");

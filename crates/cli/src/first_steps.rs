@@ -24,7 +24,7 @@ pub(crate) fn are_needed(arguments: &[OsString]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
+    use crate::args::CommandLine;
     use clap::Parser;
 
     #[test]
@@ -33,7 +33,8 @@ mod tests {
         let commands: Vec<&str> = lines.collect();
         assert_eq!(commands.len(), 3);
         for command in commands {
-            Cli::try_parse_from(command.split_whitespace()).unwrap_or_else(|e| panic!("{e}"));
+            CommandLine::try_parse_from(command.split_whitespace())
+                .unwrap_or_else(|e| panic!("{e}"));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Man pages and completions, from the parser's definition.
 
-use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::args::{CommandLine, CompletionsArgs, ManArgs};
 use crate::failure::{CommandFailure, CommandResult};
 use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::env::{CompleteEnv, Shells};
@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> CommandResult {
 
 /// Replies to a shell's request for completions and ends the process, if there is such a request.
 pub(crate) fn answer_shell() {
-    CompleteEnv::with_factory(Cli::command).var(SHELL_VARIABLE).complete();
+    CompleteEnv::with_factory(CommandLine::command).var(SHELL_VARIABLE).complete();
 }
 
 /// Returns a script with which a shell requests completions from this program: names come from the running target.
@@ -49,7 +49,7 @@ fn script_of(shell: Shell) -> io::Result<Vec<u8>> {
 /// Writes a man page for the program and for each command.
 pub(crate) fn man(args: &ManArgs) -> CommandResult {
     make(&args.dir)?;
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = CommandLine::command().disable_help_subcommand(true);
     command.build();
     pages(&command, &args.dir)
         .map_err(|e| CommandFailure::failed(format!("{}: {e}", args.dir.display())))

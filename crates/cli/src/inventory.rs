@@ -1,6 +1,6 @@
 //! Output of `discover`, `identify` and `list`, in the shapes of their JSON.
 
-use crate::args::{Transport, word};
+use crate::args::{TransportName, word};
 use crate::identity::show_uuid;
 use crate::output::columns;
 use crate::registry::{AttachmentEntry, AttachmentPhase, TargetEntry};
@@ -82,7 +82,7 @@ impl DiscoveryRecord {
             "nvme subsystem"
         };
         DiscoveryRecord {
-            transport: word(&Transport::Ether),
+            transport: word(&TransportName::Ether),
             adrfam: "ethernet".into(),
             subtype: subtype.into(),
             sq_flow_control_optional: true,

@@ -70,7 +70,7 @@ mod usage;
 
 pub use failure::{CommandFailure, CommandResult, FailureKind};
 
-use args::{Cli, Command};
+use args::{CommandLine, RoadtrainCommand};
 use roadtrain_host_engine::identity;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -90,7 +90,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         terminal::say(first_steps::OF_SERVE.trim_end());
         return ExitCode::from(CommandFailure::usage("").status());
     }
-    let cli = Cli::read(arguments);
+    let cli = CommandLine::read(arguments);
     let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
     // Connections need descriptors; if the limit cannot be raised, it may suffice.
     let _ = roadtrain_system::platform::raise_open_files();
@@ -108,25 +108,25 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn run(cli: &Cli) -> CommandResult {
+fn run(cli: &CommandLine) -> CommandResult {
     let global = &cli.global;
     match &cli.command {
-        Command::Serve(args) => serve::run(args, global),
-        Command::Discover(args) => query::discover(args, global),
-        Command::Identify(args) => query::identify(args, global),
-        Command::List(args) => query::list(args, global),
-        Command::Attach(args) => attach::run(args, global),
-        Command::Detach(args) => detach::run(args, global),
-        Command::Status(args) => status::run(args, global),
-        Command::Slow(args) => slow::run(args, global),
-        Command::Top(args) => top::run(args, global),
-        Command::Resv(args) => resv::run(args, global),
-        Command::Ctl(args) => ctl::run(args, global),
-        Command::Bench(args) => bench::run(args, global),
-        Command::Doctor(args) => doctor::run(args, global),
-        Command::Hostnqn(_) => query::hostnqn(global),
-        Command::Keys(args) => keys::run(args, global),
-        Command::Completions(args) => generate::completions(args),
-        Command::Man(args) => generate::man(args),
+        RoadtrainCommand::Serve(args) => serve::run(args, global),
+        RoadtrainCommand::Discover(args) => query::discover(args, global),
+        RoadtrainCommand::Identify(args) => query::identify(args, global),
+        RoadtrainCommand::List(args) => query::list(args, global),
+        RoadtrainCommand::Attach(args) => attach::run(args, global),
+        RoadtrainCommand::Detach(args) => detach::run(args, global),
+        RoadtrainCommand::Status(args) => status::run(args, global),
+        RoadtrainCommand::Slow(args) => slow::run(args, global),
+        RoadtrainCommand::Top(args) => top::run(args, global),
+        RoadtrainCommand::Resv(args) => resv::run(args, global),
+        RoadtrainCommand::Ctl(args) => ctl::run(args, global),
+        RoadtrainCommand::Bench(args) => bench::run(args, global),
+        RoadtrainCommand::Doctor(args) => doctor::run(args, global),
+        RoadtrainCommand::Hostnqn(_) => query::hostnqn(global),
+        RoadtrainCommand::Keys(args) => keys::run(args, global),
+        RoadtrainCommand::Completions(args) => generate::completions(args),
+        RoadtrainCommand::Man(args) => generate::man(args),
     }
 }

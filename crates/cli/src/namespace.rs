@@ -30,7 +30,7 @@ const SERVICE_US_MAX: u32 = 1_000_000;
 /// Storage of a namespace's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum NamespaceKind {
     /// Memory.
     Mem,
     /// Memory, at the pace of an SSD.
@@ -50,12 +50,12 @@ pub enum Kind {
 /// A namespace to export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NamespaceSpec {
+pub struct NamespaceSettings {
     /// Namespace ID; `None` on the command line: the next free one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
     /// Storage of the blocks.
-    pub kind: Kind,
+    pub kind: NamespaceKind,
     /// File or device node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
@@ -152,15 +152,15 @@ fn default_lba() -> u32 {
     512
 }
 
-impl NamespaceSpec {
+impl NamespaceSettings {
     /// Creates memory of this size, without further options.
     #[must_use]
     pub fn mem(size: u64) -> Self {
-        NamespaceSpec { size: Some(size), ..NamespaceSpec::new(Kind::Mem) }
+        NamespaceSettings { size: Some(size), ..NamespaceSettings::new(NamespaceKind::Mem) }
     }
 
-    fn new(kind: Kind) -> Self {
-        NamespaceSpec {
+    fn new(kind: NamespaceKind) -> Self {
+        NamespaceSettings {
             nsid: None,
             kind,
             path: None,
@@ -211,7 +211,9 @@ impl NamespaceSpec {
         rates.map_err(
             |error| if form == SettingForm::Key { format!("rates: {error}") } else { error },
         )?;
-        if self.standby && !matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd) {
+        if self.standby
+            && !matches!(self.kind, NamespaceKind::File | NamespaceKind::Block | NamespaceKind::Rbd)
+        {
             return Err(format!("standby is for file, block and rbd, not for {kind}"));
         }
         if self.standby && self.read_only {
@@ -222,9 +224,9 @@ impl NamespaceSpec {
 
     fn check_path(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
-        let needs_path = matches!(self.kind, Kind::File | Kind::Block);
+        let needs_path = matches!(self.kind, NamespaceKind::File | NamespaceKind::Block);
         let example = match form {
-            SettingForm::Key if self.kind == Kind::Block => "write path = \"/dev/loop0\"",
+            SettingForm::Key if self.kind == NamespaceKind::Block => "write path = \"/dev/loop0\"",
             SettingForm::Key => "write path = \"disk.img\"",
             _ => EXAMPLE,
         };
@@ -244,14 +246,17 @@ impl NamespaceSpec {
     fn check_size(&self, form: SettingForm) -> Result<(), String> {
         let kind = self.name();
         let example = if form == SettingForm::Key { "write size = \"1GiB\"" } else { EXAMPLE };
-        let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd | Kind::Device);
+        let has_own_size = matches!(
+            self.kind,
+            NamespaceKind::File | NamespaceKind::Block | NamespaceKind::Rbd | NamespaceKind::Device
+        );
         match self.size {
-            Some(_) if self.kind == Kind::Rbd => {
+            Some(_) if self.kind == NamespaceKind::Rbd => {
                 let create = form.text("create", "SIZE");
                 Err(format!("an image has its own size: leave size out, or write {create}"))
             }
             None if !has_own_size => Err(format!("{kind} needs a size: {example}")),
-            Some(_) if self.kind == Kind::Block => {
+            Some(_) if self.kind == NamespaceKind::Block => {
                 Err("a block device has its own size: leave size out".into())
             }
             Some(0) => Err("a size of 0 is no namespace".into()),
@@ -267,7 +272,8 @@ impl NamespaceSpec {
         let kind = self.name();
         let [uuid, nguid] = self.ids()?;
         let is_file = |kept| matches!(kept_place(kept), KeptPlace::File(_));
-        let is_lost = matches!(self.kind, Kind::Mem | Kind::Ssd | Kind::Null);
+        let is_lost =
+            matches!(self.kind, NamespaceKind::Mem | NamespaceKind::Ssd | NamespaceKind::Null);
         if is_file(&self.uncorrectable) && is_lost {
             return Err(format!(
                 "uncorrectable: {kind} has its marks in memory, as its blocks: leave the file out"
@@ -321,16 +327,18 @@ impl NamespaceSpec {
         self.check(SettingForm::Key).map_err(|error| format!("namespace {nsid}: {error}"))?;
         let (path, size) = (self.path.clone().unwrap_or_default(), self.size.unwrap_or(0));
         let kind = match self.kind {
-            Kind::Mem => StoreKind::Memory { size },
-            Kind::Ssd => {
+            NamespaceKind::Mem => StoreKind::Memory { size },
+            NamespaceKind::Ssd => {
                 let (service, parallel) = self.pace();
                 StoreKind::Ssd { size, service, parallel }
             }
-            Kind::Null => StoreKind::Null { size },
-            Kind::File => StoreKind::File { path, size: self.size, create: self.size.is_some() },
-            Kind::Block => StoreKind::Block { path },
-            Kind::Rbd => self.image_store()?,
-            Kind::Device => {
+            NamespaceKind::Null => StoreKind::Null { size },
+            NamespaceKind::File => {
+                StoreKind::File { path, size: self.size, create: self.size.is_some() }
+            }
+            NamespaceKind::Block => StoreKind::Block { path },
+            NamespaceKind::Rbd => self.image_store()?,
+            NamespaceKind::Device => {
                 let hint = "show it with `roadtrain ctl namespace add` while the target runs";
                 return Err(format!("namespace {nsid}: a device is of a running target: {hint}"));
             }
@@ -351,7 +359,7 @@ impl NamespaceSpec {
     }
 
     fn check_device(&self) -> Result<(), String> {
-        let is_device = self.kind == Kind::Device;
+        let is_device = self.kind == NamespaceKind::Device;
         match &self.device {
             Some(_) if !is_device => Err(format!("{} has no device", self.name())),
             Some(name) if name.is_empty() => {
@@ -369,7 +377,7 @@ impl NamespaceSpec {
         let service_us = form.name("service_us");
         match (self.service_us, self.parallel) {
             (None, None) => Ok(()),
-            _ if self.kind != Kind::Ssd => {
+            _ if self.kind != NamespaceKind::Ssd => {
                 Err(format!("{service_us} and parallel are for ssd, not for {}", self.name()))
             }
             (Some(us), _) if us > SERVICE_US_MAX => {
@@ -383,13 +391,13 @@ impl NamespaceSpec {
 
     fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Mem => "mem",
-            Kind::Ssd => "ssd",
-            Kind::Null => "null",
-            Kind::File => "file",
-            Kind::Block => "block",
-            Kind::Rbd => "rbd",
-            Kind::Device => "device",
+            NamespaceKind::Mem => "mem",
+            NamespaceKind::Ssd => "ssd",
+            NamespaceKind::Null => "null",
+            NamespaceKind::File => "file",
+            NamespaceKind::Block => "block",
+            NamespaceKind::Rbd => "rbd",
+            NamespaceKind::Device => "device",
         }
     }
 
@@ -456,13 +464,13 @@ impl NamespaceSpec {
 /// Returns the place for reservations or marks.
 fn kept_place(given: &Option<PathBuf>) -> KeptPlace {
     match given {
-        None => KeptPlace::Beside,
+        None => KeptPlace::NextToStore,
         Some(path) if path.as_os_str() == NOWHERE => KeptPlace::Nowhere,
         Some(path) => KeptPlace::File(path.clone()),
     }
 }
 
-impl FromStr for NamespaceSpec {
+impl FromStr for NamespaceSettings {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -473,22 +481,27 @@ impl FromStr for NamespaceSpec {
         let mut spec = match kind {
             "mem" | "ssd" | "null" => {
                 let kind = match kind {
-                    "mem" => Kind::Mem,
-                    "ssd" => Kind::Ssd,
-                    _ => Kind::Null,
+                    "mem" => NamespaceKind::Mem,
+                    "ssd" => NamespaceKind::Ssd,
+                    _ => NamespaceKind::Null,
                 };
-                NamespaceSpec { size: Some(parse_size(argument)?), ..NamespaceSpec::new(kind) }
+                NamespaceSettings {
+                    size: Some(parse_size(argument)?),
+                    ..NamespaceSettings::new(kind)
+                }
             }
             "file" | "block" => {
-                let kind = if kind == "file" { Kind::File } else { Kind::Block };
-                NamespaceSpec { path: Some(argument.into()), ..NamespaceSpec::new(kind) }
+                let kind = if kind == "file" { NamespaceKind::File } else { NamespaceKind::Block };
+                NamespaceSettings { path: Some(argument.into()), ..NamespaceSettings::new(kind) }
             }
-            "device" => {
-                NamespaceSpec { device: Some(argument.into()), ..NamespaceSpec::new(Kind::Device) }
-            }
-            "rbd" => {
-                NamespaceSpec { image: Some(argument.into()), ..NamespaceSpec::new(Kind::Rbd) }
-            }
+            "device" => NamespaceSettings {
+                device: Some(argument.into()),
+                ..NamespaceSettings::new(NamespaceKind::Device)
+            },
+            "rbd" => NamespaceSettings {
+                image: Some(argument.into()),
+                ..NamespaceSettings::new(NamespaceKind::Rbd)
+            },
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
@@ -497,11 +510,11 @@ impl FromStr for NamespaceSpec {
     }
 }
 
-impl fmt::Display for NamespaceSpec {
+impl fmt::Display for NamespaceSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, self.size) {
-            _ if self.kind == Kind::Rbd => self.write_image(f)?,
-            _ if self.kind == Kind::Device => {
+            _ if self.kind == NamespaceKind::Rbd => self.write_image(f)?,
+            _ if self.kind == NamespaceKind::Device => {
                 write!(f, "device:{}", self.device.as_deref().unwrap_or_default())?;
             }
             (Some(path), None) => write!(f, "{}:{}", self.name(), path.display())?,
@@ -549,17 +562,17 @@ impl fmt::Display for NamespaceSpec {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> NamespaceSpec {
+    fn parse(text: &str) -> NamespaceSettings {
         text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
     }
 
     #[test]
     fn specs_that_parse() {
-        assert_eq!(parse("mem:1GiB"), NamespaceSpec::mem(1 << 30));
+        assert_eq!(parse("mem:1GiB"), NamespaceSettings::mem(1 << 30));
         let null = parse("null:1TiB,lba=4k");
-        assert_eq!((null.kind, null.size, null.lba), (Kind::Null, Some(1 << 40), 4096));
+        assert_eq!((null.kind, null.size, null.lba), (NamespaceKind::Null, Some(1 << 40), 4096));
         let ssd = parse("ssd:1GiB,service-us=10,parallel=4");
-        assert_eq!((ssd.kind, ssd.pace()), (Kind::Ssd, (Duration::from_micros(10), 4)));
+        assert_eq!((ssd.kind, ssd.pace()), (NamespaceKind::Ssd, (Duration::from_micros(10), 4)));
         assert_eq!(parse("ssd:4k").pace(), (Duration::from_micros(100), 64));
         let file = parse("file:disk.img,size=2GiB,lba=4096,ro");
         assert_eq!(file.path.as_deref(), Some("disk.img".as_ref()));
@@ -617,7 +630,7 @@ mod tests {
             ("mem:1GiB,service-us=1", "for ssd"),
             ("null:1GiB,parallel=1", "for ssd"),
         ] {
-            let error = text.parse::<NamespaceSpec>().expect_err(text);
+            let error = text.parse::<NamespaceSettings>().expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
         }
     }

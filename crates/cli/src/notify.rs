@@ -1,6 +1,6 @@
 //! Notifies the service manager of the process's state, if there is one.
 
-use roadtrain_reactor::pulse::Pulse;
+use roadtrain_reactor::probes::ReactorProbes;
 pub(crate) use sd_notify::NotifyState;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -22,7 +22,7 @@ pub(crate) fn send(state: NotifyState) {
 /// # Errors
 /// The thread cannot be started.
 pub(crate) fn watch_nothing() -> io::Result<Watchdog> {
-    watch(Pulse::default())
+    watch(ReactorProbes::default())
 }
 
 /// Watchdog thread that notifies the service manager while all reactors make progress. Dropping it ends the thread.
@@ -35,7 +35,7 @@ pub(crate) struct Watchdog {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(crate) fn watch(pulse: Pulse) -> io::Result<Watchdog> {
+pub(crate) fn watch(pulse: ReactorProbes) -> io::Result<Watchdog> {
     let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero());
     let Some(limit) = limit else { return Ok(Watchdog { _alive: None }) };
     let (alive, ended) = sync_channel::<()>(0);

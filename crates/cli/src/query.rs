@@ -1,17 +1,17 @@
 //! Commands that only read: discover, identify, list.
 
 use crate::args::{
-    ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
+    ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, TransportName,
 };
 use crate::failure::{CommandFailure, CommandResult};
-use crate::identity::{Identity, show_uuid};
+use crate::identity::{HostIdentity, show_uuid};
 use crate::inventory::{
     DiscoveryListing, DiscoveryRecord, Identified, ListedHere, ListedNamespace, ServedHere,
     here_table, list_table, served_table,
 };
 use crate::running::{self, RunningEntries};
 use crate::{connect, logs, mdns, output};
-use roadtrain_host_engine::{Admin, HostConfig, discover_ether};
+use roadtrain_host_engine::{AdminConnection, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use serde_json::json;
 use std::time::Duration;
@@ -34,7 +34,8 @@ pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> CommandResul
 
 /// `roadtrain hostnqn`
 pub(crate) fn hostnqn(global: &GlobalArgs) -> CommandResult {
-    let Identity { nqn, id } = Identity::choose(None, None).map_err(CommandFailure::usage)?;
+    let HostIdentity { nqn, id } =
+        HostIdentity::choose(None, None).map_err(CommandFailure::usage)?;
     match global.json {
         true => output::json(&json!({"host_nqn": nqn, "host_id": show_uuid(&id)})),
         false => output::line(&nqn),
@@ -160,8 +161,8 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> CommandResult<Vec<
     let row = |namespace| ListedNamespace {
         traddr: portal.traddr.clone(),
         trsvcid: match portal.transport {
-            Transport::Tcp => portal.trsvcid.to_string(),
-            Transport::Ether => String::new(),
+            TransportName::Tcp => portal.trsvcid.to_string(),
+            TransportName::Ether => String::new(),
         },
         nqn: nqn.to_owned(),
         model: found.controller.model.clone(),
@@ -173,8 +174,8 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> CommandResult<Vec<
 
 fn discovery(portal: &Portal, args: &ConnectArgs) -> CommandResult<DiscoveryListing> {
     match portal.transport {
-        Transport::Tcp => read_log(portal, args),
-        Transport::Ether => {
+        TransportName::Tcp => read_log(portal, args),
+        TransportName::Ether => {
             let found = discover_ether(&connect::ether_address(portal)?, "")?;
             Ok(DiscoveryListing {
                 genctr: 0,
@@ -194,7 +195,7 @@ fn read_log(portal: &Portal, args: &ConnectArgs) -> CommandResult<DiscoveryListi
 
 fn identified(config: HostConfig) -> CommandResult<Identified> {
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
-    let mut admin = Admin::connect_patiently(&config)?;
+    let mut admin = AdminConnection::connect_patiently(&config)?;
     let info = admin.information(1, 0);
     admin.shut_down(config.timeout);
     Ok(Identified::new(&info?))
@@ -231,7 +232,7 @@ mod tests {
             record("nqn.x:a", "192.0.2.7", "nvme subsystem"),
             record("nqn.x:b", "192.0.2.9", "nvme subsystem"),
         ];
-        let (transport, ether) = (Transport::Tcp, EtherArgs::default());
+        let (transport, ether) = (TransportName::Tcp, EtherArgs::default());
         let requested = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
         let places = storage_of(&DiscoveryListing { genctr: 1, records }, &requested);
         let places: Vec<(&str, &str)> =

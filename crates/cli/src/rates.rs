@@ -3,8 +3,8 @@
 use crate::config::SettingForm;
 use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
-use roadtrain_manage::model::Limits;
-use roadtrain_target_proto::rate::{BURST_MAX, Rates};
+use roadtrain_manage::model::RateLimitsSpec;
+use roadtrain_target_proto::rate::{BURST_MAX, RateSettings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
@@ -49,7 +49,7 @@ impl RateArgs {
     ///
     /// # Errors
     /// The error, with a valid alternative.
-    pub(crate) fn rates(&self) -> Result<Rates, String> {
+    pub(crate) fn rates(&self) -> Result<RateSettings, String> {
         self.rates_as(SettingForm::Option)
     }
 
@@ -57,7 +57,7 @@ impl RateArgs {
     ///
     /// # Errors
     /// The error, with a valid alternative.
-    pub(crate) fn rates_as(&self, form: SettingForm) -> Result<Rates, String> {
+    pub(crate) fn rates_as(&self, form: SettingForm) -> Result<RateSettings, String> {
         let rate = |key: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
             Some(None) => {
                 let zero = form.value(key, 0);
@@ -68,7 +68,7 @@ impl RateArgs {
         if self.burst.is_some_and(|burst| burst > BURST_MAX) {
             return Err(format!("{}: {} s at most", form.name("burst"), BURST_MAX.as_secs()));
         }
-        Ok(Rates {
+        Ok(RateSettings {
             iops: rate("iops", self.iops)?,
             read_iops: rate("read_iops", self.read_iops)?,
             write_iops: rate("write_iops", self.write_iops)?,
@@ -83,8 +83,8 @@ impl RateArgs {
     ///
     /// # Errors
     /// The error, with a valid alternative.
-    pub(crate) fn limits(&self) -> Result<Limits, String> {
-        Ok(Limits::from(&self.rates()?))
+    pub(crate) fn limits(&self) -> Result<RateLimitsSpec, String> {
+        Ok(RateLimitsSpec::from(&self.rates()?))
     }
 
     /// True if no limit is set.
@@ -112,8 +112,8 @@ impl RateArgs {
     }
 }
 
-impl From<&Rates> for RateArgs {
-    fn from(rates: &Rates) -> Self {
+impl From<&RateSettings> for RateArgs {
+    fn from(rates: &RateSettings) -> Self {
         let number = |rate: Option<NonZeroU64>| rate.map(NonZeroU64::get);
         RateArgs {
             iops: number(rates.iops),
@@ -160,8 +160,8 @@ impl LimitReport {
     }
 }
 
-impl From<&Rates> for LimitReport {
-    fn from(rates: &Rates) -> Self {
+impl From<&RateSettings> for LimitReport {
+    fn from(rates: &RateSettings) -> Self {
         let number = |rate: Option<NonZeroU64>| rate.map(NonZeroU64::get);
         LimitReport {
             iops: number(rates.iops),

@@ -7,7 +7,9 @@ use crate::args::{
 use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::show_uuid;
 use crate::{connect, logs, output};
-use roadtrain_host_engine::{HostError, ReportedRegistrant, ReservationReport, Reservations};
+use roadtrain_host_engine::{
+    HostControlError, HostReservations, ReportedRegistrant, ReservationReport,
+};
 use roadtrain_wire::status::Status;
 use serde::Serialize;
 
@@ -55,17 +57,17 @@ fn release(args: &ResvReleaseArgs) -> CommandResult {
 fn with<T>(
     args: &ResvNamespaceArgs,
     hint: &str,
-    work: impl FnOnce(&mut Reservations, u32) -> Result<T, HostError>,
+    work: impl FnOnce(&mut HostReservations, u32) -> Result<T, HostControlError>,
 ) -> CommandResult<T> {
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
-    let mut reservations = Reservations::connect(&config)?;
+    let mut reservations = HostReservations::connect(&config)?;
     let done = work(&mut reservations, args.nsid);
     reservations.close();
     done.map_err(|error| match error {
-        HostError::Command { what, status } if status.is(Status::RESERVATION_CONFLICT) => {
+        HostControlError::Command { what, status } if status.is(Status::RESERVATION_CONFLICT) => {
             CommandFailure::failed(format!("{what}: Reservation Conflict: {hint}"))
         }
-        HostError::Command { what, status } if status.is(Status::HOST_ID_INCONSISTENT) => {
+        HostControlError::Command { what, status } if status.is(Status::HOST_ID_INCONSISTENT) => {
             CommandFailure::failed(format!("{what} failed: {status}: use --eds"))
         }
         error => error.into(),

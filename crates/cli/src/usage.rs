@@ -1,6 +1,6 @@
 //! Errors of the command line and of the configuration file, with advice.
 
-use crate::args::Cli;
+use crate::args::CommandLine;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 use std::any::TypeId;
@@ -93,7 +93,7 @@ fn address_hint(option: &str) -> String {
 
 /// True if the option's values have that type.
 fn takes(option: &str, kind: TypeId) -> bool {
-    let mut command = Cli::command();
+    let mut command = CommandLine::command();
     command.build();
     find(&command, option).is_some_and(|arg| arg.get_value_parser().type_id() == kind)
 }
@@ -148,11 +148,12 @@ mod tests {
             ("disconnect all", "roadtrain detach does that"),
             ("connect -a h", "roadtrain attach does that"),
         ] {
-            let error = Cli::try_parse_from(format!("roadtrain {line}").split(' ')).unwrap_err();
+            let error =
+                CommandLine::try_parse_from(format!("roadtrain {line}").split(' ')).unwrap_err();
             let text = explained(error).to_string();
             assert!(text.contains(hint) && text.contains("--help"), "{line}: {text}");
         }
-        let error = Cli::try_parse_from(["roadtrain", "serve", "--color"]).unwrap_err();
+        let error = CommandLine::try_parse_from(["roadtrain", "serve", "--color"]).unwrap_err();
         let text = error.to_string();
         assert_eq!(explained(error).to_string(), text, "it says all itself");
     }

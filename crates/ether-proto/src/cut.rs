@@ -1,6 +1,6 @@
 //! The division of a request's data into pieces, and the pieces that have arrived.
 
-use roadtrain_wire::ether::{Data, PIECES_MAX};
+use roadtrain_wire::ether::{DataRecord, PIECES_MAX};
 
 /// The piece size of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ impl PieceCut {
     }
 
     /// True if a data record of `length` bytes is a correct piece of its request's data.
-    pub(super) fn is_piece(self, data: &Data, length: usize) -> bool {
+    pub(super) fn is_piece(self, data: &DataRecord, length: usize) -> bool {
         let (bytes, index) = (data.bytes.get(), data.index.get());
         bytes > 0
             && bytes <= self.bytes_max()

@@ -1,14 +1,14 @@
 //! The part that both ends of a lane share: received frames, waiting records, and the end of the lane.
 
-use super::channel::Arrival;
+use super::channel::FrameArrival;
 use super::frame_writer::FrameWriter;
-use super::links::Links;
+use super::links::LaneLinks;
 use super::pack::{FrameLoading, FramePacker, Item, PackedRequests, RequestPart};
-use super::rejected::{Broken, Rejected};
-use roadtrain_proto::policy::{Doorbells, Load, SendQueue};
-use roadtrain_proto::seal::{self, Cipher, Opened, Proofs, Refused, Seal, proves};
+use super::rejected::{BrokenRecord, Rejected};
+use roadtrain_proto::policy::{CaravanLoad, DoorbellTotals, SendQueue};
+use roadtrain_proto::seal::{self, FrameRefusal, OpenedFrame, Proofs, Seal, SealCipher, proves};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::setup::{LeaveBody, LeaveReason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::FromBytes;
 
@@ -25,26 +25,26 @@ pub struct OpenFrame<'a> {
 }
 
 /// An end of a lane, without its requests.
-pub struct End {
+pub struct LaneEnd {
     /// Links of the lane; the caller changes socket numbers and carriers there.
-    pub links: Links<Item>,
+    pub links: LaneLinks<Item>,
     /// Counters of dropped frames and records.
     pub rejected: Rejected,
     pub(super) packer: FramePacker,
     pub(super) out: SendQueue<RequestPart>,
-    ended: Option<Reason>,
-    broken: Option<Broken>,
+    ended: Option<LeaveReason>,
+    broken: Option<BrokenRecord>,
     proofs: Option<Proofs>,
 }
 
-impl End {
+impl LaneEnd {
     pub(super) fn new(
-        links: Links<Item>,
+        links: LaneLinks<Item>,
         packer: FramePacker,
         out: SendQueue<RequestPart>,
     ) -> Self {
         let rejected = Rejected::default();
-        End { links, packer, out, rejected, ended: None, broken: None, proofs: None }
+        LaneEnd { links, packer, out, rejected, ended: None, broken: None, proofs: None }
     }
 
     /// Seals the lane: frames leave room for a tag, and only proofs end it.
@@ -66,7 +66,7 @@ impl End {
 
     /// Opens a frame of the lane, into `out` if it is sealed. Returns `None`, and counts the frame, if it is to be
     /// dropped. `out` must be at least as long as `body`.
-    pub fn open<'a, C: Cipher>(
+    pub fn open<'a, C: SealCipher>(
         &mut self,
         now: Instant,
         seal: Option<&mut Seal<C>>,
@@ -74,15 +74,15 @@ impl End {
         out: &'a mut [u8],
     ) -> Option<OpenFrame<'a>> {
         let opened = match seal {
-            Some(seal) if self.is_repeated(seal, header) => Err(Refused::Replayed),
+            Some(seal) if self.is_repeated(seal, header) => Err(FrameRefusal::Replayed),
             seal => seal::open(seal, header, kind, body, out),
         };
         match opened {
-            Ok(Opened::Clear) => {
+            Ok(OpenedFrame::Clear) => {
                 let is_sign_of_life = kind != FrameType::Leave;
                 Some(OpenFrame { body, is_first: false, is_sign_of_life })
             }
-            Ok(Opened::Sealed { bytes, is_first, is_links_first, is_newest }) => {
+            Ok(OpenedFrame::Sealed { bytes, is_first, is_links_first, is_newest }) => {
                 if is_links_first {
                     self.links.trust_peer(now, header);
                 }
@@ -96,18 +96,18 @@ impl End {
     }
 
     /// True if a sealed frame's SEQ has arrived before: the frame has no news, and is not worth decrypting.
-    fn is_repeated<C: Cipher>(&self, seal: &Seal<C>, header: &FrameHeader) -> bool {
+    fn is_repeated<C: SealCipher>(&self, seal: &Seal<C>, header: &FrameHeader) -> bool {
         let bits = flags::SEALED | flags::SEQ;
         header.flags.get() & bits == bits
             && seal.trusts(header.link)
             && self.links.channel(header.link).is_some_and(|c| c.has_arrived(header.seq.get()))
     }
 
-    fn refuse(&mut self, why: Refused) {
+    fn refuse(&mut self, why: FrameRefusal) {
         match why {
-            Refused::Clear => self.rejected.clear += 1,
-            Refused::Forged => self.rejected.forged += 1,
-            Refused::Replayed => self.rejected.replayed += 1,
+            FrameRefusal::Clear => self.rejected.clear += 1,
+            FrameRefusal::Forged => self.rejected.forged += 1,
+            FrameRefusal::Replayed => self.rejected.replayed += 1,
         }
     }
 
@@ -135,12 +135,12 @@ impl End {
         };
         let arrival = self.links.receive(now, header, words, acked);
         match (kind, arrival) {
-            (_, Arrival::Foreign) => self.rejected.foreign += 1,
-            (_, Arrival::Duplicate) => self.rejected.duplicates += 1,
-            (_, Arrival::Beyond) => self.rejected.beyond += 1,
-            (_, Arrival::Absurd) => self.rejected.absurd += 1,
-            (FrameType::Cargo, Arrival::New) => return self.ended.is_none(),
-            (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
+            (_, FrameArrival::Foreign) => self.rejected.foreign += 1,
+            (_, FrameArrival::Duplicate) => self.rejected.duplicates += 1,
+            (_, FrameArrival::Beyond) => self.rejected.beyond += 1,
+            (_, FrameArrival::Absurd) => self.rejected.absurd += 1,
+            (FrameType::Cargo, FrameArrival::New) => return self.ended.is_none(),
+            (FrameType::Cargo, FrameArrival::Unnumbered) => self.rejected.unnumbered += 1,
             _ => (),
         }
         false
@@ -153,7 +153,7 @@ impl End {
             self.rejected.foreign += 1;
             return;
         }
-        let leave = Leave::ref_from_prefix(body).ok();
+        let leave = LeaveBody::ref_from_prefix(body).ok();
         if let (Some((_, rest)), Some(proofs)) = (leave, self.proofs)
             && !proves(rest, &proofs.peer)
         {
@@ -162,7 +162,7 @@ impl End {
         }
         let leave = leave.map(|(leave, _)| leave);
         let leave = leave.filter(|leave| leave.token.get() == self.links.peer_token());
-        match leave.and_then(|leave| Reason::from_value(leave.reason.get())) {
+        match leave.and_then(|leave| LeaveReason::from_value(leave.reason.get())) {
             Some(reason) => self.end(reason),
             None => self.rejected.records += 1,
         }
@@ -170,18 +170,18 @@ impl End {
 
     /// Reason why the lane has ended, if it has.
     #[must_use]
-    pub fn ended(&self) -> Option<Reason> {
+    pub fn ended(&self) -> Option<LeaveReason> {
         self.ended
     }
 
     /// Record that ended the lane, if one did.
     #[must_use]
-    pub fn broken(&self) -> Option<Broken> {
+    pub fn broken(&self) -> Option<BrokenRecord> {
         self.broken
     }
 
     /// Ends the lane and notifies the peer with Leave, because the request of a broken record would never complete.
-    /// The arguments are those of [`Broken`].
+    /// The arguments are those of [`BrokenRecord`].
     pub(super) fn break_off(
         &mut self,
         reason: &'static str,
@@ -190,18 +190,18 @@ impl End {
         slot: Option<u16>,
     ) {
         if self.ended.is_none() {
-            self.broken = Some(Broken { reason, field, value: value.into(), slot });
-            self.leave(Reason::Broken);
+            self.broken = Some(BrokenRecord { reason, field, value: value.into(), slot });
+            self.leave(LeaveReason::Broken);
         }
     }
 
     /// Ends the lane at this end: it sends nothing but Leave from now on. May be repeated.
-    pub fn leave(&mut self, reason: Reason) {
+    pub fn leave(&mut self, reason: LeaveReason) {
         self.end(reason);
         self.packer.leave(reason);
     }
 
-    fn end(&mut self, reason: Reason) {
+    fn end(&mut self, reason: LeaveReason) {
         self.ended.get_or_insert(reason);
         self.out.clear();
         self.packer.close();
@@ -209,11 +209,11 @@ impl End {
 
     /// Number of doorbells rung so far.
     #[must_use]
-    pub fn doorbells(&self) -> Doorbells {
+    pub fn doorbells(&self) -> DoorbellTotals {
         self.out.batcher().doorbells()
     }
 
-    /// Time at which [`End::expire`] and the queue pair's `poll_tx` must be called.
+    /// Time at which [`LaneEnd::expire`] and the queue pair's `poll_tx` must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         if self.ended.is_some() {
@@ -241,8 +241,8 @@ impl End {
         requests: &mut impl PackedRequests,
         writer: &mut impl FrameWriter,
     ) -> bool {
-        let End { links, packer, out, .. } = self;
-        let load = Load::default();
+        let LaneEnd { links, packer, out, .. } = self;
+        let load = CaravanLoad::default();
         FrameLoading { now, packer, links, out, requests, writer, load }.run()
     }
 }

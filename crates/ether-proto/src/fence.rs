@@ -4,20 +4,20 @@
 //! the targets that exist. [`Fence::put`] requests each of them to end its lanes, until [`Fence::state`] reports that
 //! all have ended. A target that replies takes no more frames of the lane.
 
-use super::asking::{Asking, Pace};
-use super::links::{LINKS_MAX, Links};
+use super::links::{LINKS_MAX, LaneLinks};
+use super::query_timer::{QueryIntervals, QueryTimer};
 use super::setup::query;
 use core::time::Duration;
 use roadtrain_proto::seal::Proofs;
 use roadtrain_proto::security::PROOF_BYTES;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
+use roadtrain_wire::ether::setup::{LeaveBody, LeaveReason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::sync::Arc;
 
 /// Retransmission intervals of Leave and Query.
-const PACE: Pace = Pace {
+const PACE: QueryIntervals = QueryIntervals {
     first: Duration::from_millis(10),
     longest: Duration::from_secs(1),
     total: Duration::from_secs(5),
@@ -28,7 +28,7 @@ const ROUTES_MAX: usize = 2 * LINKS_MAX;
 
 /// A link: the host's port, and the peer's MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct LaneRoute {
     pub port: usize,
     pub peer: MacAddress,
 }
@@ -44,7 +44,7 @@ pub struct EarlierLane {
     /// This end's proof in Leave, if the lane is sealed.
     proof: Option<[u8; PROOF_BYTES]>,
     /// LINK, its route, and the target's socket number on it.
-    links: Vec<(u8, Route, u16)>,
+    links: Vec<(u8, LaneRoute, u16)>,
 }
 
 /// Lanes that the target may still have, and the last target.
@@ -52,7 +52,7 @@ pub struct EarlierLane {
 pub struct Fence {
     lanes: Vec<EarlierLane>,
     target: Option<[u8; 16]>,
-    query_timer: Option<Asking>,
+    query_timer: Option<QueryTimer>,
 }
 
 /// State of the fence: lanes may be created when it is open.
@@ -61,7 +61,7 @@ pub enum FenceState {
     /// All earlier lanes have ended.
     Open,
     /// Queries to the lanes' targets are in progress.
-    Asking,
+    Querying,
     /// A target has not confirmed in time that its lanes have ended.
     Closed,
 }
@@ -73,7 +73,7 @@ impl Fence {
     }
 
     /// Adds a route to a target.
-    pub fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
+    pub fn add_route(&mut self, endpoint: &[u8; 16], route: LaneRoute) {
         let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint);
         lanes.for_each(|lane| lane.add_route(route));
     }
@@ -90,17 +90,17 @@ impl Fence {
         &mut self,
         now: Instant,
         endpoint: [u8; 16],
-        routes: &[Route],
+        routes: &[LaneRoute],
         existing: &[[u8; 16]],
     ) {
         self.target = Some(endpoint);
         self.set_routes(&endpoint, routes);
         self.lanes.retain(|lane| existing.contains(&lane.endpoint));
-        self.query_timer = Some(Asking::new(now, PACE));
+        self.query_timer = Some(QueryTimer::new(now, PACE));
     }
 
     /// Sets the routes to a target. A lane that has one of them keeps its own: an offer alone proves nothing.
-    fn set_routes(&mut self, endpoint: &[u8; 16], routes: &[Route]) {
+    fn set_routes(&mut self, endpoint: &[u8; 16], routes: &[LaneRoute]) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
             if !routes.iter().any(|route| lane.has_route(*route)) {
                 routes.iter().for_each(|route| lane.add_route(*route));
@@ -109,7 +109,7 @@ impl Fence {
     }
 
     /// Passes the frames that are due now to `put`: route, header without REPLY and BODY, body.
-    pub fn put(&mut self, now: Instant, mut put: impl FnMut(Route, FrameHeader, &[u8])) {
+    pub fn put(&mut self, now: Instant, mut put: impl FnMut(LaneRoute, FrameHeader, &[u8])) {
         if self.lanes.is_empty()
             || !self.query_timer.as_mut().is_some_and(|query_timer| query_timer.is_due(now))
         {
@@ -121,8 +121,8 @@ impl Fence {
     }
 
     /// Processes a received frame.
-    pub fn hear(&mut self, header: &FrameHeader, kind: FrameType, body: &[u8]) {
-        let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
+    pub fn receive(&mut self, header: &FrameHeader, kind: FrameType, body: &[u8]) {
+        let Ok((leave, _)) = LeaveBody::ref_from_prefix(body) else { return };
         if kind == FrameType::Leave {
             self.lanes.retain(|lane| !lane.is_ended_by(header, leave));
         }
@@ -133,7 +133,7 @@ impl Fence {
     pub fn state(&self, now: Instant) -> FenceState {
         match &self.query_timer {
             _ if self.lanes.is_empty() => FenceState::Open,
-            Some(query_timer) if !query_timer.is_over(now) => FenceState::Asking,
+            Some(query_timer) if !query_timer.is_over(now) => FenceState::Querying,
             _ => FenceState::Closed,
         }
     }
@@ -142,7 +142,7 @@ impl Fence {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let query_timer = self.query_timer.as_ref().filter(|_| !self.lanes.is_empty());
-        query_timer.map(Asking::deadline)
+        query_timer.map(QueryTimer::deadline)
     }
 }
 
@@ -152,8 +152,8 @@ impl EarlierLane {
     pub fn new<R: Copy>(
         endpoint: [u8; 16],
         nqn: Arc<str>,
-        links: &Links<R>,
-        routes: impl IntoIterator<Item = (u8, Route)>,
+        links: &LaneLinks<R>,
+        routes: impl IntoIterator<Item = (u8, LaneRoute)>,
     ) -> Self {
         let socket_number = |link| links.peer_socket_number(link).unwrap_or(0);
         EarlierLane {
@@ -175,12 +175,12 @@ impl EarlierLane {
         EarlierLane { proof: proofs.map(|proofs| proofs.own), ..self }
     }
 
-    fn has_route(&self, route: Route) -> bool {
+    fn has_route(&self, route: LaneRoute) -> bool {
         self.links.iter().any(|&(_, known, _)| known == route)
     }
 
     /// Adds a route with socket number 0.
-    fn add_route(&mut self, route: Route) {
+    fn add_route(&mut self, route: LaneRoute) {
         if self.has_route(route) {
             return;
         }
@@ -192,10 +192,10 @@ impl EarlierLane {
 
     /// Sends Leave to the lane's sockets, and Query to socket number 0, because the lane's socket may be closed by
     /// now.
-    fn put(&self, put: &mut impl FnMut(Route, FrameHeader, &[u8])) {
-        let leave = Leave {
+    fn put(&self, put: &mut impl FnMut(LaneRoute, FrameHeader, &[u8])) {
+        let leave = LeaveBody {
             token: self.token.into(),
-            reason: (Reason::Done as u16).into(),
+            reason: (LeaveReason::Done as u16).into(),
             endpoint: [0; 6],
         };
         let proof = self.proof.as_ref().map_or(&[][..], |proof| proof);
@@ -216,7 +216,7 @@ impl EarlierLane {
 
     /// True if `leave` confirms that its target takes no more frames of the lane. Another target at the same port,
     /// for the same subsystem, does not know the lane either and proves nothing.
-    fn is_ended_by(&self, header: &FrameHeader, leave: &Leave) -> bool {
+    fn is_ended_by(&self, header: &FrameHeader, leave: &LeaveBody) -> bool {
         (self.token, self.peer_token) == (header.token.get(), leave.token.get())
             && [[0; 6], endpoint_tag(&self.endpoint)].contains(&leave.endpoint)
     }
@@ -225,7 +225,7 @@ impl EarlierLane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_wire::ether::setup::{Query, with_nqn};
+    use roadtrain_wire::ether::setup::{QueryBody, with_nqn};
 
     const START: Instant = Instant(1_000_000_000);
 
@@ -233,8 +233,8 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    fn route_to(byte: u8) -> Route {
-        Route { port: 0, peer: MacAddress([byte; 6]) }
+    fn route_to(byte: u8) -> LaneRoute {
+        LaneRoute { port: 0, peer: MacAddress([byte; 6]) }
     }
 
     fn lane(number: u64) -> EarlierLane {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// Returns the frames that are due, as route, type, socket number and token.
-    fn put(fence: &mut Fence, now: Instant) -> Vec<(Route, u8, u16, u64)> {
+    fn put(fence: &mut Fence, now: Instant) -> Vec<(LaneRoute, u8, u16, u64)> {
         let mut frames = Vec::new();
         fence.put(now, |route, header, _| {
             frames.push((route, header.kind, header.socket_number.get(), header.token.get()));
@@ -269,7 +269,7 @@ mod tests {
         frames
     }
 
-    fn answer(fence: &mut Fence, token: u64, peer_token: u64, reason: Reason) {
+    fn answer(fence: &mut Fence, token: u64, peer_token: u64, reason: LeaveReason) {
         answer_of(fence, [0; 6], token, peer_token, reason);
     }
 
@@ -278,37 +278,37 @@ mod tests {
         endpoint: [u8; 6],
         token: u64,
         peer_token: u64,
-        reason: Reason,
+        reason: LeaveReason,
     ) {
         let header = FrameHeader { token: token.into(), ..FrameHeader::default() };
         let reason = (reason as u16).into();
-        let leave = Leave { token: peer_token.into(), reason, endpoint };
-        fence.hear(&header, FrameType::Leave, leave.as_bytes());
+        let leave = LeaveBody { token: peer_token.into(), reason, endpoint };
+        fence.receive(&header, FrameType::Leave, leave.as_bytes());
     }
 
     #[test]
     fn another_target_knows_nothing_about_a_lane() {
         let mut fence = fence(vec![lane(1)]);
-        answer_of(&mut fence, [2; 6], 1, 101, Reason::UnknownToken);
+        answer_of(&mut fence, [2; 6], 1, 101, LeaveReason::UnknownToken);
         assert!(!is_open(&fence));
-        answer_of(&mut fence, [1; 6], 1, 101, Reason::UnknownToken);
+        answer_of(&mut fence, [1; 6], 1, 101, LeaveReason::UnknownToken);
         assert!(is_open(&fence));
     }
 
     #[test]
     fn lanes_remain_until_each_is_answered() {
         let mut fence = fence(vec![lane(1), lane(2)]);
-        answer(&mut fence, 1, 102, Reason::Done);
-        answer(&mut fence, 3, 103, Reason::Done);
+        answer(&mut fence, 1, 102, LeaveReason::Done);
+        answer(&mut fence, 3, 103, LeaveReason::Done);
         assert!(!is_open(&fence) && fence.lanes.len() == 2, "tokens of other lanes");
-        answer(&mut fence, 2, 102, Reason::Done);
+        answer(&mut fence, 2, 102, LeaveReason::Done);
         assert!(!is_open(&fence));
         let header = FrameHeader { token: 1.into(), ..FrameHeader::default() };
-        let leave = Leave { token: 101.into(), reason: 1.into(), endpoint: [0; 6] };
-        fence.hear(&header, FrameType::Ack, leave.as_bytes());
-        fence.hear(&header, FrameType::Leave, &leave.as_bytes()[1..]);
+        let leave = LeaveBody { token: 101.into(), reason: 1.into(), endpoint: [0; 6] };
+        fence.receive(&header, FrameType::Ack, leave.as_bytes());
+        fence.receive(&header, FrameType::Leave, &leave.as_bytes()[1..]);
         assert!(!is_open(&fence), "no Leave");
-        answer(&mut fence, 1, 101, Reason::UnknownToken);
+        answer(&mut fence, 1, 101, LeaveReason::UnknownToken);
         assert!(is_open(&fence) && fence.deadline().is_none());
     }
 
@@ -323,13 +323,13 @@ mod tests {
         assert_eq!((put(&mut fence, ms(9)), fence.deadline()), (Vec::new(), Some(ms(10))));
         assert_eq!(put(&mut fence, ms(10)), expected);
         let again = (11..5000).filter(|&at| !put(&mut fence, ms(at)).is_empty()).count();
-        assert_eq!((again, fence.state(ms(4999))), (9, FenceState::Asking));
+        assert_eq!((again, fence.state(ms(4999))), (9, FenceState::Querying));
         assert_eq!((fence.state(ms(5000)), fence.deadline()), (FenceState::Closed, Some(ms(5000))));
         // The next try begins from the start.
         fence.begin(ms(6000), [1; 16], &[route_to(2)], &[[1; 16]]);
         assert_eq!(
             (put(&mut fence, ms(6000)).len(), fence.state(ms(6000))),
-            (2, FenceState::Asking)
+            (2, FenceState::Querying)
         );
     }
 
@@ -337,9 +337,10 @@ mod tests {
     fn a_query_names_the_lane_by_both_tokens() {
         let mut bodies = Vec::new();
         fence(vec![lane(1)]).put(START, |_, _, body| bodies.push(body.to_vec()));
-        let (leave, _) = Leave::ref_from_prefix(&bodies[0]).unwrap();
-        assert_eq!((leave.token.get(), leave.reason.get()), (1, Reason::Done as u16));
-        let (query, nqn) = with_nqn(&bodies[1], |query: &Query| query.nqn_length.get()).unwrap();
+        let (leave, _) = LeaveBody::ref_from_prefix(&bodies[0]).unwrap();
+        assert_eq!((leave.token.get(), leave.reason.get()), (1, LeaveReason::Done as u16));
+        let (query, nqn) =
+            with_nqn(&bodies[1], |query: &QueryBody| query.nqn_length.get()).unwrap();
         assert_eq!((query.token.get(), query.host_token.get(), nqn), (101, 1, "nqn.x:y"));
     }
 

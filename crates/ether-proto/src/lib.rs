@@ -21,7 +21,6 @@
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
 
-pub mod asking;
 pub mod channel;
 mod cut;
 mod damq;
@@ -32,10 +31,11 @@ pub mod host_queue;
 pub mod links;
 pub mod liveness;
 mod pack;
+pub mod query_timer;
 mod rejected;
 pub mod setup;
 pub mod target_queue;
 
-pub use end::{End, OpenFrame};
+pub use end::{LaneEnd, OpenFrame};
 pub use pack::{Item, Packing};
-pub use rejected::{Broken, Rejected};
+pub use rejected::{BrokenRecord, Rejected};

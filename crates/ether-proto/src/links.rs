@@ -1,6 +1,6 @@
 //! A lane's channels: the choice of a link for each frame, and both ends' tokens and socket numbers.
 
-use super::channel::{Arrival, ChannelConfig, ChannelStats, LaneChannel};
+use super::channel::{ChannelConfig, ChannelStats, FrameArrival, LaneChannel};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags};
@@ -22,7 +22,7 @@ struct LaneLink<R> {
 }
 
 /// One lane's links, from one end. `R` is a record that frames carry; see [`LaneChannel`].
-pub struct Links<R> {
+pub struct LaneLinks<R> {
     links: Vec<LaneLink<R>>,
     /// Index in `links` of each LINK.
     index: [Option<u8>; LINKS_MAX],
@@ -31,11 +31,11 @@ pub struct Links<R> {
     socket_number: u16,
 }
 
-impl<R: Copy> Links<R> {
+impl<R: Copy> LaneLinks<R> {
     /// Creates a lane without links. `token` and `socket_number` are this end's own.
     #[must_use]
     pub fn new(token: u64, peer_token: u64, socket_number: u16) -> Self {
-        Links { links: Vec::new(), index: [None; LINKS_MAX], token, peer_token, socket_number }
+        LaneLinks { links: Vec::new(), index: [None; LINKS_MAX], token, peer_token, socket_number }
     }
 
     /// Adds a link whose peer listens at `peer_socket_number`. Returns false if LINK is in use or too high.
@@ -64,7 +64,7 @@ impl<R: Copy> Links<R> {
         }
     }
 
-    /// True if the peer has replied: it acknowledged a frame sent after [`Links::ask`].
+    /// True if the peer has replied: it acknowledged a frame sent after [`LaneLinks::ask`].
     #[must_use]
     pub fn has_replied(&self) -> bool {
         self.links.iter().any(|link| link.channel.has_reached(link.probe_seq))
@@ -141,21 +141,21 @@ impl<R: Copy> Links<R> {
     // ---- Receiving ----
 
     /// Processes a received frame; `ack_body` is the body of an Ack, else empty. `acked` receives the records of the
-    /// frames that it acknowledges. The body of a Cargo is valid only if the result is [`Arrival::New`].
+    /// frames that it acknowledges. The body of a Cargo is valid only if the result is [`FrameArrival::New`].
     pub fn receive(
         &mut self,
         now: Instant,
         header: &FrameHeader,
         ack_body: &[u8],
         acked: &mut impl FnMut(R),
-    ) -> Arrival {
+    ) -> FrameArrival {
         let are_all_suspect = self.are_all_suspect();
         let is_ours = header.token.get() == self.token;
         let Some(link) = self.get_mut(header.link).filter(|_| is_ours) else {
-            return Arrival::Foreign;
+            return FrameArrival::Foreign;
         };
         let arrival = link.channel.receive(now, header, ack_body, acked);
-        if arrival == Arrival::New {
+        if arrival == FrameArrival::New {
             link.follow(header);
         }
         if are_all_suspect && link.channel.has_replied() {
@@ -195,7 +195,7 @@ impl<R: Copy> Links<R> {
         self.channels().find(requests_ack).map(LaneChannel::link)
     }
 
-    /// True if [`Links::choose`] has a link for a frame. If not, the caller tries again at [`Links::deadline`] or
+    /// True if [`LaneLinks::choose`] has a link for a frame. If not, the caller tries again at [`LaneLinks::deadline`] or
     /// when a frame arrives.
     #[must_use]
     pub fn has_room(&self, now: Instant) -> bool {
@@ -229,7 +229,7 @@ impl<R: Copy> Links<R> {
         }
     }
 
-    /// Writes the further SACK words of an Ack's body, before [`Links::send_ack`]. Returns their bytes.
+    /// Writes the further SACK words of an Ack's body, before [`LaneLinks::send_ack`]. Returns their bytes.
     #[must_use]
     pub fn ack_body(&self, link: u8, body: &mut [u8]) -> usize {
         self.get(link).map_or(0, |link| link.channel.ack_body(body))
@@ -293,7 +293,7 @@ impl<R: Copy> Links<R> {
 
     // ---- Timers and link state ----
 
-    /// Time at which [`Links::expire`] has work, or an acknowledgement is due.
+    /// Time at which [`LaneLinks::expire`] has work, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.channels().filter_map(LaneChannel::deadline).min()

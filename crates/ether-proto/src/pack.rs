@@ -4,14 +4,14 @@
 use super::channel::ACK_BODY_MAX;
 use super::cut::PieceCut;
 use super::frame_writer::FrameWriter;
-use super::links::{LINKS_MAX, Links};
-use roadtrain_proto::policy::{Freight, Load, SendQueue};
+use super::links::{LINKS_MAX, LaneLinks};
+use roadtrain_proto::policy::{CaravanLoad, Freight, SendQueue};
 use roadtrain_proto::security::PROOF_BYTES;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::setup::{LeaveBody, LeaveReason};
 use roadtrain_wire::ether::{
-    DATA_RECORD_BYTES, Data, FRAME_HEADER_BYTES, FrameHeader, FrameType, RECORDS_MAX, RecordHead,
-    RecordKind, TAG_BYTES, flags, padded,
+    DATA_RECORD_BYTES, DataRecord, FRAME_HEADER_BYTES, FrameHeader, FrameType, RECORDS_MAX,
+    RecordHead, RecordKind, TAG_BYTES, flags, padded,
 };
 use roadtrain_wire::zerocopy::IntoBytes;
 
@@ -136,7 +136,7 @@ pub(super) struct FramePacker {
     /// Parts taken from the send queue; the last one is being sent, and may have passed the one before it.
     begun: Vec<RequestPart>,
     records: [Item; RECORDS_MAX],
-    leave: Option<Reason>,
+    leave: Option<LeaveReason>,
     is_closed: bool,
 }
 
@@ -170,7 +170,7 @@ impl FramePacker {
     }
 
     /// Sends Leave next.
-    pub(super) fn leave(&mut self, reason: Reason) {
+    pub(super) fn leave(&mut self, reason: LeaveReason) {
         self.leave = Some(reason);
     }
 
@@ -185,7 +185,7 @@ impl FramePacker {
     pub(super) fn has_tx(
         &self,
         now: Instant,
-        links: &Links<Item>,
+        links: &LaneLinks<Item>,
         out: &SendQueue<RequestPart>,
     ) -> bool {
         if self.is_closed {
@@ -203,11 +203,11 @@ impl FramePacker {
 pub(super) struct FrameLoading<'a, R, T> {
     pub(super) now: Instant,
     pub(super) packer: &'a mut FramePacker,
-    pub(super) links: &'a mut Links<Item>,
+    pub(super) links: &'a mut LaneLinks<Item>,
     pub(super) out: &'a mut SendQueue<RequestPart>,
     pub(super) requests: &'a mut R,
     pub(super) writer: &'a mut T,
-    pub(super) load: Load,
+    pub(super) load: CaravanLoad,
 }
 
 impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
@@ -324,7 +324,7 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
         let (bytes, position) = self.requests.data(item.slot);
         let (offset, length) = (cut.offset(index), cut.length(bytes, index));
         let record_bytes = DATA_RECORD_BYTES + length as usize;
-        let data = Data {
+        let data = DataRecord {
             head: RecordHead::new(RecordKind::Data, record_bytes, item.slot, item.generation),
             offset: offset.into(),
             position: position.into(),
@@ -367,10 +367,10 @@ impl<R: PackedRequests, T: FrameWriter> FrameLoading<'_, R, T> {
     }
 
     /// Writes Leave over every link, because any of them may have failed.
-    fn put_leave(&mut self, reason: Reason) -> usize {
+    fn put_leave(&mut self, reason: LeaveReason) -> usize {
         let mut frames = 0;
         let token = self.links.token().into();
-        let leave = Leave { token, reason: (reason as u16).into(), endpoint: [0; 6] };
+        let leave = LeaveBody { token, reason: (reason as u16).into(), endpoint: [0; 6] };
         let proof = self.packer.proof;
         let body = [leave.as_bytes(), proof.as_ref().map_or(&[][..], |proof| proof)].concat();
         for link in 0..LINKS_MAX as u8 {

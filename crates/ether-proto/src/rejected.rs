@@ -3,9 +3,9 @@
 use core::fmt;
 
 /// A record that breaks the protocol. Its frame was acknowledged, so the peer does not send it again, and its request
-/// would never complete. The lane therefore ends with [`Reason::Broken`](roadtrain_wire::ether::setup::Reason).
+/// would never complete. The lane therefore ends with [`Reason::BrokenRecord`](roadtrain_wire::ether::setup::Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenRecord {
     /// Reason, as [`Rejected::by_reason`] names it.
     pub reason: &'static str,
     /// Name of the wrong field in docs/reference/ethernet.md.
@@ -16,7 +16,7 @@ pub struct Broken {
     pub slot: Option<u16>,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} of a record", self.field, self.value)?;
         if let Some(slot) = self.slot {
@@ -29,7 +29,7 @@ impl fmt::Display for Broken {
 roadtrain_proto::counters! {
     /// Invalid frames and records that were dropped. `duplicates`, `beyond`, `late` and `repeated` are normal after
     /// losses; the others mean that the peer, or a forger of its frames, breaks the protocol. A record of such a
-    /// reason ends the lane ([`Broken`]), except for one that is larger than MDTS.
+    /// reason ends the lane ([`BrokenRecord`]), except for one that is larger than MDTS.
     pub struct Rejected {
         /// Frames of a type that no lane carries.
         types,

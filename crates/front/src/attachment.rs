@@ -2,12 +2,12 @@
 
 use crate::disk::NoNamespace;
 use crate::system_resource::SystemResource;
-use roadtrain_host_engine::{Controller, HostError};
+use roadtrain_host_engine::{HostControlError, HostController};
 use std::io;
 
 /// A namespace that is shown on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct AttachedDevice {
     /// NSID.
     pub nsid: u32,
     /// Names under which programs find it: paths, or a URI. The preferred one is first; never empty.
@@ -17,10 +17,10 @@ pub struct Device {
 /// Namespaces of one controller that one front-end shows. Dropping it stops it.
 pub trait Attachment: Send {
     /// Returns the devices that are shown now.
-    fn devices(&self) -> Vec<Device>;
+    fn devices(&self) -> Vec<AttachedDevice>;
 
     /// Returns the controller behind it.
-    fn controller(&self) -> &Controller;
+    fn controller(&self) -> &HostController;
 
     /// Returns the resources that would stay if this process were killed now, in the order of their removal.
     fn resources(&self) -> Vec<SystemResource>;
@@ -34,7 +34,7 @@ pub trait Attachment: Send {
 pub enum AttachError {
     /// The controller cannot be connected.
     #[error(transparent)]
-    Host(#[from] HostError),
+    Host(#[from] HostControlError),
     /// The controller has no such namespace.
     #[error(transparent)]
     NoNamespace(#[from] NoNamespace),

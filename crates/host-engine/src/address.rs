@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 /// Address and transport of a target.
 #[derive(Clone, Debug)]
-pub enum Address {
+pub enum TargetAddress {
     /// NVMe/TCP.
     Tcp(SocketAddr),
     /// NVMe/TCP, by a name that is resolved for each connection.
@@ -16,12 +16,12 @@ pub enum Address {
     Ether(EtherAddress),
 }
 
-impl Address {
+impl TargetAddress {
     /// Returns the interfaces of an Ethernet address.
     pub(super) fn as_ether(&self) -> Option<&EtherAddress> {
         match self {
-            Address::Ether(address) => Some(address),
-            Address::Tcp(_) | Address::Name(_) => None,
+            TargetAddress::Ether(address) => Some(address),
+            TargetAddress::Tcp(_) | TargetAddress::Name(_) => None,
         }
     }
 
@@ -31,30 +31,30 @@ impl Address {
     }
 }
 
-impl From<SocketAddr> for Address {
+impl From<SocketAddr> for TargetAddress {
     fn from(address: SocketAddr) -> Self {
-        Address::Tcp(address)
+        TargetAddress::Tcp(address)
     }
 }
 
-impl From<TargetName> for Address {
+impl From<TargetName> for TargetAddress {
     fn from(name: TargetName) -> Self {
-        Address::Name(name)
+        TargetAddress::Name(name)
     }
 }
 
-impl From<EtherAddress> for Address {
+impl From<EtherAddress> for TargetAddress {
     fn from(address: EtherAddress) -> Self {
-        Address::Ether(address)
+        TargetAddress::Ether(address)
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for TargetAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(address) => address.fmt(f),
-            Address::Name(name) => name.fmt(f),
-            Address::Ether(address) => address.fmt(f),
+            TargetAddress::Tcp(address) => address.fmt(f),
+            TargetAddress::Name(name) => name.fmt(f),
+            TargetAddress::Ether(address) => address.fmt(f),
         }
     }
 }

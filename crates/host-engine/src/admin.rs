@@ -3,17 +3,17 @@
 use super::command_queue::CommandQueue;
 use super::config::HostConfig;
 use super::connect::{AdminQueue, connect_admin};
-use super::error::HostError;
+use super::error::HostControlError;
 use super::link::LinkError;
 use super::stopping;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled};
 use roadtrain_host_proto::procedure::{
-    Answer, Ask, Procedure, ProcedureDriver, ProcedureFailure, ProcedureStep,
+    DriverReply, DriverRequest, Procedure, ProcedureDriver, ProcedureFailure, ProcedureStep,
 };
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_system::clock;
-use roadtrain_system::platform::Route;
+use roadtrain_system::platform::ConnectionRoute;
 use roadtrain_system::random;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -53,19 +53,19 @@ impl Queues {
         &mut self,
         config: &HostConfig,
         fence: &mut Fence,
-        request: &Ask,
-    ) -> Result<Answer, LinkError> {
+        request: &DriverRequest,
+    ) -> Result<DriverReply, LinkError> {
         match request {
-            Ask::Open { qid: 0, entries, psk, .. } => {
+            DriverRequest::Open { qid: 0, entries, psk, .. } => {
                 // An existing one served to negotiate the PSK, and has no command in flight.
                 if let Some(admin) = std::mem::take(self).admin {
                     admin.queue.close();
                 }
                 let admin = connect_admin(config, *entries, psk.as_ref(), fence)?;
                 let admin = self.admin.insert(admin);
-                Ok(Answer::Opened { data_bytes_max: admin.queue.data_bytes_max() })
+                Ok(DriverReply::Opened { data_bytes_max: admin.queue.data_bytes_max() })
             }
-            Ask::Open { qid, entries, lane, .. } => {
+            DriverRequest::Open { qid, entries, lane, .. } => {
                 self.lanes.remove(qid);
                 let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
                 let is_express = usize::from(qid - 1) != *lane;
@@ -76,29 +76,29 @@ impl Queues {
                 let queue = admin.origin.connect(config, *entries, *lane as u16)?;
                 let data_bytes_max = queue.data_bytes_max();
                 self.lanes.insert(*qid, queue);
-                Ok(Answer::Opened { data_bytes_max })
+                Ok(DriverReply::Opened { data_bytes_max })
             }
-            Ask::Run { qid, command } => {
+            DriverRequest::Run { qid, command } => {
                 let queue = self.queue(*qid)?;
                 // A lane's queue keeps the timeout that it was opened with, if that is shorter.
                 let within =
                     if *qid == 0 { config.timeout } else { config.timeout.min(queue.timeout()) };
                 queue.set_timeout(within);
                 let (cqe, data) = queue.command(&command.sqe, &command.out, command.bytes_in)?;
-                Ok(Answer::Completed { cqe, data })
+                Ok(DriverReply::Completed { cqe, data })
             }
-            Ask::Random { bytes } => {
+            DriverRequest::Random { bytes } => {
                 let bytes = random::secret(*bytes).map_err(LinkError::from)?;
-                Ok(Answer::Random(bytes))
+                Ok(DriverReply::Random(bytes))
             }
-            Ask::Seal { qid, secret } => {
+            DriverRequest::Seal { qid, secret } => {
                 self.queue(*qid)?.seal(secret)?;
-                Ok(Answer::Sealed)
+                Ok(DriverReply::Sealed)
             }
             // This thread moves no data.
-            Ask::Compute(work) => {
+            DriverRequest::Compute(work) => {
                 work.compute();
-                Ok(Answer::Computed)
+                Ok(DriverReply::Computed)
             }
         }
     }
@@ -113,7 +113,7 @@ pub(super) fn with_timeout_max(config: &HostConfig, within: Duration) -> Cow<'_,
 }
 
 /// Connected admin queue.
-pub struct Admin {
+pub struct AdminConnection {
     config: HostConfig,
     pub(super) queues: Queues,
     /// Controller identifier.
@@ -121,26 +121,26 @@ pub struct Admin {
     enabled: Enabled,
 }
 
-impl Admin {
+impl AdminConnection {
     /// Connects the admin queue of `config.subsystem_nqn` and enables the controller.
     ///
     /// # Errors
     /// Anything that keeps the controller from being ready.
-    pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
+    pub fn connect(config: &HostConfig) -> Result<Self, HostControlError> {
         let (mut queues, wants) = (Queues::default(), config.wants());
         let connect =
             Procedure::new(|driver| async move { bringup::connect(&driver, &wants, None).await });
         let enabled = carry_out(&mut queues, config, connect)?;
-        Ok(Admin { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
+        Ok(AdminConnection { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
     }
 
-    /// Connects as [`Admin::connect`] does, and retries a busy controller for [`HostConfig::connect_timeout`]: it may
+    /// Connects as [`AdminConnection::connect`] does, and retries a busy controller for [`HostConfig::connect_timeout`]: it may
     /// still end commands of an earlier connection of this host.
     ///
     /// # Errors
-    /// As [`Admin::connect`].
-    pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
-        retry_while_busy(config, || Admin::connect(config))
+    /// As [`AdminConnection::connect`].
+    pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostControlError> {
+        retry_while_busy(config, || AdminConnection::connect(config))
     }
 
     /// Runs an admin command that must succeed.
@@ -153,16 +153,16 @@ impl Admin {
         sqe: &Sqe,
         out: &[u8],
         input: &mut [u8],
-    ) -> Result<Cqe, HostError> {
+    ) -> Result<Cqe, HostControlError> {
         run(self.queues.queue(0), what, sqe, (out, input))
     }
 
-    /// Connects I/O queue 1 for commands that run one by one ([`Admin::run_io`]), with the retries of
-    /// [`Admin::connect_patiently`]. Returns the controller's properties.
+    /// Connects I/O queue 1 for commands that run one by one ([`AdminConnection::run_io`]), with the retries of
+    /// [`AdminConnection::connect_patiently`]. Returns the controller's properties.
     ///
     /// # Errors
     /// Any failure to connect it.
-    pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostError> {
+    pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostControlError> {
         let config = self.config.clone();
         retry_while_busy(&config, || {
             let (enabled, wants) = (self.enabled.clone(), config.wants());
@@ -177,14 +177,14 @@ impl Admin {
     /// Runs an I/O command that must succeed.
     ///
     /// # Errors
-    /// As [`Admin::run`].
+    /// As [`AdminConnection::run`].
     pub(super) fn run_io(
         &mut self,
         what: &'static str,
         sqe: &Sqe,
         out: &[u8],
         input: &mut [u8],
-    ) -> Result<Cqe, HostError> {
+    ) -> Result<Cqe, HostControlError> {
         run(self.queues.queue(1), what, sqe, (out, input))
     }
 
@@ -192,12 +192,12 @@ impl Admin {
     /// connections.
     ///
     /// # Errors
-    /// As [`Admin::run`].
+    /// As [`AdminConnection::run`].
     pub fn information(
         &mut self,
         io_queues: u32,
         expresses: u32,
-    ) -> Result<ControllerInfo, HostError> {
+    ) -> Result<ControllerInfo, HostControlError> {
         let enabled = self.enabled.clone();
         self.run_procedure(|driver| async move {
             bringup::information(&driver, &enabled, io_queues, expresses).await
@@ -232,7 +232,7 @@ impl Admin {
             self.run_procedure(|driver| async move { bringup::shut_down(&driver, timeout).await });
         match ended {
             Ok(()) => close(self.queues),
-            Err(error @ HostError::Command { .. }) => {
+            Err(error @ HostControlError::Command { .. }) => {
                 warn!(target = %self.config.address, "not shut down: {error}");
             }
             Err(_) => {} // the connection was already lost
@@ -242,7 +242,7 @@ impl Admin {
     fn run_procedure<T, F>(
         &mut self,
         body: impl FnOnce(ProcedureDriver<LinkError>) -> F,
-    ) -> Result<T, HostError>
+    ) -> Result<T, HostControlError>
     where
         F: Future<Output = Result<T, ProcedureFailure<LinkError>>> + Send + 'static,
     {
@@ -255,16 +255,16 @@ impl Admin {
     }
 
     /// Returns the network route of its connection.
-    pub(super) fn route(&self) -> Route {
-        self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.route())
+    pub(super) fn route(&self) -> ConnectionRoute {
+        self.queues.admin.as_ref().map_or_else(ConnectionRoute::default, |admin| admin.route())
     }
 }
 
 /// Connects, and retries while the target is busy, for [`HostConfig::connect_timeout`].
 fn retry_while_busy<T>(
     config: &HostConfig,
-    mut connect: impl FnMut() -> Result<T, HostError>,
-) -> Result<T, HostError> {
+    mut connect: impl FnMut() -> Result<T, HostControlError>,
+) -> Result<T, HostControlError> {
     let deadline = Instant::now() + config.connect_timeout;
     let mut pause = BUSY_PAUSE;
     loop {
@@ -280,7 +280,7 @@ fn retry_while_busy<T>(
             info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
         }
         if let Err(source) = stopping::poll(&mut [], pause.min(left)) {
-            return Err(HostError::System { what: "pause", source });
+            return Err(HostControlError::System { what: "pause", source });
         }
         pause = (pause * 2).min(BUSY_PAUSE_MAX);
     }
@@ -292,13 +292,13 @@ fn run(
     what: &'static str,
     sqe: &Sqe,
     (out, input): (&[u8], &mut [u8]),
-) -> Result<Cqe, HostError> {
+) -> Result<Cqe, HostControlError> {
     let ended = queue.and_then(|queue| queue.command(sqe, out, input.len() as u32));
-    let (cqe, data) = ended.map_err(|source| HostError::Lost { what, source })?;
+    let (cqe, data) = ended.map_err(|source| HostControlError::Lost { what, source })?;
     input.copy_from_slice(&data);
     match cqe.status() {
         status if status.is_success() => Ok(cqe),
-        status => Err(HostError::Command { what, status }),
+        status => Err(HostControlError::Command { what, status }),
     }
 }
 
@@ -313,7 +313,7 @@ fn carry_out<T>(
     queues: &mut Queues,
     config: &HostConfig,
     mut procedure: Procedure<LinkError, Result<T, ProcedureFailure<LinkError>>>,
-) -> Result<T, HostError> {
+) -> Result<T, HostControlError> {
     loop {
         match procedure.poll(clock::now()) {
             ProcedureStep::Request(request) => {
@@ -321,12 +321,12 @@ fn carry_out<T>(
             }
             ProcedureStep::PauseUntil(until) => thread::sleep(until.since(clock::now())),
             ProcedureStep::AwaitReply => {
-                return Err(HostError::Controller(
+                return Err(HostControlError::Controller(
                     "a procedure waits for a reply without a request".into(),
                 ));
             }
             ProcedureStep::Ended(ended) => {
-                return ended.map_err(|failure| HostError::new(config, failure));
+                return ended.map_err(|failure| HostControlError::new(config, failure));
             }
         }
     }

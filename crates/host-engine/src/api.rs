@@ -4,13 +4,13 @@ pub use roadtrain_host_proto::allocation::{Allocation, AllocationQuery};
 pub use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Buffer;
-pub use roadtrain_system::ring::RingCommand;
+pub use roadtrain_system::ring::UringCommand;
 use roadtrain_wire::status::Status;
 use std::os::fd::RawFd;
 
 /// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum IoOp {
     /// Fill the buffer from the namespace.
     Read,
     /// Write the buffer.
@@ -40,11 +40,11 @@ pub enum Op {
     CompareAndWrite,
 }
 
-/// Request. Its buffer moves with it and returns in the [`Completion`].
+/// Request. Its buffer moves with it and returns in the [`IoCompletion`].
 #[derive(Debug)]
-pub struct Request {
+pub struct IoRequest {
     /// Operation.
-    pub op: Op,
+    pub op: IoOp,
     /// Namespace.
     pub nsid: u32,
     /// Starting logical block.
@@ -67,11 +67,11 @@ pub struct Request {
 
 /// Completion of a request. Each request that was taken has exactly one.
 #[derive(Debug)]
-pub struct Completion {
+pub struct IoCompletion {
     /// Token of the request.
     pub token: u64,
     /// Operation of the request.
-    pub op: Op,
+    pub op: IoOp,
     /// Final status.
     pub status: Status,
     /// Buffer of the request.
@@ -94,57 +94,57 @@ pub enum Interest {
 }
 
 /// One turn of the reactor, for its front.
-pub trait Turn {
+pub trait FrontTurn {
     /// Returns the time of this turn.
     fn now(&self) -> Instant;
     /// Returns the next completion.
-    fn next_completion(&mut self) -> Option<Completion>;
+    fn next_completion(&mut self) -> Option<IoCompletion>;
     /// Returns the number of requests that the lane takes now.
     fn room(&self, lane: LaneId) -> u32;
     /// Submits a request to the lane.
     ///
     /// # Errors
     /// Returns the request if the lane has no room: retry in a later turn.
-    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request>;
-    /// Watches `fd`, once: when it is ready, [`Turn::next_ready`] returns `key`. The caller keeps `fd` open until then,
-    /// or calls [`Turn::unwatch`] before it closes it.
+    fn submit(&mut self, lane: LaneId, request: IoRequest) -> Result<(), IoRequest>;
+    /// Watches `fd`, once: when it is ready, [`FrontTurn::next_ready`] returns `key`. The caller keeps `fd` open until then,
+    /// or calls [`FrontTurn::unwatch`] before it closes it.
     fn watch(&mut self, fd: RawFd, interest: Interest, key: u64);
     /// Removes all watches of `key`.
     fn unwatch(&mut self, key: u64);
     /// Returns the next key whose descriptor is ready.
     fn next_ready(&mut self) -> Option<u64>;
-    /// Submits a command to its driver at the end of the turn. When the driver has completed it, [`Turn::next_command`]
+    /// Submits a command to its driver at the end of the turn. When the driver has completed it, [`FrontTurn::next_command`]
     /// returns `key`, of which 56 bits count.
     ///
     /// # Safety
     /// The memory that the command refers to, and all memory that the driver uses for it, stays valid until its
-    /// completion. A front that still has commands when it calls [`Turn::stop`] has made their driver end them; it is
+    /// completion. A front that still has commands when it calls [`FrontTurn::stop`] has made their driver end them; it is
     /// dropped when all have completed, or never.
-    unsafe fn command(&mut self, command: &RingCommand, key: u64);
+    unsafe fn command(&mut self, command: &UringCommand, key: u64);
     /// Returns the next completed command: its key, and the driver's result (a negative errno for errors; `EOPNOTSUPP`
     /// also if the kernel's rings take no commands).
     fn next_command(&mut self) -> Option<(u64, i32)>;
-    /// Queries the target for the allocation of blocks: [`Turn::next_look_up`] returns the result with `key`, once. Not
+    /// Queries the target for the allocation of blocks: [`FrontTurn::next_allocation`] returns the result with `key`, once. Not
     /// for the data path: the target replies on its admin queue, one query after the other. False if no path can be
     /// queried now.
-    fn look_up(&mut self, _query: AllocationQuery, _key: u64) -> bool {
+    fn query_allocation(&mut self, _query: AllocationQuery, _key: u64) -> bool {
         false
     }
-    /// Returns the next result of [`Turn::look_up`]: its key, and the allocated ranges; `None`: unknown, so all blocks
+    /// Returns the next result of [`FrontTurn::query_allocation`]: its key, and the allocated ranges; `None`: unknown, so all blocks
     /// may be allocated.
-    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+    fn next_allocation(&mut self) -> Option<(u64, Option<Allocation>)> {
         None
     }
     /// Ends the reactor after this turn.
     fn stop(&mut self);
-    /// True if the reactor is to end: finish all requests in flight, then call [`Turn::stop`].
+    /// True if the reactor is to end: finish all requests in flight, then call [`FrontTurn::stop`].
     fn stopping(&self) -> bool;
 }
 
 /// Program that runs on a lane's own reactor (inline mode): a load generator, an NBD server.
 pub trait Front {
     /// Runs once a turn; takes completions and ready descriptors, submits requests; never blocks.
-    fn turn(&mut self, turn: &mut dyn Turn);
+    fn turn(&mut self, turn: &mut dyn FrontTurn);
     /// Returns the time of the next call at the latest.
     fn deadline(&self) -> Option<Instant> {
         None

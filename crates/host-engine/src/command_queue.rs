@@ -10,7 +10,7 @@ use super::link::{LaneShared, LinkError, QpairLink};
 use super::stopping;
 use pending::PendingCommands;
 use roadtrain_ether_proto::fence::Fence;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_reactor::connection::RxBuffer;
@@ -174,9 +174,9 @@ impl CommandQueue {
 
     fn submit(&mut self, sqe: &Sqe, out: &[u8], bytes_in: u32) -> Result<u16, LinkError> {
         let data = match (out.len(), bytes_in) {
-            (0, 0) => Data::None,
-            (0, bytes) => Data::In(bytes),
-            (bytes, _) => Data::Out(bytes as u32),
+            (0, 0) => CommandTransfer::None,
+            (0, bytes) => CommandTransfer::In(bytes),
+            (bytes, _) => CommandTransfer::Out(bytes as u32),
         };
         let link = self.link.as_mut().ok_or(LinkError::Closed)?;
         let slot = link.submit(clock::now(), sqe, data, Urgency::Urgent);
@@ -209,7 +209,7 @@ impl CommandQueue {
             while let Some(bytes) = rest {
                 rest = link.parse(commands, shared, bytes, BATCH)?;
             }
-            if !received.something {
+            if !received.any {
                 return Ok(());
             }
         }

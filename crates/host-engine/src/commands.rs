@@ -1,9 +1,9 @@
 //! Commands of a link, as the link uses them.
 
-use super::api::Completion;
+use super::api::IoCompletion;
 use super::ether::CommandDataSource;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::Place;
+use roadtrain_reactor::connection::PayloadDestination;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ pub(super) struct EndedLinkCommand {
 /// Commands by slot: their data buffers, and their completion.
 pub(crate) trait LinkCommands: CommandDataSource {
     /// Returns the buffer for data of the slot's command. It stays valid until the command has ended.
-    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place>;
+    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<PayloadDestination>;
     /// Copies data into the buffer of the slot's command.
     fn fill(&mut self, slot: u16, offset: u32, data: &[u8]);
     /// Ends the slot's command. `None`: the slot was not used, or the command is not counted.
@@ -38,6 +38,6 @@ pub(crate) trait LinkCommands: CommandDataSource {
         slot: u16,
         end: &CommandEnd,
         now: Instant,
-        completions: &mut VecDeque<Completion>,
+        completions: &mut VecDeque<IoCompletion>,
     ) -> Option<EndedLinkCommand>;
 }

@@ -1,17 +1,17 @@
 //! Configuration of a host's connections.
 
-use super::address::Address;
-use roadtrain_host_proto::association::{self, Beside};
+use super::address::TargetAddress;
+use roadtrain_host_proto::association::{self, SiblingConstraints};
 use roadtrain_host_proto::bringup::Wants;
 use roadtrain_host_proto::express::EXPRESSES_MAX;
 use roadtrain_host_proto::old_commands::{OldCommands, OpenController};
 use roadtrain_host_proto::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::recorder::SlowOver;
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_proto::security::{Derivation, IdentityVersion, SealUse, TlsKey, TlsPsk};
-use roadtrain_reactor::waits::Waiting;
-use roadtrain_system::platform::Placement;
+use roadtrain_reactor::waits::WaitPolicy;
+use roadtrain_system::platform::NumaPlacement;
 use roadtrain_tls::BLOCKS_MAX;
 use roadtrain_wire::pdu::Digests;
 use std::net::IpAddr;
@@ -21,10 +21,10 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Address of the target.
-    pub address: Address,
+    pub address: TargetAddress,
     /// More addresses of the same subsystem, of either transport: each is a path to the same namespaces. No two of them
     /// share an interface.
-    pub more_addresses: Vec<Address>,
+    pub more_addresses: Vec<TargetAddress>,
     /// Discovery controllers and their connection parameters: the discovered paths replace the addresses above.
     pub discovery: Option<Box<HostConfig>>,
     /// Local end of connections over TCP.
@@ -39,7 +39,7 @@ pub struct HostConfig {
     pub host_id: [u8; 16],
     /// Authentication keys, used when the target requires it. With a controller key the target has to authenticate,
     /// too.
-    pub keys: Keys,
+    pub keys: DhchapKeys,
     /// Lanes (I/O queues), each with its own connection.
     pub lanes: u32,
     /// Controllers that an earlier process of this host has lost, and that may still execute writes.
@@ -49,7 +49,7 @@ pub struct HostConfig {
     /// Number of reactors; lanes are assigned to them in turn. `None`: one per core, one without cores.
     pub reactors: Option<usize>,
     /// Placement on NUMA nodes.
-    pub placement: Placement,
+    pub placement: NumaPlacement,
     /// Entries of each I/O queue.
     pub queue_entries: u16,
     /// Digests to request.
@@ -61,7 +61,7 @@ pub struct HostConfig {
     /// Express connections over TCP for lanes on which latency-critical requests and bulk meet.
     pub express: bool,
     /// Waiting policy of reactors.
-    pub waiting: Waiting,
+    pub waiting: WaitPolicy,
     /// Threshold of requests that are recorded as slow.
     pub slow_over: SlowOver,
     /// Keep-alive timeout; zero for none.
@@ -97,7 +97,7 @@ pub struct LocalEnd {
 #[derive(Clone, Debug)]
 pub struct HostTls {
     /// Source of the PSK.
-    pub key: HostKey,
+    pub key: TlsKeySource,
     /// Version of the identity of a configured PSK. `None`: version 1, and version 0 if the target refuses that.
     pub identity: Option<IdentityVersion>,
     /// Maximum AES blocks under the keys of a connection; then all connections are made again.
@@ -116,7 +116,7 @@ pub(super) struct OfferedPsk {
 
 /// Source of a host's PSK.
 #[derive(Clone, Debug)]
-pub enum HostKey {
+pub enum TlsKeySource {
     /// Configured PSK, from which the PSK of a host and a subsystem is derived.
     Configured(TlsKey),
     /// PSK that was already derived for this host and this subsystem, as keyrings store it.
@@ -129,14 +129,14 @@ impl HostTls {
     /// Creates the parameters with this key. Connections are made again a little before AES-GCM's limit, so that no
     /// target has to end them.
     #[must_use]
-    pub fn new(key: HostKey) -> Self {
+    pub fn new(key: TlsKeySource) -> Self {
         HostTls { key, identity: None, blocks_max: BLOCKS_MAX - (BLOCKS_MAX >> 4) }
     }
 
     /// Creates the parameters with a PSK that is negotiated by authentication.
     #[must_use]
     pub fn concatenated() -> Self {
-        HostTls::new(HostKey::Authentication)
+        HostTls::new(TlsKeySource::Authentication)
     }
 }
 
@@ -151,7 +151,7 @@ impl HostConfig {
     /// Creates a configuration with one lane, no digests, and the timeouts of nvme-cli.
     #[must_use]
     pub fn new(
-        address: impl Into<Address>,
+        address: impl Into<TargetAddress>,
         subsystem_nqn: &str,
         host_nqn: &str,
         host_id: [u8; 16],
@@ -165,18 +165,18 @@ impl HostConfig {
             subsystem_nqn: subsystem_nqn.to_owned(),
             host_nqn: host_nqn.to_owned(),
             host_id,
-            keys: Keys::default(),
+            keys: DhchapKeys::default(),
             lanes: 1,
             inherited: Vec::new(),
             cores: Vec::new(),
             reactors: None,
-            placement: Placement::default(),
+            placement: NumaPlacement::default(),
             queue_entries: 128,
             digests: Digests::default(),
             policy: PolicyConfig::auto(),
             class: Class::Normal,
             express: true,
-            waiting: Waiting::default(),
+            waiting: WaitPolicy::default(),
             slow_over: SlowOver::default(),
             keep_alive: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
@@ -212,13 +212,13 @@ impl HostConfig {
     }
 
     /// Returns the addresses of all paths.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = &Address> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &TargetAddress> {
         std::iter::once(&self.address).chain(&self.more_addresses)
     }
 
     /// Returns the configuration of one of several paths. Its reply timeout is shorter, as another path can take over
     /// from a silent target.
-    pub(super) fn of_path(&self, address: &Address) -> HostConfig {
+    pub(super) fn of_path(&self, address: &TargetAddress) -> HostConfig {
         let mut config = HostConfig { address: address.clone(), ..self.clone() };
         if self.has_paths() && !self.keep_alive.is_zero() {
             config.timeout = self.timeout.min((self.keep_alive / 2).max(ANSWER_MIN));
@@ -251,20 +251,20 @@ impl HostConfig {
             sq_flow_control: false,
             keys: self.keys.clone(),
             seals: match &self.address {
-                Address::Ether(address) => address.seals(),
-                Address::Tcp(_) | Address::Name(_) => SealUse::Off,
+                TargetAddress::Ether(address) => address.seals(),
+                TargetAddress::Tcp(_) | TargetAddress::Name(_) => SealUse::Off,
             },
             concatenates: self
                 .tls
                 .as_ref()
-                .is_some_and(|tls| matches!(tls.key, HostKey::Authentication)),
+                .is_some_and(|tls| matches!(tls.key, TlsKeySource::Authentication)),
         }
     }
 
     /// Returns true if connections are secured with a key that the host has; `None`: with a negotiated one.
     pub(super) fn secures(&self) -> Option<bool> {
         match &self.tls {
-            Some(HostTls { key: HostKey::Authentication, .. }) => None,
+            Some(HostTls { key: TlsKeySource::Authentication, .. }) => None,
             tls => Some(tls.is_some()),
         }
     }
@@ -277,12 +277,12 @@ impl HostConfig {
             key.tls_psk_by(&self.host_nqn, &self.subsystem_nqn, derivation)
         };
         let (psk, other) = match (key, identity) {
-            (HostKey::Configured(key), Some(version)) => (of(key, *version), None),
-            (HostKey::Configured(key), None) => {
+            (TlsKeySource::Configured(key), Some(version)) => (of(key, *version), None),
+            (TlsKeySource::Configured(key), None) => {
                 (of(key, IdentityVersion::V1), Some(of(key, IdentityVersion::V0)))
             }
-            (HostKey::Derived(psk), _) => (psk.clone(), None),
-            (HostKey::Authentication, _) => (made?.clone(), None),
+            (TlsKeySource::Derived(psk), _) => (psk.clone(), None),
+            (TlsKeySource::Authentication, _) => (made?.clone(), None),
         };
         Some(OfferedPsk { psk, other, blocks_max: *blocks_max })
     }
@@ -291,10 +291,10 @@ impl HostConfig {
     pub(super) fn association(
         &self,
         lanes: u32,
-        beside: Option<Beside>,
+        beside: Option<SiblingConstraints>,
         old_commands: OldCommands,
-    ) -> association::Config {
-        association::Config {
+    ) -> association::AssociationConfig {
+        association::AssociationConfig {
             wants: self.wants(),
             lanes,
             expresses: self.expresses(lanes),
@@ -302,7 +302,7 @@ impl HostConfig {
             reconnect_delay_max: RECONNECT_DELAY_MAX,
             controller_loss_timeout: self.controller_loss_timeout,
             fast_io_fail_timeout: self.fast_io_fail_timeout,
-            beside,
+            siblings: beside,
             old_commands,
         }
     }

@@ -8,28 +8,30 @@ mod leave;
 mod panicked;
 mod siblings;
 
-use super::admin::{Admin, Queues, with_timeout_max};
+use super::admin::{AdminConnection, Queues, with_timeout_max};
 use super::config::HostConfig;
 use super::counters::LinkState;
-use super::error::HostError;
+use super::error::HostControlError;
 use super::ether::{FoundPath, PathDiscovery};
 use super::link::{LinkError, QpairLink};
 use super::numbers::ConnectionNumbers;
 use super::reactor::{ExpressLink, HostReactorOrder, HostReactorReport};
 use super::stopping::{self, wait_unlimited};
 use super::threads::ReactorHandle;
-use super::view::ControllerView;
+use super::view::HostControllerView;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::allocation::Allocation;
-use roadtrain_host_proto::association::{Action, Association, QueryOrigin, ResetReason};
+use roadtrain_host_proto::association::{
+    AssociationAction, HostAssociation, QueryOrigin, ResetReason,
+};
 use roadtrain_host_proto::bringup::Fencing;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::old_commands::LaneGuard;
-use roadtrain_host_proto::pins::Barred;
-use roadtrain_host_proto::procedure::Ask;
+use roadtrain_host_proto::procedure::DriverRequest;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender};
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -51,7 +53,7 @@ pub(super) struct PathContext {
     /// Number of ports that each reactor has for paths before this one.
     pub(super) ports_before: usize,
     /// Mailboxes of the control threads of all path slots.
-    pub(super) peers: Vec<Outbox<HostReactorReport>>,
+    pub(super) peers: Vec<MailboxSender<HostReactorReport>>,
     /// Receiver of the result of the first attempt to connect.
     pub(super) first_attempt: Option<FirstAttempt>,
 }
@@ -61,16 +63,16 @@ pub(super) struct PathControl {
     /// Configuration, with the path's address.
     config: HostConfig,
     context: PathContext,
-    view: ControllerView,
-    inbox: Inbox<HostReactorReport>,
+    view: HostControllerView,
+    inbox: MailboxReceiver<HostReactorReport>,
     reactors: Vec<ReactorHandle>,
-    association: Association<LinkError>,
+    association: HostAssociation<LinkError>,
     /// Connections of the path.
     queues: Queues,
     /// Lanes that reactors have, or had, and that the target may still know.
     fence: Fence,
     /// Sender to the inbox.
-    reports: Outbox<HostReactorReport>,
+    reports: MailboxSender<HostReactorReport>,
     /// Search for links that lanes do not have.
     discovery: Option<PathDiscovery>,
     /// Found links that the admin queue has not received.
@@ -78,7 +80,7 @@ pub(super) struct PathControl {
     /// Slot of the Abort in flight.
     aborting: Option<u16>,
     /// Stale NSIDs that were logged.
-    warned: Barred,
+    warned: BarredNsids,
     /// Lane of each express connection, by its number.
     expresses: BTreeMap<usize, usize>,
     /// Number of reactors whose threads have ended.
@@ -91,7 +93,7 @@ pub(super) struct PathControl {
 
 /// State that a control thread leaves to the next one in its slot.
 pub(super) struct Leftover {
-    pub(super) inbox: Inbox<HostReactorReport>,
+    pub(super) inbox: MailboxReceiver<HostReactorReport>,
     /// Number of reactors whose threads have ended.
     pub(super) ended: usize,
     /// True if the path led to other namespaces.
@@ -103,14 +105,15 @@ impl PathControl {
     pub(super) fn new(
         config: HostConfig,
         context: PathContext,
-        view: ControllerView,
-        admin: Admin,
+        view: HostControllerView,
+        admin: AdminConnection,
         reactors: Vec<ReactorHandle>,
-        (reports, inbox): (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
+        (reports, inbox): (MailboxSender<HostReactorReport>, MailboxReceiver<HostReactorReport>),
     ) -> Self {
         let siblings = config.has_paths().then(|| sibling_constraints(&view));
         let rules = config.association(context.lanes as u32, siblings, view.old_commands());
-        let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
+        let association =
+            HostAssociation::brought_up(clock::now(), rules, view.info(), admin.psk());
         let control =
             PathControl::with(config, context, view, association, reactors, (reports, inbox));
         PathControl { queues: admin.queues, ..control }
@@ -119,10 +122,10 @@ impl PathControl {
     fn with(
         config: HostConfig,
         context: PathContext,
-        view: ControllerView,
-        association: Association<LinkError>,
+        view: HostControllerView,
+        association: HostAssociation<LinkError>,
         reactors: Vec<ReactorHandle>,
-        (reports, inbox): (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
+        (reports, inbox): (MailboxSender<HostReactorReport>, MailboxReceiver<HostReactorReport>),
     ) -> Self {
         PathControl {
             association,
@@ -137,7 +140,7 @@ impl PathControl {
             discovery: None,
             found: Vec::new(),
             aborting: None,
-            warned: Barred::default(),
+            warned: BarredNsids::default(),
             expresses: BTreeMap::new(),
             ended: 0,
             leaving: None,
@@ -149,11 +152,11 @@ impl PathControl {
     ///
     /// # Errors
     /// Any failure of that.
-    pub(super) fn begin(&mut self) -> Result<(), HostError> {
+    pub(super) fn begin(&mut self) -> Result<(), HostControlError> {
         let deadline = clock::now() + self.config.connect_timeout;
         while !self.association.is_live() {
             match self.association.poll(clock::now()) {
-                Some(Action::Reset { why, .. }) => {
+                Some(AssociationAction::Reset { why, .. }) => {
                     let error = self.error(why);
                     if !error.is_busy() || clock::now() >= deadline {
                         return Err(error);
@@ -170,7 +173,7 @@ impl PathControl {
         }
         // Hand the connections over to the lanes.
         while let Some(action) = self.association.next_action() {
-            if let Action::Reset { why, .. } = action {
+            if let AssociationAction::Reset { why, .. } = action {
                 return Err(self.error(why));
             }
             let _ = self.carry_out(action);
@@ -267,7 +270,7 @@ impl PathControl {
                 }
                 HostReactorReport::IsBack { path } => {
                     self.association.withdraw(path);
-                    self.association.remind();
+                    self.association.repeat_sibling_resets();
                 }
                 HostReactorReport::HasEnded { lost } => self.association.fenced(lost),
                 HostReactorReport::Stop => self.association.stop(now, self.has_live_sibling()),
@@ -297,19 +300,26 @@ impl PathControl {
 
     // ---- Actions ----
 
-    fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
+    fn carry_out(&mut self, action: AssociationAction<LinkError>) -> ControlFlow<()> {
         match action {
-            Action::Ask { ask } => self.run_step(&ask),
-            Action::Listen { sqe, .. } => _ = self.post(&sqe),
-            Action::Abort { sqe, .. } => self.aborting = self.post(&sqe),
-            Action::AttachExpress {
-                lane, number, rules, barred, writes, may_close, guard, ..
+            AssociationAction::Request { ask } => self.run_step(&ask),
+            AssociationAction::Listen { sqe, .. } => _ = self.post(&sqe),
+            AssociationAction::Abort { sqe, .. } => self.aborting = self.post(&sqe),
+            AssociationAction::AttachExpress {
+                lane,
+                number,
+                rules,
+                barred,
+                writes,
+                may_close,
+                guard,
+                ..
             } => {
                 let express =
                     |link| ExpressLink { link, number, rules, barred, writes, may_close, guard };
                 self.attach_express(lane, number, express);
             }
-            Action::RefuseExpress { lane, why, .. } => {
+            AssociationAction::RefuseExpress { lane, why, .. } => {
                 self.queues.lanes.clear();
                 match why {
                     Some(why) => info!(lane, "no express connection: {why}"),
@@ -317,44 +327,48 @@ impl PathControl {
                 }
                 self.order(lane, |lane| HostReactorOrder::Express { lane, express: None });
             }
-            Action::Attach { rules, barred, writes, guard } => {
+            AssociationAction::Attach { rules, barred, writes, guard } => {
                 self.attach(rules, &barred, (&writes, &guard));
             }
-            Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
-            Action::SetBarred(barred) => {
+            AssociationAction::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
+            AssociationAction::SetBarred(barred) => {
                 self.warn_of(&barred);
                 self.each_lane(|lane| HostReactorOrder::SetBarred { lane, barred: barred.clone() });
             }
-            Action::SetAna { ana, .. } => {
+            AssociationAction::SetAna { ana, .. } => {
                 self.view.set_ana(self.context.path, ana.clone());
                 self.each_lane(|lane| HostReactorOrder::SetAna { lane, ana: ana.clone() });
             }
-            Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
-            Action::Release => self.each_lane(|lane| HostReactorOrder::Release { lane }),
-            Action::Changed => self.show_info(),
-            Action::LookedUp { by, found } => self.send_allocation(by, found),
-            Action::EndElsewhere { lost, .. } => {
+            AssociationAction::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
+            AssociationAction::Release => self.each_lane(|lane| HostReactorOrder::Release { lane }),
+            AssociationAction::Changed => self.show_info(),
+            AssociationAction::AllocationFound { by, found } => self.send_allocation(by, found),
+            AssociationAction::EndBySiblings { lost, .. } => {
                 self.each_peer(|path| HostReactorReport::EndFor { path, lost });
             }
-            Action::EndedFor { owner, lost, fencing } => self.ended_for(owner, lost, fencing),
-            Action::Fenced { cntlid, fencing, .. } => self.log_fencing(cntlid, fencing),
-            Action::Reset { why, was_live } => self.reset(why, was_live),
-            Action::Fail { lane: Some(lane) } => {
+            AssociationAction::EndedFor { owner, lost, fencing } => {
+                self.ended_for(owner, lost, fencing)
+            }
+            AssociationAction::Fenced { cntlid, fencing, .. } => self.log_fencing(cntlid, fencing),
+            AssociationAction::Reset { why, was_live } => self.reset(why, was_live),
+            AssociationAction::Fail { lane: Some(lane) } => {
                 self.order(lane, |lane| HostReactorOrder::Fail { lane });
             }
-            Action::Fail { lane: None } => self.fail_all(self.config.controller_loss_timeout),
-            Action::FailFast if self.has_live_sibling() => {
+            AssociationAction::Fail { lane: None } => {
+                self.fail_all(self.config.controller_loss_timeout)
+            }
+            AssociationAction::FailFast if self.has_live_sibling() => {
                 self.association.fail_later(clock::now())
             }
-            Action::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
+            AssociationAction::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
             // The other paths continue.
-            Action::Finish if self.leaving.is_some() => {}
-            Action::Finish => {
+            AssociationAction::Finish if self.leaving.is_some() => {}
+            AssociationAction::Finish => {
                 for reactor in &self.reactors {
                     reactor.orders.send(HostReactorOrder::Stop);
                 }
             }
-            Action::End { shut_down } => {
+            AssociationAction::End { shut_down } => {
                 if let Some(shut_down) = shut_down {
                     self.has_shut_down(shut_down);
                 }
@@ -365,7 +379,7 @@ impl PathControl {
     }
 
     /// Runs a step of a procedure, and passes its result to the association.
-    fn run_step(&mut self, step: &Ask) {
+    fn run_step(&mut self, step: &DriverRequest) {
         if self.association.ends_in_order() {
             stopping::restart_limit();
         }
@@ -387,7 +401,7 @@ impl PathControl {
     fn attach(
         &mut self,
         rules: RetryRules,
-        barred: &Barred,
+        barred: &BarredNsids,
         (writes, guard): (&PathWrites, &LaneGuard),
     ) {
         if let Some(problem) = self.sibling_mismatch() {
@@ -449,7 +463,7 @@ impl PathControl {
         });
     }
 
-    fn warn_of(&mut self, barred: &Barred) {
+    fn warn_of(&mut self, barred: &BarredNsids) {
         let target = &self.config.address;
         let means = match self.config.has_paths() {
             true => "they take other paths",
@@ -525,7 +539,7 @@ impl PathControl {
         let error = match why {
             ResetReason::Lane { lane, error } => format!("lane {lane}: {error}"),
             ResetReason::Path(failure) => {
-                let error = HostError::new(&self.config, failure);
+                let error = HostControlError::new(&self.config, failure);
                 let text = error.to_string();
                 if !error.is_busy() {
                     self.report_first_attempt(Err(error));
@@ -654,10 +668,12 @@ impl PathControl {
     }
 
     /// Returns the error of a reset during the first connection.
-    fn error(&self, why: ResetReason<LinkError>) -> HostError {
+    fn error(&self, why: ResetReason<LinkError>) -> HostControlError {
         match why {
-            ResetReason::Lane { error, .. } => HostError::Lost { what: "Connect", source: error },
-            ResetReason::Path(failure) => HostError::new(&self.config, failure),
+            ResetReason::Lane { error, .. } => {
+                HostControlError::Lost { what: "Connect", source: error }
+            }
+            ResetReason::Path(failure) => HostControlError::new(&self.config, failure),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Connected controller: reactors with their lanes, and the control threads that keep them connected.
 
-use super::address::Address;
-use super::admin::Admin;
+use super::address::TargetAddress;
+use super::admin::AdminConnection;
 use super::api::Front;
 use super::config::HostConfig;
 use super::control::PathControl;
-use super::error::HostError;
+use super::error::HostControlError;
 use super::finder;
 use super::follower::DiscoveryFollower;
 use super::path_set::PathSet;
@@ -13,11 +13,11 @@ use super::race::first_of;
 use super::reactor::{HostReactorOrder, HostReactorReport};
 use super::stopping::StopSignal;
 use super::threads::{ReactorHandle, deal, spawn};
-use super::view::ControllerView;
-use roadtrain_reactor::pulse::Pulse;
-use roadtrain_reactor::recorded::{Line, Recorded};
-use roadtrain_system::mailbox::{Outbox, mailbox};
-use roadtrain_system::platform::{Affinity, Threads, host_affinities, numa};
+use super::view::HostControllerView;
+use roadtrain_reactor::probes::ReactorProbes;
+use roadtrain_reactor::recorded::{ConnectionInfo, RecordedRequests};
+use roadtrain_system::mailbox::{MailboxSender, mailbox};
+use roadtrain_system::platform::{Affinity, PlacedThreads, host_affinities, numa};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -43,9 +43,9 @@ pub struct ReactorInfo {
 }
 
 /// Connected controller. Dropping it stops it.
-pub struct Controller {
-    view: ControllerView,
-    orders: Vec<Outbox<HostReactorOrder>>,
+pub struct HostController {
+    view: HostControllerView,
+    orders: Vec<MailboxSender<HostReactorOrder>>,
     paths: Arc<PathSet>,
     /// Follower of the discovery controllers.
     follower: Option<DiscoveryFollower>,
@@ -53,7 +53,7 @@ pub struct Controller {
     reactors: Vec<ReactorHandle>,
 }
 
-impl Controller {
+impl HostController {
     /// Connects the admin queue, then every lane; `make_front` creates the front of each reactor. With several
     /// addresses one that works is enough to start.
     ///
@@ -61,8 +61,8 @@ impl Controller {
     /// Any failure of the first connection, and paths to another subsystem; later losses are repaired.
     pub fn connect(
         config: HostConfig,
-        mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
-    ) -> Result<Self, HostError> {
+        mut make_front: impl FnMut(ReactorInfo, &HostControllerView) -> Box<dyn Front + Send>,
+    ) -> Result<Self, HostControlError> {
         let (config, sources) = finder::with_found_paths(config)?;
         let (first, mut admin) = connect_any(&config)?;
         let first_config = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
@@ -72,18 +72,18 @@ impl Controller {
         let affinities = affinities(&config, count, &admin);
         let mut names: Vec<_> = config.addresses().map(|to| Some(to.to_string())).collect();
         names.resize(config.paths_max(), None);
-        let view = ControllerView::new(info, lanes, names, first, affinities.clone());
+        let view = HostControllerView::new(info, lanes, names, first, affinities.clone());
         view.inherit(&config.inherited);
-        let system = |what| move |source| HostError::System { what, source };
+        let system = |what| move |source| HostControlError::System { what, source };
         let mailboxes = (0..config.paths_max()).map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
         let mailboxes = mailboxes.map_err(system("mailbox"))?;
-        let reports: Vec<Outbox<HostReactorReport>> =
+        let reports: Vec<MailboxSender<HostReactorReport>> =
             mailboxes.iter().map(|(reports, _)| reports.clone()).collect();
         let dealt = deal(lanes, count).into_iter().zip(affinities).enumerate();
         let make = |(index, (lanes, affinity)): (usize, (Vec<usize>, Affinity))| {
             let core = affinity.cpus.single();
             let info = ReactorInfo { index, count, lanes: lanes.len(), core };
-            let near = numa::take_from(affinity.node.into_iter().collect());
+            let near = numa::scoped_memory_nodes(affinity.node.into_iter().collect());
             let front = make_front(info, &view);
             drop(near);
             let own = (view.meters[index].clone(), view.reactors[index].clone());
@@ -92,13 +92,13 @@ impl Controller {
         };
         // A front may have to initialise much memory.
         let reactors: Vec<_> =
-            admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
+            admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostControlError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let signal = StopSignal::new().map_err(system("eventfd"))?;
         let shares = reactors.iter().map(ReactorHandle::share).collect();
         let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, signal);
         let (paths, follower, has_begun) = (Arc::new(paths), None, false);
-        let controller = Controller { view, orders, paths, follower, has_begun, reactors };
+        let controller = HostController { view, orders, paths, follower, has_begun, reactors };
         let mut controller = controller.begin(&config, (first, admin))?;
         controller.follower = DiscoveryFollower::start(&config, sources, &controller.paths)?;
         Ok(controller)
@@ -108,9 +108,9 @@ impl Controller {
     fn begin(
         mut self,
         config: &HostConfig,
-        (first, admin): (usize, Admin),
-    ) -> Result<Self, HostError> {
-        let addresses: Vec<Address> = config.addresses().cloned().collect();
+        (first, admin): (usize, AdminConnection),
+    ) -> Result<Self, HostControlError> {
+        let addresses: Vec<TargetAddress> = config.addresses().cloned().collect();
         // The connected path starts first, so that its Keep Alive is in time.
         let (of_path, view) = (config.of_path(&addresses[first]), self.view.clone());
         self.paths.start_first(first, addresses[first].clone(), |context, reactors, mailbox| {
@@ -133,14 +133,14 @@ impl Controller {
 
     /// Returns the view of the controller.
     #[must_use]
-    pub fn view(&self) -> &ControllerView {
+    pub fn view(&self) -> &HostControllerView {
         &self.view
     }
 
     /// Returns a probe for turns of all reactors.
     #[must_use]
-    pub fn pulse(&self) -> Pulse {
-        Pulse::new(self.orders.iter().map(|orders| {
+    pub fn pulse(&self) -> ReactorProbes {
+        ReactorProbes::new(self.orders.iter().map(|orders| {
             let orders = orders.clone();
             Box::new(move |reply| orders.send(HostReactorOrder::Beat(reply))) as Box<_>
         }))
@@ -148,13 +148,13 @@ impl Controller {
 
     /// Returns requests that reactors have recorded recently: slow ones, and samples.
     #[must_use]
-    pub fn recorded(&self) -> Recorded {
-        let query = |orders: &Outbox<HostReactorOrder>| {
+    pub fn recorded(&self) -> RecordedRequests {
+        let query = |orders: &MailboxSender<HostReactorOrder>| {
             let (reply, answer) = sync_channel(1);
             orders.send(HostReactorOrder::Recorded(reply));
             answer.recv_timeout(RECORDED_WAIT).unwrap_or_default()
         };
-        Recorded::new(self.orders.iter().map(query), Line::clone)
+        RecordedRequests::new(self.orders.iter().map(query), ConnectionInfo::clone)
     }
 
     /// Runs a closure on a reactor's thread.
@@ -169,15 +169,15 @@ impl Controller {
         self.paths.call(path, call);
     }
 
-    /// True if all fronts have ended, by themselves or because of [`Controller::stop`].
+    /// True if all fronts have ended, by themselves or because of [`HostController::stop`].
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.paths.has_ended()
     }
 
-    /// Requests the fronts to end; [`Controller::join`] waits for it. A target that still replies has
+    /// Requests the fronts to end; [`HostController::join`] waits for it. A target that still replies has
     /// [`HostConfig::timeout`] for requests in flight, a silent one 3 s: then they fail
-    /// ([`ControllerView::abandoned`]).
+    /// ([`HostControllerView::abandoned`]).
     pub fn stop(&self) {
         self.paths.stop();
     }
@@ -197,7 +197,7 @@ impl Controller {
     }
 }
 
-impl Drop for Controller {
+impl Drop for HostController {
     fn drop(&mut self) {
         if self.has_begun {
             self.stop();
@@ -207,10 +207,12 @@ impl Drop for Controller {
 }
 
 /// Returns the number of the first address that can be connected. A refusal by the target ends the search.
-fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
+fn connect_any(config: &HostConfig) -> Result<(usize, AdminConnection), HostControlError> {
     let paths: Vec<HostConfig> = config.addresses().map(|to| config.of_path(to)).collect();
-    let connect = |path: &HostConfig| match Admin::connect_patiently(path) {
-        Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. })) => Err(error),
+    let connect = |path: &HostConfig| match AdminConnection::connect_patiently(path) {
+        Err(error @ (HostControlError::Unreachable { .. } | HostControlError::Lost { .. })) => {
+            Err(error)
+        }
         ended => Ok(ended),
     };
     match first_of(&paths, connect) {
@@ -222,12 +224,12 @@ fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
 /// Waits until one more path is connected, or until the deadline. A path that cannot be reached now is retried later.
 fn await_path(
     config: &HostConfig,
-    outcome: &Receiver<Result<(), HostError>>,
+    outcome: &Receiver<Result<(), HostControlError>>,
     until: Instant,
-) -> Result<(), HostError> {
+) -> Result<(), HostControlError> {
     match outcome.recv_timeout(until.saturating_duration_since(Instant::now())) {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. }))) => {
+        Ok(Err(error @ (HostControlError::Unreachable { .. } | HostControlError::Lost { .. }))) => {
             warn!("{error}; beginning without this path");
             Ok(())
         }
@@ -240,7 +242,7 @@ fn await_path(
 }
 
 /// Returns the affinities of the reactors: they send over the interface of the admin queue.
-fn affinities(config: &HostConfig, count: usize, admin: &Admin) -> Vec<Affinity> {
+fn affinities(config: &HostConfig, count: usize, admin: &AdminConnection) -> Vec<Affinity> {
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
-    host_affinities(Threads { placement, count, cores, allowed }, &admin.route())
+    host_affinities(PlacedThreads { placement, count, cores, allowed }, &admin.route())
 }

@@ -1,8 +1,9 @@
 //! Counters of lanes and connection state, for other threads.
 
-use super::api::{Completion, Op};
+use super::api::{IoCompletion, IoOp};
 use roadtrain_reactor::metrics::{
-    BatchCells, Batching, Done, Ended, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
+    BatchCells, Batching, CommandKind, CommandOutcome, IoCells, IoCounters, Latency, LatencyOf,
+    ReactorCells, ReactorSample,
 };
 use roadtrain_wire::ana::AnaState;
 use std::iter::Sum;
@@ -22,25 +23,25 @@ pub(crate) struct ReactorCounters {
 impl ReactorCounters {
     /// Counts a completed request.
     #[inline]
-    pub(crate) fn ended(&self, completion: &Completion) {
-        let Completion { op, status, buffer, latency_ns, .. } = completion;
+    pub(crate) fn ended(&self, completion: &IoCompletion) {
+        let IoCompletion { op, status, buffer, latency_ns, .. } = completion;
         if !status.is_success() {
             return self.io.failed();
         }
         let done = match op {
-            Op::Read => Done::Read,
-            Op::Write => Done::Write,
-            Op::Flush => Done::Flush,
-            Op::Discard => Done::Discard,
-            _ => Done::Other,
+            IoOp::Read => CommandKind::Read,
+            IoOp::Write => CommandKind::Write,
+            IoOp::Flush => CommandKind::Flush,
+            IoOp::Discard => CommandKind::Discard,
+            _ => CommandKind::Other,
         };
         let bytes = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        self.io.ended(Ended::new(done, bytes, *latency_ns));
+        self.io.ended(CommandOutcome::new(done, bytes, *latency_ns));
     }
 
     /// Returns a sample; its lanes have counted `lanes`.
-    pub(crate) fn sample(&self, reactor: usize, lanes: Batching) -> (ReactorSample, Io) {
-        let mut io = Io::default();
+    pub(crate) fn sample(&self, reactor: usize, lanes: Batching) -> (ReactorSample, IoCounters) {
+        let mut io = IoCounters::default();
         self.io.add_to(&mut io);
         let latency = |op: &str, latency: &Latency| {
             let (op, class) = (op.to_owned(), "normal".to_owned());
@@ -231,7 +232,7 @@ pub struct PathReport {
     /// Address of the path.
     pub address: String,
     /// Connection state of the path.
-    pub link: LinkReport,
+    pub link: TargetLinkReport,
     /// Best ANA state of its namespaces; `None` if it was not read, or is not reported.
     pub ana: Option<AnaState>,
     /// Requests that it has completed.
@@ -259,7 +260,7 @@ pub enum LinkState {
 
 /// State of the connection to the target.
 #[derive(Clone, Debug)]
-pub struct LinkReport {
+pub struct TargetLinkReport {
     /// Current state.
     pub state: LinkState,
     /// Start of the state.
@@ -268,8 +269,8 @@ pub struct LinkReport {
     pub error: Option<String>,
 }
 
-impl LinkReport {
+impl TargetLinkReport {
     pub(crate) fn new(state: LinkState, error: Option<String>) -> Self {
-        LinkReport { state, since: Instant::now(), error }
+        TargetLinkReport { state, since: Instant::now(), error }
     }
 }

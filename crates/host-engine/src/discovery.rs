@@ -1,9 +1,9 @@
 //! Reads the log of a discovery controller (NVMe Base 2.0, section 3.1.2.3).
 
-use super::admin::Admin;
+use super::admin::AdminConnection;
 use super::config::HostConfig;
 use super::connect::AdminQueue;
-use super::error::HostError;
+use super::error::HostControlError;
 use roadtrain_wire::discovery::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryLogHeader};
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::zerocopy::FromBytes;
@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 5;
 ///
 /// # Errors
 /// Any failure to read it.
-pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
+pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostControlError> {
     discover_at(config).map(|(generation, entries, _)| (generation, entries))
 }
 
@@ -27,8 +27,8 @@ pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostE
 /// As for [`discover`].
 pub(super) fn discover_at(
     config: &HostConfig,
-) -> Result<(u64, Vec<DiscoveryEntry>, u32), HostError> {
-    let mut admin = Admin::connect_patiently(config)?;
+) -> Result<(u64, Vec<DiscoveryEntry>, u32), HostControlError> {
+    let mut admin = AdminConnection::connect_patiently(config)?;
     let (generation, entries) = read_log(&mut admin)?;
     let scope = scope(&admin);
     admin.shut_down(config.timeout);
@@ -36,7 +36,7 @@ pub(super) fn discover_at(
 }
 
 /// Returns the interface by which a discovery controller was reached, if it has a link-local address; else 0.
-pub(super) fn scope(admin: &Admin) -> u32 {
+pub(super) fn scope(admin: &AdminConnection) -> u32 {
     admin.queues.admin.as_ref().map_or(0, AdminQueue::scope)
 }
 
@@ -45,7 +45,9 @@ pub(super) fn scope(admin: &Admin) -> u32 {
 ///
 /// # Errors
 /// Any failure to read it.
-pub(super) fn read_log(admin: &mut Admin) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
+pub(super) fn read_log(
+    admin: &mut AdminConnection,
+) -> Result<(u64, Vec<DiscoveryEntry>), HostControlError> {
     for _ in 0..ATTEMPTS {
         let (generation, count) = header(admin)?;
         let mut entries = Vec::new();
@@ -59,21 +61,25 @@ pub(super) fn read_log(admin: &mut Admin) -> Result<(u64, Vec<DiscoveryEntry>), 
             return Ok((generation, entries));
         }
     }
-    Err(HostError::Controller("the discovery log changes all the time".into()))
+    Err(HostControlError::Controller("the discovery log changes all the time".into()))
 }
 
-fn header(admin: &mut Admin) -> Result<(u64, u64), HostError> {
+fn header(admin: &mut AdminConnection) -> Result<(u64, u64), HostControlError> {
     let mut bytes = [0; DISCOVERY_ENTRY_BYTES];
     read(admin, 0, &mut bytes)?;
     let header = DiscoveryLogHeader::ref_from_bytes(&bytes)
-        .map_err(|_| HostError::Controller("short discovery log".into()))?;
+        .map_err(|_| HostControlError::Controller("short discovery log".into()))?;
     if header.recfmt.get() != 0 {
-        return Err(HostError::Controller("discovery log of an unknown format".into()));
+        return Err(HostControlError::Controller("discovery log of an unknown format".into()));
     }
     Ok((header.genctr.get(), header.numrec.get()))
 }
 
-fn read(admin: &mut Admin, offset: u64, bytes: &mut [u8]) -> Result<(), HostError> {
+fn read(
+    admin: &mut AdminConnection,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<(), HostControlError> {
     let mut page = GetLogPage::new(lid::DISCOVERY, bytes.len() as u32);
     page.offset = offset;
     admin.run("Get Log Page (discovery)", &page.emit(0), &[], bytes).map(|_| ())

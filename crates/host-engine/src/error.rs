@@ -1,6 +1,6 @@
 //! Errors of a host's control plane, with hints.
 
-use super::address::Address;
+use super::address::TargetAddress;
 use super::config::HostConfig;
 use super::link::LinkError;
 use roadtrain_host_proto::procedure::ProcedureFailure;
@@ -12,16 +12,16 @@ use thiserror::Error;
 /// Failure of the control plane.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "fields are what the message names")]
-pub enum HostError {
+pub enum HostControlError {
     /// The target cannot be connected.
     #[error("cannot reach {address}: {source}{hint}", hint = unreachable_hint(address, source))]
-    Unreachable { address: Address, source: LinkError },
+    Unreachable { address: TargetAddress, source: LinkError },
     /// The target refused Connect.
     #[error("{address} refuses {what}: {status}{hint}")]
-    Refused { address: Address, what: String, status: Status, hint: &'static str },
+    Refused { address: TargetAddress, what: String, status: Status, hint: &'static str },
     /// Authentication failed.
     #[error("{address}: {error}")]
-    Authentication { address: Address, error: dhchap::HostError },
+    Authentication { address: TargetAddress, error: dhchap::AuthHostError },
     /// An admin command failed.
     #[error("{what} failed: {status}")]
     Command { what: &'static str, status: Status },
@@ -36,7 +36,7 @@ pub enum HostError {
     System { what: &'static str, source: io::Error },
 }
 
-impl HostError {
+impl HostControlError {
     /// Creates the error of a failure with the controller of `config`.
     pub(super) fn new(config: &HostConfig, failure: ProcedureFailure<LinkError>) -> Self {
         match failure {
@@ -44,12 +44,12 @@ impl HostError {
                 refused(config, format!("a lane to {}", config.subsystem_nqn), status)
             }
             ProcedureFailure::Unreachable(source) => {
-                HostError::Unreachable { address: config.address.clone(), source }
+                HostControlError::Unreachable { address: config.address.clone(), source }
             }
-            ProcedureFailure::Lost { what, source } => HostError::Lost { what, source },
+            ProcedureFailure::Lost { what, source } => HostControlError::Lost { what, source },
             ProcedureFailure::Silent { what } => {
                 let source = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-                HostError::Lost { what, source: source.into() }
+                HostControlError::Lost { what, source: source.into() }
             }
             ProcedureFailure::Refused { qid, status } => {
                 let queue = if qid == 0 { "admin queue" } else { "I/O queue" };
@@ -60,24 +60,26 @@ impl HostError {
                 )
             }
             ProcedureFailure::Authentication { error, .. } => {
-                HostError::Authentication { address: config.address.clone(), error }
+                HostControlError::Authentication { address: config.address.clone(), error }
             }
-            ProcedureFailure::Command { what, status } => HostError::Command { what, status },
-            ProcedureFailure::Controller(text) => HostError::Controller(text),
+            ProcedureFailure::Command { what, status } => {
+                HostControlError::Command { what, status }
+            }
+            ProcedureFailure::Controller(text) => HostControlError::Controller(text),
         }
     }
 
     /// True if the target is only busy: it may accept the same later.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        let HostError::Refused { status, .. } = self else { return false };
+        let HostControlError::Refused { status, .. } = self else { return false };
         status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr()
     }
 }
 
-fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
+fn refused(config: &HostConfig, what: String, status: Status) -> HostControlError {
     let address = config.address.clone();
-    HostError::Refused { address, what, status, hint: connect_hint(status) }
+    HostControlError::Refused { address, what, status, hint: connect_hint(status) }
 }
 
 /// Returns a hint for a connection that the target has ended. A target that refuses a host may close the connection
@@ -98,7 +100,7 @@ fn lost_hint(what: &str, error: &LinkError) -> &'static str {
 }
 
 /// Returns a hint for an unreachable target.
-fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
+fn unreachable_hint(address: &TargetAddress, error: &LinkError) -> &'static str {
     match (address, error) {
         (_, LinkError::Port { .. } | LinkError::PlainClosed | LinkError::TlsClosed) => "",
         (_, LinkError::Tls(error)) if error.is_refusal() => {
@@ -107,10 +109,10 @@ fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
         }
         (_, LinkError::Tls(_)) => "",
         (_, LinkError::Name(_)) => " (does `getent ahosts` find it? An interface needs -t ether)",
-        (Address::Tcp(_) | Address::Name(_), _) => {
+        (TargetAddress::Tcp(_) | TargetAddress::Name(_), _) => {
             " (is the target running, and is this its port?)"
         }
-        (Address::Ether(_), _) => {
+        (TargetAddress::Ether(_), _) => {
             " (is the target running, and are these interfaces connected to it?)"
         }
     }
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_end_while_a_host_authenticates_names_the_usual_cause() {
-        let lost = |what, source| HostError::Lost { what, source }.to_string();
+        let lost = |what, source| HostControlError::Lost { what, source }.to_string();
         let reset = || io::Error::from(io::ErrorKind::ConnectionReset).into();
         for source in [LinkError::Closed, reset()] {
             let said = lost("Authentication Receive", source);

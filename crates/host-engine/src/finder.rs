@@ -1,9 +1,9 @@
 //! Discovery of the paths to a subsystem by discovery controllers.
 
-use super::address::Address;
+use super::address::TargetAddress;
 use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
 use super::discovery::discover_at;
-use super::error::HostError;
+use super::error::HostControlError;
 use super::stopping::{self, StopSignal};
 use roadtrain_host_proto::discovered::Offers;
 use roadtrain_wire::discovery::DiscoveryEntry;
@@ -28,18 +28,18 @@ const WARNED_MAX: usize = 1024;
 /// No discovery controller replies, or none reports a path.
 pub(super) fn with_found_paths(
     config: HostConfig,
-) -> Result<(HostConfig, Option<DiscoverySources>), HostError> {
+) -> Result<(HostConfig, Option<DiscoverySources>), HostControlError> {
     let Some(discovery) = config.discovery.as_deref() else { return Ok((config, None)) };
     let mut sources = DiscoverySources::new(&config, discovery);
     let signal = StopSignal::new();
-    let signal = signal.map_err(|source| HostError::System { what: "eventfd", source })?;
+    let signal = signal.map_err(|source| HostControlError::System { what: "eventfd", source })?;
     let (queried, failure) = query_all(&mut sources, discovery, &signal);
     let mut paths = sources.paths();
     if paths.len() > DISCOVERED_PATHS_MAX {
         warn!("{} paths were found; {DISCOVERED_PATHS_MAX} of them are used", paths.len());
         paths.truncate(DISCOVERED_PATHS_MAX);
     }
-    let mut paths = paths.into_iter().map(Address::from);
+    let mut paths = paths.into_iter().map(TargetAddress::from);
     let Some(address) = paths.next() else {
         return Err(failure.unwrap_or_else(|| no_path_error(&config, &queried)));
     };
@@ -53,7 +53,7 @@ fn query_all(
     sources: &mut DiscoverySources,
     discovery: &HostConfig,
     signal: &Arc<StopSignal>,
-) -> (BTreeSet<String>, Option<HostError>) {
+) -> (BTreeSet<String>, Option<HostControlError>) {
     let (mut queried, mut failure) = (BTreeSet::new(), None);
     thread::scope(|scope| {
         let (results, answers) = channel();
@@ -94,9 +94,9 @@ fn query_all(
 }
 
 /// Returns the error if no discovery controller reports a path.
-fn no_path_error(config: &HostConfig, queried: &BTreeSet<String>) -> HostError {
+fn no_path_error(config: &HostConfig, queried: &BTreeSet<String>) -> HostControlError {
     let queried: Vec<&str> = queried.iter().map(String::as_str).collect();
-    HostError::Controller(format!(
+    HostControlError::Controller(format!(
         "no path to {} in the discovery log of {}; is the subsystem NQN right, and may this host use it? `roadtrain \
          discover` lists what there is",
         config.subsystem_nqn,
@@ -116,14 +116,14 @@ pub(super) struct DiscoverySources {
 /// Discovery controller.
 struct DiscoverySource {
     name: String,
-    address: Address,
+    address: TargetAddress,
     is_named: bool,
     /// Last log contents, kept until the next read.
     offers: Offers,
 }
 
 impl DiscoverySource {
-    fn new(address: Address, is_named: bool) -> Self {
+    fn new(address: TargetAddress, is_named: bool) -> Self {
         DiscoverySource { name: address.to_string(), address, is_named, offers: Offers::default() }
     }
 }
@@ -137,7 +137,7 @@ impl DiscoverySources {
     }
 
     /// Returns the first one that is not among `names`.
-    pub(super) fn first_but(&self, names: &BTreeSet<String>) -> Option<(String, Address)> {
+    pub(super) fn first_but(&self, names: &BTreeSet<String>) -> Option<(String, TargetAddress)> {
         let first = self.list.iter().find(|source| !names.contains(&source.name))?;
         Some((first.name.clone(), first.address.clone()))
     }

@@ -3,17 +3,17 @@
 //!
 //! Each discovery controller has a thread. Its last log counts while it cannot be reached.
 
-use super::address::Address;
-use super::admin::{Admin, close};
+use super::address::TargetAddress;
+use super::admin::{AdminConnection, close};
 use super::command_queue::CommandQueue;
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::discovery::{read_log, scope};
-use super::error::HostError;
+use super::error::HostControlError;
 use super::finder::DiscoverySources;
 use super::link::LinkError;
 use super::path_set::PathSet;
 use super::stopping::{self, StopSignal, wait_readable};
-use roadtrain_system::mailbox::Event;
+use roadtrain_system::mailbox::WakeEvent;
 use roadtrain_wire::discovery::DiscoveryEntry;
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::oaes;
@@ -47,7 +47,7 @@ struct FollowerShared {
     inner: Mutex<FollowerInner>,
     signal: Arc<StopSignal>,
     /// Event that is readable when the follower is to end.
-    end: Event,
+    end: WakeEvent,
     /// Channel that receives one message from each thread after its first attempt.
     begun: Sender<()>,
 }
@@ -72,7 +72,7 @@ impl DiscoveryFollower {
         config: &HostConfig,
         sources: Option<DiscoverySources>,
         paths: &Arc<PathSet>,
-    ) -> Result<Option<DiscoveryFollower>, HostError> {
+    ) -> Result<Option<DiscoveryFollower>, HostControlError> {
         let (Some(discovery), Some(sources)) = (config.discovery.as_deref(), sources) else {
             return Ok(None);
         };
@@ -81,8 +81,8 @@ impl DiscoveryFollower {
         if discovery.keep_alive.is_zero() {
             discovery.keep_alive = KEEP_ALIVE;
         }
-        let system = |source| HostError::System { what: "eventfd", source };
-        let (end, signal) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
+        let system = |source| HostControlError::System { what: "eventfd", source };
+        let (end, signal) = (WakeEvent::new().map_err(system)?, StopSignal::new().map_err(system)?);
         let threads = FollowerThreads::default();
         let inner = FollowerInner {
             sources,
@@ -133,7 +133,7 @@ impl FollowerThreads {
     fn start(
         &mut self,
         sources: &DiscoverySources,
-        spawn: impl Fn(String, Address) -> io::Result<JoinHandle<()>>,
+        spawn: impl Fn(String, TargetAddress) -> io::Result<JoinHandle<()>>,
     ) -> bool {
         self.list.retain(|(_, thread)| !thread.is_finished());
         let mut names: BTreeSet<String> = self.list.iter().map(|(name, _)| name.clone()).collect();
@@ -210,7 +210,7 @@ struct FollowedController {
 }
 
 impl FollowedController {
-    fn new(shared: Arc<FollowerShared>, name: String, address: Address) -> Self {
+    fn new(shared: Arc<FollowerShared>, name: String, address: TargetAddress) -> Self {
         let config = HostConfig { address, ..shared.discovery.clone() };
         let (delay, begun) = (config.reconnect_delay, Some(shared.begun.clone()));
         FollowedController { shared, name, config, is_lost: false, delay, begun }
@@ -255,11 +255,11 @@ impl FollowedController {
     ///
     /// # Errors
     /// The connection fails.
-    fn follow(&mut self) -> Result<(), HostError> {
-        let mut admin = Admin::connect(&self.config)?;
+    fn follow(&mut self) -> Result<(), HostControlError> {
+        let mut admin = AdminConnection::connect(&self.config)?;
         let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::DISCOVERY_LOG);
         let has_events = match admin.run("Set Features (events)", &set, &[], &mut []) {
-            Err(HostError::Command { .. }) => false, // not supported
+            Err(HostControlError::Command { .. }) => false, // not supported
             set => set.map(|_| true)?,
         };
         if has_events {
@@ -295,7 +295,7 @@ impl FollowedController {
                 spoke = Instant::now();
                 continue;
             }
-            let lost = |source| HostError::Lost { what: "discovery", source };
+            let lost = |source| HostControlError::Lost { what: "discovery", source };
             queue(&mut admin)
                 .and_then(|queue| queue.wait(self.shared.end.fd(), wait))
                 .map_err(lost)?;
@@ -304,7 +304,7 @@ impl FollowedController {
         Ok(())
     }
 
-    fn read(&self, admin: &mut Admin) -> Result<(), HostError> {
+    fn read(&self, admin: &mut AdminConnection) -> Result<(), HostControlError> {
         let (generation, entries) = read_log(admin)?;
         debug!(discovery = self.name, generation, entries = entries.len(), "discovery log");
         self.shared.update_log(&self.name, &entries, scope(admin));
@@ -312,20 +312,20 @@ impl FollowedController {
     }
 }
 
-fn queue(admin: &mut Admin) -> Result<&mut CommandQueue, LinkError> {
+fn queue(admin: &mut AdminConnection) -> Result<&mut CommandQueue, LinkError> {
     admin.queues.queue(0)
 }
 
 /// Sends an Asynchronous Event Request.
-fn listen(admin: &mut Admin) -> Result<(), HostError> {
-    let lost = |source| HostError::Lost { what: "Asynchronous Event Request", source };
+fn listen(admin: &mut AdminConnection) -> Result<(), HostControlError> {
+    let lost = |source| HostControlError::Lost { what: "Asynchronous Event Request", source };
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     queue(admin).and_then(|queue| queue.post(&request)).map(|_| ()).map_err(lost)
 }
 
 /// Returns `Some(true)` if there was an event; `Some(false)`: the controller returned its request.
-fn event(admin: &mut Admin) -> Result<Option<bool>, HostError> {
-    let lost = |source| HostError::Lost { what: "discovery", source };
+fn event(admin: &mut AdminConnection) -> Result<Option<bool>, HostControlError> {
+    let lost = |source| HostControlError::Lost { what: "discovery", source };
     let event = queue(admin).and_then(CommandQueue::next_event).map_err(lost)?;
     Ok(event.map(|(_, cqe)| cqe.status().is_success()))
 }

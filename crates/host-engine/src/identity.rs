@@ -10,20 +10,20 @@ const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// Identity of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct HostIdentity {
     /// Host NQN.
     pub nqn: String,
     /// Host identifier.
     pub id: [u8; 16],
 }
 
-impl Identity {
+impl HostIdentity {
     /// Chooses the identity: from the options; else from the system's configuration; else derived from the machine's
     /// id, so that it stays the same; else random.
     ///
     /// # Errors
     /// The NQN or identifier is invalid.
-    pub fn choose(nqn: Option<&str>, id: Option<&str>) -> Result<Identity, String> {
+    pub fn choose(nqn: Option<&str>, id: Option<&str>) -> Result<HostIdentity, String> {
         let nqn = match nqn {
             Some(nqn) => nqn.to_owned(),
             None => system_nqn(),
@@ -33,7 +33,7 @@ impl Identity {
             Some(text) => host_id(text)?,
             None => id_of(&nqn),
         };
-        Ok(Identity { nqn, id })
+        Ok(HostIdentity { nqn, id })
     }
 }
 
@@ -140,12 +140,12 @@ mod tests {
     #[test]
     fn identity_is_stable_and_follows_the_nqn() {
         let nqn = "nqn.2014-08.org.nvmexpress:uuid:01234567-89ab-cdef-0123-456789abcdef";
-        let identity = Identity::choose(Some(nqn), None).unwrap();
+        let identity = HostIdentity::choose(Some(nqn), None).unwrap();
         assert_eq!(show_uuid(&identity.id), "01234567-89ab-cdef-0123-456789abcdef");
-        let named = Identity::choose(Some("nqn.x:host"), None).unwrap();
-        assert_eq!(named, Identity::choose(Some("nqn.x:host"), None).unwrap());
-        assert_ne!(named.id, Identity::choose(Some("nqn.x:other"), None).unwrap().id);
-        assert_eq!(Identity::choose(None, None), Identity::choose(None, None));
+        let named = HostIdentity::choose(Some("nqn.x:host"), None).unwrap();
+        assert_eq!(named, HostIdentity::choose(Some("nqn.x:host"), None).unwrap());
+        assert_ne!(named.id, HostIdentity::choose(Some("nqn.x:other"), None).unwrap().id);
+        assert_eq!(HostIdentity::choose(None, None), HostIdentity::choose(None, None));
     }
 
     #[test]
@@ -154,10 +154,10 @@ mod tests {
             check_nqn(nqn).expect_err(nqn);
         }
         check_nqn(&format!("nqn.{}", "x".repeat(220))).expect_err("too long");
-        assert!(Identity::choose(Some("x"), None).is_err());
-        assert!(Identity::choose(None, Some("x")).is_err());
-        assert!(Identity::choose(None, Some(&show_uuid(&[0; 16]))).is_err());
+        assert!(HostIdentity::choose(Some("x"), None).is_err());
+        assert!(HostIdentity::choose(None, Some("x")).is_err());
+        assert!(HostIdentity::choose(None, Some(&show_uuid(&[0; 16]))).is_err());
         let zeros = format!("{UUID_NQN}{}", show_uuid(&[0; 16]));
-        assert_ne!(Identity::choose(Some(&zeros), None).unwrap().id, [0; 16]);
+        assert_ne!(HostIdentity::choose(Some(&zeros), None).unwrap().id, [0; 16]);
     }
 }

@@ -7,19 +7,19 @@ mod express;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use super::api::{Class, Request};
+use super::api::{Class, IoRequest};
 use super::counters::LaneCounters;
 use super::link::{LaneShared, LinkError, QpairLink};
 use super::requests::LaneRequests;
-use roadtrain_host_proto::express::{Express, Traffic};
+use roadtrain_host_proto::express::{ExpressPolicy, RequestTraffic};
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::overdue::IoTimer;
-use roadtrain_host_proto::paths::Offer;
-use roadtrain_host_proto::pins::Barred;
-use roadtrain_host_proto::requests::Moved;
+use roadtrain_host_proto::paths::PathOffer;
+use roadtrain_host_proto::requests::MovedRequest;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
+use roadtrain_reactor::connection::{ReceivedData, RemainingInput, RxBuffer};
 use roadtrain_reactor::metrics::Batching;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,7 +37,7 @@ pub(crate) struct HostLane {
     past: Batching,
     reconnects: u64,
     /// State of the express connection, and the choice of its requests.
-    pub(crate) express: Express,
+    pub(crate) express: ExpressPolicy,
     /// Index of the express connection in the reactor's table of lanes.
     pub(crate) express_at: Option<u32>,
     /// Number of times that an express connection was opened.
@@ -54,7 +54,7 @@ impl HostLane {
             overdue: Vec::new(),
             past: Batching::default(),
             reconnects: 0,
-            express: Express::new(None),
+            express: ExpressPolicy::new(None),
             express_at: None,
             expresses_opened: 0,
         }
@@ -75,7 +75,7 @@ impl HostLane {
     }
 
     /// Sets stale NSIDs: requests to them fail.
-    pub(crate) fn set_barred(&mut self, barred: Barred) {
+    pub(crate) fn set_barred(&mut self, barred: BarredNsids) {
         self.requests.core.set_barred(barred);
     }
 
@@ -89,7 +89,7 @@ impl HostLane {
 
     /// Takes requests that may move to another path. None while the caravan is blocked, as it may still point to their
     /// buffers: another path could complete the requests and return the buffers.
-    pub(crate) fn take_free(&mut self) -> Vec<Moved<Request>> {
+    pub(crate) fn take_free(&mut self) -> Vec<MovedRequest<IoRequest>> {
         if self.is_blocked() { Vec::new() } else { self.requests.core.take_free() }
     }
 
@@ -159,9 +159,9 @@ impl HostLane {
 
     /// Returns its capacity and latency for a request, if there are other paths.
     #[inline]
-    pub(crate) fn path_offer(&self, now: Instant, traffic: Traffic) -> Offer {
-        let Some(meter) = self.requests.core.meter() else { return Offer::default() };
-        Offer {
+    pub(crate) fn path_offer(&self, now: Instant, traffic: RequestTraffic) -> PathOffer {
+        let Some(meter) = self.requests.core.meter() else { return PathOffer::default() };
+        PathOffer {
             room: self.room(),
             in_flight: meter.in_flight(),
             expected: meter.expected(now, traffic),
@@ -172,9 +172,9 @@ impl HostLane {
 
     pub(crate) fn submit(
         &mut self,
-        mut request: Request,
+        mut request: IoRequest,
         shared: &mut LaneShared,
-    ) -> Result<(), Request> {
+    ) -> Result<(), IoRequest> {
         if self.room() == 0 {
             return Err(request);
         }
@@ -206,8 +206,8 @@ impl HostLane {
         &mut self,
         rx: &'a mut RxBuffer,
         limit: usize,
-    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
-        let Some(link) = &mut self.link else { return Ok((Heard::default(), None)) };
+    ) -> Result<(ReceivedData, Option<RemainingInput<'a>>), LinkError> {
+        let Some(link) = &mut self.link else { return Ok((ReceivedData::default(), None)) };
         link.receive(&mut self.requests, rx, limit)
     }
 
@@ -216,9 +216,9 @@ impl HostLane {
     pub(crate) fn parse<'a>(
         &mut self,
         shared: &mut LaneShared,
-        rest: Rest<'a>,
+        rest: RemainingInput<'a>,
         batch: usize,
-    ) -> Result<Option<Rest<'a>>, LinkError> {
+    ) -> Result<Option<RemainingInput<'a>>, LinkError> {
         let Some(link) = &mut self.link else { return Ok(None) };
         let before = link.in_flight();
         let rest = link.parse(&mut self.requests, shared, rest, batch)?;

@@ -1,7 +1,7 @@
 //! The host on real machines: reactors on io_uring that drive the machines of `roadtrain_host_proto`, and the control
 //! thread that connects them.
 //!
-//! A program uses [`Client`], whose methods block, or gives a [`Front`] to a [`Controller`], which runs it on its
+//! A program uses [`HostClient`], whose methods block, or gives a [`Front`] to a [`HostController`], which runs it on its
 //! reactors.
 //!
 //! ```text
@@ -53,22 +53,24 @@ mod stopping;
 mod threads;
 mod view;
 
-pub use address::Address;
-pub use admin::Admin;
+pub use address::TargetAddress;
+pub use admin::AdminConnection;
 pub use api::{
-    Allocation, AllocationQuery, Class, Completion, Front, Interest, LaneId, Op, Request,
-    RingCommand, Turn,
+    Allocation, AllocationQuery, Class, Front, FrontTurn, Interest, IoCompletion, IoOp, IoRequest,
+    LaneId, UringCommand,
 };
-pub use config::{HostConfig, HostKey, HostTls, LocalEnd, RECONNECT_DELAY_MAX};
-pub use controller::{Controller, ReactorInfo};
-pub use counters::{ExpressReading, LaneReading, LinkReport, LinkState, PathReading, PathReport};
+pub use config::{HostConfig, HostTls, LocalEnd, RECONNECT_DELAY_MAX, TlsKeySource};
+pub use controller::{HostController, ReactorInfo};
+pub use counters::{
+    ExpressReading, LaneReading, LinkState, PathReading, PathReport, TargetLinkReport,
+};
 pub use discovery::discover;
-pub use error::HostError;
+pub use error::HostControlError;
 pub use ether::{EtherAddress, EtherOffer, discover_ether};
 pub use link::LinkError;
 pub use name::{Lookup, TargetName};
-pub use queue::{Client, Completer, RequestError};
-pub use reservations::{ReportedRegistrant, ReservationReport, Reservations};
+pub use queue::{Completer, HostClient, RequestError};
+pub use reservations::{HostReservations, ReportedRegistrant, ReservationReport};
 pub use roadtrain_host_proto::allocation::RANGES_MAX;
 pub use roadtrain_host_proto::bringup::{ControllerInfo, NamespaceInfo};
 pub use roadtrain_host_proto::old_commands::{BlockRange, ControllerIdentity, OpenController};
@@ -78,7 +80,7 @@ pub use roadtrain_wire::cross_reset::ControllerInstance;
 pub use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReleaseAction, ReservationType,
 };
-pub use view::ControllerView;
+pub use view::HostControllerView;
 
 #[cfg(feature = "testing")]
-pub use reactor::{Connected, HandHost};
+pub use reactor::{ConnectedLanes, HandHost};

@@ -1,16 +1,16 @@
 //! Control threads of a controller's paths: one per path, added and removed at run time.
 
-use super::address::Address;
+use super::address::TargetAddress;
 use super::config::HostConfig;
 use super::control::{FirstAttempt, Leftover, PathContext, PathControl, sibling_constraints};
 use super::counters::LinkState;
-use super::error::HostError;
+use super::error::HostControlError;
 use super::reactor::{HostReactorOrder, HostReactorReport};
 use super::stopping::{self, StopSignal};
 use super::threads::ReactorHandle;
-use super::view::ControllerView;
+use super::view::HostControllerView;
 use roadtrain_host_proto::discovered::{PathChanges, PresentPath};
-use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -21,10 +21,10 @@ use tracing::{info, warn};
 /// All paths of a controller.
 pub(super) struct PathSet {
     config: HostConfig,
-    view: ControllerView,
+    view: HostControllerView,
     reactors: Vec<ReactorHandle>,
     /// Mailboxes of the control threads, one per possible path.
-    reports: Vec<Outbox<HostReactorReport>>,
+    reports: Vec<MailboxSender<HostReactorReport>>,
     signal: Arc<StopSignal>,
     inner: Mutex<PathSetInner>,
 }
@@ -41,10 +41,10 @@ struct PathSetInner {
 
 /// Slot for a path.
 struct PathSlot {
-    address: Option<Address>,
+    address: Option<TargetAddress>,
     is_leaving: bool,
     /// Mailbox and ended reactors for the next control thread, while there is none.
-    inbox: Option<(Inbox<HostReactorReport>, usize)>,
+    inbox: Option<(MailboxReceiver<HostReactorReport>, usize)>,
     thread: Option<JoinHandle<Leftover>>,
 }
 
@@ -52,9 +52,9 @@ impl PathSet {
     /// Creates the set without paths, with a mailbox for each possible path.
     pub(super) fn new(
         config: HostConfig,
-        view: ControllerView,
+        view: HostControllerView,
         reactors: Vec<ReactorHandle>,
-        mailboxes: Vec<(Outbox<HostReactorReport>, Inbox<HostReactorReport>)>,
+        mailboxes: Vec<(MailboxSender<HostReactorReport>, MailboxReceiver<HostReactorReport>)>,
         signal: Arc<StopSignal>,
     ) -> Self {
         let (reports, inboxes): (Vec<_>, Vec<_>) = mailboxes.into_iter().unzip();
@@ -82,7 +82,7 @@ impl PathSet {
 
     fn context(&self, path: usize, first_attempt: Option<FirstAttempt>) -> PathContext {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
-        let ports_before = self.config.addresses().take(path).map(Address::ports).sum();
+        let ports_before = self.config.addresses().take(path).map(TargetAddress::ports).sum();
         PathContext { path, lanes, ports_before, peers: self.reports.clone(), first_attempt }
     }
 
@@ -95,13 +95,13 @@ impl PathSet {
     pub(super) fn start_first(
         &self,
         path: usize,
-        address: Address,
+        address: TargetAddress,
         make: impl FnOnce(
             PathContext,
             Vec<ReactorHandle>,
-            (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
-        ) -> Result<PathControl, HostError>,
-    ) -> Result<(), HostError> {
+            (MailboxSender<HostReactorReport>, MailboxReceiver<HostReactorReport>),
+        ) -> Result<PathControl, HostControlError>,
+    ) -> Result<(), HostControlError> {
         let mut inner = self.inner();
         let Some((inbox, _)) = inner.slots[path].inbox.take() else { return Ok(()) };
         let mailbox = (self.reports[path].clone(), inbox);
@@ -116,8 +116,8 @@ impl PathSet {
     pub(super) fn start_sibling(
         &self,
         path: usize,
-        address: Address,
-    ) -> Result<Receiver<Result<(), HostError>>, HostError> {
+        address: TargetAddress,
+    ) -> Result<Receiver<Result<(), HostControlError>>, HostControlError> {
         let (reply, outcome) = sync_channel(1);
         self.begin(&mut self.inner().slots[path], path, address, reply)?;
         Ok(outcome)
@@ -127,9 +127,9 @@ impl PathSet {
         &self,
         slot: &mut PathSlot,
         path: usize,
-        address: Address,
-        reply: SyncSender<Result<(), HostError>>,
-    ) -> Result<(), HostError> {
+        address: TargetAddress,
+        reply: SyncSender<Result<(), HostControlError>>,
+    ) -> Result<(), HostControlError> {
         let Some((inbox, ended)) = slot.inbox.take() else { return Ok(()) };
         let first = sibling_constraints(&self.view);
         let reporter = self.view.address_of(self.view.namespace_reporter());
@@ -144,9 +144,9 @@ impl PathSet {
     fn start(
         &self,
         slot: &mut PathSlot,
-        to: Address,
+        to: TargetAddress,
         control: PathControl,
-    ) -> Result<(), HostError> {
+    ) -> Result<(), HostControlError> {
         let (stop_signal, panic_guard) = (self.signal.clone(), control.panic_guard());
         let body = move || {
             let _panic_guard = panic_guard;
@@ -154,7 +154,8 @@ impl PathSet {
             control.run()
         };
         let thread = thread::Builder::new().name("roadtrain-ctl".into()).spawn(body);
-        let thread = thread.map_err(|source| HostError::System { what: "thread", source })?;
+        let thread =
+            thread.map_err(|source| HostControlError::System { what: "thread", source })?;
         (slot.address, slot.is_leaving, slot.thread) = (Some(to), false, Some(thread));
         Ok(())
     }
@@ -259,9 +260,9 @@ impl PathSet {
 
 impl PathSetInner {
     /// Returns the paths that are not being removed.
-    fn present(&self, view: &ControllerView) -> impl Iterator<Item = (usize, PresentPath)> {
+    fn present(&self, view: &HostControllerView) -> impl Iterator<Item = (usize, PresentPath)> {
         self.slots.iter().enumerate().filter_map(|(path, slot)| match slot.address {
-            Some(Address::Tcp(address)) if !slot.is_leaving => {
+            Some(TargetAddress::Tcp(address)) if !slot.is_leaving => {
                 let is_live = view.link_of(path).state == LinkState::Connected;
                 Some((path, PresentPath { address, is_live }))
             }
@@ -286,7 +287,7 @@ impl PathSetInner {
         match ended {
             Ok(Leftover { inbox, ended, is_refused }) => {
                 slot.inbox = Some((inbox, ended));
-                if let (true, Some(Address::Tcp(address))) = (is_refused, address) {
+                if let (true, Some(TargetAddress::Tcp(address))) = (is_refused, address) {
                     self.refused.insert(address);
                 }
             }

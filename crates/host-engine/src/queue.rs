@@ -1,18 +1,18 @@
 //! Queue mode: requests from any thread, passed to the lanes' reactors.
 //!
-//! A [`Client`] costs a hand-over to another thread and back for every request. A program that needs the last
+//! A [`HostClient`] costs a hand-over to another thread and back for every request. A program that needs the last
 //! microsecond runs on the lane's own reactor instead: see [`Front`](super::Front).
 
 mod front;
 mod submission_queue;
 
-use super::api::{Class, Completion, Op, Request};
+use super::api::{Class, IoCompletion, IoOp, IoRequest};
 use super::config::HostConfig;
-use super::controller::Controller;
-use super::error::HostError;
-use super::view::ControllerView;
+use super::controller::HostController;
+use super::error::HostControlError;
+use super::view::HostControllerView;
 use front::QueueFront;
-use roadtrain_reactor::recorded::Recorded;
+use roadtrain_reactor::recorded::RecordedRequests;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::platform::{Affinity, numa};
 use roadtrain_wire::identify::{fuses, oncs};
@@ -40,12 +40,12 @@ const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
 /// fails with [`Status::HOST_PATH_ERROR`] after [`HostConfig::controller_loss_timeout`]. When the last clone is
 /// dropped, requests in flight are finished, the controller is shut down, and its threads end.
 #[derive(Clone)]
-pub struct Client {
+pub struct HostClient {
     inner: Arc<ClientInner>,
 }
 
 struct ClientInner {
-    view: ControllerView,
+    view: HostControllerView,
     /// Submission queues, one per reactor.
     queues: Vec<Arc<SubmissionQueue>>,
     /// Queue of the only reactor that is pinned to each core.
@@ -53,7 +53,7 @@ struct ClientInner {
     /// True if each queue has room for two commands at once.
     has_room_for_two: bool,
     /// Controller; `None` only while dropping.
-    controller: Option<Controller>,
+    controller: Option<HostController>,
 }
 
 /// Failed request, with its buffer.
@@ -61,7 +61,7 @@ struct ClientInner {
 #[error("{op:?} of namespace {nsid}, block {slba}: {status}")]
 pub struct RequestError {
     /// Operation.
-    pub op: Op,
+    pub op: IoOp,
     /// Namespace.
     pub nsid: u32,
     /// First block.
@@ -72,19 +72,19 @@ pub struct RequestError {
     pub buffer: Option<Buffer>,
 }
 
-impl Client {
+impl HostClient {
     /// Connects the admin queue and every lane.
     ///
     /// # Errors
     /// Any failure of the first connection; later losses are repaired.
-    pub fn connect(config: HostConfig) -> Result<Self, HostError> {
-        let system = |source| HostError::System { what: "eventfd", source };
+    pub fn connect(config: HostConfig) -> Result<Self, HostControlError> {
+        let system = |source| HostControlError::System { what: "eventfd", source };
         let capacity = usize::from(config.queue_entries);
         let count = config.reactor_count(config.lanes as usize);
         let queues = (0..count).map(|_| SubmissionQueue::new(capacity).map(Arc::new));
         let mut queues = queues.collect::<Result<Vec<_>, _>>().map_err(system)?;
         let mut used = 0;
-        let controller = Controller::connect(config, |reactor, _| {
+        let controller = HostController::connect(config, |reactor, _| {
             used = used.max(reactor.index + 1);
             Box::new(QueueFront::new(reactor.index, queues[reactor.index].clone(), reactor.lanes))
         })?;
@@ -93,7 +93,7 @@ impl Client {
         let has_room_for_two = capacity.min(view.info().queue_entries_max.into()) > 2;
         let by_core = by_core(view.affinities());
         let controller = Some(controller);
-        Ok(Client {
+        Ok(HostClient {
             inner: Arc::new(ClientInner { view, queues, by_core, has_room_for_two, controller }),
         })
     }
@@ -108,24 +108,27 @@ impl Client {
 
     /// Returns the view of the controller and its namespaces; it follows their changes.
     #[must_use]
-    pub fn view(&self) -> &ControllerView {
+    pub fn view(&self) -> &HostControllerView {
         &self.inner.view
     }
 
     /// Queries the reactors for requests that they have recorded recently. Not for a reactor's own thread (a callback).
     #[must_use]
-    pub fn recorded(&self) -> Recorded {
-        self.inner.controller.as_ref().map_or_else(Recorded::default, Controller::recorded)
+    pub fn recorded(&self) -> RecordedRequests {
+        self.inner
+            .controller
+            .as_ref()
+            .map_or_else(RecordedRequests::default, HostController::recorded)
     }
 
     /// Submits a request; `done` is called once, on the reactor's thread: it must not block there. Waits while
     /// [`HostConfig::queue_entries`] requests wait for each reactor; never waits within `done`.
-    pub fn submit(&self, request: Request, done: impl FnOnce(Completion) + Send + 'static) {
+    pub fn submit(&self, request: IoRequest, done: impl FnOnce(IoCompletion) + Send + 'static) {
         self.put(QueuedRequest { request, reply: CompletionReply::Call(Box::new(done)) });
     }
 
-    /// Submits a request as [`Client::submit`] does; its completion goes to `done`.
-    pub fn submit_to(&self, request: Request, done: &Sender<Completion>) {
+    /// Submits a request as [`HostClient::submit`] does; its completion goes to `done`.
+    pub fn submit_to(&self, request: IoRequest, done: &Sender<IoCompletion>) {
         self.put(QueuedRequest { request, reply: CompletionReply::Send(done.clone()) });
     }
 
@@ -135,9 +138,9 @@ impl Client {
     /// Returns the request if the queues are full.
     pub fn try_submit_to(
         &self,
-        request: Request,
-        done: &Sender<Completion>,
-    ) -> Result<(), Request> {
+        request: IoRequest,
+        done: &Sender<IoCompletion>,
+    ) -> Result<(), IoRequest> {
         self.try_put(QueuedRequest { request, reply: CompletionReply::Send(done.clone()) })
             .map_err(|e| e.request)
     }
@@ -148,9 +151,9 @@ impl Client {
     /// Returns the request if the queues are full.
     pub fn try_submit(
         &self,
-        request: Request,
+        request: IoRequest,
         completer: &Arc<dyn Completer>,
-    ) -> Result<(), Request> {
+    ) -> Result<(), IoRequest> {
         self.try_put(QueuedRequest {
             request,
             reply: CompletionReply::Completer(completer.clone()),
@@ -209,8 +212,8 @@ impl Client {
     /// # Errors
     /// The status is not success. On a reactor's own thread (within a callback) waiting would never end:
     /// [`Status::COMMAND_SEQUENCE_ERROR`].
-    pub fn run(&self, request: Request) -> Result<Option<Buffer>, RequestError> {
-        let Request { op, nsid, slba, .. } = request;
+    pub fn run(&self, request: IoRequest) -> Result<Option<Buffer>, RequestError> {
+        let IoRequest { op, nsid, slba, .. } = request;
         let failed = |status, buffer| RequestError { op, nsid, slba, status, buffer };
         if own_queue().is_some() {
             return Err(failed(Status::COMMAND_SEQUENCE_ERROR, request.buffer));
@@ -220,8 +223,8 @@ impl Client {
             receiver.recv()
         });
         match completion {
-            Ok(Completion { status, buffer, .. }) if status.is_success() => Ok(buffer),
-            Ok(Completion { status, buffer, .. }) => Err(failed(status, buffer)),
+            Ok(IoCompletion { status, buffer, .. }) if status.is_success() => Ok(buffer),
+            Ok(IoCompletion { status, buffer, .. }) => Err(failed(status, buffer)),
             Err(_) => Err(failed(Status::HOST_ABORTED, None)), // never: this thread keeps the sender
         }
     }
@@ -232,10 +235,10 @@ impl Client {
     /// # Errors
     /// The request's status and the buffer.
     pub fn read(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
-        self.transfer(Op::Read, nsid, slba, buffer, false)
+        self.transfer(IoOp::Read, nsid, slba, buffer, false)
     }
 
-    /// Writes `buffer`, of a length as for [`Client::read`], from block `slba` on; with `fua` it is on stable
+    /// Writes `buffer`, of a length as for [`HostClient::read`], from block `slba` on; with `fua` it is on stable
     /// storage when this returns.
     ///
     /// # Errors
@@ -247,7 +250,7 @@ impl Client {
         buffer: Buffer,
         fua: bool,
     ) -> Result<Buffer, RequestError> {
-        self.transfer(Op::Write, nsid, slba, buffer, fua)
+        self.transfer(IoOp::Write, nsid, slba, buffer, fua)
     }
 
     /// Compares the blocks from `slba` on with `buffer`.
@@ -255,7 +258,7 @@ impl Client {
     /// # Errors
     /// [`Status::COMPARE_FAILURE`] if they differ; else the request's status and the buffer.
     pub fn compare(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
-        self.transfer(Op::Compare, nsid, slba, buffer, false)
+        self.transfer(IoOp::Compare, nsid, slba, buffer, false)
     }
 
     /// Compares the blocks from `slba` on with `expected`, and if they match writes `data` (of the same length) to
@@ -274,7 +277,7 @@ impl Client {
         expected: &[u8],
         data: &[u8],
     ) -> Result<(), RequestError> {
-        let op = Op::CompareAndWrite;
+        let op = IoOp::CompareAndWrite;
         let failed = |status| RequestError { op, nsid, slba, status, buffer: None };
         let fuses = self.view().info().identify.fuses.get();
         if fuses & fuses::COMPARE_AND_WRITE == 0 || !self.inner.has_room_for_two {
@@ -294,7 +297,7 @@ impl Client {
     /// # Errors
     /// The request's status.
     pub fn flush(&self, nsid: u32) -> Result<(), RequestError> {
-        self.run(request(Op::Flush, nsid, 0, 0)).map(drop)
+        self.run(request(IoOp::Flush, nsid, 0, 0)).map(drop)
     }
 
     /// Deallocates `blocks` blocks from `slba` on.
@@ -302,7 +305,7 @@ impl Client {
     /// # Errors
     /// The request's status.
     pub fn discard(&self, nsid: u32, slba: u64, blocks: u64) -> Result<(), RequestError> {
-        self.in_pieces(Op::Discard, nsid, slba, blocks, DISCARD_BLOCKS_MAX)
+        self.in_pieces(IoOp::Discard, nsid, slba, blocks, DISCARD_BLOCKS_MAX)
     }
 
     /// Sets `blocks` blocks from `slba` on to zero; the target keeps them allocated unless `deallocate`.
@@ -316,7 +319,7 @@ impl Client {
         blocks: u64,
         deallocate: bool,
     ) -> Result<(), RequestError> {
-        self.in_pieces(Op::WriteZeroes { deallocate }, nsid, slba, blocks, BLOCKS_MAX)
+        self.in_pieces(IoOp::WriteZeroes { deallocate }, nsid, slba, blocks, BLOCKS_MAX)
     }
 
     /// Marks `blocks` blocks from `slba` on as uncorrectable: they fail to be read until they are written. The mark is on
@@ -331,7 +334,7 @@ impl Client {
         slba: u64,
         blocks: u64,
     ) -> Result<(), RequestError> {
-        self.in_pieces(Op::WriteUncorrectable, nsid, slba, blocks, BLOCKS_MAX)
+        self.in_pieces(IoOp::WriteUncorrectable, nsid, slba, blocks, BLOCKS_MAX)
     }
 
     /// Has the controller read `blocks` blocks from `slba` on, without transferring them; succeeds if they are
@@ -342,7 +345,7 @@ impl Client {
     pub fn verify(&self, nsid: u32, slba: u64, blocks: u64) -> Result<(), RequestError> {
         let block_bytes = self.view().namespace(nsid).map_or(512, |n| u64::from(n.block_bytes));
         let piece_max = u64::from(self.view().info().transfer_bytes_max) / block_bytes;
-        self.in_pieces(Op::Verify, nsid, slba, blocks, piece_max.clamp(1, BLOCKS_MAX))
+        self.in_pieces(IoOp::Verify, nsid, slba, blocks, piece_max.clamp(1, BLOCKS_MAX))
     }
 
     /// Copies blocks of the namespace to `slba` on, within the controller. `sources` are ranges of blocks, each with
@@ -359,7 +362,7 @@ impl Client {
         slba: u64,
         fua: bool,
     ) -> Result<(), RequestError> {
-        let failed = |status| RequestError { op: Op::Copy, nsid, slba, status, buffer: None };
+        let failed = |status| RequestError { op: IoOp::Copy, nsid, slba, status, buffer: None };
         if self.view().info().identify.oncs.get() & oncs::COPY == 0 {
             return Err(failed(Status::INVALID_OPCODE.dnr()));
         }
@@ -373,20 +376,20 @@ impl Client {
             entry[16..18].copy_from_slice(&length.to_le_bytes());
         }
         let buffer = Some(list);
-        let copy = request(Op::Copy, nsid, slba, sources.len() as u32);
-        self.run(Request { fua, buffer, ..copy }).map(drop)
+        let copy = request(IoOp::Copy, nsid, slba, sources.len() as u32);
+        self.run(IoRequest { fua, buffer, ..copy }).map(drop)
     }
 
     fn transfer(
         &self,
-        op: Op,
+        op: IoOp,
         nsid: u32,
         slba: u64,
         buffer: Buffer,
         fua: bool,
     ) -> Result<Buffer, RequestError> {
         // A Compare and Write has two blocks of data for each of its blocks.
-        let times = if op == Op::CompareAndWrite { 2 } else { 1 };
+        let times = if op == IoOp::CompareAndWrite { 2 } else { 1 };
         let block_bytes =
             self.view().namespace(nsid).map(|namespace| namespace.block_bytes as usize * times);
         let whole = |bytes: &usize| buffer.len().is_multiple_of(*bytes) && !buffer.is_empty();
@@ -396,7 +399,8 @@ impl Client {
             Some(bytes) => {
                 let blocks = (buffer.len() / bytes) as u32;
                 let buffer = Some(buffer);
-                let whole = self.run(Request { fua, buffer, ..request(op, nsid, slba, blocks) })?;
+                let whole =
+                    self.run(IoRequest { fua, buffer, ..request(op, nsid, slba, blocks) })?;
                 return Ok(whole.unwrap_or_else(|| Buffer::alloc(0)));
             }
         };
@@ -405,7 +409,7 @@ impl Client {
 
     fn in_pieces(
         &self,
-        op: Op,
+        op: IoOp,
         nsid: u32,
         mut slba: u64,
         mut blocks: u64,
@@ -432,7 +436,7 @@ impl Drop for ClientInner {
 
 thread_local! {
     /// Channel for the completion that this thread waits for: one request at a time.
-    static REPLIES: (Sender<Completion>, Receiver<Completion>) = channel();
+    static REPLIES: (Sender<IoCompletion>, Receiver<IoCompletion>) = channel();
     static THREAD_NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -454,8 +458,8 @@ fn by_core(affinities: &[Affinity]) -> Vec<Option<usize>> {
     last.map_or_else(Vec::new, |last| (0..=last).map(pinned).collect())
 }
 
-fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {
-    Request {
+fn request(op: IoOp, nsid: u32, slba: u64, blocks: u32) -> IoRequest {
+    IoRequest {
         op,
         nsid,
         slba,
@@ -469,18 +473,18 @@ fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {
 }
 
 /// True if the request's fields are consistent.
-fn is_sound(request: &Request) -> bool {
+fn is_sound(request: &IoRequest) -> bool {
     let blocks = u64::from(request.blocks);
     let data = request.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty());
     match request.op {
-        Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
+        IoOp::Read | IoOp::Write | IoOp::Compare | IoOp::CompareAndWrite => {
             data && (1..=BLOCKS_MAX).contains(&blocks)
         }
-        Op::Copy => data && (1..=256).contains(&blocks),
-        Op::Flush => request.buffer.is_none() && blocks == 0,
-        Op::WriteZeroes { .. } | Op::WriteUncorrectable | Op::Verify => {
+        IoOp::Copy => data && (1..=256).contains(&blocks),
+        IoOp::Flush => request.buffer.is_none() && blocks == 0,
+        IoOp::WriteZeroes { .. } | IoOp::WriteUncorrectable | IoOp::Verify => {
             request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks)
         }
-        Op::Discard => request.buffer.is_none() && blocks > 0,
+        IoOp::Discard => request.buffer.is_none() && blocks > 0,
     }
 }

@@ -83,14 +83,14 @@ fn one_by_one<I, T, E>(
 mod tests {
     use super::*;
     use crate::stopping::wait_readable;
-    use roadtrain_system::mailbox::Event;
+    use roadtrain_system::mailbox::WakeEvent;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     const LONG: Duration = Duration::from_secs(600);
 
     /// Waits like an attempt to connect to a silent address.
     fn silent() -> Result<u8, String> {
-        let never = Event::new().unwrap();
+        let never = WakeEvent::new().unwrap();
         let is_readable = wait_readable(&[never.fd()], LONG).unwrap();
         assert!(!is_readable);
         Err("silent".into())

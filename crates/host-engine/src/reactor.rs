@@ -17,22 +17,22 @@ use allocation_results::AllocationResults;
 use frames::HostPorts;
 use paths::{NewLane, ReactorPaths};
 use roadtrain_host_proto::association::QueryOrigin;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::old_commands::LaneGuard;
-use roadtrain_host_proto::paths::{AnaTable, PathPolicy, WayState};
-use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::paths::{AnaTable, PathLinkState, PathPolicy};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
 use roadtrain_reactor::event;
-use roadtrain_reactor::recorded::{Line, OfReactor};
+use roadtrain_reactor::recorded::{ConnectionInfo, ReactorRecords};
 use roadtrain_reactor::tuning::RX_BUFFER_BYTES;
-use roadtrain_reactor::waits::{Meter, Waiting};
-use roadtrain_reactor::{Core, List, Pollable, RxBuffers, Table};
+use roadtrain_reactor::waits::{WaitMeter, WaitPolicy};
+use roadtrain_reactor::{LaneList, LaneTable, Pollable, ReactorCore, RxBuffers};
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Inbox, Outbox};
-use roadtrain_system::ring::{Ring, RingCqe, UserData};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender};
+use roadtrain_system::ring::{ReactorRing, RingCqe, UserData};
 use roadtrain_wire::cross_reset::ControllerInstance;
 use std::collections::VecDeque;
 use std::io;
@@ -45,7 +45,7 @@ use turn::TurnView;
 pub(crate) use express::ExpressLink;
 
 #[cfg(feature = "testing")]
-pub use by_hand::{Connected, HandHost};
+pub use by_hand::{ConnectedLanes, HandHost};
 
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
@@ -67,7 +67,7 @@ pub(crate) enum HostReactorOrder {
         lane: usize,
         link: Box<QpairLink>,
         rules: RetryRules,
-        barred: Barred,
+        barred: BarredNsids,
         writes: PathWrites,
         guard: LaneGuard,
     },
@@ -78,7 +78,7 @@ pub(crate) enum HostReactorOrder {
     /// Set the ANA states of the lane's path.
     SetAna { lane: usize, ana: AnaTable },
     /// Set NSIDs that stand for other namespaces than requests mean.
-    SetBarred { lane: usize, barred: Barred },
+    SetBarred { lane: usize, barred: BarredNsids },
     /// Result of the front's query of block allocation.
     AllocationFound { key: u64, found: Option<Allocation> },
     /// Add a path to this target to the lane.
@@ -92,7 +92,7 @@ pub(crate) enum HostReactorOrder {
     /// Fail the lane's requests, after the controller-loss timeout.
     Fail { lane: usize },
     /// Reply with the recorded requests.
-    Recorded(SyncSender<OfReactor<Line>>),
+    Recorded(SyncSender<ReactorRecords<ConnectionInfo>>),
     /// Reply, as a heartbeat.
     Beat(SyncSender<()>),
     /// Run a closure of a test on the reactor.
@@ -111,17 +111,17 @@ pub(crate) struct HostReactorParts {
     pub(crate) io_timeout: Option<Duration>,
     /// True if lanes may have express connections.
     pub(crate) express: bool,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitPolicy,
     pub(crate) slow_over: SlowOver,
     /// Meter of its waits.
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<WaitMeter>,
     /// Counters of the reactor.
     pub(crate) own: Arc<ReactorCounters>,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
-    pub(crate) inbox: Inbox<HostReactorOrder>,
+    pub(crate) inbox: MailboxReceiver<HostReactorOrder>,
     /// Mailboxes of the control threads, one per possible path.
-    pub(crate) reports: Vec<Outbox<HostReactorReport>>,
+    pub(crate) reports: Vec<MailboxSender<HostReactorReport>>,
     /// Number of paths at the start.
     pub(crate) paths: usize,
     pub(crate) path_policy: PathPolicy,
@@ -177,9 +177,9 @@ struct FdWatch {
 }
 
 pub(crate) struct HostReactor {
-    core: Core<HostReactorOrder>,
-    ring: Ring,
-    lanes: Table<HostLane>,
+    core: ReactorCore<HostReactorOrder>,
+    ring: ReactorRing,
+    lanes: LaneTable<HostLane>,
     /// Numbers of the lanes over all reactors, then those of express connections.
     numbers: Vec<usize>,
     /// Number of express connections.
@@ -194,7 +194,7 @@ pub(crate) struct HostReactor {
     answers: VecDeque<(u64, i32)>,
     allocation_results: AllocationResults,
     /// Mailboxes of the control threads, by path.
-    reports: Vec<Outbox<HostReactorReport>>,
+    reports: Vec<MailboxSender<HostReactorReport>>,
     paths: ReactorPaths,
     /// Number of failed completions.
     errors: u64,
@@ -215,8 +215,8 @@ impl HostReactor {
         let frames = HostPorts::new(&parts.ports);
         let shared = LaneShared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
         Ok(HostReactor {
-            core: Core::new(parts.inbox, parts.waiting, meters)?,
-            ring: Ring::wide(RING_ENTRIES)?,
+            core: ReactorCore::new(parts.inbox, parts.waiting, meters)?,
+            ring: ReactorRing::wide(RING_ENTRIES)?,
             lanes,
             numbers,
             expresses: 0,
@@ -275,7 +275,7 @@ impl HostReactor {
                 self.core.waits.worked();
             }
             event::LANE_IN if self.lanes.polled(data) => {
-                self.lanes.note(List::Ready, data.index);
+                self.lanes.add(LaneList::Ready, data.index);
             }
             event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, HostLane::writable);
@@ -291,7 +291,7 @@ impl HostReactor {
         match order {
             HostReactorOrder::Stop => self.stopping = true,
             HostReactorOrder::Recorded(reply) => {
-                _ = reply.try_send(OfReactor::of(&self.shared.recorder))
+                _ = reply.try_send(ReactorRecords::of(&self.shared.recorder))
             }
             HostReactorOrder::Beat(reply) => _ = reply.try_send(()),
             #[cfg(feature = "testing")]
@@ -303,13 +303,13 @@ impl HostReactor {
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
                 link.move_to(now, &self.shared.ports, self.lanes_of_path());
-                self.lanes.note(List::Ready, index);
+                self.lanes.add(LaneList::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
                 lane.set_barred(barred.clone());
                 lane.requests.core.set_writes(writes);
                 lane.attach(*link, (rules, guard), now);
                 self.paths.set_barred(index, &barred);
-                self.path_changed(index, WayState::Live);
+                self.path_changed(index, PathLinkState::Live);
             }
             HostReactorOrder::Release { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
@@ -341,7 +341,7 @@ impl HostReactor {
                 let Some(index) = self.index_of(lane) else { return };
                 if self.paths.are_several() {
                     self.detach(index);
-                    self.path_changed(index, WayState::Lost);
+                    self.path_changed(index, PathLinkState::Lost);
                 }
                 if self.stopping {
                     self.abandon(index);
@@ -354,7 +354,7 @@ impl HostReactor {
     }
 
     /// Sets the barred NSIDs of a lane and of its express connection.
-    fn set_barred(&mut self, lane: usize, barred: Barred) {
+    fn set_barred(&mut self, lane: usize, barred: BarredNsids) {
         let at = self.index_of(lane);
         let Some(lane) = at.and_then(|index| self.lanes.get_mut(index)) else { return };
         lane.set_barred(barred.clone());
@@ -367,10 +367,10 @@ impl HostReactor {
     }
 
     /// Returns the connection info of the lane of this number over all paths.
-    fn line_of(&self, number: usize) -> Line {
+    fn line_of(&self, number: usize) -> ConnectionInfo {
         let lanes = (self.counters.len() / self.reports.len()).max(1);
         let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
-        Line { qid, path: number / lanes, ..Line::default() }
+        ConnectionInfo { qid, path: number / lanes, ..ConnectionInfo::default() }
     }
 
     /// Returns the index of the lane of this number, if it belongs to this reactor.
@@ -439,17 +439,17 @@ impl HostReactor {
         self.shared.polls = self.core.waits.polls();
         self.receive_frames(front);
         let has_express = self.has_express();
-        for _ in 0..self.lanes.count(List::Ready) {
-            let Some(index) = self.lanes.next(List::Ready) else { break };
+        for _ in 0..self.lanes.count(LaneList::Ready) {
+            let Some(index) = self.lanes.next(LaneList::Ready) else { break };
             let Some(lane) = self.lanes.get_mut(index) else { continue };
             let yields = has_express && !lane.is_express(self.shared.now);
             let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
             lane.set_yielding(yields);
             let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
             let (progress, mut rest) = received.unwrap_or_default();
-            let next = if progress.more { List::Ready } else { List::Idle };
-            self.lanes.note(next, index);
-            if progress.something {
+            let next = if progress.more { LaneList::Ready } else { LaneList::Idle };
+            self.lanes.add(next, index);
+            if progress.any {
                 self.core.waits.worked();
             }
             while let Some(bytes) = rest {
@@ -491,7 +491,7 @@ impl HostReactor {
     #[cold]
     fn end_special_turn(&mut self, index: u32) {
         if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
-            self.lanes.note(List::Idle, index);
+            self.lanes.add(LaneList::Idle, index);
         }
         if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
             self.report(self.numbers[index as usize], |lane| HostReactorReport::Overdue {
@@ -566,10 +566,10 @@ struct FrontedReactor<'a> {
     front: &'a mut dyn Front,
 }
 
-impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
+impl roadtrain_reactor::ReactorCallbacks for FrontedReactor<'_> {
     type Message = HostReactorOrder;
 
-    fn core(&mut self) -> (&mut Core<HostReactorOrder>, &mut Ring) {
+    fn core(&mut self) -> (&mut ReactorCore<HostReactorOrder>, &mut ReactorRing) {
         (&mut self.reactor.core, &mut self.reactor.ring)
     }
 
@@ -579,7 +579,7 @@ impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
 
     fn is_all_busy(&self) -> bool {
         let HostReactor { frames, lanes, watches, commands, .. } = &*self.reactor;
-        let is_busy = frames.came || lanes.count(List::Ready) > 0;
+        let is_busy = frames.came || lanes.count(LaneList::Ready) > 0;
         is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
     }
 
@@ -589,7 +589,7 @@ impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
         } = &*self.reactor;
         frames.came
             || paths.has_moved
-            || lanes.count(List::Ready) > 0
+            || lanes.count(LaneList::Ready) > 0
             || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
             || !allocation_results.is_empty()
     }
@@ -606,7 +606,7 @@ impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
     /// While one lane has work without a poll, the others need theirs.
     fn poll_lanes(&mut self, has_work: bool) {
         let HostReactor { lanes, ring, .. } = &mut *self.reactor;
-        while let Some(index) = lanes.next(List::Idle) {
+        while let Some(index) = lanes.next(LaneList::Idle) {
             if has_work && lanes.len() > 1 {
                 lanes.poll(ring, index);
             }
@@ -622,7 +622,7 @@ impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
 
     fn check_lanes(&mut self) {
         let lanes = &mut self.reactor.lanes;
-        lanes.indices().for_each(|index| _ = lanes.note(List::Ready, index));
+        lanes.indices().for_each(|index| _ = lanes.add(LaneList::Ready, index));
     }
 
     fn lanes(&self) -> usize {
@@ -637,7 +637,7 @@ impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
         self.reactor.completed(data, cqe);
     }
 
-    fn obey(&mut self, order: HostReactorOrder) {
+    fn handle_message(&mut self, order: HostReactorOrder) {
         self.reactor.apply(order);
     }
 

@@ -1,16 +1,18 @@
 //! A lane's requests with their data buffers, while `host_proto::requests` decides about the requests themselves.
 
-use super::api::{Completion, Op, Request};
+use super::api::{IoCompletion, IoOp, IoRequest};
 use super::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
 use super::ether::CommandDataSource;
-use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::express::RequestTraffic;
 use roadtrain_host_proto::old_commands::BlockRange;
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::{Addressed, Ended, Outcome, Queue, Requests};
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::{
+    EndedRequest, RequestOutcome, RequestProperties, RequestQueue, RequestTable,
+};
 use roadtrain_host_proto::write_verifier::Durability;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::Place;
+use roadtrain_reactor::connection::PayloadDestination;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,11 +23,11 @@ const RANGE_BYTES: usize = 16;
 
 /// All requests of a lane.
 pub(crate) struct LaneRequests {
-    pub(super) core: Requests<Request>,
+    pub(super) core: RequestTable<IoRequest>,
     /// Dataset Management ranges by slot: they must not move while they are sent.
     ranges: Box<[[u8; RANGE_BYTES]]>,
     /// Completions whose data is still in a blocked caravan.
-    deferred: Vec<Completion>,
+    deferred: Vec<IoCompletion>,
 }
 
 /// Link, and the ranges of its commands.
@@ -34,7 +36,7 @@ struct LinkQueue<'a, L> {
     ranges: &'a mut [[u8; RANGE_BYTES]],
 }
 
-impl Request {
+impl IoRequest {
     /// Returns the bytes of its data.
     #[inline]
     pub(super) fn bytes(&self) -> u32 {
@@ -42,29 +44,29 @@ impl Request {
     }
 }
 
-impl Addressed for Request {
+impl RequestProperties for IoRequest {
     #[inline]
     fn nsid(&self) -> u32 {
         self.nsid
     }
 
     #[inline]
-    fn traffic(&self) -> Traffic {
-        Traffic::of(self.class, self.bytes())
+    fn traffic(&self) -> RequestTraffic {
+        RequestTraffic::of(self.class, self.bytes())
     }
 
     fn may_repeat(&self) -> bool {
-        self.op != Op::CompareAndWrite
+        self.op != IoOp::CompareAndWrite
     }
 
     fn has_effect(&self) -> bool {
-        !matches!(self.op, Op::Read | Op::Compare | Op::Verify | Op::Flush)
+        !matches!(self.op, IoOp::Read | IoOp::Compare | IoOp::Verify | IoOp::Flush)
     }
 
     fn changes(&self) -> BlockRange {
         match self.op {
             // The source ranges in its list determine the number of blocks.
-            Op::Copy => BlockRange { first: self.slba, ..BlockRange::all(self.nsid) },
+            IoOp::Copy => BlockRange { first: self.slba, ..BlockRange::all(self.nsid) },
             _ => BlockRange { nsid: self.nsid, first: self.slba, count: self.blocks.into() },
         }
     }
@@ -72,15 +74,15 @@ impl Addressed for Request {
     #[inline]
     fn durability(&self) -> Durability {
         match self.op {
-            Op::Read | Op::Compare | Op::Verify => Durability::Unchanged,
-            Op::Flush => Durability::Flush,
+            IoOp::Read | IoOp::Compare | IoOp::Verify => Durability::Unchanged,
+            IoOp::Flush => Durability::Flush,
             _ if self.fua => Durability::Unchanged,
             _ => Durability::NeedsFlush,
         }
     }
 }
 
-impl<L: Queue<Request>> Queue<Request> for LinkQueue<'_, L> {
+impl<L: RequestQueue<IoRequest>> RequestQueue<IoRequest> for LinkQueue<'_, L> {
     #[inline]
     fn room(&self) -> u32 {
         self.link.room()
@@ -92,9 +94,9 @@ impl<L: Queue<Request>> Queue<Request> for LinkQueue<'_, L> {
     }
 
     #[inline]
-    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, now: Instant, request: &mut IoRequest) -> Option<u16> {
         let slot = self.link.submit(now, request)?;
-        if request.op == Op::Discard {
+        if request.op == IoOp::Discard {
             self.ranges[usize::from(slot)] = range(request);
         }
         Some(slot)
@@ -105,7 +107,7 @@ impl LaneRequests {
     /// Creates an empty set for a queue of `queue_entries`.
     pub(super) fn new(queue_entries: u16, timeout: Option<Duration>) -> Self {
         LaneRequests {
-            core: Requests::new(queue_entries, timeout),
+            core: RequestTable::new(queue_entries, timeout),
             ranges: vec![[0; RANGE_BYTES]; queue_entries.into()].into_boxed_slice(),
             deferred: Vec::new(),
         }
@@ -116,8 +118,8 @@ impl LaneRequests {
     pub(super) fn take(
         &mut self,
         now: Instant,
-        request: Request,
-        link: Option<&mut impl Queue<Request>>,
+        request: IoRequest,
+        link: Option<&mut impl RequestQueue<IoRequest>>,
     ) -> bool {
         let LaneRequests { core, ranges, .. } = self;
         core.take(now, request, link.map(|link| LinkQueue { link, ranges }).as_mut())
@@ -125,7 +127,7 @@ impl LaneRequests {
 
     /// Submits waiting requests.
     #[inline]
-    pub(super) fn resume(&mut self, now: Instant, link: &mut impl Queue<Request>) {
+    pub(super) fn resume(&mut self, now: Instant, link: &mut impl RequestQueue<IoRequest>) {
         self.core.resume(now, &mut LinkQueue { link, ranges: &mut self.ranges });
     }
 
@@ -142,7 +144,7 @@ impl LaneRequests {
 
     /// Takes completions that waited for their caravan, and those of failed requests. No data of this lane may be in
     /// the send buffer.
-    pub(super) fn take_held_back(&mut self, now: Instant) -> impl Iterator<Item = Completion> {
+    pub(super) fn take_held_back(&mut self, now: Instant) -> impl Iterator<Item = IoCompletion> {
         let failed = std::iter::from_fn(|| self.core.next_failed());
         self.deferred.drain(..).chain(failed.map(move |ended| completion(now, ended)))
     }
@@ -160,10 +162,10 @@ impl CommandDataSource for LaneRequests {
 }
 
 impl LinkCommands for LaneRequests {
-    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
+    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<PayloadDestination> {
         let buffer = self.core.get_mut(slot)?.buffer.as_mut()?;
         let rest = &mut buffer[offset as usize..][..length as usize];
-        Some(Place { data: rest.as_mut_ptr(), length: rest.len() })
+        Some(PayloadDestination { data: rest.as_mut_ptr(), length: rest.len() })
     }
 
     fn fill(&mut self, slot: u16, offset: u32, data: &[u8]) {
@@ -178,15 +180,16 @@ impl LinkCommands for LaneRequests {
         slot: u16,
         end: &CommandEnd,
         now: Instant,
-        completions: &mut VecDeque<Completion>,
+        completions: &mut VecDeque<IoCompletion>,
     ) -> Option<EndedLinkCommand> {
         let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite | Op::Copy);
+        let sends =
+            matches!(request.op, IoOp::Write | IoOp::Compare | IoOp::CompareAndWrite | IoOp::Copy);
         let status = end.cqe.status();
         let completion = match self.core.end(now, slot, status, end.data_intact) {
-            Some(Outcome::Ended(ended)) => completion(now, ended),
-            Some(Outcome::Rests { nsid, is_first }) => {
+            Some(RequestOutcome::Ended(ended)) => completion(now, ended),
+            Some(RequestOutcome::Rests { nsid, is_first }) => {
                 match status.is_success() {
                     _ if !is_first => {}
                     true => warn!(nsid, "success, but not all data has moved: trying again"),
@@ -207,15 +210,15 @@ impl LinkCommands for LaneRequests {
 }
 
 /// Returns the completion of an ended request.
-fn completion(now: Instant, ended: Ended<Request>) -> Completion {
-    let Ended { request, status, since } = ended;
+fn completion(now: Instant, ended: EndedRequest<IoRequest>) -> IoCompletion {
+    let EndedRequest { request, status, since } = ended;
     let latency_ns = now.0.saturating_sub(since.0);
-    let Request { token, op, buffer, .. } = request;
-    Completion { token, op, status, buffer, latency_ns }
+    let IoRequest { token, op, buffer, .. } = request;
+    IoCompletion { token, op, status, buffer, latency_ns }
 }
 
 /// Returns a Dataset Management range: context attributes, length in blocks, starting LBA.
-fn range(request: &Request) -> [u8; RANGE_BYTES] {
+fn range(request: &IoRequest) -> [u8; RANGE_BYTES] {
     let mut range = [0; RANGE_BYTES];
     range[4..8].copy_from_slice(&request.blocks.to_le_bytes());
     range[8..].copy_from_slice(&request.slba.to_le_bytes());
@@ -223,53 +226,53 @@ fn range(request: &Request) -> [u8; RANGE_BYTES] {
 }
 
 #[inline]
-pub(super) fn command(request: &Request) -> (Sqe, Data) {
+pub(super) fn command(request: &IoRequest) -> (Sqe, CommandTransfer) {
     let length = request.bytes();
     let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);
     let (mut sqe, data) = match request.op {
-        Op::Read => (rw(opcode::READ), Data::In(length)),
-        Op::Write => (rw(opcode::WRITE), Data::Out(length)),
-        Op::Compare => (rw(opcode::COMPARE), Data::Out(length)),
+        IoOp::Read => (rw(opcode::READ), CommandTransfer::In(length)),
+        IoOp::Write => (rw(opcode::WRITE), CommandTransfer::Out(length)),
+        IoOp::Compare => (rw(opcode::COMPARE), CommandTransfer::Out(length)),
         // Its second command: see `compare_of`.
-        Op::CompareAndWrite => (rw(opcode::WRITE), Data::Out(length / 2)),
-        Op::Verify => (rw(opcode::VERIFY), Data::None),
-        Op::WriteUncorrectable => (rw(opcode::WRITE_UNCORRECTABLE), Data::None),
-        Op::Copy => {
+        IoOp::CompareAndWrite => (rw(opcode::WRITE), CommandTransfer::Out(length / 2)),
+        IoOp::Verify => (rw(opcode::VERIFY), CommandTransfer::None),
+        IoOp::WriteUncorrectable => (rw(opcode::WRITE_UNCORRECTABLE), CommandTransfer::None),
+        IoOp::Copy => {
             let mut sqe = Sqe::new(opcode::COPY, request.nsid);
             sqe.set_slba(request.slba);
             sqe.cdw12 = (request.blocks.wrapping_sub(1) & 0xff).into();
-            (sqe, Data::Out(length))
+            (sqe, CommandTransfer::Out(length))
         }
-        Op::Flush => (Sqe::new(opcode::FLUSH, request.nsid), Data::None),
-        Op::WriteZeroes { deallocate } => {
+        IoOp::Flush => (Sqe::new(opcode::FLUSH, request.nsid), CommandTransfer::None),
+        IoOp::WriteZeroes { deallocate } => {
             let mut sqe = rw(opcode::WRITE_ZEROES);
             if deallocate {
                 sqe.cdw12 = (sqe.cdw12.get() | cdw12::DEAC).into();
             }
-            (sqe, Data::None)
+            (sqe, CommandTransfer::None)
         }
-        Op::Discard => {
+        IoOp::Discard => {
             let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, request.nsid);
             sqe.cdw11 = 4.into(); // deallocate one range
-            (sqe, Data::Out(RANGE_BYTES as u32))
+            (sqe, CommandTransfer::Out(RANGE_BYTES as u32))
         }
     };
-    if matches!(request.op, Op::Read | Op::Write) {
+    if matches!(request.op, IoOp::Read | IoOp::Write) {
         sqe.cdw13 = request.class.to_dsm().into(); // so that the target treats it likewise
     }
-    if request.fua && !matches!(request.op, Op::Flush | Op::WriteUncorrectable) {
+    if request.fua && !matches!(request.op, IoOp::Flush | IoOp::WriteUncorrectable) {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
     }
     (sqe, data)
 }
 
 /// Returns the first command of a Compare and Write.
-pub(super) fn compare_of(request: &Request) -> Sqe {
+pub(super) fn compare_of(request: &IoRequest) -> Sqe {
     Sqe::rw(opcode::COMPARE, request.nsid, request.slba, request.blocks)
 }
 
-pub(super) fn urgency(request: &Request) -> Urgency {
-    let plain = matches!(request.op, Op::Read | Op::Write) && !request.fua && !request.urgent;
+pub(super) fn urgency(request: &IoRequest) -> Urgency {
+    let plain = matches!(request.op, IoOp::Read | IoOp::Write) && !request.fua && !request.urgent;
     let at_least = if plain { Urgency::Bulk } else { Urgency::Urgent };
     request.class.urgency().max(at_least)
 }

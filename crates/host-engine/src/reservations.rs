@@ -1,15 +1,16 @@
 //! Reservations of a namespace, by blocking calls (NVMe Base 2.1, section 8.1.24). They belong to the host, whatever
 //! controllers it has: a registration here holds for an attachment with the same host identifier.
 
-use super::admin::Admin;
+use super::admin::AdminConnection;
 use super::config::HostConfig;
-use super::error::HostError;
+use super::error::HostControlError;
 use roadtrain_wire::identify::{NSID_ALL, ctratt};
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::reservation::{
-    Acquire, AcquireAction, CNTLID_NONE, ChangePersistence, Notification, NotificationLog,
-    ONE_KEY_BYTES, RCSTS_HOLDER, Register, RegisterAction, Release, ReleaseAction, Report,
-    ReportEntry, ReportEntryExtended, ReservationType, TwoKeys, parse_extended, parse_short,
+    AcquireAction, CNTLID_NONE, ChangePersistence, Notification, NotificationLog, ONE_KEY_BYTES,
+    RCSTS_HOLDER, RegisterAction, ReleaseAction, ReportEntry, ReportEntryExtended,
+    ReservationAcquire, ReservationRegister, ReservationRelease, ReservationReportFields,
+    ReservationType, TwoKeys, parse_extended, parse_short,
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
@@ -48,22 +49,22 @@ pub struct ReservationReport {
 }
 
 /// Queue for reservation commands, with a controller of its own.
-pub struct Reservations {
+pub struct HostReservations {
     config: HostConfig,
-    admin: Admin,
+    admin: AdminConnection,
     has_long_identifiers: bool,
 }
 
-impl Reservations {
+impl HostReservations {
     /// Connects to `config.subsystem_nqn`, as the host that `config` names.
     ///
     /// # Errors
     /// Anything that keeps the controller from being ready.
-    pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
-        let mut admin = Admin::connect_patiently(config)?;
+    pub fn connect(config: &HostConfig) -> Result<Self, HostControlError> {
+        let mut admin = AdminConnection::connect_patiently(config)?;
         let attributes = admin.connect_io()?.identify.ctratt.get();
         let has_long_identifiers = attributes & ctratt::HOST_ID_128 != 0;
-        Ok(Reservations { config: config.clone(), admin, has_long_identifiers })
+        Ok(HostReservations { config: config.clone(), admin, has_long_identifiers })
     }
 
     /// Registers the key `new`, unregisters, or replaces the key `current` by `new`. `ignores_key`: whatever the host's
@@ -77,9 +78,9 @@ impl Reservations {
         (action, ignores_key): (RegisterAction, bool),
         persistence: ChangePersistence,
         (current, new): (u64, u64),
-    ) -> Result<(), HostError> {
+    ) -> Result<(), HostControlError> {
         let (action, persistence) = (Some(action), Some(persistence));
-        let sqe = Register { action, ignores_key, persistence }.emit(nsid);
+        let sqe = ReservationRegister { action, ignores_key, persistence }.emit(nsid);
         let keys = TwoKeys { current: current.into(), other: new.into() };
         self.run("Reservation Register", &sqe, keys.as_bytes())
     }
@@ -95,9 +96,9 @@ impl Reservations {
         action: AcquireAction,
         kind: ReservationType,
         (current, preempted): (u64, u64),
-    ) -> Result<(), HostError> {
+    ) -> Result<(), HostControlError> {
         let (action, kind) = (Some(action), Some(kind));
-        let sqe = Acquire { action, ignores_key: false, kind }.emit(nsid);
+        let sqe = ReservationAcquire { action, ignores_key: false, kind }.emit(nsid);
         let keys = TwoKeys { current: current.into(), other: preempted.into() };
         self.run("Reservation Acquire", &sqe, keys.as_bytes())
     }
@@ -112,18 +113,18 @@ impl Reservations {
         action: ReleaseAction,
         kind: Option<ReservationType>,
         current: u64,
-    ) -> Result<(), HostError> {
-        let sqe = Release { action: Some(action), ignores_key: false, kind }.emit(nsid);
+    ) -> Result<(), HostControlError> {
+        let sqe = ReservationRelease { action: Some(action), ignores_key: false, kind }.emit(nsid);
         let key: [u8; ONE_KEY_BYTES] = current.to_le_bytes();
         self.run("Reservation Release", &sqe, &key)
     }
 
-    fn run(&mut self, what: &'static str, sqe: &Sqe, data: &[u8]) -> Result<(), HostError> {
+    fn run(&mut self, what: &'static str, sqe: &Sqe, data: &[u8]) -> Result<(), HostControlError> {
         self.admin.run_io(what, sqe, data, &mut []).map(drop)
     }
 
     /// Reads the reservation status of a namespace. `extended`: with host identifiers of 128 bits, which is required if
-    /// the controller has those ([`Reservations::has_long_identifiers`]). `bytes`: maximum size of the report, a
+    /// the controller has those ([`HostReservations::has_long_identifiers`]). `bytes`: maximum size of the report, a
     /// multiple of 4; `None`: all.
     ///
     /// # Errors
@@ -133,14 +134,14 @@ impl Reservations {
         nsid: u32,
         extended: bool,
         bytes: Option<u32>,
-    ) -> Result<ReservationReport, HostError> {
+    ) -> Result<ReservationReport, HostControlError> {
         let mut wanted = bytes.unwrap_or(REPORT_BYTES);
         loop {
             let mut page = vec![0; wanted as usize];
-            let sqe = Report { bytes: wanted.into(), extended }.emit(nsid);
+            let sqe = ReservationReportFields { bytes: wanted.into(), extended }.emit(nsid);
             self.admin.run_io("Reservation Report", &sqe, &[], &mut page)?;
             let report = parse(&page, extended)
-                .ok_or_else(|| HostError::Controller("a report without a head".into()))?;
+                .ok_or_else(|| HostControlError::Controller("a report without a head".into()))?;
             let is_whole = report.registrants.len() >= usize::from(report.registered);
             if bytes.is_some() || is_whole || wanted >= REPORT_BYTES_MAX {
                 return Ok(report);
@@ -159,7 +160,7 @@ impl Reservations {
     ///
     /// # Errors
     /// The connection's, or its status.
-    pub fn next_notification(&mut self) -> Result<Option<(Notification, u32)>, HostError> {
+    pub fn next_notification(&mut self) -> Result<Option<(Notification, u32)>, HostControlError> {
         let mut log = NotificationLog::new_zeroed();
         let get = GetLogPage::new(lid::RESERVATION_NOTIFICATION, size_of_val(&log) as u32);
         let what = "Get Log Page (Reservation Notification)";

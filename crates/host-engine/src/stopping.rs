@@ -1,6 +1,6 @@
 //! Limits the waits of control threads once their controller is to end, so that a silent target does not delay the end.
 
-use roadtrain_system::mailbox::Event;
+use roadtrain_system::mailbox::WakeEvent;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::RawFd;
@@ -17,7 +17,7 @@ pub(super) struct StopSignal {
     /// End of all waits, once it is raised.
     until: Mutex<Option<Instant>>,
     /// Event that wakes waiting threads.
-    wake_event: Event,
+    wake_event: WakeEvent,
 }
 
 thread_local! {
@@ -27,7 +27,7 @@ thread_local! {
 
 impl StopSignal {
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(StopSignal { until: Mutex::default(), wake_event: Event::new()? }))
+        Ok(Arc::new(StopSignal { until: Mutex::default(), wake_event: WakeEvent::new()? }))
     }
 
     /// Raises the signal: threads that heed it wait for [`STOP_TIMEOUT`] at most, in total.

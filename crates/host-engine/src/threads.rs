@@ -3,12 +3,12 @@
 use super::api::Front;
 use super::config::HostConfig;
 use super::counters::{LaneCounters, ReactorCounters};
-use super::error::HostError;
+use super::error::HostControlError;
 use super::ether::Ports;
 use super::reactor::{HostReactor, HostReactorOrder, HostReactorParts, HostReactorReport};
 use roadtrain_reactor::tuning;
-use roadtrain_reactor::waits::Meter;
-use roadtrain_system::mailbox::{Outbox, mailbox};
+use roadtrain_reactor::waits::WaitMeter;
+use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use roadtrain_system::platform::{Affinity, numa};
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) fn reactor_of(lane: usize, reactors: usize) -> usize {
 
 /// Thread of a reactor, and the mailbox of its orders.
 pub(super) struct ReactorHandle {
-    pub(super) orders: Outbox<HostReactorOrder>,
+    pub(super) orders: MailboxSender<HostReactorOrder>,
     /// Numbers of its lanes over all reactors.
     pub(super) lanes: Vec<usize>,
     /// Numbers of its lanes over all paths.
@@ -64,7 +64,7 @@ impl Drop for ReactorHandle {
 }
 
 /// Meter of a reactor's waits, and its counters.
-type ReactorMeters = (Arc<Meter>, Arc<ReactorCounters>);
+type ReactorMeters = (Arc<WaitMeter>, Arc<ReactorCounters>);
 
 /// Starts a reactor; it runs when this returns.
 ///
@@ -75,17 +75,17 @@ pub(super) fn spawn(
     affinity: Affinity,
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
-    reports: Vec<Outbox<HostReactorReport>>,
+    reports: Vec<MailboxSender<HostReactorReport>>,
     reactors: usize,
     (counters, (meter, own)): (Arc<[LaneCounters]>, ReactorMeters),
-) -> Result<ReactorHandle, HostError> {
-    let system = |what| move |source| HostError::System { what, source };
+) -> Result<ReactorHandle, HostControlError> {
+    let system = |what| move |source| HostControlError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
     let core = affinity.cpus.single();
-    let near = numa::take_from(affinity.node.into_iter().collect());
+    let near = numa::scoped_memory_nodes(affinity.node.into_iter().collect());
     let of_ports = config.addresses().find(|address| address.ports() > 0);
     let address = of_ports.unwrap_or(&config.address);
-    let unreachable = |source| HostError::Unreachable { address: address.clone(), source };
+    let unreachable = |source| HostControlError::Unreachable { address: address.clone(), source };
     let ports = Ports::of_reactor(config.addresses(), reactors).map_err(unreachable)?;
     drop(near);
     let parts = HostReactorParts {
@@ -157,7 +157,7 @@ impl Drop for HostReactorThread {
 
 /// Reports the end of a reactor's thread, also after a panic.
 struct ReactorEndReport {
-    reports: Vec<Outbox<HostReactorReport>>,
+    reports: Vec<MailboxSender<HostReactorReport>>,
     index: usize,
     failure: Option<String>,
 }

@@ -1,16 +1,17 @@
 //! State of a controller for other threads.
 
 use super::counters::{
-    LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport, ReactorCounters,
+    LaneCounters, LaneReading, LinkState, PathReading, PathReport, ReactorCounters,
+    TargetLinkReport,
 };
 use super::threads::reactor_of;
 use roadtrain_host_proto::bringup::{ControllerInfo, NamespaceInfo};
+use roadtrain_host_proto::namespace_identity::ExpectedNamespaces;
 use roadtrain_host_proto::old_commands::{BlockRange, OldCommands, OpenController};
 use roadtrain_host_proto::paths::AnaTable;
-use roadtrain_host_proto::pins::Pinned;
 use roadtrain_host_proto::write_verifier::WriteVerifiers;
-use roadtrain_reactor::metrics::{Batching, Io, ReactorSample};
-use roadtrain_reactor::waits::{Meter, WaitState};
+use roadtrain_reactor::metrics::{Batching, IoCounters, ReactorSample};
+use roadtrain_reactor::waits::{WaitMeter, WaitState};
 use roadtrain_system::clock;
 use roadtrain_system::platform::Affinity;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,11 +20,11 @@ use std::time::Instant;
 
 /// State of the controller; shared with the fronts.
 #[derive(Clone)]
-pub struct ControllerView {
+pub struct HostControllerView {
     info: Arc<Mutex<ControllerInfo>>,
     path_slots: Arc<[ViewPath]>,
     /// Expected namespaces, shared by all paths.
-    pinned: Pinned,
+    pinned: ExpectedNamespaces,
     /// Old commands of lost controllers, over all paths.
     old_commands: OldCommands,
     /// Acknowledged writes, over all paths.
@@ -32,7 +33,7 @@ pub struct ControllerView {
     namespace_reporter: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
-    pub(super) meters: Arc<[Arc<Meter>]>,
+    pub(super) meters: Arc<[Arc<WaitMeter>]>,
     pub(super) reactors: Arc<[Arc<ReactorCounters>]>,
     lost: Arc<Mutex<Vec<String>>>,
     failure: Arc<Mutex<Option<String>>>,
@@ -44,7 +45,7 @@ struct ViewPath {
     address: Mutex<Option<String>>,
     /// Counters of earlier paths in this slot.
     past: Mutex<LaneReading>,
-    link: Mutex<LinkReport>,
+    link: Mutex<TargetLinkReport>,
     ana: Mutex<AnaTable>,
 }
 
@@ -57,7 +58,7 @@ impl ViewPath {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn link(&self) -> LinkReport {
+    fn link(&self) -> TargetLinkReport {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -91,9 +92,9 @@ fn sum(lanes: &[LaneCounters]) -> LaneReading {
     lanes.iter().map(LaneCounters::read).sum()
 }
 
-impl ControllerView {
+impl HostControllerView {
     /// Returns the expected namespaces of all paths.
-    pub(super) fn pinned(&self) -> Pinned {
+    pub(super) fn pinned(&self) -> ExpectedNamespaces {
         self.pinned.clone()
     }
 
@@ -131,15 +132,15 @@ impl ControllerView {
         let entry = |(path, address): (usize, Option<String>)| {
             let (address, past) = (Mutex::new(address), Mutex::default());
             let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
-            let link = Mutex::new(LinkReport::new(state, None));
+            let link = Mutex::new(TargetLinkReport::new(state, None));
             ViewPath { address, past, link, ana: Mutex::default() }
         };
         let path_slots: Arc<[ViewPath]> = addresses.into_iter().enumerate().map(entry).collect();
-        ControllerView {
+        HostControllerView {
             info: Arc::new(Mutex::new(info)),
             counters: (0..lanes * path_slots.len()).map(|_| LaneCounters::default()).collect(),
             path_slots,
-            pinned: Pinned::default(),
+            pinned: ExpectedNamespaces::default(),
             old_commands: OldCommands::default(),
             writes: WriteVerifiers::default(),
             namespace_reporter: Arc::new(AtomicUsize::new(first)),
@@ -159,10 +160,10 @@ impl ControllerView {
 
     /// Returns the connection state of the best of its paths.
     #[must_use]
-    pub fn link(&self) -> LinkReport {
+    pub fn link(&self) -> TargetLinkReport {
         let links =
             self.path_slots.iter().filter(|entry| entry.address().is_some()).map(ViewPath::link);
-        let rank = |link: &LinkReport| match link.state {
+        let rank = |link: &TargetLinkReport| match link.state {
             LinkState::Connected => 0,
             LinkState::Reconnecting => 1,
             LinkState::Failing => 2,
@@ -176,7 +177,7 @@ impl ControllerView {
     }
 
     /// Returns the connection state of a path.
-    pub(super) fn link_of(&self, path: usize) -> LinkReport {
+    pub(super) fn link_of(&self, path: usize) -> TargetLinkReport {
         self.path_slots[path].link()
     }
 
@@ -208,7 +209,7 @@ impl ControllerView {
         let lanes = self.counters.len() / self.path_slots.len();
         let counters = &self.counters[path * lanes..][..lanes];
         *self.path_slots[path].past() = sum(counters);
-        let link = LinkReport::new(LinkState::Reconnecting, None);
+        let link = TargetLinkReport::new(LinkState::Reconnecting, None);
         *self.path_slots[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
         self.set_ana(path, AnaTable::default());
         *self.path_slots[path].address() = Some(address);
@@ -250,7 +251,7 @@ impl ControllerView {
 
     /// Returns the sample of each reactor, and its I/O counters.
     #[must_use]
-    pub fn reactors(&self) -> Vec<(ReactorSample, Io)> {
+    pub fn reactors(&self) -> Vec<(ReactorSample, IoCounters)> {
         let sample = |(number, counters): (usize, &Arc<ReactorCounters>)| {
             let (sample, io) = counters.sample(number, self.batching_of(number));
             let affinity = self.affinities.get(number);
@@ -322,7 +323,7 @@ impl ControllerView {
     pub(super) fn set_link(&self, path: usize, state: LinkState, error: Option<String>) {
         let mut link = self.path_slots[path].link.lock().unwrap_or_else(PoisonError::into_inner);
         let since = if link.state == state { link.since } else { Instant::now() };
-        *link = LinkReport { state, since, error };
+        *link = TargetLinkReport { state, since, error };
     }
 
     /// Returns the controller's properties at the last update.

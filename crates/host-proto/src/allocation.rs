@@ -3,7 +3,7 @@
 //! A range counts as a hole only if the controller clearly reports it so: copies of a disk leave holes out.
 
 use super::bringup::ControllerInfo;
-use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
+use super::procedure::{ControllerCommand, ProcedureDriver, ProcedureFailure};
 use core::ops::Range;
 use roadtrain_wire::identify::oacs;
 use roadtrain_wire::lba_status::{
@@ -41,13 +41,16 @@ impl AllocationQuery {
         self.slba.saturating_add(self.blocks)
     }
 
-    fn command(&self) -> Command {
+    fn command(&self) -> ControllerCommand {
         let bytes = list_bytes(self.ranges.clamp(1, RANGES_MAX).into());
         // Blocks after a long range cost little, as its list is short.
         let blocks = (self.blocks <= RANGE_BLOCKS_MAX).then_some(self.blocks as u16);
         let action = action::ALLOCATED;
         let get = GetLbaStatus { slba: self.slba, blocks, bytes: bytes as u64, action };
-        Command { bytes_in: bytes as u32, ..Command::new("Get LBA Status", get.emit(self.nsid)) }
+        ControllerCommand {
+            bytes_in: bytes as u32,
+            ..ControllerCommand::new("Get LBA Status", get.emit(self.nsid))
+        }
     }
 
     /// Parses a list; `None`: invalid.
@@ -112,9 +115,9 @@ mod tests {
 
     #[test]
     fn blocks_are_holes_only_as_far_as_that_is_said() {
-        use condition::{COMPLETE, NO_ROOM, UNTOLD};
+        use condition::{COMPLETE, NO_ROOM, UNSPECIFIED};
         assert_eq!(parse(&[], COMPLETE), reported(100..150, &[]));
-        for condition in [NO_ROOM, UNTOLD, 9] {
+        for condition in [NO_ROOM, UNSPECIFIED, 9] {
             assert_eq!(parse(&[], condition), reported(100..100, &[]), "nothing is known");
             let one = [110..120];
             assert_eq!(parse(&one, condition), reported(100..120, &one));
@@ -127,7 +130,7 @@ mod tests {
             "cut off"
         );
         assert_eq!(
-            parse(&[200..300], UNTOLD),
+            parse(&[200..300], UNSPECIFIED),
             reported(100..150, &[]),
             "the first one is behind it"
         );

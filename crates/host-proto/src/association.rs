@@ -3,10 +3,10 @@
 //!
 //! An association has one path: an admin queue and a connection for each lane. A host with several paths has an
 //! association for each. Requests are not part of it: they outlive connections ([`super::requests`]).
-//! [`Action::Attach`], [`Action::Reset`], [`Action::Fail`] and [`Action::SetBarred`] report changes to them.
+//! [`AssociationAction::Attach`], [`AssociationAction::Reset`], [`AssociationAction::Fail`] and [`AssociationAction::SetBarred`] report changes to them.
 //!
-//! The driver takes [`Association::poll`]'s actions until there are none and carries each out. It replies to those that
-//! have a reply, at any later time. It reports events by the other calls, and calls again at [`Association::deadline`]
+//! The driver takes [`HostAssociation::poll`]'s actions until there are none and carries each out. It replies to those that
+//! have a reply, at any later time. It reports events by the other calls, and calls again at [`HostAssociation::deadline`]
 //! at the latest.
 //!
 //! - All connections of the path are made together and lost together. Before new ones are made the old ones are closed,
@@ -31,9 +31,9 @@ mod sibling_resets;
 mod siblings;
 mod transitions;
 
-pub use action::{Action, Config, ResetReason};
+pub use action::{AssociationAction, AssociationConfig, ResetReason};
 pub use allocation_queries::QueryOrigin;
-pub use siblings::Beside;
+pub use siblings::SiblingConstraints;
 
 use allocation_queries::AllocationQueries;
 use ending::AssociationEnd;
@@ -45,10 +45,12 @@ use transitions::Transitions;
 
 use super::allocation::Allocation;
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo};
+use super::namespace_identity::NamespaceIdentityCheck;
 use super::old_commands::{ControllerSerial, LaneGuard};
 use super::paths::AnaTable;
-use super::pins::NamespaceIdentityCheck;
-use super::procedure::{Answer, Ask, Command, Procedure, ProcedureFailure, ProcedureStep};
+use super::procedure::{
+    ControllerCommand, DriverReply, DriverRequest, Procedure, ProcedureFailure, ProcedureStep,
+};
 use super::retry::RetryRules;
 use super::write_verifier::PathWrites;
 use core::time::Duration;
@@ -142,8 +144,8 @@ struct AssociationPath<E> {
 }
 
 /// An association.
-pub struct Association<E> {
-    config: Config,
+pub struct HostAssociation<E> {
+    config: AssociationConfig,
     path: AssociationPath<E>,
     identity_check: NamespaceIdentityCheck,
     writes: PathWrites,
@@ -153,19 +155,19 @@ pub struct Association<E> {
     /// Lost controllers of other associations.
     sibling_resets: SiblingResets,
     allocation_queries: AllocationQueries,
-    /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far) at the last [`Action::Release`].
+    /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far) at the last [`AssociationAction::Release`].
     ended_so_far: u64,
     /// True once all submitters of requests have ended.
     has_ended: bool,
     /// True if another association of the host is live while this one ends.
     has_live_sibling: bool,
-    actions: VecDeque<Action<E>>,
+    actions: VecDeque<AssociationAction<E>>,
 }
 
-impl<E: Send + 'static> Association<E> {
+impl<E: Send + 'static> HostAssociation<E> {
     /// Creates an association that connects its path.
     #[must_use]
-    pub fn new(now: Instant, config: Config) -> Self {
+    pub fn new(now: Instant, config: AssociationConfig) -> Self {
         let path = AssociationPath {
             state: PathPhase::Down { until: now },
             task: None,
@@ -184,7 +186,7 @@ impl<E: Send + 'static> Association<E> {
             transitions: Transitions::default(),
             psk: None,
         };
-        let beside = config.beside.as_ref();
+        let beside = config.siblings.as_ref();
         let mut identity_check = beside
             .map_or_else(NamespaceIdentityCheck::single_path, |beside| {
                 NamespaceIdentityCheck::shared(beside.pinned.clone())
@@ -194,7 +196,7 @@ impl<E: Send + 'static> Association<E> {
         let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
         let mut loss = Loss::default();
         loss.begin(now);
-        Association {
+        HostAssociation {
             config,
             path,
             identity_check,
@@ -216,11 +218,11 @@ impl<E: Send + 'static> Association<E> {
     #[must_use]
     pub fn brought_up(
         now: Instant,
-        config: Config,
+        config: AssociationConfig,
         info: ControllerInfo,
         psk: Option<TlsPsk>,
     ) -> Self {
-        let mut association = Association::new(now, config);
+        let mut association = HostAssociation::new(now, config);
         association.path.psk = psk;
         association.path.state = PathPhase::Connecting;
         association.path.keep_alive_at = association.keep_alive_after(now);
@@ -287,7 +289,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Returns the time at which to call [`Association::poll`] at the latest.
+    /// Returns the time at which to call [`HostAssociation::poll`] at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let ending = match self.ending {
@@ -314,11 +316,11 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Events ----
 
-    /// Receives the driver's reply to the path's last [`Action::Ask`].
-    pub fn answer(&mut self, now: Instant, answer: Result<Answer, E>) {
+    /// Receives the driver's reply to the path's last [`AssociationAction::Request`].
+    pub fn answer(&mut self, now: Instant, answer: Result<DriverReply, E>) {
         let Some(pending) = self.path.pending.take() else { return };
         let has_failed = match &answer {
-            Ok(Answer::Completed { cqe, .. }) => !cqe.status().is_success(),
+            Ok(DriverReply::Completed { cqe, .. }) => !cqe.status().is_success(),
             Ok(_) => false,
             Err(_) => true,
         };
@@ -340,7 +342,7 @@ impl<E: Send + 'static> Association<E> {
             Err(source) => {
                 self.lose(now, ResetReason::Path(ProcedureFailure::Lost { what, source }))
             }
-            Ok(Answer::Completed { cqe, .. }) if !cqe.status().is_success() => {
+            Ok(DriverReply::Completed { cqe, .. }) if !cqe.status().is_success() => {
                 let status = cqe.status();
                 self.lose(now, ResetReason::Path(ProcedureFailure::Command { what, status }));
             }
@@ -355,7 +357,7 @@ impl<E: Send + 'static> Association<E> {
         } // else the controller returns the request: no more events
     }
 
-    /// Handles the completion of the path's last [`Action::Abort`], with any status: only the aborted command's own
+    /// Handles the completion of the path's last [`AssociationAction::Abort`], with any status: only the aborted command's own
     /// completion counts.
     pub fn aborted(&mut self) {
         self.path.is_aborting = false;
@@ -375,7 +377,7 @@ impl<E: Send + 'static> Association<E> {
         match self.ending {
             // No further attempt to connect follows.
             Some(_) if !self.has_live_sibling || self.has_ended => {
-                self.actions.push_back(Action::Fail { lane: Some(lane) })
+                self.actions.push_back(AssociationAction::Fail { lane: Some(lane) })
             }
             _ => self.lose(now, ResetReason::Lane { lane, error }),
         }
@@ -389,7 +391,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Handles the end of the path's connections, after [`Action::Reset`].
+    /// Handles the end of the path's connections, after [`AssociationAction::Reset`].
     pub fn reset(&mut self, now: Instant) {
         // Not before the controller-loss timeout: the last attempt is made at that time.
         let limit = self
@@ -430,7 +432,7 @@ impl<E: Send + 'static> Association<E> {
             path.delay = (delay * 2).min(longest);
             // The target may have forgotten the PSK: the next attempt negotiates another one.
             path.psk = None;
-            path.lost.missed(now, &self.config.old_commands, self.config.beside.is_some());
+            path.lost.missed(now, &self.config.old_commands, self.config.siblings.is_some());
             now + self
                 .config
                 .old_commands
@@ -444,7 +446,7 @@ impl<E: Send + 'static> Association<E> {
         path.state = PathPhase::Resetting { until };
         self.writes.disconnected();
         self.abandon_allocation_queries();
-        self.actions.push_back(Action::Reset { why, was_live });
+        self.actions.push_back(AssociationAction::Reset { why, was_live });
         if self.ending.is_some() {
             self.end_without_target(now);
         } else if !self.is_live() {
@@ -454,8 +456,8 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Actions ----
 
-    /// Returns the next action; `None`: nothing to do until the next event or [`Association::deadline`].
-    pub fn poll(&mut self, now: Instant) -> Option<Action<E>> {
+    /// Returns the next action; `None`: nothing to do until the next event or [`HostAssociation::deadline`].
+    pub fn poll(&mut self, now: Instant) -> Option<AssociationAction<E>> {
         loop {
             if let Some(action) = self.actions.pop_front() {
                 return Some(action);
@@ -469,8 +471,8 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Returns the next action that is already queued, without advancing as [`Association::poll`] does.
-    pub fn next_action(&mut self) -> Option<Action<E>> {
+    /// Returns the next action that is already queued, without advancing as [`HostAssociation::poll`] does.
+    pub fn next_action(&mut self) -> Option<AssociationAction<E>> {
         self.actions.pop_front()
     }
 
@@ -529,7 +531,8 @@ impl<E: Send + 'static> Association<E> {
     fn connect(&mut self, now: Instant) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let expresses = self.config.expresses;
-        let transfer_bytes = self.config.beside.as_ref().map_or(0, |beside| beside.transfer_bytes);
+        let transfer_bytes =
+            self.config.siblings.as_ref().map_or(0, |beside| beside.transfer_bytes);
         let path = &mut self.path;
         (path.state, path.began_at) = (PathPhase::Connecting, now);
         let (lost, before) = (path.lost.to_end(), path.psk.clone());
@@ -557,7 +560,7 @@ impl<E: Send + 'static> Association<E> {
         self.check_writes(&info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
-        self.actions.push_back(Action::Changed);
+        self.actions.push_back(AssociationAction::Changed);
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         self.path.task = Some(Procedure::new(|driver| async move {
             for lane in 0..lanes {
@@ -587,11 +590,11 @@ impl<E: Send + 'static> Association<E> {
             }
             Ok(PathTaskOutput::Namespaces(namespaces, ana)) => {
                 self.check_namespaces(namespaces);
-                if self.config.beside.is_some() {
+                if self.config.siblings.is_some() {
                     self.set_ana(now, ana);
                 }
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
-                self.actions.push_back(Action::Listen { sqe });
+                self.actions.push_back(AssociationAction::Listen { sqe });
             }
             Ok(PathTaskOutput::Ana(ana)) => self.set_ana(now, ana),
             Ok(PathTaskOutput::SiblingReset(attempt)) => self.sibling_reset_done(now, attempt),
@@ -612,13 +615,13 @@ impl<E: Send + 'static> Association<E> {
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         let writes = self.writes.clone();
         self.begin_writes();
-        self.actions.push_back(Action::Attach { rules, barred, writes, guard });
+        self.actions.push_back(AssociationAction::Attach { rules, barred, writes, guard });
         self.loss = Loss::default();
         self.sibling_resets.renew(now);
         let path = &mut self.path;
         path.state = PathPhase::Live;
         path.transitions = Transitions::new(info.identify.anatt);
-        let has_others = self.config.beside.is_some();
+        let has_others = self.config.siblings.is_some();
         path.task = Some(Procedure::new(move |driver| async move {
             if !bringup::switch_events_on(&driver, &info.identify, has_others).await? {
                 return Ok(PathTaskOutput::Nothing);
@@ -646,7 +649,9 @@ impl<E: Send + 'static> Association<E> {
     fn fenced_by_path(&mut self, now: Instant, fenced: Vec<(ControllerSerial, u16, Fencing)>) {
         self.path.lost.fenced(now, &self.config.old_commands, &fenced);
         let fenced = fenced.into_iter();
-        self.actions.extend(fenced.map(|(_, cntlid, fencing)| Action::Fenced { cntlid, fencing }));
+        self.actions.extend(
+            fenced.map(|(_, cntlid, fencing)| AssociationAction::Fenced { cntlid, fencing }),
+        );
         self.check_release();
     }
 
@@ -656,11 +661,11 @@ impl<E: Send + 'static> Association<E> {
         self.check_release();
     }
 
-    /// Emits [`Action::Release`] if controllers have ended, for any reason.
+    /// Emits [`AssociationAction::Release`] if controllers have ended, for any reason.
     pub(super) fn check_release(&mut self) {
         let ended_so_far = self.config.old_commands.ended_so_far();
         if std::mem::replace(&mut self.ended_so_far, ended_so_far) != ended_so_far {
-            self.actions.push_back(Action::Release);
+            self.actions.push_back(AssociationAction::Release);
         }
     }
 
@@ -676,7 +681,7 @@ impl<E: Send + 'static> Association<E> {
         (!timeout.is_zero()).then(|| now + timeout / 2)
     }
 
-    /// Returns the deadline of the reply to the path's last [`Action::Ask`]; `None`: no limit.
+    /// Returns the deadline of the reply to the path's last [`AssociationAction::Request`]; `None`: no limit.
     #[must_use]
     pub fn answer_by(&self) -> Option<Instant> {
         self.path.pending.as_ref()?.until
@@ -698,28 +703,33 @@ impl<E: Send + 'static> Association<E> {
         limit.map_or(longest, |limit| longest.min(limit.max(ANSWER_MIN)))
     }
 
-    fn request(&mut self, now: Instant, request: Ask, is_keep_alive: bool) {
+    fn request(&mut self, now: Instant, request: DriverRequest, is_keep_alive: bool) {
         let before = self.path.opens_admin_queue;
         let (what, opens_admin_queue) = match &request {
-            Ask::Open { .. } => ("connection", false),
-            Ask::Run { qid, command } => {
+            DriverRequest::Open { .. } => ("connection", false),
+            DriverRequest::Run { qid, command } => {
                 let opens = *qid == 0 && opens_queue(&command.sqe);
                 (command.what, opens)
             }
-            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", before),
+            DriverRequest::Random { .. }
+            | DriverRequest::Compute(_)
+            | DriverRequest::Seal { .. } => ("authentication", before),
         };
-        let is_ours = matches!(&request, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
+        let is_ours = matches!(
+            &request,
+            DriverRequest::Random { .. } | DriverRequest::Compute(_) | DriverRequest::Seal { .. }
+        );
         let until = (!is_ours).then(|| now + self.patience(now, is_keep_alive));
         let path = &mut self.path;
         path.opens_admin_queue = opens_admin_queue;
         path.pending = Some(PendingDriverRequest { what, is_keep_alive, opens_admin_queue, until });
-        self.actions.push_back(Action::Ask { ask: request });
+        self.actions.push_back(AssociationAction::Request { ask: request });
     }
 
     fn keep_alive(&mut self, now: Instant) {
         self.path.keep_alive_at = self.keep_alive_after(now);
-        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
-        self.request(now, Ask::Run { qid: 0, command }, true);
+        let command = ControllerCommand::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
+        self.request(now, DriverRequest::Run { qid: 0, command }, true);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Authentication of a connected queue, as its Connect requires.
 
 use super::bringup::Wants;
-use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
-use roadtrain_proto::security::dhchap::{Host, HostError, Offer};
+use super::procedure::{ControllerCommand, ProcedureDriver, ProcedureFailure};
+use roadtrain_proto::security::dhchap::{AuthHost, AuthHostError, AuthOffer};
 use roadtrain_proto::security::{SealUse, Secret, TlsPsk};
 use roadtrain_wire::auth::RECEIVE_BYTES;
-use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, Authentication, fctype};
+use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, AuthenticationFields, fctype};
 
 /// Random bytes of an authentication: transaction, exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 2 + 64 + 64 + 4;
@@ -27,7 +27,7 @@ pub(super) async fn admin_queue<E>(
     }
     // A PSK proves that the controller has authenticated before.
     let is_missing = wants.keys.controller.is_some() && !wants.concatenates;
-    let error = HostError::NotAsked;
+    let error = AuthHostError::AuthNotRequired;
     if is_missing { Err(ProcedureFailure::Authentication { qid: 0, error }) } else { Ok(false) }
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn io_queue<E>(
     // not to, an attacker may have cleared the flag, and this queue would go on in the clear.
     let must_be = was_required || wants.keys.controller.is_some();
     let is_missing = must_be && !is_required && wants.seals != SealUse::Off;
-    let error = HostError::AskedOnce;
+    let error = AuthHostError::AuthOnAdminQueueOnly;
     if is_missing { Err(ProcedureFailure::Authentication { qid, error }) } else { Ok(()) }
 }
 
@@ -59,10 +59,10 @@ async fn queue<E>(
     (result, context): ConnectOutcome,
 ) -> Result<bool, ProcedureFailure<E>> {
     if result & AUTHREQ_ASCR != 0 {
-        return Err(ProcedureFailure::Authentication { qid, error: HostError::SecureChannel });
+        return Err(ProcedureFailure::Authentication { qid, error: AuthHostError::SecureChannel });
     }
     if result & AUTHREQ_ATR == 0 {
-        let error = HostError::NotSealed;
+        let error = AuthHostError::NotSealed;
         let is_missing = wants.seals == SealUse::Required;
         return if is_missing {
             Err(ProcedureFailure::Authentication { qid, error })
@@ -70,7 +70,7 @@ async fn queue<E>(
             Ok(false)
         };
     }
-    let prepare = |host: Host| match wants.seals {
+    let prepare = |host: AuthHost| match wants.seals {
         SealUse::Off => host,
         _ => host.with_frames(&context),
     };
@@ -88,12 +88,12 @@ pub(super) async fn psk<E>(
 ) -> Result<TlsPsk, ProcedureFailure<E>> {
     let failed = |error| Err(ProcedureFailure::Authentication { qid: 0, error });
     if result & (AUTHREQ_ATR | AUTHREQ_ASCR) == 0 {
-        return failed(HostError::NoChannel);
+        return failed(AuthHostError::NoChannel);
     }
-    let mut host = authenticated(driver, wants, 0, Host::concatenating).await?;
+    let mut host = authenticated(driver, wants, 0, AuthHost::concatenating).await?;
     match host.take_psk() {
         Some(psk) => Ok(psk.tls_psk(&wants.host_nqn, &wants.subsystem_nqn)),
-        None => failed(HostError::NoChannel),
+        None => failed(AuthHostError::NoChannel),
     }
 }
 
@@ -102,17 +102,17 @@ async fn authenticated<E>(
     driver: &ProcedureDriver<E>,
     wants: &Wants,
     qid: u16,
-    prepare: impl FnOnce(Host) -> Host,
-) -> Result<Host, ProcedureFailure<E>> {
+    prepare: impl FnOnce(AuthHost) -> AuthHost,
+) -> Result<AuthHost, ProcedureFailure<E>> {
     let failed = |error| Err(ProcedureFailure::Authentication { qid, error });
     if wants.keys.host.is_none() {
-        return failed(HostError::NoKey);
+        return failed(AuthHostError::NoKey);
     }
     let random = driver.random(RANDOM_BYTES).await?;
     let (t_id, random) = random.reveal().split_at(2);
     let t_id = u16::from_le_bytes([t_id[0], t_id[1]]);
     let parties = wants.keys.parties(&wants.host_nqn, &wants.subsystem_nqn);
-    let host = prepare(Host::new(parties, Offer::default(), t_id));
+    let host = prepare(AuthHost::new(parties, AuthOffer::default(), t_id));
     let mut queue = QueueAuthentication { driver, qid, host };
     match queue.authenticate(&Secret::new(random)).await? {
         Ok(()) => Ok(queue.host),
@@ -130,7 +130,7 @@ async fn authenticated<E>(
 struct QueueAuthentication<'a, E> {
     driver: &'a ProcedureDriver<E>,
     qid: u16,
-    host: Host,
+    host: AuthHost,
 }
 
 impl<E> QueueAuthentication<'_, E> {
@@ -138,7 +138,7 @@ impl<E> QueueAuthentication<'_, E> {
     async fn authenticate(
         &mut self,
         random: &Secret,
-    ) -> Result<Result<(), HostError>, ProcedureFailure<E>> {
+    ) -> Result<Result<(), AuthHostError>, ProcedureFailure<E>> {
         let mut unused = random.reveal();
         let mut random = |place: &mut [u8]| {
             let (taken, rest) = unused.split_at(place.len());
@@ -175,21 +175,24 @@ impl<E> QueueAuthentication<'_, E> {
     }
 
     async fn send(&self, message: Vec<u8>) -> Result<(), ProcedureFailure<E>> {
-        let fields = Authentication::of_nvme(message.len() as u32);
+        let fields = AuthenticationFields::of_nvme(message.len() as u32);
         let mut sqe = fields.emit(fctype::AUTHENTICATION_SEND);
         sqe.set_in_capsule(message.len() as u32);
-        let command = Command { out: message, ..Command::new("Authentication Send", sqe) };
+        let command = ControllerCommand {
+            out: message,
+            ..ControllerCommand::new("Authentication Send", sqe)
+        };
         self.run(command).await.map(drop)
     }
 
     async fn receive(&self) -> Result<Vec<u8>, ProcedureFailure<E>> {
-        let fields = Authentication::of_nvme(RECEIVE_BYTES);
+        let fields = AuthenticationFields::of_nvme(RECEIVE_BYTES);
         let sqe = fields.emit(fctype::AUTHENTICATION_RECEIVE);
-        let command = Command::new("Authentication Receive", sqe);
-        self.run(Command { bytes_in: RECEIVE_BYTES, ..command }).await
+        let command = ControllerCommand::new("Authentication Receive", sqe);
+        self.run(ControllerCommand { bytes_in: RECEIVE_BYTES, ..command }).await
     }
 
-    async fn run(&self, command: Command) -> Result<Vec<u8>, ProcedureFailure<E>> {
+    async fn run(&self, command: ControllerCommand) -> Result<Vec<u8>, ProcedureFailure<E>> {
         let what = command.what;
         let (cqe, data) = self.driver.command(self.qid, command).await?;
         match cqe.status() {

@@ -5,7 +5,7 @@ use super::authenticate;
 pub use super::namespace_info::NamespaceInfo;
 use super::old_commands::OldCommands;
 use super::paths::AnaTable;
-use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
+use super::procedure::{ControllerCommand, ProcedureDriver, ProcedureFailure};
 pub use super::wants::Wants;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
@@ -185,7 +185,10 @@ async fn connect_queue<E>(
     let qid = connect.qid;
     let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
     let sqe = connect.emit();
-    let command = Command { out: data.as_bytes().to_vec(), ..Command::new("Connect", sqe) };
+    let command = ControllerCommand {
+        out: data.as_bytes().to_vec(),
+        ..ControllerCommand::new("Connect", sqe)
+    };
     let (cqe, _) = driver.command(qid, command).await?;
     let status = cqe.status();
     if !status.is_success() {
@@ -200,12 +203,15 @@ async fn get_property<E>(
     offset: u32,
     size: PropertySize,
 ) -> Result<u64, ProcedureFailure<E>> {
-    let get = Command::new("Property Get", Property::get(offset, size));
+    let get = ControllerCommand::new("Property Get", Property::get(offset, size));
     Ok(driver.run(get).await?.0.result())
 }
 
 async fn set_cc<E>(driver: &ProcedureDriver<E>, cc: u32) -> Result<(), ProcedureFailure<E>> {
-    driver.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
+    driver
+        .run(ControllerCommand::new("Property Set CC", Property::set(property::CC, cc)))
+        .await
+        .map(|_| ())
 }
 
 /// Shuts the controller down normally.
@@ -237,7 +243,10 @@ async fn identify<E>(
 ) -> Result<Vec<u8>, ProcedureFailure<E>> {
     let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
     sqe.cdw10 = u32::from(cns).into();
-    let command = Command { bytes_in: IDENTIFY_BYTES as u32, ..Command::new("Identify", sqe) };
+    let command = ControllerCommand {
+        bytes_in: IDENTIFY_BYTES as u32,
+        ..ControllerCommand::new("Identify", sqe)
+    };
     Ok(driver.run(command).await?.1)
 }
 
@@ -260,7 +269,7 @@ pub async fn information<E>(
     let count = io_queues + express_queues;
     let wanted = NumberOfQueues { submission: count, completion: count };
     let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
-    let (cqe, _) = driver.run(Command::new("Set Features (queues)", set)).await?;
+    let (cqe, _) = driver.run(ControllerCommand::new("Set Features (queues)", set)).await?;
     let granted = NumberOfQueues::parse(cqe.dw0.get())
         .map_or(1, |queues| queues.submission.min(queues.completion));
     // MDTS is in pages of CAP.MPSMIN; 0 is no limit.
@@ -304,7 +313,8 @@ async fn heed_retry_delays<E>(
     let mut out = vec![0; HOST_BEHAVIOR_BYTES];
     out[0] = 1; // ACRE
     let set = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
-    let command = Command { out, ..Command::new("Set Features (host behavior)", set) };
+    let command =
+        ControllerCommand { out, ..ControllerCommand::new("Set Features (host behavior)", set) };
     driver.command(0, command).await.map(|_| ()) // a controller that refuses it reports no delays
 }
 
@@ -434,7 +444,7 @@ pub async fn try_to_end<E>(
     let deadline = driver.now() + patience;
     let mut pause = CSTS_PAUSE;
     while driver.now() < deadline {
-        let command = Command::new("Cross-Controller Reset", lost.emit());
+        let command = ControllerCommand::new("Cross-Controller Reset", lost.emit());
         let (cqe, _) = driver.command(0, command).await?;
         let status = cqe.status();
         if status.is_success() && cqe.dw0.get() & IMMEDIATE != 0 {
@@ -474,8 +484,8 @@ async fn reset_of<E>(
         lsp: cross_reset::REMOVE_COMPLETED,
         ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, cross_reset::LOG_BYTES as u32)
     };
-    let command = Command::new("Get Log Page (resets)", log.emit(u32::MAX));
-    let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
+    let command = ControllerCommand::new("Get Log Page (resets)", log.emit(u32::MAX));
+    let command = ControllerCommand { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
     let (_, page) = driver.run(command).await?;
     Ok(find_reset(&page, lost))
 }
@@ -569,7 +579,7 @@ pub async fn switch_events_on<E>(
         return Ok(false);
     }
     let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
-    let (cqe, _) = driver.command(0, Command::new("Set Features (events)", set)).await?;
+    let (cqe, _) = driver.command(0, ControllerCommand::new("Set Features (events)", set)).await?;
     Ok(cqe.status().is_success())
 }
 
@@ -592,7 +602,8 @@ pub async fn ana<E>(
     let bytes = ana_log_bytes(identify.nanagrpid.get(), namespaces.min(NAMESPACES_MAX as u32));
     let bytes = bytes.min(ANA_BYTES_MAX) as u32;
     let log = GetLogPage::new(lid::ANA, bytes).emit(u32::MAX);
-    let command = Command { bytes_in: bytes, ..Command::new("Get Log Page (ANA)", log) };
+    let command =
+        ControllerCommand { bytes_in: bytes, ..ControllerCommand::new("Get Log Page (ANA)", log) };
     let (_, page) = driver.run(command).await?;
     let mut table: Vec<(u32, AnaState)> = Vec::new();
     for (group, nsids) in ana_groups(&page) {
@@ -617,8 +628,8 @@ pub async fn acknowledge<E>(
         return Ok(());
     }
     let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
-    let command = Command::new("Get Log Page (changed)", log);
-    driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
+    let command = ControllerCommand::new("Get Log Page (changed)", log);
+    driver.run(ControllerCommand { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
 /// Returns an Abort of command `cid` of queue `qid`. Only the command's own completion shows if it was aborted: the

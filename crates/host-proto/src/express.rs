@@ -3,11 +3,11 @@
 //!
 //! A latency-critical request is queued behind all bytes that were sent before it on its connection, in both
 //! directions. Order inside the lane helps only while these bytes are not sent. So where such requests meet bulk data
-//! for long enough, [`Express`] requests one more connection for them. Where they have not met for long enough, it
+//! for long enough, [`ExpressPolicy`] requests one more connection for them. Where they have not met for long enough, it
 //! closes that connection.
 //!
-//! - It opens only after critical requests have met bulk repeatedly: [`Rules::opens_after`].
-//! - After a refusal it waits before the next request: [`Rules::refused_pause`].
+//! - It opens only after critical requests have met bulk repeatedly: [`ExpressRules::opens_after`].
+//! - After a refusal it waits before the next request: [`ExpressRules::refused_pause`].
 //! - It closes only when idle, so no request changes its connection.
 //! - When the controller's connections are lost, it is lost as well; its requests wait with the lane's.
 //!
@@ -19,11 +19,11 @@ use roadtrain_proto::time::Instant;
 
 /// Conditions to open and close an express connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ExpressRules {
     /// Bytes of bulk in flight that count as a meeting.
     pub bulk_bytes: u64,
     /// Minimum interval between two checks for bulk in flight.
-    pub looks_every: Duration,
+    pub check_interval: Duration,
     /// Minimum duration of meetings before a connection is requested.
     pub opens_after: Duration,
     /// Minimum number of meetings in that time.
@@ -36,11 +36,11 @@ pub struct Rules {
     pub refused_pause: Duration,
 }
 
-impl Default for Rules {
+impl Default for ExpressRules {
     fn default() -> Self {
-        Rules {
+        ExpressRules {
             bulk_bytes: 256 << 10,
-            looks_every: Duration::from_millis(2),
+            check_interval: Duration::from_millis(2),
             opens_after: Duration::from_millis(50),
             meetings: 16,
             // Longer than the latency of a request behind bulk on a slow link.
@@ -58,7 +58,7 @@ pub const EXPRESSES_MAX: u32 = 8;
 
 /// Effect of a request on others of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
+pub enum RequestTraffic {
     /// Latency-critical.
     Critical,
     /// Bytes of bulk, or of a large request.
@@ -67,16 +67,16 @@ pub enum Traffic {
     Plain,
 }
 
-impl Traffic {
+impl RequestTraffic {
     /// Returns the traffic type of a request of a class with this many bytes of data.
     #[inline]
     #[must_use]
-    pub fn of(class: Class, bytes: u32) -> Traffic {
+    pub fn of(class: Class, bytes: u32) -> RequestTraffic {
         match class {
-            Class::Latency => Traffic::Critical,
-            Class::Bulk => Traffic::Bulk(bytes),
-            Class::Normal if bytes > SMALL_BYTES_MAX => Traffic::Bulk(bytes),
-            Class::Normal => Traffic::Plain,
+            Class::Latency => RequestTraffic::Critical,
+            Class::Bulk => RequestTraffic::Bulk(bytes),
+            Class::Normal if bytes > SMALL_BYTES_MAX => RequestTraffic::Bulk(bytes),
+            Class::Normal => RequestTraffic::Plain,
         }
     }
 
@@ -85,7 +85,7 @@ impl Traffic {
     #[must_use]
     pub fn bulk(self) -> u32 {
         match self {
-            Traffic::Bulk(bytes) => bytes,
+            RequestTraffic::Bulk(bytes) => bytes,
             _ => 0,
         }
     }
@@ -93,10 +93,10 @@ impl Traffic {
 
 /// Action for the owner of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Request a connection; reply with [`Express::opened`] or [`Express::refused`].
+pub enum ExpressAction {
+    /// Request a connection; reply with [`ExpressPolicy::opened`] or [`ExpressPolicy::refused`].
     Open,
-    /// Close the idle connection; report [`Express::closed`].
+    /// Close the idle connection; report [`ExpressPolicy::closed`].
     Close,
 }
 
@@ -125,8 +125,8 @@ enum ExpressState {
 
 /// Express connection of a lane.
 #[derive(Clone, Debug)]
-pub struct Express {
-    rules: Rules,
+pub struct ExpressPolicy {
+    rules: ExpressRules,
     state: ExpressState,
     /// Time of the next check for bulk in flight.
     checks_at: Instant,
@@ -138,15 +138,15 @@ pub struct Express {
     meetings: u32,
 }
 
-impl Express {
+impl ExpressPolicy {
     /// Creates the state without a connection; without rules it stays disabled.
     #[must_use]
-    pub fn new(rules: Option<Rules>) -> Self {
+    pub fn new(rules: Option<ExpressRules>) -> Self {
         let not_before = Instant::default();
         let state = rules.map_or(ExpressState::Off, |_| ExpressState::Shut { not_before });
         let rules = rules.unwrap_or_default();
         let (checks_at, since, met) = (not_before, not_before, not_before);
-        Express { rules, state, checks_at, since, met, meetings: 0 }
+        ExpressPolicy { rules, state, checks_at, since, met, meetings: 0 }
     }
 
     // ---- Requests ----
@@ -158,14 +158,14 @@ impl Express {
     pub fn takes(
         &mut self,
         now: Instant,
-        traffic: Traffic,
+        traffic: RequestTraffic,
         is_bulk: impl FnOnce(u64) -> bool,
     ) -> bool {
-        if traffic != Traffic::Critical || self.state == ExpressState::Off {
+        if traffic != RequestTraffic::Critical || self.state == ExpressState::Off {
             return false;
         }
         if now >= self.checks_at {
-            self.checks_at = now + self.rules.looks_every;
+            self.checks_at = now + self.rules.check_interval;
             if is_bulk(self.rules.bulk_bytes) {
                 self.record_meeting(now);
             }
@@ -194,7 +194,7 @@ impl Express {
 
     /// Returns the next action, once. `outstanding`: requests on the express connection.
     #[inline]
-    pub fn poll(&mut self, now: Instant, outstanding: u32) -> Option<Wish> {
+    pub fn poll(&mut self, now: Instant, outstanding: u32) -> Option<ExpressAction> {
         match self.state {
             ExpressState::Off
             | ExpressState::Shut { .. }
@@ -208,13 +208,13 @@ impl Express {
             ExpressState::Open { .. } => return None,
             ExpressState::Wanted => {
                 self.state = ExpressState::Requested;
-                return Some(Wish::Open);
+                return Some(ExpressAction::Open);
             }
             ExpressState::Draining => {}
         }
         (outstanding == 0).then(|| {
             self.state = ExpressState::Closing { until: now + CLOSES_WITHIN };
-            Wish::Close
+            ExpressAction::Close
         })
     }
 
@@ -228,7 +228,7 @@ impl Express {
         }
     }
 
-    /// True if [`Express::poll`] may have an action.
+    /// True if [`ExpressPolicy::poll`] may have an action.
     #[inline]
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -240,7 +240,7 @@ impl Express {
 
     /// True if the close has timed out.
     #[must_use]
-    pub fn gives_up(&self, now: Instant) -> bool {
+    pub fn has_timed_out(&self, now: Instant) -> bool {
         matches!(self.state, ExpressState::Closing { until } if until <= now)
     }
 
@@ -305,9 +305,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const RULES: Rules = Rules {
+    const RULES: ExpressRules = ExpressRules {
         bulk_bytes: BULK,
-        looks_every: Duration::from_millis(1),
+        check_interval: Duration::from_millis(1),
         opens_after: Duration::from_millis(50),
         meetings: 16,
         meets_within: Duration::from_millis(20),
@@ -326,14 +326,14 @@ mod tests {
     }
 
     /// Meets bulk each millisecond of an interval.
-    fn record_meeting(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
+    fn record_meeting(express: &mut ExpressPolicy, from: u64, to: u64, traffic: RequestTraffic) {
         (from..to).for_each(|at| _ = express.takes(ms(at), traffic, enough));
     }
 
-    fn open() -> Express {
-        let mut express = Express::new(Some(RULES));
-        record_meeting(&mut express, 1000, 1100, Traffic::Critical);
-        assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
+    fn open() -> ExpressPolicy {
+        let mut express = ExpressPolicy::new(Some(RULES));
+        record_meeting(&mut express, 1000, 1100, RequestTraffic::Critical);
+        assert_eq!(express.poll(ms(1100), 0), Some(ExpressAction::Open));
         express.opened(ms(1100), true);
         express
     }
@@ -341,47 +341,52 @@ mod tests {
     /// Sends requests in turn, each behind half a mebibyte on a link of 100 Mbit/s.
     #[test]
     fn requests_that_wait_long_behind_bulk_meet_it_again() {
-        let mut express = Express::new(Some(Rules::default()));
+        let mut express = ExpressPolicy::new(Some(ExpressRules::default()));
         for at in (1000..2000).step_by(45) {
-            _ = express.takes(ms(at), Traffic::Critical, |_| true);
+            _ = express.takes(ms(at), RequestTraffic::Critical, |_| true);
         }
-        assert_eq!(express.poll(ms(2000), 0), Some(Wish::Open));
+        assert_eq!(express.poll(ms(2000), 0), Some(ExpressAction::Open));
     }
 
     #[test]
     fn what_a_request_is() {
-        assert_eq!(Traffic::of(Class::Latency, 1 << 20), Traffic::Critical);
-        assert_eq!(Traffic::of(Class::Bulk, 512), Traffic::Bulk(512));
-        assert_eq!(Traffic::of(Class::Normal, SMALL_BYTES_MAX), Traffic::Plain);
-        assert_eq!(Traffic::of(Class::Normal, 128 << 10), Traffic::Bulk(128 << 10));
+        assert_eq!(RequestTraffic::of(Class::Latency, 1 << 20), RequestTraffic::Critical);
+        assert_eq!(RequestTraffic::of(Class::Bulk, 512), RequestTraffic::Bulk(512));
+        assert_eq!(RequestTraffic::of(Class::Normal, SMALL_BYTES_MAX), RequestTraffic::Plain);
+        assert_eq!(RequestTraffic::of(Class::Normal, 128 << 10), RequestTraffic::Bulk(128 << 10));
     }
 
     #[test]
     fn it_opens_where_critical_requests_meet_bulk_for_long() {
-        let mut express = Express::new(Some(RULES));
-        record_meeting(&mut express, 1000, 1040, Traffic::Critical);
+        let mut express = ExpressPolicy::new(Some(RULES));
+        record_meeting(&mut express, 1000, 1040, RequestTraffic::Critical);
         assert_eq!(express.poll(ms(1040), 0), None, "not yet");
-        record_meeting(&mut express, 1040, 1060, Traffic::Critical);
-        assert_eq!(express.poll(ms(1060), 0), Some(Wish::Open));
+        record_meeting(&mut express, 1040, 1060, RequestTraffic::Critical);
+        assert_eq!(express.poll(ms(1060), 0), Some(ExpressAction::Open));
         assert_eq!(express.poll(ms(1060), 0), None, "reported once");
-        assert!(!express.takes(ms(1061), Traffic::Critical, enough), "there is none yet");
+        assert!(!express.takes(ms(1061), RequestTraffic::Critical, enough), "there is none yet");
         express.opened(ms(1062), true);
-        assert!(express.takes(ms(1063), Traffic::Critical, enough));
-        assert!(!express.takes(ms(1063), Traffic::Bulk(4096), enough));
-        assert!(!express.takes(ms(1063), Traffic::Plain, enough));
+        assert!(express.takes(ms(1063), RequestTraffic::Critical, enough));
+        assert!(!express.takes(ms(1063), RequestTraffic::Bulk(4096), enough));
+        assert!(!express.takes(ms(1063), RequestTraffic::Plain, enough));
     }
 
     #[test]
     fn a_moment_now_and_then_is_not_enough() {
-        let mut express = Express::new(Some(RULES));
+        let mut express = ExpressPolicy::new(Some(RULES));
         for second in 1..100 {
-            record_meeting(&mut express, second * 1000, second * 1000 + 40, Traffic::Critical);
+            record_meeting(
+                &mut express,
+                second * 1000,
+                second * 1000 + 40,
+                RequestTraffic::Critical,
+            );
             assert_eq!(express.poll(ms(second * 1000 + 40), 0), None);
         }
-        let mut express = Express::new(Some(RULES));
+        let mut express = ExpressPolicy::new(Some(RULES));
         for at in (0..10_000).step_by(19) {
             let little = if at % 8 == 0 { BULK - 1 } else { 0 };
-            let _ = express.takes(ms(at), Traffic::Critical, |least| little >= least);
+            let _ = express.takes(ms(at), RequestTraffic::Critical, |least| little >= least);
             assert_eq!(express.poll(ms(at), 0), None, "little is in the way");
         }
     }
@@ -395,12 +400,12 @@ mod tests {
                 checks += 1;
                 enough(least)
             };
-            assert!(express.takes(now, Traffic::Critical, count_check));
-            assert!(!express.takes(now, Traffic::Plain, |_| panic!("it does not matter")));
+            assert!(express.takes(now, RequestTraffic::Critical, count_check));
+            assert!(!express.takes(now, RequestTraffic::Plain, |_| panic!("it does not matter")));
         }
         assert_eq!(checks, 1);
-        let mut off = Express::new(None);
-        assert!(!off.takes(ms(1), Traffic::Critical, |_| panic!("it does not matter")));
+        let mut off = ExpressPolicy::new(None);
+        assert!(!off.takes(ms(1), RequestTraffic::Critical, |_| panic!("it does not matter")));
     }
 
     #[test]
@@ -410,11 +415,16 @@ mod tests {
         assert_eq!(express.deadline(), Some(ms(idle)));
         assert_eq!(express.poll(ms(idle - 1), 0), None);
         assert_eq!(express.poll(ms(idle), 3), None, "requests are in flight");
-        assert!(!express.takes(ms(idle), Traffic::Critical, |_| false), "and no others come");
-        assert_eq!(express.poll(ms(idle), 0), Some(Wish::Close));
+        assert!(
+            !express.takes(ms(idle), RequestTraffic::Critical, |_| false),
+            "and no others come"
+        );
+        assert_eq!(express.poll(ms(idle), 0), Some(ExpressAction::Close));
         assert!(express.is_closing() && express.is_open());
         assert_eq!(express.deadline(), Some(ms(idle) + CLOSES_WITHIN));
-        assert!(!express.gives_up(ms(idle)) && express.gives_up(ms(idle) + CLOSES_WITHIN));
+        assert!(
+            !express.has_timed_out(ms(idle)) && express.has_timed_out(ms(idle) + CLOSES_WITHIN)
+        );
         express.closed(ms(idle));
         assert!(!express.is_open());
     }
@@ -424,10 +434,10 @@ mod tests {
         let mut express = open();
         let idle = 1100 + RULES.closes_after.as_millis() as u64;
         assert_eq!(express.poll(ms(idle), 3), None);
-        assert!(express.takes(ms(idle), Traffic::Critical, enough), "in the last moment");
+        assert!(express.takes(ms(idle), RequestTraffic::Critical, enough), "in the last moment");
         assert_eq!(express.poll(ms(idle), 0), None);
-        let mut stays = Express::new(Some(RULES));
-        record_meeting(&mut stays, 1000, 1100, Traffic::Critical);
+        let mut stays = ExpressPolicy::new(Some(RULES));
+        record_meeting(&mut stays, 1000, 1100, RequestTraffic::Critical);
         stays.poll(ms(1100), 0);
         stays.opened(ms(1100), false);
         assert_eq!((stays.deadline(), stays.poll(ms(1 << 30), 0)), (None, None));
@@ -436,22 +446,22 @@ mod tests {
     #[test]
     fn what_is_critical_takes_it_without_bulk_as_well() {
         let mut express = open();
-        assert!(express.takes(ms(1200), Traffic::Critical, |_| false));
-        assert!(!express.takes(ms(1200), Traffic::Plain, |_| false));
+        assert!(express.takes(ms(1200), RequestTraffic::Critical, |_| false));
+        assert!(!express.takes(ms(1200), RequestTraffic::Plain, |_| false));
     }
 
     #[test]
     fn a_refusal_delays_the_next_request() {
-        let mut express = Express::new(Some(RULES));
-        record_meeting(&mut express, 1000, 1100, Traffic::Critical);
-        assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
+        let mut express = ExpressPolicy::new(Some(RULES));
+        record_meeting(&mut express, 1000, 1100, RequestTraffic::Critical);
+        assert_eq!(express.poll(ms(1100), 0), Some(ExpressAction::Open));
         express.refused(ms(1100));
         let pause = RULES.refused_pause.as_millis() as u64;
-        record_meeting(&mut express, 1100, 1100 + pause, Traffic::Critical);
+        record_meeting(&mut express, 1100, 1100 + pause, RequestTraffic::Critical);
         assert_eq!(express.poll(ms(1100 + pause - 1), 0), None);
         express.lost(ms(1100 + pause - 1)); // which changes nothing about that
-        record_meeting(&mut express, 1100 + pause, 1200 + pause, Traffic::Critical);
-        assert_eq!(express.poll(ms(1200 + pause), 0), Some(Wish::Open));
+        record_meeting(&mut express, 1100 + pause, 1200 + pause, RequestTraffic::Critical);
+        assert_eq!(express.poll(ms(1200 + pause), 0), Some(ExpressAction::Open));
     }
 
     proptest! {
@@ -462,13 +472,13 @@ mod tests {
             allowed: bool,
             steps in prop::collection::vec((0u8..8, 0u64..2000, 0u32..3), 1..400),
         ) {
-            let mut express = Express::new(allowed.then_some(RULES));
+            let mut express = ExpressPolicy::new(allowed.then_some(RULES));
             let (mut now, mut carried, mut is_there) = (ms(1000), 0, false);
             for (what, wait, count) in steps {
                 now += Duration::from_millis(if what < 6 { wait / 100 } else { wait });
                 match what {
                     0..5 => {
-                        let traffic = [Traffic::Critical, Traffic::Bulk(4096), Traffic::Plain];
+                        let traffic = [RequestTraffic::Critical, RequestTraffic::Bulk(4096), RequestTraffic::Plain];
                         let takes = express.takes(now, traffic[count as usize], enough);
                         prop_assert!(!takes || is_there);
                         carried += u32::from(takes);
@@ -485,7 +495,7 @@ mod tests {
                     _ => {}
                 }
                 match express.poll(now, carried) {
-                    Some(Wish::Open) => {
+                    Some(ExpressAction::Open) => {
                         prop_assert!(allowed && !is_there);
                         if count == 0 {
                             express.refused(now);
@@ -494,7 +504,7 @@ mod tests {
                             is_there = true;
                         }
                     }
-                    Some(Wish::Close) => prop_assert!(is_there && carried == 0),
+                    Some(ExpressAction::Close) => prop_assert!(is_there && carried == 0),
                     None => {}
                 }
                 prop_assert_eq!(express.is_open(), is_there);

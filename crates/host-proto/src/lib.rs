@@ -17,7 +17,7 @@
 //! | [`procedure`], [`bringup`] | admin commands in a row, written from top to bottom; their driver may block |
 //! | [`paths`] | the path of a request, where there are several |
 //! | [`old_commands`] | writes that a lost controller may still execute, and commands that wait for them |
-//! | [`pins`] | the namespace that an NSID stands for |
+//! | [`namespace_identity`] | the namespace that an NSID stands for |
 //! | [`write_verifier`] | flushes that fail because the target's machine has lost acknowledged writes |
 //! | [`express`] | a second connection of a lane, for latency-critical requests next to bulk transfers |
 //! | [`discovered`], [`allocation`] | meaning of discovery entries and of LBA status |
@@ -82,11 +82,11 @@ mod authenticate;
 pub mod bringup;
 pub mod discovered;
 pub mod express;
+pub mod namespace_identity;
 mod namespace_info;
 pub mod old_commands;
 pub mod overdue;
 pub mod paths;
-pub mod pins;
 pub mod procedure;
 pub mod qpair;
 pub mod requests;

@@ -11,8 +11,8 @@ mod meter;
 
 pub use meter::PathMeter;
 
-use super::express::Traffic;
-use super::pins::Barred;
+use super::express::RequestTraffic;
+use super::namespace_identity::BarredNsids;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ana::AnaState;
@@ -59,7 +59,7 @@ pub type AnaTable = Arc<[(u32, AnaState)]>;
 
 /// Connection state of a path of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum WayState {
+pub enum PathLinkState {
     /// Connected.
     Live,
     /// Not connected; attempts continue.
@@ -73,7 +73,7 @@ pub enum WayState {
 
 /// Capacity and latency of a path for a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Offer {
+pub struct PathOffer {
     /// Requests that the path takes now.
     pub room: u32,
     /// Requests in flight.
@@ -91,7 +91,7 @@ const SHUN: Duration = Duration::from_secs(1);
 
 /// Result of path selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum PathChoice {
     /// Submit on this path.
     Path(usize),
     /// No path now: those that could carry it are full.
@@ -102,9 +102,9 @@ pub enum Choice {
 
 #[derive(Debug, Default)]
 struct SelectorPath {
-    state: WayState,
+    state: PathLinkState,
     access: AnaTable,
-    barred: Barred,
+    barred: BarredNsids,
     /// NSIDs that the path refused, each with the time until which it is avoided.
     shunned: Vec<(u32, Instant)>,
 }
@@ -144,15 +144,15 @@ impl Selector {
 
     // ---- Updates ----
 
-    /// Extends the selector to this many paths; new ones are [`WayState::Gone`].
+    /// Extends the selector to this many paths; new ones are [`PathLinkState::Gone`].
     pub fn grow(&mut self, paths: usize) {
         while self.paths.len() < paths {
-            self.paths.push(SelectorPath { state: WayState::Gone, ..SelectorPath::default() });
+            self.paths.push(SelectorPath { state: PathLinkState::Gone, ..SelectorPath::default() });
         }
     }
 
     /// Sets the connection state of a path.
-    pub fn set_state(&mut self, path: usize, state: WayState) {
+    pub fn set_state(&mut self, path: usize, state: PathLinkState) {
         let entry = &mut self.paths[path];
         entry.state = state;
         entry.shunned.clear();
@@ -166,7 +166,7 @@ impl Selector {
     }
 
     /// Sets NSIDs that the path may not carry: they stand, or may stand, for other namespaces than on other paths.
-    pub fn set_barred(&mut self, path: usize, barred: Barred) {
+    pub fn set_barred(&mut self, path: usize, barred: BarredNsids) {
         self.paths[path].barred = barred;
     }
 
@@ -181,13 +181,13 @@ impl Selector {
 
     /// Returns the connection state of a path.
     #[must_use]
-    pub fn state(&self, path: usize) -> WayState {
+    pub fn state(&self, path: usize) -> PathLinkState {
         self.paths[path].state
     }
 
     /// Returns the connected paths.
     pub fn live(&self) -> impl Iterator<Item = usize> {
-        let live = |(_, entry): &(usize, &SelectorPath)| entry.state == WayState::Live;
+        let live = |(_, entry): &(usize, &SelectorPath)| entry.state == PathLinkState::Live;
         self.paths.iter().enumerate().filter(live).map(|(path, _)| path)
     }
 
@@ -207,7 +207,12 @@ impl Selector {
 
     /// Chooses the path of a request to this namespace; `offer` returns the state of each path.
     #[inline]
-    pub fn choose(&mut self, now: Instant, nsid: u32, offer: impl Fn(usize) -> Offer) -> Choice {
+    pub fn choose(
+        &mut self,
+        now: Instant,
+        nsid: u32,
+        offer: impl Fn(usize) -> PathOffer,
+    ) -> PathChoice {
         let mut best: Option<(bool, PathAccess, u64, usize)> = None;
         let (mut is_full, mut is_one_usable) = (false, false);
         let count = self.paths.len();
@@ -215,7 +220,7 @@ impl Selector {
             // The path whose turn it is comes first, and wins among equals.
             let path = (self.next + step) % count;
             let entry = &self.paths[path];
-            if entry.state != WayState::Live {
+            if entry.state != PathLinkState::Live {
                 continue;
             }
             let access = entry.access(now, nsid);
@@ -242,24 +247,25 @@ impl Selector {
         match best {
             // That path would only refuse it.
             Some((_, access, _, _)) if is_one_usable && access >= PathAccess::Change => {
-                Choice::Full
+                PathChoice::Full
             }
             Some((.., path)) if self.policy == PathPolicy::RoundRobin => {
                 self.next = (path + 1) % count;
-                Choice::Path(path)
+                PathChoice::Path(path)
             }
-            Some((.., path)) => Choice::Path(path),
-            None if is_full => Choice::Full,
-            None => Choice::Wait(self.waiting_room(now, nsid)),
+            Some((.., path)) => PathChoice::Path(path),
+            None if is_full => PathChoice::Full,
+            None => PathChoice::Wait(self.waiting_room(now, nsid)),
         }
     }
 
     /// Returns the path on which a request waits, preferably one that may be connected again.
     #[cold]
     fn waiting_room(&self, now: Instant, nsid: u32) -> usize {
-        let is_hoped_for =
-            |entry: &SelectorPath| !matches!(entry.state, WayState::Lost | WayState::Gone);
-        let is_there = |entry: &SelectorPath| entry.state != WayState::Gone;
+        let is_hoped_for = |entry: &SelectorPath| {
+            !matches!(entry.state, PathLinkState::Lost | PathLinkState::Gone)
+        };
+        let is_there = |entry: &SelectorPath| entry.state != PathLinkState::Gone;
         let reaches = |entry: &SelectorPath| entry.access(now, nsid) != PathAccess::Never;
         let paths = || self.paths.iter();
         let best = paths().position(|entry| is_hoped_for(entry) && reaches(entry));
@@ -271,11 +277,11 @@ impl Selector {
 /// Number of traffic classes with separate measurements: latency-critical, plain, and bulk.
 pub(crate) const KINDS: usize = 3;
 
-fn kind(traffic: Traffic) -> usize {
+fn kind(traffic: RequestTraffic) -> usize {
     match traffic {
-        Traffic::Critical => 0,
-        Traffic::Plain => 1,
-        Traffic::Bulk(_) => 2,
+        RequestTraffic::Critical => 0,
+        RequestTraffic::Plain => 1,
+        RequestTraffic::Bulk(_) => 2,
     }
 }
 

@@ -1,14 +1,14 @@
 //! A *procedure*: admin commands in sequence, each depending on earlier replies, written from top to bottom.
 //!
 //! It is an `async fn` without a runtime: it awaits replies, and its driver supplies them. The driver calls
-//! [`Procedure::poll`], carries out the operation ([`Ask`]), blocking or not, and passes the reply back.
+//! [`Procedure::poll`], carries out the operation ([`DriverRequest`]), blocking or not, and passes the reply back.
 
 use core::fmt;
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
-use roadtrain_proto::security::dhchap::{HostError, Work};
+use roadtrain_proto::security::dhchap::{AuthHostError, DhTask};
 use roadtrain_proto::security::{FrameSecret, Secret, TlsPsk};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Command of the control plane.
 #[derive(Clone, Debug)]
-pub struct Command {
+pub struct ControllerCommand {
     /// Name of the command, for messages.
     pub what: &'static str,
     pub sqe: Sqe,
@@ -28,17 +28,17 @@ pub struct Command {
     pub bytes_in: u32,
 }
 
-impl Command {
+impl ControllerCommand {
     /// Creates a command without data.
     #[must_use]
     pub fn new(what: &'static str, sqe: Sqe) -> Self {
-        Command { what, sqe, out: Vec::new(), bytes_in: 0 }
+        ControllerCommand { what, sqe, out: Vec::new(), bytes_in: 0 }
     }
 }
 
 /// Operation that a procedure requests of its driver.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum DriverRequest {
     /// Open a connection for queue `qid` of the path (0: its admin queue). An admin queue's connection is secured with
     /// `psk`, if given; the others are secured like the admin queue's.
     Open {
@@ -49,18 +49,18 @@ pub enum Ask {
         psk: Option<TlsPsk>,
     },
     /// Run a command on a queue.
-    Run { qid: u16, command: Command },
+    Run { qid: u16, command: ControllerCommand },
     /// Return random bytes.
     Random { bytes: usize },
     /// Compute Diffie-Hellman values, on a thread that moves no data.
-    Compute(Work),
+    Compute(DhTask),
     /// Seal the frames of the queue's lane from now on, and drop frames that are not sealed.
     Seal { qid: u16, secret: FrameSecret },
 }
 
 /// Reply of the driver.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum DriverReply {
     /// The connection is established.
     Opened {
         /// Maximum bytes of data of one command.
@@ -88,7 +88,7 @@ pub enum ProcedureFailure<E> {
     /// The target rejects Connect of a queue.
     Refused { qid: u16, status: Status },
     /// Authentication has failed.
-    Authentication { qid: u16, error: HostError },
+    Authentication { qid: u16, error: AuthHostError },
     /// A command failed.
     Command { what: &'static str, status: Status },
     /// The controller does not become ready, or its data is invalid.
@@ -115,7 +115,7 @@ impl<E: fmt::Display> fmt::Display for ProcedureFailure<E> {
 #[derive(Debug)]
 pub enum ProcedureStep<T> {
     /// Carry this out once, and call [`Procedure::answer`].
-    Request(Ask),
+    Request(DriverRequest),
     /// The procedure awaits the reply.
     AwaitReply,
     /// The procedure resumes at this time.
@@ -128,9 +128,9 @@ pub enum ProcedureStep<T> {
 #[derive(Debug)]
 struct DriverExchange<E> {
     now: Instant,
-    request: Option<Ask>,
+    request: Option<DriverRequest>,
     until: Option<Instant>,
-    answer: Option<Result<Answer, E>>,
+    answer: Option<Result<DriverReply, E>>,
 }
 
 /// Handle of a procedure to its driver.
@@ -159,7 +159,7 @@ impl<E> ProcedureDriver<E> {
         .await;
     }
 
-    async fn request(&self, request: Ask) -> Result<Answer, E> {
+    async fn request(&self, request: DriverRequest) -> Result<DriverReply, E> {
         self.lock().request = Some(request);
         poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }
@@ -175,9 +175,9 @@ impl<E> ProcedureDriver<E> {
         lane: usize,
         psk: Option<&TlsPsk>,
     ) -> Result<u32, ProcedureFailure<E>> {
-        let request = Ask::Open { qid, entries, lane, psk: psk.cloned() };
+        let request = DriverRequest::Open { qid, entries, lane, psk: psk.cloned() };
         match self.request(request).await.map_err(ProcedureFailure::Unreachable)? {
-            Answer::Opened { data_bytes_max } => Ok(data_bytes_max),
+            DriverReply::Opened { data_bytes_max } => Ok(data_bytes_max),
             _ => Err(ProcedureFailure::Controller("no connection".into())),
         }
     }
@@ -189,12 +189,12 @@ impl<E> ProcedureDriver<E> {
     pub async fn command(
         &self,
         qid: u16,
-        command: Command,
+        command: ControllerCommand,
     ) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
         let (what, bytes) = (command.what, command.bytes_in);
-        let answer = self.request(Ask::Run { qid, command }).await;
+        let answer = self.request(DriverRequest::Run { qid, command }).await;
         match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
-            Answer::Completed { cqe, mut data } => {
+            DriverReply::Completed { cqe, mut data } => {
                 data.resize(bytes as usize, 0);
                 Ok((cqe, data))
             }
@@ -208,9 +208,9 @@ impl<E> ProcedureDriver<E> {
     /// The system has no random bytes.
     pub async fn random(&self, length: usize) -> Result<Secret, ProcedureFailure<E>> {
         let what = "random bytes";
-        let answer = self.request(Ask::Random { bytes: length }).await;
+        let answer = self.request(DriverRequest::Random { bytes: length }).await;
         match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
-            Answer::Random(bytes) if bytes.reveal().len() == length => Ok(bytes),
+            DriverReply::Random(bytes) if bytes.reveal().len() == length => Ok(bytes),
             _ => Err(ProcedureFailure::Controller("no random bytes".into())),
         }
     }
@@ -219,9 +219,9 @@ impl<E> ProcedureDriver<E> {
     ///
     /// # Errors
     /// The computation fails.
-    pub async fn compute(&self, work: &Work) -> Result<(), ProcedureFailure<E>> {
+    pub async fn compute(&self, work: &DhTask) -> Result<(), ProcedureFailure<E>> {
         let what = "powers of an authentication";
-        let answer = self.request(Ask::Compute(work.clone())).await;
+        let answer = self.request(DriverRequest::Compute(work.clone())).await;
         answer.map(drop).map_err(|source| ProcedureFailure::Lost { what, source })
     }
 
@@ -231,9 +231,9 @@ impl<E> ProcedureDriver<E> {
     /// Frames cannot be sealed.
     pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), ProcedureFailure<E>> {
         let what = "sealing of frames";
-        let answer = self.request(Ask::Seal { qid, secret }).await;
+        let answer = self.request(DriverRequest::Seal { qid, secret }).await;
         match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
-            Answer::Sealed => Ok(()),
+            DriverReply::Sealed => Ok(()),
             _ => Err(ProcedureFailure::Controller("frames cannot be sealed".into())),
         }
     }
@@ -242,7 +242,10 @@ impl<E> ProcedureDriver<E> {
     ///
     /// # Errors
     /// The connection has failed, or the command's status is not success.
-    pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
+    pub async fn run(
+        &self,
+        command: ControllerCommand,
+    ) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
         let what = command.what;
         let (cqe, data) = self.command(0, command).await?;
         match cqe.status() {
@@ -294,7 +297,7 @@ impl<E, T> Procedure<E, T> {
     }
 
     /// Passes the reply to the last operation to the procedure.
-    pub fn answer(&mut self, answer: Result<Answer, E>) {
+    pub fn answer(&mut self, answer: Result<DriverReply, E>) {
         self.driver.lock().answer = Some(answer);
     }
 }

@@ -1,7 +1,7 @@
 //! Host queue pair: commands and data out, completions and data in (NVMe TCP Transport, section 3.3).
 //!
-//! Sans-IO. The caller passes received bytes to [`Qpair::poll_rx`] until it needs more, and takes bytes to send from
-//! [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the caller keeps the
+//! Sans-IO. The caller passes received bytes to [`HostQpair::poll_rx`] until it needs more, and takes bytes to send from
+//! [`HostQpair::poll_tx`]. A command is a *slot* from [`HostQpair::submit`] to [`HostRxEvent::Complete`]; the caller keeps the
 //! slot's data buffer. Each slot completes exactly once.
 
 mod fused;
@@ -9,10 +9,11 @@ mod tx;
 
 use fused::FusedPair;
 use roadtrain_proto::caravan::{Caravan, put_header};
-use roadtrain_proto::error::{PeerMisbehaved, QpairError};
-use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::error::{QpairError, TermReqError};
+use roadtrain_proto::framing::{FramingStep, PduFramer};
 use roadtrain_proto::policy::{
-    Batcher, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+    Batcher, CaravanLoad, DoorbellTotals, PduInfo, PduKind, PolicyConfig, PolicyRole, SendQueue,
+    Urgency,
 };
 use roadtrain_proto::slots::{FreeSlots, GENERATIONS, SLOT_BITS, SLOTS_MAX};
 use roadtrain_proto::time::Instant;
@@ -20,8 +21,8 @@ use roadtrain_proto::view::view;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::FABRICS_IN_CAPSULE_BYTES;
 use roadtrain_wire::pdu::{
-    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
-    PduType, R2t, TermReq, alignment_bytes, flag,
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp,
+    PduLayout, PduType, R2t, TermReq, alignment_bytes, flag,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -31,7 +32,7 @@ const R2T_OUTSTANDING_MAX: u8 = 1;
 
 /// Parameters of a host's connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct HostQpairConfig {
     /// Digests to request.
     pub digests: Digests,
     /// Entries of the queue: commands in flight at most one less, at most [`SLOTS_MAX`].
@@ -44,7 +45,7 @@ pub struct Config {
 
 /// Data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum CommandTransfer {
     None,
     /// Bytes that the controller sends.
     In(u32),
@@ -52,14 +53,14 @@ pub enum Data {
     Out(u32),
 }
 
-impl Data {
+impl CommandTransfer {
     /// Returns the number of bytes, in either direction.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> u32 {
         match self {
-            Data::None => 0,
-            Data::In(bytes) | Data::Out(bytes) => bytes,
+            CommandTransfer::None => 0,
+            CommandTransfer::In(bytes) | CommandTransfer::Out(bytes) => bytes,
         }
     }
 
@@ -67,13 +68,13 @@ impl Data {
     #[inline]
     #[must_use]
     pub fn out_bytes(self) -> u32 {
-        if let Data::Out(bytes) = self { bytes } else { 0 }
+        if let CommandTransfer::Out(bytes) = self { bytes } else { 0 }
     }
 }
 
 /// Event of the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RxEvent {
+pub enum HostRxEvent {
     /// The connection is initialised. Commands may be submitted before that, too.
     Ready,
     /// The command is complete; the slot is free.
@@ -102,7 +103,7 @@ enum QpairSlotState {
 #[derive(Clone, Copy, Debug)]
 struct QpairSlot {
     sqe: Sqe,
-    data: Data,
+    data: CommandTransfer,
     state: QpairSlotState,
     generation: u8,
     in_capsule: bool,
@@ -131,7 +132,7 @@ impl QpairSlot {
     #[inline]
     fn in_capsule_bytes(&self) -> u32 {
         match self.data {
-            Data::Out(length) if self.in_capsule => length,
+            CommandTransfer::Out(length) if self.in_capsule => length,
             _ => 0,
         }
     }
@@ -151,9 +152,9 @@ enum HostRxState {
 }
 
 /// Host queue pair.
-pub struct Qpair {
-    config: Config,
-    framer: Framer,
+pub struct HostQpair {
+    config: HostQpairConfig,
+    framer: PduFramer,
     rx: HostRxState,
     digests: Digests,
     /// CPDA in bytes: H2CData and in-capsule data start at multiples of it.
@@ -168,17 +169,17 @@ pub struct Qpair {
     now: Instant,
 }
 
-impl Qpair {
+impl HostQpair {
     /// Creates the queue pair of a new connection; its ICReq is ready to be sent.
     ///
     /// # Panics
     /// When `queue_entries` is below 2 or above [`SLOTS_MAX`].
     #[must_use]
-    pub fn new(now: Instant, config: Config) -> Self {
+    pub fn new(now: Instant, config: HostQpairConfig) -> Self {
         assert!((2..=SLOTS_MAX).contains(&config.queue_entries), "queue entries out of range");
-        let mut qpair = Qpair {
+        let mut qpair = HostQpair {
             config,
-            framer: Framer::new(false),
+            framer: PduFramer::new(false),
             rx: HostRxState::AwaitIcResp,
             digests: Digests::default(),
             alignment: 1,
@@ -186,10 +187,10 @@ impl Qpair {
             slots: Vec::new(),
             free: FreeSlots::default(),
             fused: Vec::new(),
-            out: SendQueue::new(&config.policy, Role::Host),
+            out: SendQueue::new(&config.policy, PolicyRole::Host),
             now,
         };
-        qpair.out.push(now, HostTx::IcReq, &Parcel::control());
+        qpair.out.push(now, HostTx::IcReq, &PduInfo::control());
         qpair
     }
 
@@ -214,7 +215,7 @@ impl Qpair {
     pub fn set_policy(&mut self, policy: PolicyConfig) {
         debug_assert!(self.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
-        self.out = SendQueue::new(&policy, Role::Host);
+        self.out = SendQueue::new(&policy, PolicyRole::Host);
     }
 
     /// Returns the number of commands that may be submitted now.
@@ -240,7 +241,7 @@ impl Qpair {
 
     /// Returns the command in `slot`, also just after it has completed.
     #[must_use]
-    pub fn command(&self, slot: u16) -> (&Sqe, Data) {
+    pub fn command(&self, slot: u16) -> (&Sqe, CommandTransfer) {
         let slot = &self.slots[usize::from(slot)];
         (&slot.sqe, slot.data)
     }
@@ -251,7 +252,7 @@ impl Qpair {
         self.slots[usize::from(slot)].timestamps
     }
 
-    /// Sets the timestamp of PDUs that [`Qpair::poll_tx`] sends from now on.
+    /// Sets the timestamp of PDUs that [`HostQpair::poll_tx`] sends from now on.
     #[inline]
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
@@ -271,13 +272,19 @@ impl Qpair {
 
     /// Queues a command, and fills in the CID and SGL of `sqe`. `None` if the queue is full.
     #[inline]
-    pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        urgency: Urgency,
+    ) -> Option<u16> {
         if self.room() == 0 || self.rx == HostRxState::Ended {
             return None;
         }
         let (number, data_bytes) = self.prepare(now, sqe, data, urgency);
-        let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
-        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data.bytes() };
+        let kind = if data_bytes > 0 { PduKind::CommandData } else { PduKind::Command };
+        let parcel = PduInfo { kind, urgency, data_bytes, request_bytes: data.bytes() };
         self.count_in_flight();
         self.out.push(now, HostTx::Command { slot: number }, &parcel);
         Some(number)
@@ -285,7 +292,13 @@ impl Qpair {
 
     /// Prepares a slot for a command. Returns its number, and the bytes of in-capsule data.
     #[inline(always)] // one copy for a single command, one for a pair
-    fn prepare(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
+    fn prepare(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        urgency: Urgency,
+    ) -> (u16, u32) {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
         let slot = &mut self.slots[usize::from(number)];
@@ -300,16 +313,18 @@ impl Qpair {
         slot.r2t_outstanding = 0;
         slot.timestamps.submitted = now;
         let (in_capsule, waiting_bytes) = match data {
-            Data::None => (false, 0),
-            Data::In(length) => {
+            CommandTransfer::None => (false, 0),
+            CommandTransfer::In(length) => {
                 slot.sqe.set_transport(length);
                 (false, 0)
             }
-            Data::Out(length) if length <= in_capsule_bytes_max(sqe, in_capsule_bytes) => {
+            CommandTransfer::Out(length)
+                if length <= in_capsule_bytes_max(sqe, in_capsule_bytes) =>
+            {
                 slot.sqe.set_in_capsule(length);
                 (true, length)
             }
-            Data::Out(length) => {
+            CommandTransfer::Out(length) => {
                 slot.sqe.set_transport(length);
                 (false, 0)
             }
@@ -329,7 +344,7 @@ impl Qpair {
         self.free.take().unwrap_or_else(|| {
             self.slots.push(QpairSlot {
                 sqe: Sqe::default(),
-                data: Data::None,
+                data: CommandTransfer::None,
                 state: QpairSlotState::Free,
                 generation: 0,
                 in_capsule: false,
@@ -346,7 +361,7 @@ impl Qpair {
     /// Returns the doorbells that were rung so far.
     #[must_use]
     #[inline]
-    pub fn doorbells(&self) -> Doorbells {
+    pub fn doorbells(&self) -> DoorbellTotals {
         self.out.batcher().doorbells()
     }
 
@@ -369,7 +384,7 @@ impl Qpair {
         }
     }
 
-    /// Records that bytes named by [`Qpair::wanted`] were received into their buffer.
+    /// Records that bytes named by [`HostQpair::wanted`] were received into their buffer.
     pub fn placed(&mut self, data: &[u8]) {
         if let HostRxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
@@ -389,7 +404,7 @@ impl Qpair {
         input: &[u8],
         at: &mut usize,
         fill: impl FnMut(u16, u32, &[u8]),
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<HostRxEvent>, QpairError> {
         if *at == input.len() && self.framer.is_at_header() {
             return Ok(None); // most receives end with a PDU
         }
@@ -405,7 +420,7 @@ impl Qpair {
         self.rx = HostRxState::Ended;
         self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.out.push(now, HostTx::Term { error }, &Parcel::control());
+            self.out.push(now, HostTx::Term { error }, &PduInfo::control());
         }
     }
 
@@ -415,7 +430,7 @@ impl Qpair {
         input: &[u8],
         at: &mut usize,
         mut fill: impl FnMut(u16, u32, &[u8]),
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<HostRxEvent>, QpairError> {
         loop {
             if self.rx == HostRxState::Ended {
                 *at = input.len();
@@ -425,13 +440,13 @@ impl Qpair {
             let (used, step) = self.framer.next(&input[from..])?;
             *at += used;
             let event = match step {
-                Step::Need(_) => return Ok(None),
-                Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
-                Step::Data(range) => {
+                FramingStep::Need(_) => return Ok(None),
+                FramingStep::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
+                FramingStep::Data(range) => {
                     self.handle_data(&input[from..][range], &mut fill);
                     None
                 }
-                Step::DataEnd { intact } => self.handle_data_end(now, intact)?,
+                FramingStep::DataEnd { intact } => self.handle_data_end(now, intact)?,
             };
             if event.is_some() {
                 return Ok(event);
@@ -443,11 +458,11 @@ impl Qpair {
         &mut self,
         now: Instant,
         pdu: &[u8],
-        layout: &Layout,
-    ) -> Result<Option<RxEvent>, QpairError> {
+        layout: &PduLayout,
+    ) -> Result<Option<HostRxEvent>, QpairError> {
         let is_setup = layout.kind == PduType::IcResp;
         if is_setup != (self.rx == HostRxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
-            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICResp out of order").into());
+            return Err(TermReqError::new(Fes::PduSequenceError, "ICResp out of order").into());
         }
         match layout.kind {
             PduType::IcResp => self.handle_icresp(view(pdu)?),
@@ -459,29 +474,27 @@ impl Qpair {
                 let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
                 Err(QpairError::Terminated { fes, fei })
             }
-            _ => Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU a host never gets").into()),
+            _ => Err(TermReqError::new(Fes::PduSequenceError, "PDU a host never gets").into()),
         }
     }
 
-    fn handle_icresp(&mut self, pdu: &IcResp) -> Result<Option<RxEvent>, QpairError> {
+    fn handle_icresp(&mut self, pdu: &IcResp) -> Result<Option<HostRxEvent>, QpairError> {
         if pdu.pfv.get() != 0 {
-            return Err(PeerMisbehaved::field(8, "PDU format version").into());
+            return Err(TermReqError::field(8, "PDU format version").into());
         }
         let alignment =
-            alignment_bytes(pdu.cpda).ok_or(PeerMisbehaved::field(10, "CPDA above 31"))?;
+            alignment_bytes(pdu.cpda).ok_or(TermReqError::field(10, "CPDA above 31"))?;
         let digests = Digests::from_byte(pdu.dgst)
             .filter(|d| {
                 (!d.header || self.config.digests.header) && (!d.data || self.config.digests.data)
             })
-            .ok_or(PeerMisbehaved::field(11, "digests that were not asked for"))?;
+            .ok_or(TermReqError::field(11, "digests that were not asked for"))?;
         if digests != self.config.digests {
-            return Err(
-                PeerMisbehaved::field(11, "controller refuses the digests asked for").into()
-            );
+            return Err(TermReqError::field(11, "controller refuses the digests asked for").into());
         }
         let maxh2cdata = pdu.maxh2cdata.get();
         if maxh2cdata < 4096 {
-            return Err(PeerMisbehaved::field(12, "MAXH2CDATA below 4096").into());
+            return Err(TermReqError::field(12, "MAXH2CDATA below 4096").into());
         }
         self.digests = digests;
         self.alignment = alignment;
@@ -489,17 +502,17 @@ impl Qpair {
         // This host's HPDA is 0: data from the controller is aligned to dwords.
         self.framer.agree(digests, 4);
         self.rx = HostRxState::Ready;
-        Ok(Some(RxEvent::Ready))
+        Ok(Some(HostRxEvent::Ready))
     }
 
     /// Returns the active slot of a command identifier.
-    fn slot(&mut self, cid: u16) -> Result<(u16, &mut QpairSlot), PeerMisbehaved> {
+    fn slot(&mut self, cid: u16) -> Result<(u16, &mut QpairSlot), TermReqError> {
         let number = cid & (SLOTS_MAX - 1);
         match self.slots.get_mut(usize::from(number)) {
             Some(slot) if slot.state == QpairSlotState::Active && slot.sqe.cid.get() == cid => {
                 Ok((number, slot))
             }
-            _ => Err(PeerMisbehaved::field(8, "command identifier of no command in flight")),
+            _ => Err(TermReqError::field(8, "command identifier of no command in flight")),
         }
     }
 
@@ -507,15 +520,15 @@ impl Qpair {
         &mut self,
         now: Instant,
         pdu: &CapsuleResp,
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<HostRxEvent>, QpairError> {
         let cqe = pdu.cqe;
         let (number, slot) = self.slot(cqe.cid.get())?;
         let complete = match slot.data {
-            Data::In(length) => slot.moved == length,
-            Data::Out(length) => {
+            CommandTransfer::In(length) => slot.moved == length,
+            CommandTransfer::Out(length) => {
                 slot.in_capsule || (slot.moved == length && slot.r2t_outstanding == 0)
             }
-            Data::None => true,
+            CommandTransfer::None => true,
         };
         // Data may be short if the command failed, or (admin) if the page is.
         let data_intact = complete && !slot.corrupt;
@@ -530,7 +543,7 @@ impl Qpair {
         number: u16,
         mut cqe: Cqe,
         data_intact: bool,
-    ) -> Option<RxEvent> {
+    ) -> Option<HostRxEvent> {
         self.drop_queued_data(number);
         let slot = &mut self.slots[usize::from(number)];
         slot.state = QpairSlotState::Free;
@@ -549,7 +562,7 @@ impl Qpair {
         self.free.give(number);
         self.count_in_flight();
         self.out.batcher_mut().completed(now, data_bytes);
-        Some(RxEvent::Complete { slot: number, cqe, data_intact })
+        Some(HostRxEvent::Complete { slot: number, cqe, data_intact })
     }
 
     /// Drops queued data of a command that completes early, with an error before its R2T was served.
@@ -570,25 +583,25 @@ impl Qpair {
         &mut self,
         pdu: &C2hData,
         data_bytes: u32,
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<HostRxEvent>, QpairError> {
         let flags = pdu.ch.flags;
         let (number, slot) = self.slot(pdu.cccid.get())?;
-        let Data::In(expected) = slot.data else {
-            return Err(PeerMisbehaved::field(8, "C2HData for a command that reads nothing").into());
+        let CommandTransfer::In(expected) = slot.data else {
+            return Err(TermReqError::field(8, "C2HData for a command that reads nothing").into());
         };
         if pdu.datal.get() != data_bytes {
-            return Err(PeerMisbehaved::field(16, "DATAL and PLEN disagree").into());
+            return Err(TermReqError::field(16, "DATAL and PLEN disagree").into());
         }
         let end = pdu.datao.get().checked_add(data_bytes);
         if pdu.datao.get() != slot.moved || end.is_none_or(|end| end > expected) {
             let what = "C2HData outside of the command's buffer or out of order";
-            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+            return Err(TermReqError::new(Fes::DataTransferOutOfRange, what).into());
         }
         if flags & flag::SUCCESS != 0 && flags & flag::LAST == 0 {
-            return Err(PeerMisbehaved::field(1, "SUCCESS without LAST").into());
+            return Err(TermReqError::field(1, "SUCCESS without LAST").into());
         }
         if data_bytes == 0 {
-            return Err(PeerMisbehaved::field(16, "C2HData without data").into());
+            return Err(TermReqError::field(16, "C2HData without data").into());
         }
         self.rx = HostRxState::InData { slot: number, flags };
         Ok(None)
@@ -606,7 +619,7 @@ impl Qpair {
         &mut self,
         now: Instant,
         intact: bool,
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<HostRxEvent>, QpairError> {
         let HostRxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
         self.rx = HostRxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
@@ -614,17 +627,17 @@ impl Qpair {
         if flags & flag::SUCCESS == 0 {
             return Ok(None);
         }
-        let data_intact = slot.data == Data::In(slot.moved) && !slot.corrupt;
+        let data_intact = slot.data == CommandTransfer::In(slot.moved) && !slot.corrupt;
         let cqe = Cqe { cid: slot.sqe.cid, ..Cqe::default() };
         Ok(self.finish(now, number, cqe, data_intact))
     }
 
-    fn handle_r2t(&mut self, now: Instant, pdu: &R2t) -> Result<Option<RxEvent>, QpairError> {
+    fn handle_r2t(&mut self, now: Instant, pdu: &R2t) -> Result<Option<HostRxEvent>, QpairError> {
         let maxh2cdata = self.maxh2cdata;
         let (number, slot) = self.slot(pdu.cccid.get())?;
         let (offset, length) = (pdu.r2to.get(), pdu.r2tl.get());
-        let Data::Out(expected) = slot.data else {
-            return Err(PeerMisbehaved::field(8, "R2T for a command that writes nothing").into());
+        let CommandTransfer::Out(expected) = slot.data else {
+            return Err(TermReqError::field(8, "R2T for a command that writes nothing").into());
         };
         let end = offset.checked_add(length);
         if slot.in_capsule
@@ -633,10 +646,10 @@ impl Qpair {
             || end.is_none_or(|e| e > expected)
         {
             let what = "R2T outside of the command's data or out of order";
-            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+            return Err(TermReqError::new(Fes::DataTransferOutOfRange, what).into());
         }
         if slot.r2t_outstanding >= R2T_OUTSTANDING_MAX {
-            return Err(PeerMisbehaved::new(Fes::LimitExceeded, "more R2Ts than MAXR2T").into());
+            return Err(TermReqError::new(Fes::LimitExceeded, "more R2Ts than MAXR2T").into());
         }
         slot.r2t_outstanding += 1;
         slot.moved += length;
@@ -646,8 +659,8 @@ impl Qpair {
             let length = maxh2cdata.min(end - offset);
             let last = offset + length == end;
             let ttag = pdu.ttag.get();
-            let (kind, request_bytes) = (Kind::H2cData, expected);
-            let parcel = Parcel { kind, urgency, data_bytes: length, request_bytes };
+            let (kind, request_bytes) = (PduKind::H2cData, expected);
+            let parcel = PduInfo { kind, urgency, data_bytes: length, request_bytes };
             self.out.push(
                 now,
                 HostTx::H2cData { slot: number, ttag, offset, length, last },
@@ -660,9 +673,9 @@ impl Qpair {
 
     /// Fills `caravan` with PDUs that a doorbell has released, within the policy's limits. False if it added none.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
-        let mut load = Load::default();
+        let mut load = CaravanLoad::default();
         let awaits_icresp = self.awaits_icresp();
-        while caravan.has_room() {
+        while caravan.has_capacity() {
             let slots = &self.slots;
             let (size, blocked) =
                 (|tx: &HostTx| tx.data_bytes(slots), |tx: &HostTx| tx.waits(awaits_icresp));
@@ -715,7 +728,7 @@ impl Qpair {
         slot.state = QpairSlotState::Active;
         slot.timestamps.sent = self.now;
         let length = match slot.data {
-            Data::Out(length) if slot.in_capsule => length,
+            CommandTransfer::Out(length) if slot.in_capsule => length,
             _ => 0,
         };
         let ch = CommonHeader::new(PduType::CapsuleCmd, length, self.digests, self.alignment);

@@ -6,16 +6,16 @@
 //!
 //! Without a completion from the controller a request fails for four reasons:
 //! - its command timed out too often;
-//! - its NSID now stands for another namespace ([`Barred`]);
+//! - its NSID now stands for another namespace ([`BarredNsids`]);
 //! - the controller is lost;
-//! - it was in flight and may not be repeated ([`Addressed::may_repeat`]), as its outcome is unknown.
+//! - it was in flight and may not be repeated ([`RequestProperties::may_repeat`]), as its outcome is unknown.
 //!
 //! It fails only once it cannot be executed any more, so a later read shows its outcome.
 //!
 //! A request is in one place only, and moves as a value without an allocation.
 //!
 //! With several paths to the namespaces ([`super::paths`]) a lane has requests on each of them. Requests that a path
-//! cannot carry now move to another one ([`Requests::take_free`]), except those that the path's target may still
+//! cannot carry now move to another one ([`RequestTable::take_free`]), except those that the path's target may still
 //! execute.
 //!
 //! Writes that an old command may still overwrite are *held*, whatever the connection ([`super::old_commands`]).
@@ -23,13 +23,13 @@
 mod held;
 mod moves;
 
-pub use moves::Moved;
+pub use moves::MovedRequest;
 
-use super::express::Traffic;
+use super::express::RequestTraffic;
+use super::namespace_identity::BarredNsids;
 use super::old_commands::{BlockRange, ControllerSerial, LaneGuard};
 use super::overdue::{CommandTimer, IoTimer};
 use super::paths::PathMeter;
-use super::pins::Barred;
 use super::retry::{RetryRules, Tries, is_of_path};
 use super::write_verifier::{Durability, LaneWrites, PathWrites};
 use core::cmp::Ordering;
@@ -46,7 +46,7 @@ const STALE: Status = Status::INVALID_NAMESPACE.dnr();
 const LOST: Status = Status::WRITE_FAULT.dnr();
 
 /// Properties of a request.
-pub trait Addressed {
+pub trait RequestProperties {
     /// Returns the NSID.
     fn nsid(&self) -> u32;
     /// True if the request may be repeated when its outcome is unknown.
@@ -58,8 +58,8 @@ pub trait Addressed {
         self.traffic().bulk()
     }
     /// Returns the traffic class.
-    fn traffic(&self) -> Traffic {
-        Traffic::Plain
+    fn traffic(&self) -> RequestTraffic {
+        RequestTraffic::Plain
     }
     /// True if a late second execution would change data.
     fn has_effect(&self) -> bool {
@@ -76,7 +76,7 @@ pub trait Addressed {
 }
 
 /// Queue pair with its connection, as requests use it.
-pub trait Queue<R> {
+pub trait RequestQueue<R> {
     /// Returns the number of commands that may be submitted now.
     fn room(&self) -> u32;
     /// Returns the number of commands in flight.
@@ -105,7 +105,7 @@ struct RequestEntry<R> {
     round: u64,
 }
 
-impl<R: Addressed> RequestEntry<R> {
+impl<R: RequestProperties> RequestEntry<R> {
     /// True if its outcome is unknown and it may not be repeated.
     fn is_unknown(&self) -> bool {
         self.at_risk.is_some() && (self.has_timed_out || !self.request.may_repeat())
@@ -114,7 +114,7 @@ impl<R: Addressed> RequestEntry<R> {
 
 /// Request that has ended.
 #[derive(Debug)]
-pub struct Ended<R> {
+pub struct EndedRequest<R> {
     pub request: R,
     /// Final status.
     pub status: Status,
@@ -124,9 +124,9 @@ pub struct Ended<R> {
 
 /// Effect of a completion on its request.
 #[derive(Debug)]
-pub enum Outcome<R> {
+pub enum RequestOutcome<R> {
     /// The request has ended.
-    Ended(Ended<R>),
+    Ended(EndedRequest<R>),
     /// The request is retried later.
     Rests {
         /// Namespace of the request.
@@ -166,7 +166,7 @@ impl<R> Eq for RestingRequest<R> {}
 
 /// All requests of a lane on one connection.
 #[derive(Debug)]
-pub struct Requests<R> {
+pub struct RequestTable<R> {
     slots: Vec<Option<RequestEntry<R>>>,
     /// Requests without a slot: there is no connection, or their retry is due.
     waiting: VecDeque<RequestEntry<R>>,
@@ -178,10 +178,10 @@ pub struct Requests<R> {
     /// [`LaneGuard::ended_so_far`] at the last check of held requests.
     ended_so_far: u64,
     /// Failed requests that are not reported yet.
-    failed: VecDeque<Ended<R>>,
+    failed: VecDeque<EndedRequest<R>>,
     rules: RetryRules,
     timer: IoTimer,
-    barred: Barred,
+    barred: BarredNsids,
     /// True while the controller is lost: requests fail at once.
     failing: bool,
     /// True if a request was put to rest since the last success.
@@ -191,16 +191,16 @@ pub struct Requests<R> {
     /// Latency of the path, if there are other paths.
     meter: Option<Box<PathMeter>>,
     /// Requests that the path's controller cannot serve now.
-    diverted: Vec<Moved<R>>,
+    diverted: Vec<MovedRequest<R>>,
     /// Acknowledged writes that a power failure of the target may lose.
     writes: LaneWrites,
 }
 
-impl<R: Addressed> Requests<R> {
+impl<R: RequestProperties> RequestTable<R> {
     /// Creates an empty set for a queue of `queue_entries`; commands that take longer than `timeout` are overdue.
     #[must_use]
     pub fn new(queue_entries: u16, timeout: Option<Duration>) -> Self {
-        Requests {
+        RequestTable {
             slots: std::iter::repeat_with(|| None).take(queue_entries.into()).collect(),
             waiting: VecDeque::new(),
             resting: BinaryHeap::new(),
@@ -210,7 +210,7 @@ impl<R: Addressed> Requests<R> {
             failed: VecDeque::new(),
             rules: RetryRules::default(),
             timer: IoTimer::new(timeout),
-            barred: Barred::default(),
+            barred: BarredNsids::default(),
             failing: false,
             has_rested: false,
             taken: 0,
@@ -225,7 +225,7 @@ impl<R: Addressed> Requests<R> {
     /// Returns the number of requests that may be taken now, with this queue.
     #[inline]
     #[must_use]
-    pub fn room<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
+    pub fn room<Q: RequestQueue<R>>(&self, queue: Option<&Q>) -> u32 {
         match queue {
             Some(queue) if self.waiting.is_empty() => {
                 queue.room().saturating_sub(self.resting.len() as u32 + self.crowd_held())
@@ -237,8 +237,8 @@ impl<R: Addressed> Requests<R> {
     /// Returns the number of requests that were taken and have not ended.
     #[inline]
     #[must_use]
-    pub fn outstanding<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
-        let in_flight = queue.map_or(0, Queue::in_flight);
+    pub fn outstanding<Q: RequestQueue<R>>(&self, queue: Option<&Q>) -> u32 {
+        let in_flight = queue.map_or(0, RequestQueue::in_flight);
         in_flight
             + (self.waiting.len()
                 + self.resting.len()
@@ -247,9 +247,14 @@ impl<R: Addressed> Requests<R> {
                 + self.diverted.len()) as u32
     }
 
-    /// Takes a request; the caller has checked [`Requests::room`]. True if its command is in flight.
+    /// Takes a request; the caller has checked [`RequestTable::room`]. True if its command is in flight.
     #[inline]
-    pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
+    pub fn take<Q: RequestQueue<R>>(
+        &mut self,
+        now: Instant,
+        request: R,
+        queue: Option<&mut Q>,
+    ) -> bool {
         self.taken += 1;
         let (tries, command_timer) = (Tries::default(), CommandTimer::new(now));
         let (number, at_risk, has_timed_out, depth) = (self.taken, None, false, 0);
@@ -287,7 +292,7 @@ impl<R: Addressed> Requests<R> {
 
     /// Submits its command, or holds it for old writes. False if neither was possible.
     #[inline(always)] // the entry is made where it stays
-    fn start<Q: Queue<R>>(
+    fn start<Q: RequestQueue<R>>(
         &mut self,
         now: Instant,
         mut entry: RequestEntry<R>,
@@ -317,7 +322,7 @@ impl<R: Addressed> Requests<R> {
 
     /// Submits waiting requests, and those whose retry is due.
     #[inline]
-    pub fn resume<Q: Queue<R>>(&mut self, now: Instant, queue: &mut Q) {
+    pub fn resume<Q: RequestQueue<R>>(&mut self, now: Instant, queue: &mut Q) {
         if !self.held.is_empty() {
             self.review_held(now);
         }
@@ -338,7 +343,7 @@ impl<R: Addressed> Requests<R> {
 
     /// Calls [`start`](Self::start) for a request that has waited.
     #[cold]
-    fn restart<Q: Queue<R>>(
+    fn restart<Q: RequestQueue<R>>(
         &mut self,
         now: Instant,
         entry: RequestEntry<R>,
@@ -371,7 +376,7 @@ impl<R: Addressed> Requests<R> {
         slot: u16,
         mut status: Status,
         data_intact: bool,
-    ) -> Option<Outcome<R>> {
+    ) -> Option<RequestOutcome<R>> {
         let place = &mut self.slots[usize::from(slot)];
         let entry = place.as_ref()?;
         if let Some(meter) = &mut self.meter {
@@ -397,7 +402,11 @@ impl<R: Addressed> Requests<R> {
             return Some(self.end_badly(now, entry, status));
         }
         self.has_rested = false;
-        Some(Outcome::Ended(Ended { request: entry.request, status, since: entry.since }))
+        Some(RequestOutcome::Ended(EndedRequest {
+            request: entry.request,
+            status,
+            since: entry.since,
+        }))
     }
 
     #[cold]
@@ -406,20 +415,20 @@ impl<R: Addressed> Requests<R> {
         now: Instant,
         mut entry: RequestEntry<R>,
         status: Status,
-    ) -> Outcome<R> {
+    ) -> RequestOutcome<R> {
         let nsid = entry.request.nsid();
         if !self.is_barred(nsid)
             && let Some(until) = entry.tries.next(now, status, &self.rules)
         {
             if self.meter.is_some() && is_of_path(status) {
-                self.diverted.push(Moved::later(entry, until));
+                self.diverted.push(MovedRequest::later(entry, until));
             } else {
                 self.resting.push(RestingRequest { until, entry });
             }
             let is_first = !std::mem::replace(&mut self.has_rested, true);
-            return Outcome::Rests { nsid, is_first };
+            return RequestOutcome::Rests { nsid, is_first };
         }
-        Outcome::Ended(Ended { request: entry.request, status, since: entry.since })
+        RequestOutcome::Ended(EndedRequest { request: entry.request, status, since: entry.since })
     }
 
     /// True if at least this many bytes of bulk are in flight or waiting. Visits requests until they are found.
@@ -452,7 +461,7 @@ impl<R: Addressed> Requests<R> {
         due.into_iter().flatten().min()
     }
 
-    /// True if [`Requests::check_overdue`] is due.
+    /// True if [`RequestTable::check_overdue`] is due.
     #[inline]
     #[must_use]
     pub fn may_be_overdue(&self, now: Instant) -> bool {
@@ -470,7 +479,7 @@ impl<R: Addressed> Requests<R> {
 
     // ---- Connections ----
 
-    /// Attaches a new connection to a controller with these `rules`. [`Requests::resume`] submits waiting requests as
+    /// Attaches a new connection to a controller with these `rules`. [`RequestTable::resume`] submits waiting requests as
     /// far as `guard` permits.
     pub fn attach(&mut self, rules: RetryRules, guard: LaneGuard) {
         (self.rules, self.guard) = (rules, guard);
@@ -514,7 +523,7 @@ impl<R: Addressed> Requests<R> {
 
     /// Takes over the requests of another closed connection of the lane. They wait in the order in which all were
     /// taken.
-    pub fn absorb(&mut self, other: &mut Requests<R>) {
+    pub fn absorb(&mut self, other: &mut RequestTable<R>) {
         debug_assert!(other.slots.iter().all(Option::is_none), "the other one is detached");
         self.waiting.append(&mut other.waiting);
         self.waiting.append(&mut other.held);
@@ -527,7 +536,7 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// Fails requests without a slot, and new ones until [`Requests::attach`]: the controller is lost.
+    /// Fails requests without a slot, and new ones until [`RequestTable::attach`]: the controller is lost.
     pub fn fail(&mut self) {
         self.failing = true;
         self.fail_waiting();
@@ -553,7 +562,7 @@ impl<R: Addressed> Requests<R> {
     #[cold]
     fn fail_one(&mut self, entry: RequestEntry<R>, status: Status) {
         let RequestEntry { request, since, .. } = entry;
-        self.failed.push_back(Ended { request, status, since });
+        self.failed.push_back(EndedRequest { request, status, since });
     }
 
     /// Sets the path whose writes are recorded.
@@ -562,7 +571,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Sets the NSIDs whose requests are not submitted.
-    pub fn set_barred(&mut self, barred: Barred) {
+    pub fn set_barred(&mut self, barred: BarredNsids) {
         self.barred = barred;
     }
 
@@ -571,7 +580,7 @@ impl<R: Addressed> Requests<R> {
         self.barred.has(nsid)
     }
 
-    /// True if there is a [`Requests::next_failed`].
+    /// True if there is a [`RequestTable::next_failed`].
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -579,7 +588,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Takes a request that has failed without a completion.
-    pub fn next_failed(&mut self) -> Option<Ended<R>> {
+    pub fn next_failed(&mut self) -> Option<EndedRequest<R>> {
         self.failed.pop_front()
     }
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::SealUse;
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::dhchap::DhchapKeys;
 
 /// Requirements of a host for a controller.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Wants {
     /// Request SQ flow control at once; else only if the target requires it.
     pub sq_flow_control: bool,
     /// Authentication keys. With a controller key the controller has to authenticate, too.
-    pub keys: Keys,
+    pub keys: DhchapKeys,
     /// Sealing of frames of lanes over Ethernet; not used over TCP.
     pub seals: SealUse,
     /// Negotiate a PSK in the clear, and secure all connections with TLS and this PSK.

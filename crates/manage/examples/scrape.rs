@@ -2,7 +2,7 @@
 //! and writes each namespace first, so that each has all of its metrics. Prints the CPU time of the thread that
 //! scrapes.
 
-use roadtrain_host_engine::{Client, HostConfig};
+use roadtrain_host_engine::{HostClient, HostConfig};
 use roadtrain_manage::metrics::{Format, text};
 use roadtrain_reactor::tuning::thread_cpu_ns;
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let subsystem = Subsystem { namespaces, ..Subsystem::new(NQN) };
     let server = Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![subsystem]))?;
     let host = "nqn.2025-01.io.example:host";
-    let client = Client::connect(HostConfig::new(server.addresses()[0], NQN, host, [7; 16]))?;
+    let client = HostClient::connect(HostConfig::new(server.addresses()[0], NQN, host, [7; 16]))?;
     for nsid in 1..=count {
         client.write(nsid, 0, Buffer::alloc(4096), false)?;
         client.read(nsid, 0, Buffer::alloc(4096))?;

@@ -33,7 +33,7 @@ pub struct Bursts(Arc<Mutex<BurstCounts>>);
 
 impl Bursts {
     /// Reports one more event: `what` of `peer`, with its text `detail`.
-    pub fn tell(&self, weight: Weight, what: &str, peer: &str, detail: &str) {
+    pub fn report(&self, weight: Weight, what: &str, peer: &str, detail: &str) {
         let detail = clean(detail);
         let (is_first, needs_thread) = {
             let mut counts = self.lock();

@@ -37,19 +37,19 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An HTTP server that runs until it is dropped.
-pub struct Server {
+pub struct HttpServer {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Listens at `address` and serves `router`; `name` is the thread's.
     ///
     /// # Errors
     ///
     /// The address cannot be listened on, or no thread can be started.
-    pub fn start(name: &str, address: SocketAddr, router: Router) -> io::Result<Server> {
+    pub fn start(name: &str, address: SocketAddr, router: Router) -> io::Result<HttpServer> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
@@ -61,7 +61,7 @@ impl Server {
             // Handlers that block are not waited for.
             runtime.shutdown_background();
         })?;
-        Ok(Server { address, stop: Some(stop), thread: Some(thread) })
+        Ok(HttpServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the listening address, with the port that the system chose for port 0.
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -90,7 +90,7 @@ async fn serve(
     let (slots, bursts, here) =
         (HttpConnectionSlots::default(), Bursts::default(), listener.local_addr()?);
     let report = move |weight, what: &str, peer: SocketAddr, detail: &str| {
-        bursts.tell(weight, &format!("HTTP at {here}: {what}"), &peer.to_string(), detail);
+        bursts.report(weight, &format!("HTTP at {here}: {what}"), &peer.to_string(), detail);
     };
     loop {
         let accepted = tokio::select! {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn it_serves_until_it_is_dropped() {
         let router = Router::new().route("/healthz", get(|| async { "well\n" }));
-        let server = Server::start("http", ([127, 0, 0, 1], 0).into(), router).unwrap();
+        let server = HttpServer::start("http", ([127, 0, 0, 1], 0).into(), router).unwrap();
         let address = server.address();
         let get_health = || -> io::Result<String> {
             let mut stream = TcpStream::connect(address)?;

@@ -15,17 +15,17 @@ mod process;
 mod textfile;
 
 pub use encode::{Format, text};
-pub use managed::{Calls, Managed, StoreSample};
+pub use managed::{Calls, ManagementSample, StoreSample};
 pub use textfile::textfile;
 
-use crate::http::Server;
+use crate::http::HttpServer;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,12 +36,12 @@ const PAGE: &str = include_str!("metrics/page.html");
 const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:";
 
 /// Source of the data.
-pub trait Source: Send + Sync + 'static {
+pub trait MetricsSource: Send + Sync + 'static {
     /// Returns all counters. It must not wait for reactors.
-    fn snapshot(&self) -> Snapshot;
+    fn snapshot(&self) -> MetricsSnapshot;
 
     /// Returns the counters of its management, if it is managed.
-    fn managed(&self) -> Option<Managed> {
+    fn managed(&self) -> Option<ManagementSample> {
         None
     }
 
@@ -53,12 +53,12 @@ pub trait Source: Send + Sync + 'static {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub fn serve(address: SocketAddr, source: impl Source) -> io::Result<Server> {
-    Server::start("roadtrain-http", address, router(source))
+pub fn serve(address: SocketAddr, source: impl MetricsSource) -> io::Result<HttpServer> {
+    HttpServer::start("roadtrain-http", address, router(source))
 }
 
 /// Returns the routes.
-fn router(source: impl Source) -> Router {
+fn router(source: impl MetricsSource) -> Router {
     let source: SharedMetricsSource = Arc::new(source);
     Router::new()
         .route("/", get(page))
@@ -68,7 +68,7 @@ fn router(source: impl Source) -> Router {
         .with_state(source)
 }
 
-type SharedMetricsSource = Arc<dyn Source>;
+type SharedMetricsSource = Arc<dyn MetricsSource>;
 
 async fn page() -> Response {
     let headers = [
@@ -127,9 +127,9 @@ mod tests {
 
     struct Sick(bool);
 
-    impl Source for Sick {
-        fn snapshot(&self) -> Snapshot {
-            Snapshot { id: "disk".into(), ..Snapshot::default() }
+    impl MetricsSource for Sick {
+        fn snapshot(&self) -> MetricsSnapshot {
+            MetricsSnapshot { id: "disk".into(), ..MetricsSnapshot::default() }
         }
 
         fn problems(&self) -> Vec<String> {

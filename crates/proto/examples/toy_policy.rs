@@ -5,30 +5,31 @@
 //! A host or a target uses it with `config.policy = pairs()`. The steps are in
 //! docs/internals/how-to-add-a-policy.md.
 
-use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{
-    Backlog, BatchPolicy, Batcher, Cause, Doorbell, Freight, Kind, Parcel, PolicyConfig, Urgency,
+    Backlog, BatchPolicy, Batcher, Doorbell, DoorbellCause, Freight, PduInfo, PduKind,
+    PolicyConfig, Urgency,
 };
-use roadtrain_proto::policy::{Doorbells, Role};
+use roadtrain_proto::policy::{DoorbellTotals, PolicyRole};
 use roadtrain_proto::time::Instant;
 
 /// Sends when two requests wait, or when the reactor's turn has nothing more.
 struct Pairs;
 
 impl BatchPolicy for Pairs {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell {
         if pdu.is_urgent() {
-            Doorbell::Ring(Cause::Urgent)
+            Doorbell::Ring(DoorbellCause::Urgent)
         } else if backlog.requests >= 2 {
-            Doorbell::Ring(Cause::Size)
+            Doorbell::Ring(DoorbellCause::Size)
         } else {
             // Held work needs a wake-up: `on_drained` rings at the end of this turn.
             Doorbell::ArmUntil(now)
         }
     }
 
-    fn limits(&self, _: Freight, _: bool) -> Limits {
-        Limits { count_max: 2, bytes_max: 4 << 20 }
+    fn limits(&self, _: Freight, _: bool) -> CaravanLimits {
+        CaravanLimits { count_max: 2, bytes_max: 4 << 20 }
     }
 }
 
@@ -38,10 +39,10 @@ pub(crate) fn pairs() -> PolicyConfig {
 }
 
 /// Doorbells of five reads of one turn: two pairs, and one read that leaves when the turn ends.
-pub(crate) fn doorbells_of_five_reads() -> Doorbells {
-    let mut batcher = Batcher::new(&pairs(), Role::Host);
-    let read = Parcel {
-        kind: Kind::Command,
+pub(crate) fn doorbells_of_five_reads() -> DoorbellTotals {
+    let mut batcher = Batcher::new(&pairs(), PolicyRole::Host);
+    let read = PduInfo {
+        kind: PduKind::Command,
         urgency: Urgency::Normal,
         data_bytes: 0,
         request_bytes: 4096,

@@ -5,14 +5,14 @@ use roadtrain_wire::zerocopy::{Immutable, IntoBytes};
 
 /// Limits of a caravan: it is sent before the request that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CaravanLimits {
     /// Maximum number of requests (or responses).
     pub count_max: u32,
     /// Maximum bytes of data; a single larger request still travels, alone.
     pub bytes_max: u32,
 }
 
-impl Limits {
+impl CaravanLimits {
     /// True if one more request of `bytes` fits behind `count` requests of `total` bytes.
     #[must_use]
     #[inline]
@@ -24,7 +24,7 @@ impl Limits {
 /// Buffer that a queue pair writes PDUs to. The engine turns it into one gather send.
 pub trait Caravan {
     /// True if one more PDU fits (a header of at most 256 bytes, one payload, one digest).
-    fn has_room(&self) -> bool;
+    fn has_capacity(&self) -> bool;
     /// Appends `length` bytes of header, to be filled by the caller.
     fn header(&mut self, length: usize) -> &mut [u8];
     /// Appends `length` bytes of the slot's data from `offset`, then their CRC32C if `digest`.

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The peer broke the protocol: this end sends a TermReq PDU and closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("peer misbehaved: {what} ({fes:?}, {fei:#x})")]
-pub struct PeerMisbehaved {
+pub struct TermReqError {
     /// Fatal error status for the TermReq.
     pub fes: Fes,
     /// Fatal error information: field offset or digest.
@@ -16,23 +16,23 @@ pub struct PeerMisbehaved {
     pub what: &'static str,
 }
 
-impl PeerMisbehaved {
+impl TermReqError {
     /// A wrong header field at byte `offset`.
     #[must_use]
     pub const fn field(offset: u32, what: &'static str) -> Self {
-        PeerMisbehaved { fes: Fes::InvalidPduHeaderField, fei: offset, what }
+        TermReqError { fes: Fes::InvalidPduHeaderField, fei: offset, what }
     }
 
     /// Any other fatal error.
     #[must_use]
     pub const fn new(fes: Fes, what: &'static str) -> Self {
-        PeerMisbehaved { fes, fei: 0, what }
+        TermReqError { fes, fei: 0, what }
     }
 }
 
-impl From<FieldError> for PeerMisbehaved {
+impl From<FieldError> for TermReqError {
     fn from(e: FieldError) -> Self {
-        PeerMisbehaved::field(e.offset, "PDU common header")
+        TermReqError::field(e.offset, "PDU common header")
     }
 }
 
@@ -41,7 +41,7 @@ impl From<FieldError> for PeerMisbehaved {
 pub enum QpairError {
     /// The peer broke the protocol.
     #[error(transparent)]
-    Peer(#[from] PeerMisbehaved),
+    Peer(#[from] TermReqError),
     /// The peer ended the connection with a TermReq: it blames this end.
     #[error("peer ended the connection: fatal error status {fes:#x}, information {fei:#x}")]
     Terminated {

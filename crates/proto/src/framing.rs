@@ -1,24 +1,24 @@
 //! Splits the byte stream of a connection into PDU headers and data (NVMe TCP Transport, section 3.6).
 //!
-//! The caller offers the bytes that it has received; each [`Framer::next`] uses some of them. The framer never copies
-//! data: a step names the bytes, and the caller moves them to their destination. [`Framer::placed`] reports data that
+//! The caller offers the bytes that it has received; each [`PduFramer::next`] uses some of them. The framer never copies
+//! data: a step names the bytes, and the caller moves them to their destination. [`PduFramer::placed`] reports data that
 //! the caller received directly into its destination.
 
-use crate::error::PeerMisbehaved;
+use crate::error::TermReqError;
 use crc_fast::{CrcAlgorithm, Digest};
 use roadtrain_wire::pdu::{
-    CH_BYTES, CommonHeader, DIGEST_BYTES, Digests, Fes, Layout, header_digest,
+    CH_BYTES, CommonHeader, DIGEST_BYTES, Digests, Fes, PduLayout, header_digest,
 };
 use roadtrain_wire::zerocopy::transmute_ref;
 use std::ops::Range;
 
 /// Next element of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FramingStep {
     /// The input has to hold at least that many bytes.
     Need(usize),
     /// A header, checked against its digest, at the start of the used bytes.
-    Header(Layout),
+    Header(PduLayout),
     /// Data, at that range of the input.
     Data(Range<usize>),
     /// End of the PDU's data.
@@ -40,21 +40,21 @@ enum FramingState {
 }
 
 /// Receive side of one connection's framing.
-pub struct Framer {
+pub struct PduFramer {
     from_host: bool,
     digests: Digests,
     alignment: u32,
     state: FramingState,
     crc: Digest,
     /// The common header that was checked last, and its layout: most headers equal the one before.
-    known: Option<([u8; CH_BYTES], Layout)>,
+    known: Option<([u8; CH_BYTES], PduLayout)>,
 }
 
-impl Framer {
-    /// A framer of PDUs that the host (or else the controller) sends. Without digests until [`Framer::agree`].
+impl PduFramer {
+    /// A framer of PDUs that the host (or else the controller) sends. Without digests until [`PduFramer::agree`].
     #[must_use]
     pub fn new(from_host: bool) -> Self {
-        Framer {
+        PduFramer {
             from_host,
             digests: Digests::default(),
             alignment: 1,
@@ -84,7 +84,7 @@ impl Framer {
     /// # Errors
     /// The header is malformed, has the wrong direction, or its digest is wrong.
     #[inline(always)]
-    pub fn next(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
+    pub fn next(&mut self, input: &[u8]) -> Result<(usize, FramingStep), TermReqError> {
         match self.state {
             FramingState::Header => self.header(input),
             FramingState::Data { left: 0, digest, .. } => Ok(self.data_end(input, digest)),
@@ -93,9 +93,9 @@ impl Framer {
     }
 
     #[inline(always)]
-    fn header(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
+    fn header(&mut self, input: &[u8]) -> Result<(usize, FramingStep), TermReqError> {
         let Some(bytes) = input.first_chunk() else {
-            return Ok((0, Step::Need(CH_BYTES)));
+            return Ok((0, FramingStep::Need(CH_BYTES)));
         };
         let layout = match self.known {
             Some((known, layout)) if known == *bytes => layout,
@@ -103,7 +103,7 @@ impl Framer {
         };
         let end = layout.header_bytes as usize;
         if input.len() < end {
-            return Ok((0, Step::Need(end)));
+            return Ok((0, FramingStep::Need(end)));
         }
         self.check_header_digest(&input[..end], layout.kind.header_bytes())?;
         if layout.data_bytes > 0 {
@@ -111,23 +111,23 @@ impl Framer {
             let digest = layout.has_data_digest;
             self.state = FramingState::Data { skip, left: layout.data_bytes, digest };
         }
-        Ok((end, Step::Header(layout)))
+        Ok((end, FramingStep::Header(layout)))
     }
 
     /// Checks a common header and returns its layout.
     #[inline(never)]
-    fn check(&mut self, bytes: &[u8; CH_BYTES]) -> Result<Layout, PeerMisbehaved> {
+    fn check(&mut self, bytes: &[u8; CH_BYTES]) -> Result<PduLayout, TermReqError> {
         let ch: &CommonHeader = transmute_ref!(bytes);
         let layout = ch.layout(self.digests, self.alignment)?;
         if layout.kind.is_from_host() != self.from_host {
-            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU type of the other side"));
+            return Err(TermReqError::new(Fes::PduSequenceError, "PDU type of the other side"));
         }
         self.known = Some((*bytes, layout));
         Ok(layout)
     }
 
     #[inline]
-    fn check_header_digest(&self, header: &[u8], hlen: usize) -> Result<(), PeerMisbehaved> {
+    fn check_header_digest(&self, header: &[u8], hlen: usize) -> Result<(), TermReqError> {
         let (body, digest) = header.split_at(hlen);
         if digest.is_empty() || header_digest(body) == *digest {
             return Ok(());
@@ -135,37 +135,37 @@ impl Framer {
         let mut received = [0; DIGEST_BYTES];
         received.copy_from_slice(digest);
         let fei = u32::from_le_bytes(received);
-        Err(PeerMisbehaved { fes: Fes::HeaderDigestError, fei, what: "header digest" })
+        Err(TermReqError { fes: Fes::HeaderDigestError, fei, what: "header digest" })
     }
 
     #[inline]
-    fn data(&mut self, input: &[u8], skip: u32, left: u32, digest: bool) -> (usize, Step) {
+    fn data(&mut self, input: &[u8], skip: u32, left: u32, digest: bool) -> (usize, FramingStep) {
         let skipped = (skip as usize).min(input.len());
         let length = (left as usize).min(input.len() - skipped);
         let range = skipped..skipped + length;
         if length == 0 {
             self.state = FramingState::Data { skip: skip - skipped as u32, left, digest };
-            return (skipped, Step::Need(1));
+            return (skipped, FramingStep::Need(1));
         }
         if digest {
             self.crc.update(&input[range.clone()]);
         }
         self.state = FramingState::Data { skip: 0, left: left - length as u32, digest };
-        (range.end, Step::Data(range))
+        (range.end, FramingStep::Data(range))
     }
 
     #[inline]
-    fn data_end(&mut self, input: &[u8], digest: bool) -> (usize, Step) {
+    fn data_end(&mut self, input: &[u8], digest: bool) -> (usize, FramingStep) {
         if !digest {
             self.state = FramingState::Header;
-            return (0, Step::DataEnd { intact: true });
+            return (0, FramingStep::DataEnd { intact: true });
         }
         let Some(received) = input.first_chunk::<DIGEST_BYTES>() else {
-            return (0, Step::Need(DIGEST_BYTES));
+            return (0, FramingStep::Need(DIGEST_BYTES));
         };
         let computed = self.crc.finalize_reset() as u32;
         self.state = FramingState::Header;
-        (DIGEST_BYTES, Step::DataEnd { intact: computed.to_le_bytes() == *received })
+        (DIGEST_BYTES, FramingStep::DataEnd { intact: computed.to_le_bytes() == *received })
     }
 
     /// Bytes of data that may be received directly into their destination: 0 while padding, a digest or a header comes
@@ -189,7 +189,7 @@ impl Framer {
         }
     }
 
-    /// Reports that `data` was received directly into its destination: at most [`Framer::wanted`] bytes.
+    /// Reports that `data` was received directly into its destination: at most [`PduFramer::wanted`] bytes.
     pub fn placed(&mut self, data: &[u8]) {
         if let FramingState::Data { skip: 0, left, digest } = self.state {
             debug_assert!(data.len() <= left as usize, "placed more than was wanted");
@@ -210,8 +210,8 @@ mod tests {
 
     const ALIGNMENT: u32 = 4;
 
-    fn framer(digests: Digests) -> Framer {
-        let mut framer = Framer::new(true);
+    fn framer(digests: Digests) -> PduFramer {
+        let mut framer = PduFramer::new(true);
         framer.agree(digests, ALIGNMENT);
         framer
     }

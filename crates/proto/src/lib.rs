@@ -27,13 +27,13 @@ pub mod caravan;
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
 mod counters;
-pub mod custody;
 pub mod cut;
 pub mod digest;
 pub mod error;
 pub mod framing;
 pub mod manifest;
 pub mod op;
+pub mod ownership;
 pub mod policy;
 pub mod recorder;
 pub mod seal;

@@ -16,14 +16,14 @@ pub struct Manifest {
 
 impl Default for Manifest {
     fn default() -> Self {
-        Manifest::with_room(usize::MAX)
+        Manifest::with_capacity(usize::MAX)
     }
 }
 
 impl Manifest {
     /// An empty caravan that takes PDUs until it has `parts_max` parts (a PDU has one or two).
     #[must_use]
-    pub fn with_room(parts_max: usize) -> Self {
+    pub fn with_capacity(parts_max: usize) -> Self {
         Manifest { parts: Vec::new(), parts_max }
     }
 
@@ -52,7 +52,7 @@ impl Manifest {
 }
 
 impl Caravan for Manifest {
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.parts.len() < self.parts_max
     }
 

@@ -20,7 +20,7 @@ impl ByteRange {
 
 /// An operation. Offsets and lengths are in bytes and multiples of the block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum StoreOperation {
     /// Fill the buffer.
     Read {
         /// First byte.
@@ -40,7 +40,7 @@ pub enum Op {
     },
     /// Fill the buffer with the allocation state of the range, as Get LBA Status returns it
     /// ([`LbaStatusList`](roadtrain_wire::lba_status::LbaStatusList)). Only for stores that support it.
-    LookUp {
+    QueryAllocation {
         /// Range to query.
         range: ByteRange,
     },
@@ -65,20 +65,27 @@ pub enum Op {
     },
 }
 
-impl Op {
+impl StoreOperation {
     /// True if the operation changes contents.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::WriteZeroes { .. } | Op::Discard { .. })
+        matches!(
+            self,
+            StoreOperation::Write { .. }
+                | StoreOperation::WriteZeroes { .. }
+                | StoreOperation::Discard { .. }
+        )
     }
 
     /// Returns the range that the operation changes, if any, when it comes with a buffer of `buffer_bytes`.
     #[must_use]
     pub fn changed(&self, buffer_bytes: u64) -> Option<ByteRange> {
         match *self {
-            Op::Write { offset, .. } => Some(ByteRange { offset, len: buffer_bytes }),
-            Op::WriteZeroes { range, .. } | Op::Discard { range } => Some(range),
+            StoreOperation::Write { offset, .. } => Some(ByteRange { offset, len: buffer_bytes }),
+            StoreOperation::WriteZeroes { range, .. } | StoreOperation::Discard { range } => {
+                Some(range)
+            }
             _ => None,
         }
     }

@@ -1,9 +1,11 @@
 //! Sealed frames (docs/reference/ethernet.md): only the two ends of a lane can make them, and only they can read them.
 //!
 //! This module decides for both ends when frames are sealed, their numbers, and what may still be in the clear. The
-//! caller provides the cipher ([`Cipher`]) and the buffers.
+//! caller provides the cipher ([`SealCipher`]) and the buffers.
 
-use crate::security::{BLOCKS_MAX, FrameKeys, NONCE_BYTES, PROOF_BYTES, Secret, Suite, WayKeys};
+use crate::security::{
+    BLOCKS_MAX, DirectionKeys, FrameKeys, NONCE_BYTES, PROOF_BYTES, Secret, Suite,
+};
 pub use roadtrain_wire::ether::TAG_BYTES;
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -18,7 +20,7 @@ const FORGED_MAX: u64 = 1 << 36;
 
 /// Direction of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum SealDirection {
     /// Frames that are sent.
     Seal,
     /// Frames that are received.
@@ -30,12 +32,12 @@ pub enum Direction {
 pub struct CipherFailed;
 
 /// AES-GCM with one key in one direction.
-pub trait Cipher: Sized {
+pub trait SealCipher: Sized {
     /// A cipher with that key.
     ///
     /// # Errors
     /// The library's.
-    fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed>;
+    fn new(suite: Suite, key: &[u8], direction: SealDirection) -> Result<Self, CipherFailed>;
     /// Begins a frame, whose header is only authenticated.
     ///
     /// # Errors
@@ -62,34 +64,36 @@ pub trait Cipher: Sized {
 
 /// Limits of the use of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct KeyLimits {
     /// Blocks of AES.
     pub blocks: u64,
     /// Frames.
     pub frames: u64,
 }
 
-impl Limits {
+impl KeyLimits {
     /// AES-GCM's own limits, at a target.
-    pub const TARGET: Limits = Limits { blocks: BLOCKS_MAX, frames: FRAMES_MAX };
+    pub const TARGET: KeyLimits = KeyLimits { blocks: BLOCKS_MAX, frames: FRAMES_MAX };
     /// A host's limits: it renews its lanes a little earlier, so that no target has to end them.
-    pub const HOST: Limits =
-        Limits { blocks: BLOCKS_MAX - (BLOCKS_MAX >> 4), frames: FRAMES_MAX - (FRAMES_MAX >> 4) };
+    pub const HOST: KeyLimits = KeyLimits {
+        blocks: BLOCKS_MAX - (BLOCKS_MAX >> 4),
+        frames: FRAMES_MAX - (FRAMES_MAX >> 4),
+    };
 }
 
 /// Cipher state of one direction.
 struct DirectionCipher<C> {
     cipher: C,
     iv: [u8; NONCE_BYTES],
-    left: Limits,
+    left: KeyLimits,
 }
 
-impl<C: Cipher> DirectionCipher<C> {
+impl<C: SealCipher> DirectionCipher<C> {
     fn new(
         suite: Suite,
-        keys: &WayKeys,
-        direction: Direction,
-        left: Limits,
+        keys: &DirectionKeys,
+        direction: SealDirection,
+        left: KeyLimits,
     ) -> Result<Self, CipherFailed> {
         Ok(DirectionCipher {
             cipher: C::new(suite, keys.key.reveal(), direction)?,
@@ -110,10 +114,10 @@ impl<C: Cipher> DirectionCipher<C> {
     /// Counts a frame with a body of that many bytes.
     fn count(&mut self, bytes: usize) -> Result<(), CipherFailed> {
         let blocks = bytes.div_ceil(16) as u64 + 5; // with those of header and tag
-        let Limits { blocks: left, frames } = self.left;
+        let KeyLimits { blocks: left, frames } = self.left;
         let left = left.checked_sub(blocks).zip(frames.checked_sub(1));
         let (blocks, frames) = left.unwrap_or_default();
-        self.left = Limits { blocks, frames };
+        self.left = KeyLimits { blocks, frames };
         left.map(drop).ok_or(CipherFailed)
     }
 
@@ -124,7 +128,7 @@ impl<C: Cipher> DirectionCipher<C> {
 
 /// Reason why a frame was dropped before any of its contents were used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum FrameRefusal {
     /// The frame is in the clear, in a lane that is sealed.
     Clear,
     /// The frame's tag is wrong: no holder of the key has made it.
@@ -135,7 +139,7 @@ pub enum Refused {
 
 /// Location of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedFrame {
     /// The frame itself.
     Clear,
     /// The output buffer of [`Seal::open`].
@@ -172,12 +176,12 @@ pub struct Seal<C> {
     forged: u64,
 }
 
-impl<C: Cipher> Seal<C> {
+impl<C: SealCipher> Seal<C> {
     /// The host's end, once the target has accepted the host: sealed at once.
     ///
     /// # Errors
     /// The library's.
-    pub fn host(keys: &FrameKeys, limits: Limits) -> Result<Self, CipherFailed> {
+    pub fn host(keys: &FrameKeys, limits: KeyLimits) -> Result<Self, CipherFailed> {
         Ok(Seal { is_on: true, ..Self::new(keys.suite, (&keys.host, &keys.target), limits)? })
     }
 
@@ -185,18 +189,18 @@ impl<C: Cipher> Seal<C> {
     ///
     /// # Errors
     /// The library's.
-    pub fn target(keys: &FrameKeys, limits: Limits) -> Result<Self, CipherFailed> {
+    pub fn target(keys: &FrameKeys, limits: KeyLimits) -> Result<Self, CipherFailed> {
         Self::new(keys.suite, (&keys.target, &keys.host), limits)
     }
 
     fn new(
         suite: Suite,
-        (own, peer): (&WayKeys, &WayKeys),
-        limits: Limits,
+        (own, peer): (&DirectionKeys, &DirectionKeys),
+        limits: KeyLimits,
     ) -> Result<Self, CipherFailed> {
         Ok(Seal {
-            sends: DirectionCipher::new(suite, own, Direction::Seal, limits)?,
-            receives: DirectionCipher::new(suite, peer, Direction::Open, limits)?,
+            sends: DirectionCipher::new(suite, own, SealDirection::Seal, limits)?,
+            receives: DirectionCipher::new(suite, peer, SealDirection::Open, limits)?,
             next: 0,
             is_intact: true,
             is_on: false,
@@ -245,21 +249,21 @@ impl<C: Cipher> Seal<C> {
         kind: FrameType,
         body: &[u8],
         out: &mut [u8],
-    ) -> Result<Opened, Refused> {
+    ) -> Result<OpenedFrame, FrameRefusal> {
         if header.flags.get() & flags::SEALED == 0 {
             let is_taken = !self.is_on || kind == FrameType::Leave; // Leave carries a proof
-            return if is_taken { Ok(Opened::Clear) } else { Err(Refused::Clear) };
+            return if is_taken { Ok(OpenedFrame::Clear) } else { Err(FrameRefusal::Clear) };
         }
         let (is_numbered, number) = (header.flags.get() & flags::SEQ != 0, header.number.get());
         let Some(least) = self.unnumbered.get(usize::from(header.link)).copied() else {
-            return Err(Refused::Forged);
+            return Err(FrameRefusal::Forged);
         };
         if !is_numbered && number < least {
-            return Err(Refused::Replayed);
+            return Err(FrameRefusal::Replayed);
         }
         let Some(bytes) = self.open_body(header, body, out) else {
             self.forged += 1;
-            return Err(Refused::Forged);
+            return Err(FrameRefusal::Forged);
         };
         if !is_numbered {
             self.unnumbered[usize::from(header.link)] = number.saturating_add(1);
@@ -271,7 +275,7 @@ impl<C: Cipher> Seal<C> {
         let end = &mut self.ends[usize::from(header.link)];
         let is_newest = number >= *end;
         *end = (*end).max(number.saturating_add(1));
-        Ok(Opened::Sealed { bytes, is_first, is_links_first, is_newest })
+        Ok(OpenedFrame::Sealed { bytes, is_first, is_links_first, is_newest })
     }
 
     fn open_body(&mut self, header: &FrameHeader, body: &[u8], out: &mut [u8]) -> Option<usize> {
@@ -331,17 +335,17 @@ impl<C: Cipher> Seal<C> {
 ///
 /// # Errors
 /// The frame has to be dropped.
-pub fn open<C: Cipher>(
+pub fn open<C: SealCipher>(
     seal: Option<&mut Seal<C>>,
     header: &FrameHeader,
     kind: FrameType,
     body: &[u8],
     out: &mut [u8],
-) -> Result<Opened, Refused> {
+) -> Result<OpenedFrame, FrameRefusal> {
     match seal {
         Some(seal) => seal.open(header, kind, body, out),
-        None if header.flags.get() & flags::SEALED != 0 => Err(Refused::Forged),
-        None => Ok(Opened::Clear),
+        None if header.flags.get() & flags::SEALED != 0 => Err(FrameRefusal::Forged),
+        None => Ok(OpenedFrame::Clear),
     }
 }
 

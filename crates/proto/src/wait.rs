@@ -1,7 +1,7 @@
 //! Decides, each time an end of a lane has nothing to do, whether to poll again or to block.
 //!
 //! This is the ski rental problem: an end that polls for as long as a sleep costs, and then sleeps, pays at worst
-//! twice. A [`Wait`] polls for that long while the savings exceed the losses. Its account is in time: a wait that ends
+//! twice. A [`WaitDecider`] polls for that long while the savings exceed the losses. Its account is in time: a wait that ends
 //! while polling saves the rest of a sleep's cost, any other wait loses all of it. With an empty account it sleeps at
 //! once. Each sleep that polling would have avoided pays a small part in.
 //!
@@ -36,7 +36,7 @@ const WEIGHT: f64 = 1.0 / 64.0;
 
 /// Waiting policy of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Waiting {
+pub enum WaitPolicy {
     /// Polls for as long as a sleep costs, while that pays.
     #[default]
     Adaptive,
@@ -50,8 +50,8 @@ pub enum Waiting {
 
 /// Waits of one thread.
 #[derive(Clone, Debug)]
-pub struct Wait {
-    waiting: Waiting,
+pub struct WaitDecider {
+    waiting: WaitPolicy,
     cost: SleepCost,
     /// Nanoseconds that polling has saved, less those that it has lost.
     account_ns: i64,
@@ -99,15 +99,15 @@ pub struct WaitState {
     pub caught: f64,
 }
 
-impl Wait {
+impl WaitDecider {
     /// Waits without any measurement. Polling for no time is blocking.
     #[must_use]
-    pub fn new(waiting: Waiting) -> Self {
+    pub fn new(waiting: WaitPolicy) -> Self {
         let waiting = match waiting {
-            Waiting::Spin(Duration::ZERO) => Waiting::Sleep,
+            WaitPolicy::Spin(Duration::ZERO) => WaitPolicy::Sleep,
             waiting => waiting,
         };
-        Wait {
+        WaitDecider {
             waiting,
             cost: SleepCost::default(),
             account_ns: i64::MAX,
@@ -127,9 +127,9 @@ impl Wait {
     #[inline]
     fn limit(&self) -> Duration {
         match self.waiting {
-            Waiting::Spin(limit) => limit,
-            Waiting::Adaptive => (self.cost.mean() * ENDS).min(LIMIT_MAX),
-            Waiting::Sleep | Waiting::BusyPoll => Duration::ZERO,
+            WaitPolicy::Spin(limit) => limit,
+            WaitPolicy::Adaptive => (self.cost.mean() * ENDS).min(LIMIT_MAX),
+            WaitPolicy::Sleep | WaitPolicy::BusyPoll => Duration::ZERO,
         }
     }
 
@@ -138,9 +138,9 @@ impl Wait {
     #[inline]
     pub fn polls(&self) -> bool {
         match self.waiting {
-            Waiting::Sleep => false,
-            Waiting::BusyPoll => true,
-            Waiting::Spin(_) | Waiting::Adaptive => self.account_ns > 0 && !self.is_contended,
+            WaitPolicy::Sleep => false,
+            WaitPolicy::BusyPoll => true,
+            WaitPolicy::Spin(_) | WaitPolicy::Adaptive => self.account_ns > 0 && !self.is_contended,
         }
     }
 
@@ -163,9 +163,9 @@ impl Wait {
     /// is work in any case.
     pub fn poll_again(&mut self, now: Instant, expects: bool, due: Option<Instant>) -> bool {
         match self.waiting {
-            Waiting::BusyPoll => return true,
-            Waiting::Sleep => return false,
-            Waiting::Spin(_) | Waiting::Adaptive => {}
+            WaitPolicy::BusyPoll => return true,
+            WaitPolicy::Sleep => return false,
+            WaitPolicy::Spin(_) | WaitPolicy::Adaptive => {}
         }
         let limit = self.limit();
         if let Some(poll) = &mut self.poll {
@@ -239,7 +239,8 @@ impl Wait {
     /// True if the CPU time of the sleep that begins has to be measured, for [`slept`](Self::slept).
     #[inline]
     pub fn samples_next(&mut self) -> bool {
-        matches!(self.waiting, Waiting::Adaptive | Waiting::Spin(_)) && self.cost.samples_next()
+        matches!(self.waiting, WaitPolicy::Adaptive | WaitPolicy::Spin(_))
+            && self.cost.samples_next()
     }
 
     /// Records the CPU time of a sleep and its wake-up.

@@ -3,12 +3,12 @@
 //! The handshake never runs on a reactor: a stream moves to the thread, and comes back as one that seals and opens
 //! records.
 
-use crate::handshakes::{Candidate, Handshakes, Wish};
+use crate::handshakes::{HandshakeCandidate, HandshakeCommand, HandshakeThread};
+use crate::stream::ConnectionStream;
 pub use crate::stream::Incoming;
-use crate::stream::Stream;
-use roadtrain_system::mailbox::Outbox;
-use roadtrain_tls::Keys;
-pub use roadtrain_tls::{Acceptor, Certificates, Error, key_of, keys};
+use roadtrain_system::mailbox::MailboxSender;
+use roadtrain_tls::TlsSessionKeys;
+pub use roadtrain_tls::{Acceptor, Certificates, TlsError, key_of, keys};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tracing::{debug, warn};
 
 /// A client's stream.
-pub struct ClientStream(Stream);
+pub struct ClientStream(ConnectionStream);
 
 impl fmt::Debug for ClientStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,7 +29,7 @@ impl ClientStream {
     /// A connected non-blocking socket.
     #[must_use]
     pub fn plain(socket: OwnedFd) -> Self {
-        ClientStream(Stream::Plain(socket))
+        ClientStream(ConnectionStream::Plain(socket))
     }
 
     /// True if bytes arrive as the client has sent them (no TLS).
@@ -93,7 +93,7 @@ impl ClientStream {
 
 /// Result of securing a client.
 #[derive(Debug)]
-pub struct Secured {
+pub struct SecuredClient {
     /// Number of the client.
     pub number: u64,
     /// Secured stream; `None`: the client was refused, or has disconnected.
@@ -101,7 +101,7 @@ pub struct Secured {
 }
 
 /// Thread that secures clients; dropping it ends it.
-pub struct SecureClients(Handshakes<SecuringClient>);
+pub struct SecureClients(HandshakeThread<SecuringClient>);
 
 impl fmt::Debug for SecureClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +115,7 @@ impl SecureClients {
     /// # Errors
     /// The thread or a descriptor cannot be created.
     pub fn start(acceptor: Acceptor, timeout: Duration) -> io::Result<Self> {
-        Ok(SecureClients(Handshakes::start(acceptor, timeout)?))
+        Ok(SecureClients(HandshakeThread::start(acceptor, timeout)?))
     }
 
     /// Secures a client's plain stream. `answer` receives the result, once.
@@ -124,15 +124,20 @@ impl SecureClients {
         number: u64,
         peer: SocketAddr,
         stream: ClientStream,
-        answer: Outbox<Secured>,
+        answer: MailboxSender<SecuredClient>,
     ) {
         let stream = Some(stream.0);
-        self.0.wishes().send(Wish::Secure(SecuringClient { number, peer, stream, answer }));
+        self.0.commands().send(HandshakeCommand::Secure(SecuringClient {
+            number,
+            peer,
+            stream,
+            answer,
+        }));
     }
 
     /// Ends the handshake of that number.
-    pub fn give_up(&self, number: u64) {
-        self.0.wishes().send(Wish::Evict(number));
+    pub fn abandon(&self, number: u64) {
+        self.0.commands().send(HandshakeCommand::Evict(number));
     }
 }
 
@@ -141,19 +146,19 @@ struct SecuringClient {
     number: u64,
     peer: SocketAddr,
     /// Stream of the client; `None` once the result was sent.
-    stream: Option<Stream>,
-    answer: Outbox<Secured>,
+    stream: Option<ConnectionStream>,
+    answer: MailboxSender<SecuredClient>,
 }
 
 impl Drop for SecuringClient {
     fn drop(&mut self) {
         if self.stream.is_some() {
-            self.answer.send(Secured { number: self.number, stream: None });
+            self.answer.send(SecuredClient { number: self.number, stream: None });
         }
     }
 }
 
-impl Candidate for SecuringClient {
+impl HandshakeCandidate for SecuringClient {
     fn number(&self) -> u64 {
         self.number
     }
@@ -162,7 +167,7 @@ impl Candidate for SecuringClient {
         self.peer
     }
 
-    fn stream(&self) -> &Stream {
+    fn stream(&self) -> &ConnectionStream {
         self.stream.as_ref().expect("it is taken when it is answered, which consumes the client")
     }
 
@@ -170,12 +175,12 @@ impl Candidate for SecuringClient {
         false
     }
 
-    fn go_on_plain(self) {}
+    fn continue_plain(self) {}
 
-    fn secured(mut self, keys: Keys) {
+    fn secured(mut self, keys: TlsSessionKeys) {
         let (peer, user) = (self.peer, keys.identity.clone());
-        let Some(Stream::Plain(socket)) = self.stream.take() else { return };
-        let stream = match Stream::secured(socket, keys) {
+        let Some(ConnectionStream::Plain(socket)) = self.stream.take() else { return };
+        let stream = match ConnectionStream::secured(socket, keys) {
             Ok(stream) => {
                 debug!(%peer, user, records = stream.records(), "client secured by TLS");
                 Some(ClientStream(stream))
@@ -185,10 +190,10 @@ impl Candidate for SecuringClient {
                 None
             }
         };
-        self.answer.send(Secured { number: self.number, stream });
+        self.answer.send(SecuredClient { number: self.number, stream });
     }
 
-    fn refused(&self, error: &Error) {
+    fn refused(&self, error: &TlsError) {
         warn!(peer = %self.peer, "TLS handshake: this client is refused: {error}");
     }
 }

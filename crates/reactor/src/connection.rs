@@ -1,9 +1,9 @@
 //! One connection of a lane: receives into the destination, keeps incomplete input, sends caravans.
 
-use crate::gather::{Gather, Sent};
+use crate::gather::{Gather, SendOutcome};
 use crate::metrics::Batching;
 use crate::shared_core::SharedCore;
-use crate::stream::{Incoming, Stream};
+use crate::stream::{ConnectionStream, Incoming};
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::policy::Batcher;
 use roadtrain_system::memory::HugeMemory;
@@ -51,17 +51,17 @@ impl RxBuffer {
 /// Bytes of a receive buffer that still have to be handled. As long as they exist, nothing can be received into the
 /// buffer: the owner of this value has to handle or keep them.
 #[must_use = "the bytes would be lost"]
-pub struct Rest<'a> {
+pub struct RemainingInput<'a> {
     rx: &'a RxBuffer,
     at: usize,
     end: usize,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> RemainingInput<'a> {
     /// The first `length` bytes of `rx`.
     #[inline]
     pub fn new(rx: &'a RxBuffer, length: usize) -> Self {
-        Rest { rx, at: 0, end: length }
+        RemainingInput { rx, at: 0, end: length }
     }
 
     /// Returns the receive from its start on, and the position of the remaining bytes in it.
@@ -119,16 +119,16 @@ impl ReceiveAgain {
 
 /// Result of a lane's receive.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heard {
+pub struct ReceivedData {
     /// True if there is something to handle.
-    pub something: bool,
+    pub any: bool,
     /// True if more may be available at once.
     pub more: bool,
 }
 
 /// Memory range that receives payload directly.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PayloadDestination {
     /// First byte.
     pub data: *mut u8,
     /// Length in bytes.
@@ -136,9 +136,9 @@ pub struct Place {
 }
 
 /// TCP connection of a lane: bytes received and not used yet, and a caravan blocked by a full socket.
-pub struct Connection {
+pub struct TcpConnection {
     /// Socket, with TLS or without.
-    pub stream: Stream,
+    pub stream: ConnectionStream,
     /// Bytes received and not used yet: an incomplete header.
     kept: Vec<u8>,
     /// Caravan that the full socket has not taken.
@@ -149,10 +149,10 @@ pub struct Connection {
     pub stats: Batching,
 }
 
-impl Connection {
+impl TcpConnection {
     /// A connection without received bytes.
-    pub fn new(stream: Stream) -> Self {
-        Connection {
+    pub fn new(stream: ConnectionStream) -> Self {
+        TcpConnection {
             shared_core: SharedCore::of(&stream),
             stream,
             kept: Vec::new(),
@@ -175,7 +175,7 @@ impl Connection {
     pub unsafe fn receive(
         &mut self,
         rx: &mut RxBuffer,
-        place: Option<Place>,
+        place: Option<PayloadDestination>,
         limit: usize,
     ) -> io::Result<Received> {
         let (kept_direct, kept) = match place {
@@ -220,7 +220,7 @@ impl Connection {
 
     /// Updates the batcher after a receive that returned bytes, if it has changed whether both ends share a core.
     #[inline]
-    pub fn tell_shared_core(&mut self, batcher: &mut Batcher) {
+    pub fn update_shared_core(&mut self, batcher: &mut Batcher) {
         if let Some(shares) = self.shared_core.received(&self.stream) {
             batcher.set_shares_core(shares);
         }
@@ -235,7 +235,7 @@ impl Connection {
 
     /// Keeps bytes that cannot be handled before more have arrived.
     #[inline]
-    pub fn keep_rest(&mut self, mut rest: Rest<'_>) {
+    pub fn keep_remaining(&mut self, mut rest: RemainingInput<'_>) {
         let (input, at) = rest.input();
         self.keep(&input[*at..]);
     }
@@ -253,24 +253,24 @@ impl Connection {
     }
 
     /// Sends a caravan. When the socket is full, the connection keeps it, and `gather` becomes a fresh one.
-    pub fn send(&mut self, gather: &mut Box<Gather>) -> io::Result<Sent> {
+    pub fn send(&mut self, gather: &mut Box<Gather>) -> io::Result<SendOutcome> {
         debug_assert!(self.blocked.is_none(), "one caravan at a time");
         self.stats.caravans += 1;
         self.stats.caravan_bytes += gather.bytes() as u64;
         let sent = gather.send(&mut self.stream, &mut self.stats.sends);
         match sent {
-            Ok(Sent::Blocked) => self.blocked = Some(std::mem::take(gather)),
+            Ok(SendOutcome::Blocked) => self.blocked = Some(std::mem::take(gather)),
             // Also after an error: the gather is the reactor's, and another lane uses it next.
-            Ok(Sent::All) | Err(_) => gather.clear(),
+            Ok(SendOutcome::All) | Err(_) => gather.clear(),
         }
         sent
     }
 
     /// Resumes the blocked caravan.
-    pub fn resume(&mut self) -> io::Result<Sent> {
-        let Some(gather) = &mut self.blocked else { return Ok(Sent::All) };
+    pub fn resume(&mut self) -> io::Result<SendOutcome> {
+        let Some(gather) = &mut self.blocked else { return Ok(SendOutcome::All) };
         let sent = gather.send(&mut self.stream, &mut self.stats.sends)?;
-        if sent == Sent::All {
+        if sent == SendOutcome::All {
             self.blocked = None;
         }
         Ok(sent)
@@ -278,7 +278,7 @@ impl Connection {
 
     /// Closes the connection; bytes already sent still reach the peer.
     #[inline]
-    pub fn hang_up(&mut self) {
+    pub fn close(&mut self) {
         self.blocked = None;
         self.stream.end();
     }

@@ -1,6 +1,6 @@
 //! Completions in a reactor's ring: the kinds of user data. `roadtrain_store` defines that of a store's operations.
 
-use roadtrain_system::ring::{Ring, UserData};
+use roadtrain_system::ring::{ReactorRing, UserData};
 use std::os::fd::{BorrowedFd, RawFd};
 
 /// A lane's socket is readable, ...
@@ -30,7 +30,7 @@ pub const fn mark(kind: u8, index: u32, generation: u32) -> u64 {
 
 /// Polls for one completion when `fd` is ready. The caller keeps `fd` open until then, or cancels the poll.
 #[inline]
-pub fn poll(ring: &mut Ring, fd: RawFd, events: i16, mark: u64) {
+pub fn poll(ring: &mut ReactorRing, fd: RawFd, events: i16, mark: u64) {
     // SAFETY: the descriptor is open: lanes, listeners, ports and the inbox own theirs, fronts promise it.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     ring.poll_add(fd, events, mark);
@@ -38,6 +38,6 @@ pub fn poll(ring: &mut Ring, fd: RawFd, events: i16, mark: u64) {
 
 /// Cancels the poll with that mark, whose completion is ignored.
 #[inline]
-pub fn forget(ring: &mut Ring, poll: u64) {
+pub fn forget(ring: &mut ReactorRing, poll: u64) {
     ring.poll_remove(poll, mark(FORGOTTEN, 0, 0));
 }

@@ -1,6 +1,6 @@
 //! A caravan as one gather send: header bytes, and payload in its own memory.
 
-use crate::stream::Stream;
+use crate::stream::ConnectionStream;
 use crate::tuning::GATHER_IOV_MAX;
 use roadtrain_proto::caravan::Caravan;
 use std::io;
@@ -12,7 +12,7 @@ const PDU_HEADER_BYTES: usize = 512;
 
 /// Result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// The kernel has taken everything.
     All,
     /// The socket is full: the rest is sent when it is writable.
@@ -49,7 +49,7 @@ impl Gather {
     /// True if one more PDU fits, or the two of a fused pair: data with its digest, header, data, digest.
     #[must_use]
     #[inline]
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.iov.len() + 5 <= GATHER_IOV_MAX
             && self.headers_used + PDU_HEADER_BYTES <= self.headers.len()
     }
@@ -101,16 +101,20 @@ impl Gather {
     ///
     /// # Errors
     /// The stream's error; the connection is lost then.
-    pub fn send(&mut self, stream: &mut Stream, calls: &mut u64) -> io::Result<Sent> {
+    pub fn send(
+        &mut self,
+        stream: &mut ConnectionStream,
+        calls: &mut u64,
+    ) -> io::Result<SendOutcome> {
         while self.first < self.iov.len() {
             *calls += 1;
             // SAFETY: every iovec names readable memory: `headers`, or payload by `payload`'s contract.
             match unsafe { stream.send(&self.iov[self.first..]) }? {
                 Some(sent) => self.advance(sent),
-                None => return Ok(Sent::Blocked),
+                None => return Ok(SendOutcome::Blocked),
             }
         }
-        Ok(if stream.drain()? { Sent::All } else { Sent::Blocked })
+        Ok(if stream.drain()? { SendOutcome::All } else { SendOutcome::Blocked })
     }
 
     fn advance(&mut self, mut sent: usize) {
@@ -158,8 +162,8 @@ impl<'a, F: FnMut(u16, u32, u32) -> Option<*const u8>> GatherWriter<'a, F> {
 }
 
 impl<F: FnMut(u16, u32, u32) -> Option<*const u8>> Caravan for GatherWriter<'_, F> {
-    fn has_room(&self) -> bool {
-        self.gather.has_room()
+    fn has_capacity(&self) -> bool {
+        self.gather.has_capacity()
     }
 
     fn header(&mut self, length: usize) -> &mut [u8] {

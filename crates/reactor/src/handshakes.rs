@@ -9,13 +9,15 @@
 //! Sources take turns. When the table is full, the source with the most handshakes loses one. So a flood from one
 //! address neither ends nor delays the handshakes of others.
 
-use crate::sources::Source;
-use crate::stream::{Incoming, RecvFlags, Stream, receive_bytes, send_bytes};
+use crate::sources::ConnectionSource;
+use crate::stream::{ConnectionStream, Incoming, RecvFlags, receive_bytes, send_bytes};
 use crate::tuning;
 use roadtrain_proto::time::{Instant, TimeLimit};
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
-use roadtrain_tls::{Acceptor, BLOCKS_MAX, CONTENT_TYPE_HANDSHAKE, Error, Handshake, Keys};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender, mailbox};
+use roadtrain_tls::{
+    Acceptor, BLOCKS_MAX, CONTENT_TYPE_HANDSHAKE, Handshake, TlsError, TlsSessionKeys,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
@@ -30,25 +32,25 @@ const PENDING_MAX: usize = 1024;
 const RECEIVED_BYTES: usize = 4096;
 
 /// A connection that has to be secured. Dropping it closes it.
-pub trait Candidate: Send + Sized + 'static {
+pub trait HandshakeCandidate: Send + Sized + 'static {
     /// Number by which the connection can be ended.
     fn number(&self) -> u64;
     /// Address of the peer, for budgets and for the log.
     fn peer(&self) -> SocketAddr;
     /// The plain, non-blocking stream.
-    fn stream(&self) -> &Stream;
+    fn stream(&self) -> &ConnectionStream;
     /// True if the connection may continue without TLS.
     fn may_be_plain(&self) -> bool;
     /// Continues without TLS.
-    fn go_on_plain(self);
+    fn continue_plain(self);
     /// Continues with the `keys` of the handshake.
-    fn secured(self, keys: Keys);
+    fn secured(self, keys: TlsSessionKeys);
     /// Logs that the connection is refused.
-    fn refused(&self, error: &Error);
+    fn refused(&self, error: &TlsError);
 }
 
 /// Commands to the thread.
-pub enum Wish<C> {
+pub enum HandshakeCommand<C> {
     /// Secure a connection.
     Secure(C),
     /// End the connection with that number: it has to free its place, or has taken too long.
@@ -58,43 +60,43 @@ pub enum Wish<C> {
 }
 
 /// Thread for TLS handshakes.
-pub struct Handshakes<C> {
-    wishes: Outbox<Wish<C>>,
+pub struct HandshakeThread<C> {
+    commands: MailboxSender<HandshakeCommand<C>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<C> Drop for Handshakes<C> {
+impl<C> Drop for HandshakeThread<C> {
     fn drop(&mut self) {
-        self.wishes.send(Wish::Stop);
+        self.commands.send(HandshakeCommand::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-impl<C: Candidate> Handshakes<C> {
+impl<C: HandshakeCandidate> HandshakeThread<C> {
     /// Starts the thread. It accepts peers that `acceptor` has keys for; each has `timeout` for its handshake.
     pub fn start(acceptor: Acceptor, timeout: Duration) -> io::Result<Self> {
         let (wishes, inbox) = mailbox()?;
         let mut worker =
             HandshakeWorker { inbox, acceptor, timeout, pending: PendingHandshakes::default() };
         let body = move || {
-            tuning::give_way();
+            tuning::lower_priority();
             worker.run();
         };
         let thread = thread::Builder::new().name("roadtrain-tls".into()).spawn(body)?;
-        Ok(Handshakes { wishes, thread: Some(thread) })
+        Ok(HandshakeThread { commands: wishes, thread: Some(thread) })
     }
 
     /// Returns the sender of commands.
-    pub fn wishes(&self) -> Outbox<Wish<C>> {
-        self.wishes.clone()
+    pub fn commands(&self) -> MailboxSender<HandshakeCommand<C>> {
+        self.commands.clone()
     }
 }
 
 /// A connection in its handshake.
 struct PendingHandshake<C> {
-    source: Source,
+    source: ConnectionSource,
     candidate: C,
     /// The handshake; `None` until the first byte has arrived.
     handshake: Option<Handshake>,
@@ -114,24 +116,24 @@ enum HandshakeStep {
 }
 
 struct HandshakeWorker<C> {
-    inbox: Inbox<Wish<C>>,
+    inbox: MailboxReceiver<HandshakeCommand<C>>,
     acceptor: Acceptor,
     timeout: Duration,
     pending: PendingHandshakes<PendingHandshake<C>>,
 }
 
-impl<C: Candidate> HandshakeWorker<C> {
+impl<C: HandshakeCandidate> HandshakeWorker<C> {
     fn run(&mut self) {
         loop {
             let ready = self.wait();
             self.inbox.acknowledge();
             while let Some(command) = self.inbox.take() {
                 match command {
-                    Wish::Secure(candidate) => self.begin(candidate),
-                    Wish::Evict(number) => {
+                    HandshakeCommand::Secure(candidate) => self.begin(candidate),
+                    HandshakeCommand::Evict(number) => {
                         self.pending.by_age.retain(|_, c| c.candidate.number() != number)
                     }
-                    Wish::Stop => return,
+                    HandshakeCommand::Stop => return,
                 }
             }
             self.end_overdue();
@@ -192,7 +194,7 @@ impl<C: Candidate> HandshakeWorker<C> {
                 self.pending.by_age.insert(number, connection);
             }
             Ok(HandshakeStep::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
-            Ok(HandshakeStep::Plain) => connection.candidate.go_on_plain(),
+            Ok(HandshakeStep::Plain) => connection.candidate.continue_plain(),
             Ok(HandshakeStep::Secured) => {
                 let keys = connection.handshake.map(|handshake| handshake.keys(BLOCKS_MAX));
                 match keys {
@@ -223,7 +225,7 @@ impl<T> Default for PendingHandshakes<T> {
 
 /// A peer with a source and a time limit.
 trait Sourced {
-    fn source(&self) -> &Source;
+    fn source(&self) -> &ConnectionSource;
     fn limit(&mut self) -> &mut TimeLimit;
 
     /// Updates the time limit after a wait: its clock stops if something has arrived. Returns `is_ready`.
@@ -237,7 +239,7 @@ trait Sourced {
 }
 
 impl<C> Sourced for PendingHandshake<C> {
-    fn source(&self) -> &Source {
+    fn source(&self) -> &ConnectionSource {
         &self.source
     }
 
@@ -254,7 +256,7 @@ impl<T: Sourced> PendingHandshakes<T> {
 
     /// Takes the oldest handshake of the source that has most.
     fn evict(&mut self) -> Option<T> {
-        let mut counts: HashMap<&Source, (usize, u64)> = HashMap::new();
+        let mut counts: HashMap<&ConnectionSource, (usize, u64)> = HashMap::new();
         for (number, connection) in &self.by_age {
             counts.entry(connection.source()).or_insert((0, *number)).0 += 1;
         }
@@ -283,12 +285,12 @@ impl<T: Sourced> PendingHandshakes<T> {
     }
 }
 
-impl<C: Candidate> PendingHandshake<C> {
+impl<C: HandshakeCandidate> PendingHandshake<C> {
     fn fd(&self) -> RawFd {
         self.candidate.stream().fd()
     }
 
-    fn advance(&mut self, acceptor: &Acceptor) -> Result<HandshakeStep, Error> {
+    fn advance(&mut self, acceptor: &Acceptor) -> Result<HandshakeStep, TlsError> {
         if self.handshake.is_none() {
             let mut first = [0];
             match self.receive(&mut first, RecvFlags::PEEK) {
@@ -308,7 +310,7 @@ impl<C: Candidate> PendingHandshake<C> {
         next
     }
 
-    fn run_handshake(&mut self, handshake: &mut Handshake) -> Result<HandshakeStep, Error> {
+    fn run_handshake(&mut self, handshake: &mut Handshake) -> Result<HandshakeStep, TlsError> {
         let mut bytes = [0; RECEIVED_BYTES];
         while !handshake.is_done() {
             let wanted = handshake.wanted().min(RECEIVED_BYTES);
@@ -345,7 +347,7 @@ impl<C: Candidate> PendingHandshake<C> {
     }
 
     /// Sends the alert to the refused peer, and closes the connection.
-    fn refuse(mut self, error: &Error) {
+    fn refuse(mut self, error: &TlsError) {
         if self.unsent.is_empty() {
             self.unsent.extend([0x15, 3, 3, 0, 2, 2, error.alert()]);
         }
@@ -360,10 +362,10 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(10);
 
-    struct HandshakePeer(Source, TimeLimit);
+    struct HandshakePeer(ConnectionSource, TimeLimit);
 
     impl Sourced for HandshakePeer {
-        fn source(&self) -> &Source {
+        fn source(&self) -> &ConnectionSource {
             &self.0
         }
 
@@ -374,7 +376,7 @@ mod tests {
 
     fn pending(peers: &[&str]) -> PendingHandshakes<HandshakePeer> {
         let mut pending = PendingHandshakes::default();
-        let peer = |peer: &&str| HandshakePeer(Source::from(*peer), TimeLimit::new(TIME));
+        let peer = |peer: &&str| HandshakePeer(ConnectionSource::from(*peer), TimeLimit::new(TIME));
         peers.iter().map(peer).for_each(|peer| pending.add(peer));
         pending
     }

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! One thread runs it, with one ring, one buffer pool and its lanes. There is no lock and no async runtime. Host and
-//! target implement [`Reactor`], so the loop is compiled for each and calls nothing virtually. Payload goes by direct
+//! target implement [`ReactorCallbacks`], so the loop is compiled for each and calls nothing virtually. Payload goes by direct
 //! `recvmsg` and `sendmsg`, and io_uring is used for waiting and for storage.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `beside` | one loop for two reactors on one thread |
+//! | `two_reactors` | one loop for two reactors on one thread |
 //! | `turns` | the loop: the inbox, spinning, sleeping, everything between two turns |
 //! | `table` | the lanes of a reactor: their uses, their polls, the lists of those that have something to do |
 //! | [`event`] | completions in the ring |
@@ -23,11 +23,10 @@
 //! | [`clients`], [`handshakes`], [`sources`] | new connections, and TLS handshakes on helper threads, fair to each
 //! source |
 //! | [`metrics`], [`recorded`] | counters, what an observer sees of them, recorded requests |
-//! | [`pulse`], [`shared_core`], [`tuning`] | reactors that hang, ends that share a core, CPUs and limits of the process |
+//! | [`probes`], [`shared_core`], [`tuning`] | reactors that hang, ends that share a core, CPUs and limits of the process |
 //!
 //! Nothing here sends or executes commands: `roadtrain_host_engine` and `roadtrain_target_engine` do.
 
-mod beside;
 pub mod clients;
 pub mod connection;
 pub mod event;
@@ -35,7 +34,7 @@ pub mod gather;
 pub mod handshakes;
 pub mod ip_address;
 pub mod metrics;
-pub mod pulse;
+pub mod probes;
 pub mod recorded;
 pub mod shared_core;
 #[cfg(test)]
@@ -47,8 +46,9 @@ mod table;
 mod transports;
 pub mod tuning;
 mod turns;
+mod two_reactors;
 pub mod waits;
 
-pub use beside::run_beside;
-pub use table::{List, Pollable, Table};
-pub use turns::{Core, Reactor, RxBuffers, begin, finish, run, step};
+pub use table::{LaneList, LaneTable, Pollable};
+pub use turns::{ReactorCallbacks, ReactorCore, RxBuffers, begin, finish, run, step};
+pub use two_reactors::run_two;

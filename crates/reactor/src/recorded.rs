@@ -1,6 +1,6 @@
 //! Recorded requests of reactors ([`roadtrain_proto::recorder`]), for other threads and programs.
 
-use roadtrain_proto::recorder::{End, Record, Recorder, Why};
+use roadtrain_proto::recorder::{FlightRecorder, RecordReason, RequestRecord, TimelineEnd};
 use roadtrain_system::clock;
 use roadtrain_wire::sqe::opcode;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Recent requests that reactors have recorded.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedRequests {
     /// Time of the copy, in seconds since 1970.
     pub unix_seconds: f64,
     /// The same time on the machine's monotonic clock, in nanoseconds: the clock of the requests' timestamps.
@@ -19,7 +19,7 @@ pub struct Recorded {
     /// Recorders by the number of their reactor.
     pub reactors: Vec<RecorderState>,
     /// Connections of the requests.
-    pub connections: Vec<Line>,
+    pub connections: Vec<ConnectionInfo>,
     /// Requests: each reactor's slow ones, then its sampled ones, each kind from the oldest on.
     pub requests: Vec<RecordedRequest>,
 }
@@ -35,7 +35,7 @@ pub struct RecorderState {
 
 /// Addresses and IDs of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Line {
+pub struct ConnectionInfo {
     /// NQN of the subsystem.
     pub nqn: String,
     /// NQN of the host; empty at an attachment.
@@ -56,10 +56,10 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct RecordedRequest {
     /// End of the connection that recorded it.
-    pub end: Side,
+    pub end: RecordingEnd,
     /// Reason why it was recorded.
-    pub why: Reason,
-    /// Index of its connection in [`Recorded::connections`].
+    pub why: RecordingReason,
+    /// Index of its connection in [`RecordedRequests::connections`].
     pub connection: usize,
     /// Number of the reactor.
     pub reactor: usize,
@@ -90,7 +90,7 @@ pub struct RecordedRequest {
 /// End of the connection that recorded a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
+pub enum RecordingEnd {
     /// The host.
     #[default]
     Host,
@@ -101,7 +101,7 @@ pub enum Side {
 /// Reason why a request was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reason {
+pub enum RecordingReason {
     /// It was the next sample.
     #[default]
     Sampled,
@@ -119,48 +119,49 @@ pub struct StageTime {
 }
 
 /// Records of one reactor.
-pub struct OfReactor<W> {
+pub struct ReactorRecords<W> {
     state: RecorderState,
-    records: Vec<Record<Arc<W>>>,
+    records: Vec<RequestRecord<Arc<W>>>,
 }
 
-impl<W> Default for OfReactor<W> {
+impl<W> Default for ReactorRecords<W> {
     fn default() -> Self {
-        OfReactor { state: RecorderState::default(), records: Vec::new() }
+        ReactorRecords { state: RecorderState::default(), records: Vec::new() }
     }
 }
 
-impl<W> OfReactor<W> {
+impl<W> ReactorRecords<W> {
     /// Copies the records, for another thread.
-    pub fn of(recorder: &Recorder<Arc<W>>) -> Self {
+    pub fn of(recorder: &FlightRecorder<Arc<W>>) -> Self {
         let threshold = recorder.threshold();
         let state = RecorderState {
             slow_over_us: threshold.map(|time| time.as_secs_f64() * 1e6),
             sampled_one_in: recorder.interval(),
         };
-        OfReactor { state, records: recorder.records().cloned().collect() }
+        ReactorRecords { state, records: recorder.records().cloned().collect() }
     }
 }
 
-impl Recorded {
+impl RecordedRequests {
     /// Joins the records of reactors; `line` describes a connection.
     pub fn new<W>(
-        reactors: impl Iterator<Item = OfReactor<W>>,
-        line: impl Fn(&W) -> Line,
-    ) -> Recorded {
+        reactors: impl Iterator<Item = ReactorRecords<W>>,
+        line: impl Fn(&W) -> ConnectionInfo,
+    ) -> RecordedRequests {
         let (now, clock_ns) = (SystemTime::now(), clock::now().0);
         let unix_seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = boot.trim().to_owned();
-        let mut recorded = Recorded { unix_seconds, clock_ns, boot, ..Recorded::default() };
+        let mut recorded =
+            RecordedRequests { unix_seconds, clock_ns, boot, ..RecordedRequests::default() };
         let mut known: Vec<Arc<W>> = Vec::new();
         for (reactor, of) in reactors.enumerate() {
             recorded.reactors.push(of.state);
             for record in &of.records {
-                let place = known.iter().position(|known| Arc::ptr_eq(known, &record.who));
+                let place = known.iter().position(|known| Arc::ptr_eq(known, &record.connection));
                 let connection = place.unwrap_or_else(|| {
-                    recorded.connections.push(line(&record.who));
-                    known.push(record.who.clone());
+                    recorded.connections.push(line(&record.connection));
+                    known.push(record.connection.clone());
                     known.len() - 1
                 });
                 let request = request(record, (unix_seconds, clock_ns));
@@ -171,8 +172,8 @@ impl Recorded {
     }
 }
 
-fn request<W>(record: &Record<W>, (unix_seconds, clock_ns): (f64, u64)) -> RecordedRequest {
-    let Record { asked, timeline, status, .. } = record;
+fn request<W>(record: &RequestRecord<W>, (unix_seconds, clock_ns): (f64, u64)) -> RecordedRequest {
+    let RequestRecord { command: asked, timeline, status, .. } = record;
     let ago = clock_ns.saturating_sub(timeline.ended().0) as f64 / 1e9;
     let stage = |(stage, _, time): (&str, _, std::time::Duration)| StageTime {
         stage: stage.to_owned(),
@@ -180,12 +181,12 @@ fn request<W>(record: &Record<W>, (unix_seconds, clock_ns): (f64, u64)) -> Recor
     };
     RecordedRequest {
         end: match timeline.end() {
-            End::Host => Side::Host,
-            End::Target => Side::Target,
+            TimelineEnd::Host => RecordingEnd::Host,
+            TimelineEnd::Target => RecordingEnd::Target,
         },
-        why: match record.why {
-            Why::Sampled => Reason::Sampled,
-            Why::Slow => Reason::Slow,
+        why: match record.reason {
+            RecordReason::Sampled => RecordingReason::Sampled,
+            RecordReason::Slow => RecordingReason::Slow,
         },
         cid: record.cid,
         op: op_name(asked.opcode),
@@ -235,24 +236,27 @@ pub fn first_block(code: u8, slba: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_proto::recorder::{Asked, SlowOver, Timeline};
+    use roadtrain_proto::recorder::{RecordedParams, SlowOver, Timeline};
     use roadtrain_proto::time::Instant;
     use roadtrain_wire::status::Status;
     use std::time::Duration;
 
     #[test]
     fn records_have_their_connection_and_the_time_of_day() {
-        let mut recorder = Recorder::new(SlowOver::Time(Duration::from_micros(5)));
+        let mut recorder = FlightRecorder::new(SlowOver::Time(Duration::from_micros(5)));
         let who = Arc::new(3u16);
         let ended = clock::now().0 - 2_000_000_000;
         let at = |us: u64| Instant(ended - 100_000 + us * 1000);
-        let asked = Asked { opcode: opcode::READ, nsid: 2, slba: Some(8), bytes: 4096 };
-        let (cid, status, why) = (17, Status::SUCCESS, Why::Slow);
+        let asked = RecordedParams { opcode: opcode::READ, nsid: 2, slba: Some(8), bytes: 4096 };
+        let (cid, status, why) = (17, Status::SUCCESS, RecordReason::Slow);
         let timeline = Timeline::at_host([at(0), at(10), at(20), at(90), at(100)]);
-        recorder.slow(at(100), Record { who, asked, cid, status, why, timeline });
-        let of = OfReactor::of(&recorder);
-        let line = |qid: &u16| Line { qid: *qid, ..Line::default() };
-        let recorded = Recorded::new([OfReactor::default(), of].into_iter(), line);
+        recorder.slow(
+            at(100),
+            RequestRecord { connection: who, command: asked, cid, status, reason: why, timeline },
+        );
+        let of = ReactorRecords::of(&recorder);
+        let line = |qid: &u16| ConnectionInfo { qid: *qid, ..ConnectionInfo::default() };
+        let recorded = RecordedRequests::new([ReactorRecords::default(), of].into_iter(), line);
         let request = &recorded.requests[0];
         assert_eq!((request.reactor, &*request.op, &*request.longest), (1, "read", "target"));
         assert_eq!(recorded.connections[request.connection].qid, 3);

@@ -7,42 +7,42 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Source of a connection: a [`source`] of the network, or a station on Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum ConnectionSource {
     /// A source of the network.
     Address(IpAddr),
     /// A station on Ethernet.
     Station(String),
 }
 
-impl From<SocketAddr> for Source {
+impl From<SocketAddr> for ConnectionSource {
     fn from(peer: SocketAddr) -> Self {
-        Source::Address(source::of(peer.ip()))
+        ConnectionSource::Address(source::of(peer.ip()))
     }
 }
 
-impl From<&str> for Source {
+impl From<&str> for ConnectionSource {
     /// Parses a peer as logs show it.
     fn from(peer: &str) -> Self {
         match peer.parse::<SocketAddr>() {
             Ok(address) => address.into(),
-            Err(_) => Source::Station(peer.to_owned()),
+            Err(_) => ConnectionSource::Station(peer.to_owned()),
         }
     }
 }
 
 /// Waiting values by source: each source's turn takes one of its values.
 #[derive(Debug)]
-pub struct Turns<T>(VecDeque<(Source, VecDeque<T>)>);
+pub struct SourceTurns<T>(VecDeque<(ConnectionSource, VecDeque<T>)>);
 
-impl<T> Default for Turns<T> {
+impl<T> Default for SourceTurns<T> {
     fn default() -> Self {
-        Turns(VecDeque::new())
+        SourceTurns(VecDeque::new())
     }
 }
 
-impl<T> Turns<T> {
+impl<T> SourceTurns<T> {
     /// Adds a value behind the others of its source.
-    pub fn put(&mut self, source: Source, value: T) {
+    pub fn put(&mut self, source: ConnectionSource, value: T) {
         match self.0.iter_mut().find(|(other, _)| *other == source) {
             Some((_, waiting)) => waiting.push_back(value),
             None => self.0.push_back((source, VecDeque::from([value]))),
@@ -50,7 +50,7 @@ impl<T> Turns<T> {
     }
 
     /// Returns the waiting values of a source.
-    pub fn of(&mut self, source: &Source) -> Option<&mut VecDeque<T>> {
+    pub fn of(&mut self, source: &ConnectionSource) -> Option<&mut VecDeque<T>> {
         self.0.iter_mut().find(|(other, _)| other == source).map(|(_, waiting)| waiting)
     }
 
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_site_is_one_source() {
-        let source = |peer: &str| Source::from(peer);
+        let source = |peer: &str| ConnectionSource::from(peer);
         assert_eq!(source("127.0.0.1:5"), source("127.0.0.1:6"));
         assert_eq!(source("127.0.0.1:5"), source("[::ffff:127.0.0.1]:6"));
         assert_ne!(source("127.0.0.1:5"), source("127.0.0.2:5"));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn sources_take_turns() {
-        let mut turns = Turns::default();
+        let mut turns = SourceTurns::default();
         for value in 1..=4 {
             turns.put("10.0.0.1:1".into(), value);
         }

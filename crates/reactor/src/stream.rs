@@ -9,7 +9,7 @@ mod tls;
 
 use kernel_tls::KernelTls;
 pub use roadtrain_tls::Incoming;
-use roadtrain_tls::Keys;
+use roadtrain_tls::TlsSessionKeys;
 use rustix::buffer::Buffer;
 use rustix::io::Errno;
 pub use rustix::net::RecvFlags;
@@ -25,7 +25,7 @@ const DISCARD_BYTES: usize = 64 << 10;
 const DISCARD_CALLS_MAX: u32 = 256;
 
 /// A connected stream.
-pub enum Stream {
+pub enum ConnectionStream {
     /// TCP.
     Plain(OwnedFd),
     /// TLS records over TCP, which the kernel seals and opens.
@@ -34,39 +34,39 @@ pub enum Stream {
     Tls(Box<TlsStream>),
 }
 
-impl AsFd for Stream {
+impl AsFd for ConnectionStream {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Plain(socket) => socket.as_fd(),
-            Stream::KernelTls(tls) => tls.as_fd(),
-            Stream::Tls(tls) => tls.as_fd(),
+            ConnectionStream::Plain(socket) => socket.as_fd(),
+            ConnectionStream::KernelTls(tls) => tls.as_fd(),
+            ConnectionStream::Tls(tls) => tls.as_fd(),
         }
     }
 }
 
-impl Stream {
+impl ConnectionStream {
     /// A stream on a socket whose handshake has made `keys`: the kernel seals and opens records where it can.
-    pub fn secured(socket: OwnedFd, keys: Keys) -> io::Result<Stream> {
+    pub fn secured(socket: OwnedFd, keys: TlsSessionKeys) -> io::Result<ConnectionStream> {
         Ok(match KernelTls::new(socket, &keys)? {
-            Ok(tls) => Stream::KernelTls(Box::new(tls)),
-            Err(socket) => Stream::Tls(Box::new(TlsStream::new(socket, keys))),
+            Ok(tls) => ConnectionStream::KernelTls(Box::new(tls)),
+            Err(socket) => ConnectionStream::Tls(Box::new(TlsStream::new(socket, keys))),
         })
     }
 
     /// Returns the place where records are sealed and opened: `none`, `kernel`, `user space`.
     pub fn records(&self) -> &'static str {
         match self {
-            Stream::Plain(_) => "none",
-            Stream::KernelTls(_) => "kernel",
-            Stream::Tls(_) => "user space",
+            ConnectionStream::Plain(_) => "none",
+            ConnectionStream::KernelTls(_) => "kernel",
+            ConnectionStream::Tls(_) => "user space",
         }
     }
 
     /// True if bytes arrive as the peer has sent them, without decryption.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        matches!(self, Stream::Plain(_))
+        matches!(self, ConnectionStream::Plain(_))
     }
 
     /// Returns the descriptor, for readiness only.
@@ -84,14 +84,16 @@ impl Stream {
         // SAFETY: the places are writable by this function's contract.
         unsafe {
             match (self, &*places) {
-                (Stream::Plain(socket), [place]) => {
+                (ConnectionStream::Plain(socket), [place]) => {
                     let start = place.iov_base.cast::<MaybeUninit<u8>>();
                     let bytes = from_raw_parts_mut(start, place.iov_len);
                     receive_bytes(socket.as_fd(), bytes, RecvFlags::empty())
                 }
-                (Stream::Plain(socket), _) => receive(socket.as_raw_fd(), &mut message_of(places)),
-                (Stream::KernelTls(tls), _) => tls.receive(places),
-                (Stream::Tls(tls), _) => tls.receive(places),
+                (ConnectionStream::Plain(socket), _) => {
+                    receive(socket.as_raw_fd(), &mut message_of(places))
+                }
+                (ConnectionStream::KernelTls(tls), _) => tls.receive(places),
+                (ConnectionStream::Tls(tls), _) => tls.receive(places),
             }
         }
     }
@@ -100,9 +102,9 @@ impl Stream {
     #[inline]
     pub fn is_full(&self, got: usize, room: usize) -> bool {
         match self {
-            Stream::Plain(_) => got == room,
-            Stream::KernelTls(tls) => tls.is_full(),
-            Stream::Tls(tls) => tls.is_full(),
+            ConnectionStream::Plain(_) => got == room,
+            ConnectionStream::KernelTls(tls) => tls.is_full(),
+            ConnectionStream::Tls(tls) => tls.is_full(),
         }
     }
 
@@ -115,8 +117,8 @@ impl Stream {
         // SAFETY: the pieces are readable by this function's contract.
         unsafe {
             match self {
-                Stream::Plain(socket) => send(socket.as_fd(), pieces),
-                Stream::KernelTls(tls) => {
+                ConnectionStream::Plain(socket) => send(socket.as_fd(), pieces),
+                ConnectionStream::KernelTls(tls) => {
                     if !tls.prepare()? {
                         return Ok(None);
                     }
@@ -124,31 +126,31 @@ impl Stream {
                     tls.sent(sent.unwrap_or(0))?;
                     Ok(sent)
                 }
-                Stream::Tls(tls) => tls.send(pieces),
+                ConnectionStream::Tls(tls) => tls.send(pieces),
             }
         }
     }
 
-    /// True if bytes that [`Stream::send`] has taken wait for capacity in the socket.
+    /// True if bytes that [`ConnectionStream::send`] has taken wait for capacity in the socket.
     pub fn has_unsent(&self) -> bool {
         match self {
-            Stream::Plain(_) | Stream::KernelTls(_) => false,
-            Stream::Tls(tls) => tls.has_unsent(),
+            ConnectionStream::Plain(_) | ConnectionStream::KernelTls(_) => false,
+            ConnectionStream::Tls(tls) => tls.has_unsent(),
         }
     }
 
-    /// Sends the bytes that [`Stream::send`] has taken. False if some still wait for capacity in the socket.
+    /// Sends the bytes that [`ConnectionStream::send`] has taken. False if some still wait for capacity in the socket.
     #[inline]
     pub fn drain(&mut self) -> io::Result<bool> {
         match self {
-            Stream::Plain(_) | Stream::KernelTls(_) => Ok(true),
-            Stream::Tls(tls) => tls.drain(),
+            ConnectionStream::Plain(_) | ConnectionStream::KernelTls(_) => Ok(true),
+            ConnectionStream::Tls(tls) => tls.drain(),
         }
     }
 
     /// Returns the bytes that a receive would return at once; `None` where that is unknown: a TLS socket holds records.
     pub fn unread(&self) -> Option<usize> {
-        let Stream::Plain(socket) = self else { return None };
+        let ConnectionStream::Plain(socket) = self else { return None };
         let mut unread: libc::c_int = 0;
         // SAFETY: the kernel writes an int there.
         let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut unread) };
@@ -165,9 +167,9 @@ impl Stream {
     /// connection and lose the last of them, so this function reads them.
     pub fn end(&mut self) {
         match self {
-            Stream::Plain(_) => {}
-            Stream::KernelTls(tls) => tls.close_notify(),
-            Stream::Tls(tls) => tls.close_notify(),
+            ConnectionStream::Plain(_) => {}
+            ConnectionStream::KernelTls(tls) => tls.close_notify(),
+            ConnectionStream::Tls(tls) => tls.close_notify(),
         }
         self.end_half();
     }
@@ -299,19 +301,19 @@ mod tests {
         (far, listener.accept().unwrap().0.into())
     }
 
-    pub(crate) fn wait_readable(stream: &Stream) {
+    pub(crate) fn wait_readable(stream: &ConnectionStream) {
         let mut polls = [libc::pollfd { fd: stream.fd(), events: libc::POLLIN, revents: 0 }];
         // SAFETY: `polls` is a valid array of that length.
         assert_eq!(unsafe { libc::poll(polls.as_mut_ptr(), 1, 30_000) }, 1);
     }
 
-    pub(crate) fn receive(stream: &mut Stream, bytes: &mut [u8]) -> io::Result<Incoming> {
+    pub(crate) fn receive(stream: &mut ConnectionStream, bytes: &mut [u8]) -> io::Result<Incoming> {
         let iov_base = bytes.as_mut_ptr().cast();
         // SAFETY: `bytes` is ours.
         unsafe { stream.receive(&mut [libc::iovec { iov_base, iov_len: bytes.len() }]) }
     }
 
-    pub(crate) fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn send(stream: &mut ConnectionStream, bytes: &[u8]) -> io::Result<Option<usize>> {
         let iov_base = bytes.as_ptr().cast_mut().cast();
         // SAFETY: `bytes` is readable, and only read.
         unsafe { stream.send(&[libc::iovec { iov_base, iov_len: bytes.len() }]) }
@@ -321,7 +323,7 @@ mod tests {
     #[test]
     fn bytes_come_and_go() {
         let (mut far, socket) = pair();
-        let mut stream = Stream::Plain(socket);
+        let mut stream = ConnectionStream::Plain(socket);
         let mut bytes = [0; 16];
         assert_eq!(receive(&mut stream, &mut bytes).unwrap(), Incoming::Nothing);
         far.write_all(b"hello").unwrap();
@@ -345,7 +347,7 @@ mod tests {
         /// Fits every receive buffer.
         const UNREAD: usize = 20_000;
         let (mut far, socket) = pair();
-        let mut stream = Stream::Plain(socket);
+        let mut stream = ConnectionStream::Plain(socket);
         far.write_all(&[7; UNREAD]).unwrap();
         wait_readable(&stream);
         assert_eq!(send(&mut stream, b"last").unwrap(), Some(4));
@@ -364,7 +366,7 @@ mod tests {
     #[test]
     fn a_reset_is_an_error_at_the_other_end() {
         let (mut far, socket) = pair();
-        let stream = Stream::Plain(socket);
+        let stream = ConnectionStream::Plain(socket);
         stream.reset_on_close();
         drop(stream);
         assert_eq!(far.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);

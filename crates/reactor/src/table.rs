@@ -3,7 +3,7 @@
 
 use super::event::{self, LANE_IN, LANE_OUT, mark};
 use roadtrain_proto::time::Instant;
-use roadtrain_system::ring::{Ring, UserData};
+use roadtrain_system::ring::{ReactorRing, UserData};
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 /// Kinds of pending work of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum List {
+pub enum LaneList {
     /// Receive: something has arrived, or more may be available.
     Ready,
     /// End their turn: frames for them have arrived.
@@ -24,7 +24,7 @@ pub enum List {
     /// Work at a later time.
     Timed,
     /// Waiting for buffers.
-    Starved,
+    WaitingForBuffers,
     /// Carrying latency-critical requests.
     Express,
 }
@@ -52,22 +52,22 @@ struct LaneSlot<L> {
 }
 
 /// Lanes of a reactor, by index.
-pub struct Table<L> {
+pub struct LaneTable<L> {
     slots: Vec<LaneSlot<L>>,
     free: Vec<u32>,
     lists: [VecDeque<u32>; LISTS],
 }
 
-impl<L> Default for Table<L> {
+impl<L> Default for LaneTable<L> {
     fn default() -> Self {
-        Table { slots: Vec::new(), free: Vec::new(), lists: Default::default() }
+        LaneTable { slots: Vec::new(), free: Vec::new(), lists: Default::default() }
     }
 }
 
 /// Table of lanes that stay.
-impl<L> FromIterator<L> for Table<L> {
+impl<L> FromIterator<L> for LaneTable<L> {
     fn from_iter<I: IntoIterator<Item = L>>(lanes: I) -> Self {
-        let mut table = Table::default();
+        let mut table = LaneTable::default();
         for lane in lanes {
             let (index, _) = table.reserve();
             table.put(index, lane);
@@ -76,7 +76,7 @@ impl<L> FromIterator<L> for Table<L> {
     }
 }
 
-impl<L> Table<L> {
+impl<L> LaneTable<L> {
     /// Reserves a free slot; returns its index and generation.
     pub fn reserve(&mut self) -> (u32, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -171,7 +171,7 @@ impl<L> Table<L> {
     }
 
     /// Adds the lane to a list. False if it is listed there already.
-    pub fn note(&mut self, list: List, index: u32) -> bool {
+    pub fn add(&mut self, list: LaneList, index: u32) -> bool {
         let listed = &mut self.slots[index as usize].listed;
         let before = mem::replace(listed, *listed | 1 << list as u8);
         let is_new = before != *listed;
@@ -183,19 +183,19 @@ impl<L> Table<L> {
 
     /// True if the lane is in that list.
     #[inline]
-    pub fn is_noted(&self, list: List, index: u32) -> bool {
+    pub fn is_listed(&self, list: LaneList, index: u32) -> bool {
         self.slots[index as usize].listed & 1 << list as u8 != 0
     }
 
     /// Returns the length of a list. A caller that takes that many leaves lanes that are added meanwhile for later.
     #[inline]
-    pub fn count(&self, list: List) -> usize {
+    pub fn count(&self, list: LaneList) -> usize {
         self.lists[list as usize].len()
     }
 
     /// Returns the lanes of a list in the order in which they were added.
     #[inline]
-    pub fn noted(&self, list: List) -> impl Iterator<Item = u32> {
+    pub fn listed(&self, list: LaneList) -> impl Iterator<Item = u32> {
         self.lists[list as usize].iter().copied()
     }
 
@@ -203,7 +203,7 @@ impl<L> Table<L> {
     #[inline]
     pub fn earliest(
         &mut self,
-        list: List,
+        list: LaneList,
         when: impl Fn(&mut L) -> Option<Instant>,
     ) -> Option<Instant> {
         let slots = &mut self.slots;
@@ -213,17 +213,17 @@ impl<L> Table<L> {
 
     /// Takes the first lane of a list.
     #[inline]
-    pub fn next(&mut self, list: List) -> Option<u32> {
+    pub fn next(&mut self, list: LaneList) -> Option<u32> {
         let index = self.lists[list as usize].pop_front()?;
         self.slots[index as usize].listed &= !(1 << list as u8);
         Some(index)
     }
 }
 
-impl<L: Pollable> Table<L> {
+impl<L: Pollable> LaneTable<L> {
     /// Polls a lane's connection for the events that it waits for.
-    pub fn poll(&mut self, ring: &mut Ring, index: u32) {
-        let receives = !self.is_noted(List::Ready, index);
+    pub fn poll(&mut self, ring: &mut ReactorRing, index: u32) {
+        let receives = !self.is_listed(LaneList::Ready, index);
         let slot = &mut self.slots[index as usize];
         let Some(lane) = &slot.lane else { return };
         let Some(fd) = lane.fd() else { return };
@@ -248,7 +248,7 @@ impl<L: Pollable> Table<L> {
     }
 
     /// Cancels a lane's polls: its descriptor is about to be closed.
-    pub fn forget_polls(&mut self, ring: &mut Ring, index: u32) {
+    pub fn forget_polls(&mut self, ring: &mut ReactorRing, index: u32) {
         let slot = &mut self.slots[index as usize];
         for (kind, polls) in [(LANE_IN, &mut slot.polls_in), (LANE_OUT, &mut slot.polls_out)] {
             if mem::take(polls) {
@@ -264,27 +264,27 @@ mod tests {
 
     #[test]
     fn a_lane_is_in_a_list_once_and_leaves_it_in_its_order() {
-        let mut table = Table::default();
+        let mut table = LaneTable::default();
         for name in ["a", "b", "c"] {
             let (index, _) = table.reserve();
             table.put(index, name);
         }
         for index in [2, 0, 2, 1] {
-            table.note(List::Ready, index);
+            table.add(LaneList::Ready, index);
         }
-        table.note(List::Timed, 0);
-        assert!(table.is_noted(List::Ready, 0) && !table.is_noted(List::Timed, 1));
-        assert_eq!(table.noted(List::Ready).collect::<Vec<_>>(), [2, 0, 1]);
-        assert_eq!(table.next(List::Ready), Some(2));
-        assert!(table.note(List::Ready, 2), "it may be listed again");
-        let rest: Vec<_> = std::iter::from_fn(|| table.next(List::Ready)).collect();
+        table.add(LaneList::Timed, 0);
+        assert!(table.is_listed(LaneList::Ready, 0) && !table.is_listed(LaneList::Timed, 1));
+        assert_eq!(table.listed(LaneList::Ready).collect::<Vec<_>>(), [2, 0, 1]);
+        assert_eq!(table.next(LaneList::Ready), Some(2));
+        assert!(table.add(LaneList::Ready, 2), "it may be listed again");
+        let rest: Vec<_> = std::iter::from_fn(|| table.next(LaneList::Ready)).collect();
         assert_eq!(rest, [0, 1, 2]);
-        assert_eq!(table.count(List::Timed), 1);
+        assert_eq!(table.count(LaneList::Timed), 1);
     }
 
     #[test]
     fn a_slot_is_used_again_with_another_generation() {
-        let mut table = Table::default();
+        let mut table = LaneTable::default();
         let (index, first) = table.reserve();
         table.put(index, "a");
         assert_eq!(table.take_if(index, |_| false), None);

@@ -108,7 +108,7 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
 
 /// Lowers the priority of the calling thread, which computes for long, below that of reactors. A thread with an even
 /// lower priority keeps it.
-pub fn give_way() {
+pub fn lower_priority() {
     let mut attributes = scheduling();
     if attributes.sched_policy == libc::SCHED_IDLE as u32 {
         return;
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_thread_gives_way() {
         std::thread::spawn(|| {
-            give_way();
+            lower_priority();
             let now = scheduling();
             assert_eq!((now.sched_policy, now.sched_nice), (libc::SCHED_BATCH as u32, NICENESS));
             // SAFETY: all zeroes are a valid value.
@@ -256,7 +256,7 @@ mod tests {
             // SAFETY: the call reads `idle`; 0 is the calling thread.
             let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle) };
             assert_eq!(set, 0);
-            give_way();
+            lower_priority();
             assert_eq!(scheduling().sched_policy, libc::SCHED_IDLE as u32);
         })
         .join()

@@ -1,13 +1,13 @@
 //! The loop of a reactor: turns, checks of its ring, spinning, sleeping.
 
 use super::event::{self, mark};
-use super::waits::Waits;
+use super::waits::ReactorWaits;
 use crate::connection::RxBuffer;
 use crate::metrics::ReactorCells;
-use crate::waits::{Meter, Waiting};
+use crate::waits::{WaitMeter, WaitPolicy};
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::Inbox;
-use roadtrain_system::ring::{Ring, RingCqe, UserData};
+use roadtrain_system::mailbox::MailboxReceiver;
+use roadtrain_system::ring::{ReactorRing, RingCqe, UserData};
 
 use roadtrain_proto::time::Instant;
 use std::io;
@@ -29,34 +29,34 @@ pub struct RxBuffers {
 }
 
 /// Parts that every reactor has.
-pub struct Core<M> {
+pub struct ReactorCore<M> {
     /// Decisions to spin or to sleep.
-    pub waits: Waits,
-    inbox: Inbox<M>,
+    pub waits: ReactorWaits,
+    inbox: MailboxReceiver<M>,
     /// Receive buffers; `None` while the reactor runs.
     rx: Option<RxBuffers>,
 }
 
-impl<M> Core<M> {
+impl<M> ReactorCore<M> {
     /// The parts of a reactor, made on the thread that will run it.
     #[inline]
     pub fn new(
-        inbox: Inbox<M>,
-        waiting: Waiting,
-        meters: (Arc<Meter>, Arc<ReactorCells>),
+        inbox: MailboxReceiver<M>,
+        waiting: WaitPolicy,
+        meters: (Arc<WaitMeter>, Arc<ReactorCells>),
     ) -> io::Result<Self> {
         let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
-        Ok(Core { waits: Waits::new(waiting, meters), inbox, rx: Some(rx) })
+        Ok(ReactorCore { waits: ReactorWaits::new(waiting, meters), inbox, rx: Some(rx) })
     }
 }
 
 /// A reactor: the callbacks of the loop. All of them are known at compile time.
-pub trait Reactor {
+pub trait ReactorCallbacks {
     /// Message from other threads.
     type Message;
 
     /// Returns the common parts and the ring.
-    fn core(&mut self) -> (&mut Core<Self::Message>, &mut Ring);
+    fn core(&mut self) -> (&mut ReactorCore<Self::Message>, &mut ReactorRing);
 
     /// True if the reactor is done.
     fn is_over(&self) -> bool;
@@ -92,14 +92,14 @@ pub trait Reactor {
     fn completed(&mut self, data: &UserData, cqe: RingCqe);
 
     /// Handles a message from another thread.
-    fn obey(&mut self, message: Self::Message);
+    fn handle_message(&mut self, message: Self::Message);
 
     /// Gives a turn to all lanes with pending work.
     fn turn(&mut self, rx: &mut RxBuffers);
 }
 
 /// Runs a reactor until it is over.
-pub fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+pub fn run<R: ReactorCallbacks>(reactor: &mut R) -> io::Result<()> {
     let Some(mut rx) = begin(reactor) else { return Ok(()) };
     let mut turns = 0u32;
     while !reactor.is_over() {
@@ -111,14 +111,18 @@ pub fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
 
 /// Prepares the first turn; returns the receive buffers. `None`: the reactor runs already.
 #[inline]
-pub fn begin<R: Reactor>(reactor: &mut R) -> Option<RxBuffers> {
+pub fn begin<R: ReactorCallbacks>(reactor: &mut R) -> Option<RxBuffers> {
     let rx = reactor.core().0.rx.take()?;
     poll_inbox(reactor);
     Some(rx)
 }
 
 /// Checks the ring if it is due, then makes the turn of that number.
-pub fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::Result<()> {
+pub fn step<R: ReactorCallbacks>(
+    reactor: &mut R,
+    turns: u32,
+    rx: &mut RxBuffers,
+) -> io::Result<()> {
     if turns.is_multiple_of(TURNS_PER_CHECK) || !reactor.is_all_busy() {
         check_ring(reactor)?;
     }
@@ -128,7 +132,7 @@ pub fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::
 }
 
 /// Submits to the ring, sleeps if there is nothing to do, and handles completions.
-fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+fn check_ring<R: ReactorCallbacks>(reactor: &mut R) -> io::Result<()> {
     if reactor.has_work() {
         reactor.poll_lanes(true);
         return submit(reactor);
@@ -156,7 +160,7 @@ fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
 
 /// Submits without waiting, and handles completions. The time is updated first, so that a thread that was suspended
 /// notices before it continues.
-fn submit<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+fn submit<R: ReactorCallbacks>(reactor: &mut R) -> io::Result<()> {
     reactor.core().1.submit_and_wait(0, None)?;
     if let Some(first) = reactor.core().1.next_completion() {
         reactor.set_now(clock::now());
@@ -167,7 +171,7 @@ fn submit<R: Reactor>(reactor: &mut R) -> io::Result<()> {
 }
 
 /// Decides a wait without work: `true` to poll at once, else the time of the next wake-up.
-pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
+pub(crate) fn spins<R: ReactorCallbacks>(reactor: &mut R) -> (bool, Option<Instant>) {
     // Each poll is a receive for every lane.
     let expects = reactor.lanes() <= LANES_MAX && reactor.expects();
     let due = reactor.core().0.waits.needs_due().then(|| reactor.deadline());
@@ -178,7 +182,7 @@ pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
 }
 
 /// Handles completions until `is_done`, but not for longer than `limit`.
-pub fn finish<R: Reactor>(
+pub fn finish<R: ReactorCallbacks>(
     reactor: &mut R,
     limit: Duration,
     is_done: impl Fn(&mut R) -> bool,
@@ -192,14 +196,14 @@ pub fn finish<R: Reactor>(
     Ok(())
 }
 
-fn handle_completions<R: Reactor>(reactor: &mut R) {
+fn handle_completions<R: ReactorCallbacks>(reactor: &mut R) {
     while let Some(cqe) = reactor.core().1.next_completion() {
         handle_completion(reactor, cqe);
     }
 }
 
 #[inline]
-pub(crate) fn handle_completion<R: Reactor>(reactor: &mut R, cqe: RingCqe) {
+pub(crate) fn handle_completion<R: ReactorCallbacks>(reactor: &mut R, cqe: RingCqe) {
     reactor.core().0.waits.worked();
     let data = UserData::unpack(cqe.user_data);
     if data.kind != event::INBOX {
@@ -207,12 +211,12 @@ pub(crate) fn handle_completion<R: Reactor>(reactor: &mut R, cqe: RingCqe) {
     }
     reactor.core().0.inbox.acknowledge();
     while let Some(message) = reactor.core().0.inbox.take() {
-        reactor.obey(message);
+        reactor.handle_message(message);
     }
     poll_inbox(reactor);
 }
 
-pub(crate) fn poll_inbox<R: Reactor>(reactor: &mut R) {
+pub(crate) fn poll_inbox<R: ReactorCallbacks>(reactor: &mut R) {
     let (core, ring) = reactor.core();
     event::poll(ring, core.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
 }
@@ -225,16 +229,16 @@ mod tests {
 
     /// A reactor that always has work, and records the time at which it takes messages.
     struct Busy {
-        core: Core<()>,
-        ring: Ring,
+        core: ReactorCore<()>,
+        ring: ReactorRing,
         now: Instant,
         taken_at: Option<Instant>,
     }
 
-    impl Reactor for Busy {
+    impl ReactorCallbacks for Busy {
         type Message = ();
 
-        fn core(&mut self) -> (&mut Core<()>, &mut Ring) {
+        fn core(&mut self) -> (&mut ReactorCore<()>, &mut ReactorRing) {
             (&mut self.core, &mut self.ring)
         }
 
@@ -274,7 +278,7 @@ mod tests {
 
         fn completed(&mut self, _: &UserData, _: RingCqe) {}
 
-        fn obey(&mut self, (): ()) {
+        fn handle_message(&mut self, (): ()) {
             self.taken_at.get_or_insert(self.now);
         }
 
@@ -285,8 +289,8 @@ mod tests {
     #[test]
     fn a_busy_reactor_knows_the_time_before_it_goes_on_with_anything() {
         let (outbox, inbox) = mailbox().unwrap();
-        let core = Core::new(inbox, Waiting::default(), Default::default()).unwrap();
-        let ring = Ring::wide(8).unwrap();
+        let core = ReactorCore::new(inbox, WaitPolicy::default(), Default::default()).unwrap();
+        let ring = ReactorRing::wide(8).unwrap();
         let mut busy = Busy { core, ring, now: Instant::default(), taken_at: None };
         let mut rx = begin(&mut busy).unwrap();
         step(&mut busy, 1, &mut rx).unwrap();

@@ -3,13 +3,13 @@
 
 mod meter;
 
-pub use meter::Meter;
-pub use roadtrain_proto::wait::{WaitState, Waiting};
+pub use meter::WaitMeter;
+pub use roadtrain_proto::wait::{WaitPolicy, WaitState};
 
-use crate::metrics::{Counted, ReactorCells};
+use crate::metrics::{ReactorCells, WaitTotals};
 use crate::tuning::thread_cpu_ns;
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::{ThreadTimes, Wait};
+use roadtrain_proto::wait::{ThreadTimes, WaitDecider};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,14 +20,14 @@ use std::time::Duration;
 const SCHEDULING: &str = "/proc/thread-self/schedstat";
 
 /// Waits of a reactor.
-pub struct Waits {
+pub struct ReactorWaits {
     /// Number of sleeps.
     pub sleeps: u64,
-    wait: Wait,
+    wait: WaitDecider,
     /// Published state.
-    meter: Arc<Meter>,
+    meter: Arc<WaitMeter>,
     cells: Arc<ReactorCells>,
-    counted: Counted,
+    counted: WaitTotals,
     /// Time at which the reactor last had nothing to do.
     idle_at: Instant,
     /// Start of polling without work.
@@ -35,16 +35,16 @@ pub struct Waits {
     scheduling: Option<File>,
 }
 
-impl Waits {
+impl ReactorWaits {
     /// Waits of the calling thread.
-    pub fn new(waiting: Waiting, (meter, cells): (Arc<Meter>, Arc<ReactorCells>)) -> Self {
+    pub fn new(waiting: WaitPolicy, (meter, cells): (Arc<WaitMeter>, Arc<ReactorCells>)) -> Self {
         cells.begin();
-        Waits {
+        ReactorWaits {
             sleeps: 0,
-            wait: Wait::new(waiting),
+            wait: WaitDecider::new(waiting),
             meter,
             cells,
-            counted: Counted::default(),
+            counted: WaitTotals::default(),
             idle_at: Instant::default(),
             polls_since: None,
             scheduling: File::open(SCHEDULING).ok(),

@@ -4,10 +4,10 @@ use crate::ends::ConnId;
 use crate::process::TargetProcess;
 use core::time::Duration;
 use roadtrain_proto::security::GeneratedPsk;
-use roadtrain_proto::security::dhchap::Work;
+use roadtrain_proto::security::dhchap::DhTask;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::Connected;
-use roadtrain_target_proto::service::{Broadcast, Computing, Driver, Note, Plane};
+use roadtrain_target_proto::ConnectedQueue;
+use roadtrain_target_proto::service::{Broadcast, Computing, LockedControl, Note, ServiceDriver};
 
 /// Network, as the target sees the ends of its connections.
 pub(crate) trait ConnectionLiveness {
@@ -27,14 +27,18 @@ impl<L, N> CommandDriver<'_, L, N> {
     }
 }
 
-impl<L, N: ConnectionLiveness> Driver for CommandDriver<'_, L, N> {
+impl<L, N: ConnectionLiveness> ServiceDriver for CommandDriver<'_, L, N> {
     type Connection = ConnId;
 
-    fn control<R>(&mut self, call: impl FnOnce(Plane<'_, ConnId>) -> (R, Option<Broadcast>)) -> R {
+    fn control<R>(
+        &mut self,
+        call: impl FnOnce(LockedControl<'_, ConnId>) -> (R, Option<Broadcast>),
+    ) -> R {
         let TargetProcess { now, control, presences, .. } = &mut *self.process;
         let is_lost = |connection: &ConnId| self.network.is_lost(*now, *connection);
         let any_lost = |connections: &[ConnId]| connections.iter().any(is_lost);
-        let (result, message) = call(Plane { target: control, presences, any_lost: &any_lost });
+        let (result, message) =
+            call(LockedControl { target: control, presences, any_lost: &any_lost });
         self.process.broadcast(message);
         self.process.publish();
         result
@@ -48,7 +52,7 @@ impl<L, N: ConnectionLiveness> Driver for CommandDriver<'_, L, N> {
         Some(|place: &mut [u8]| place.fill_with(|| self.process.rng.bits() as u8))
     }
 
-    fn compute(&mut self, work: Work) -> Option<Computing> {
+    fn compute(&mut self, work: DhTask) -> Option<Computing> {
         self.process.compute(work);
         Some(Computing::Later)
     }
@@ -59,7 +63,7 @@ impl<L, N: ConnectionLiveness> Driver for CommandDriver<'_, L, N> {
     }
 
     /// No host makes a PSK here.
-    fn keep_psk(&mut self, _: Instant, _: &Connected, _: &GeneratedPsk) {}
+    fn keep_psk(&mut self, _: Instant, _: &ConnectedQueue, _: &GeneratedPsk) {}
 
     fn note(&mut self, note: &Note<'_>) {
         self.process.busy += u64::from(matches!(note, Note::Busy(..)));

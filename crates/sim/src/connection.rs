@@ -8,15 +8,15 @@ use crate::wire::TcpWire;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::execution::{Data, Payload};
-use roadtrain_target_proto::qpair::{Qpair, RxEvent};
+use roadtrain_target_proto::execution::{CommandPayload, SlotData};
+use roadtrain_target_proto::qpair::{TargetQpair, TargetRxEvent};
 use roadtrain_wire::status::Status;
 use std::borrow::Cow;
 
 /// Target end of a connection.
 pub struct TcpTargetEnd {
     wire: TcpWire,
-    qpair: Qpair,
+    qpair: TargetQpair,
     /// Received bytes that are not offered yet.
     input: Vec<u8>,
     /// Bytes that are offered to the queue pair, from `at` on.
@@ -34,7 +34,7 @@ impl TcpTargetEnd {
     pub fn new(plan: &SimPlan, id: ConnId, placed: bool) -> Self {
         TcpTargetEnd {
             wire: TcpWire::new(plan, id, ConnEnd::Target),
-            qpair: Qpair::new(plan.target),
+            qpair: TargetQpair::new(plan.target),
             input: Vec::new(),
             offered: Vec::new(),
             at: 0,
@@ -50,7 +50,7 @@ impl TcpTargetEnd {
         let is_aligned = self.placed && self.at == self.offered.len();
         let whole = self.qpair.wanted_whole(self.input.len()).filter(|_| is_aligned);
         if let Some((slot, offset, length)) = whole
-            && let Data::InPlace(place) = hold.execution.data_mut(slot)
+            && let SlotData::InPlace(place) = hold.execution.data_mut(slot)
         {
             let data: Vec<u8> = self.input.drain(..length as usize).collect();
             hold.disk.put(place.offset + u64::from(offset), &data);
@@ -58,7 +58,7 @@ impl TcpTargetEnd {
         }
         let wanted = self.qpair.wanted().filter(|_| self.placed);
         if let Some((slot, offset, length)) = wanted
-            && let Data::Buffer(buffer) = hold.execution.data_mut(slot)
+            && let SlotData::Buffer(buffer) = hold.execution.data_mut(slot)
         {
             let length = self.input.len().min(length as usize);
             let data: Vec<u8> = self.input.drain(..length).collect();
@@ -97,27 +97,29 @@ impl SimTargetEnd for TcpTargetEnd {
     ) -> Result<Option<TargetEndEvent>, ConnectionLost> {
         loop {
             let fill = |slot, offset, data: &[u8]| match hold.execution.data_mut(slot) {
-                Data::Buffer(buffer) => {
+                SlotData::Buffer(buffer) => {
                     buffer[offset as usize..][..data.len()].copy_from_slice(data);
                 }
-                Data::InPlace(place) => hold.disk.put(place.offset + u64::from(offset), data),
+                SlotData::InPlace(place) => hold.disk.put(place.offset + u64::from(offset), data),
                 _ => {}
             };
             let event = self.qpair.poll_rx(now, &self.offered, &mut self.at, fill);
             let event = event.map_err(|_| ConnectionLost)?;
             return Ok(Some(match event {
-                Some(RxEvent::Initialized) => TargetEndEvent::Initialized,
-                Some(RxEvent::Command { slot, sqe, in_capsule_bytes }) => {
+                Some(TargetRxEvent::Initialized) => TargetEndEvent::Initialized,
+                Some(TargetRxEvent::Command { slot, sqe, in_capsule_bytes }) => {
                     let payload = match in_capsule_bytes {
-                        0 => Payload::Asked,
-                        bytes => Payload::Follows(bytes),
+                        0 => CommandPayload::OnRequest,
+                        bytes => CommandPayload::Follows(bytes),
                     };
                     TargetEndEvent::Command(slot, *sqe, payload)
                 }
-                Some(RxEvent::SplitBlock { slot, offset }) => {
+                Some(TargetRxEvent::SplitBlock { slot, offset }) => {
                     TargetEndEvent::SplitBlock(slot, offset)
                 }
-                Some(RxEvent::DataDone { slot, intact }) => TargetEndEvent::DataDone(slot, intact),
+                Some(TargetRxEvent::DataDone { slot, intact }) => {
+                    TargetEndEvent::DataDone(slot, intact)
+                }
                 None if self.input.is_empty() => return Ok(None),
                 None => {
                     self.offer(hold);
@@ -144,13 +146,13 @@ impl SimTargetEnd for TcpTargetEnd {
             }
             self.qpair
                 .sent(|slot, _, _| hold.execution.release(slot, |buffer| hold.pool.give(buffer)));
-            let mut caravan = Manifest::with_room(self.caravan_parts);
+            let mut caravan = Manifest::with_capacity(self.caravan_parts);
             if !self.qpair.poll_tx(&mut caravan) {
                 break;
             }
             self.outbox = caravan.bytes(|slot| match hold.execution.data(slot) {
-                Data::Buffer(buffer) => Cow::Borrowed(&buffer[..]),
-                Data::InPlace(place) => Cow::Owned(hold.disk.bytes(place.offset, place.length)),
+                SlotData::Buffer(buffer) => Cow::Borrowed(&buffer[..]),
+                SlotData::InPlace(place) => Cow::Owned(hold.disk.bytes(place.offset, place.length)),
                 _ => Cow::Borrowed(&[][..]),
             });
         }

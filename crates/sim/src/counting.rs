@@ -8,7 +8,7 @@
 use crate::disk::BLOCK_BYTES;
 use crate::request::LoadRequest;
 use crate::rng::SimRng;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
@@ -103,14 +103,16 @@ impl CountingJobs {
         let mut sqe = Sqe::rw(opcode::READ, 1, job.lba, 1);
         let mut compare = None;
         let (data, buffer) = match &job.next {
-            CountingStep::Read => (Data::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES]),
+            CountingStep::Read => {
+                (CommandTransfer::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES])
+            }
             CountingStep::Swap(old) => {
                 let mut new = old.clone();
                 put(&mut new, 0, word(old, 0) + 1);
                 put(&mut new, number + 1, job.done + 1);
                 compare = Some(Sqe { opcode: opcode::COMPARE, ..sqe });
                 sqe.opcode = opcode::WRITE;
-                (Data::Out(BLOCK_BYTES as u32), [&old[..], &new].concat())
+                (CommandTransfer::Out(BLOCK_BYTES as u32), [&old[..], &new].concat())
             }
         };
         // FUA makes read contents and increments stable: a power loss takes none back.

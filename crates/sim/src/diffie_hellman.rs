@@ -2,13 +2,13 @@
 //! computes these on a worker thread; here one computation would take as long as thousands of steps.
 
 use roadtrain_proto::security::Secret;
-use roadtrain_proto::security::dhchap::{Group, Powers, Work};
+use roadtrain_proto::security::dhchap::{DhGroup, DhResult, DhTask};
 
 /// Group of authentications whose computation takes time.
-pub const GROUP: Group = Group::Ffdhe2048;
+pub const GROUP: DhGroup = DhGroup::Ffdhe2048;
 
 /// Completes a computation.
-pub fn supply(work: &Work) {
+pub fn supply(work: &DhTask) {
     let public = vec![0x2d; GROUP.bytes()];
-    work.supply(Powers { public, session_key: Some(Secret::new(&[0xb7; 32])) });
+    work.supply(DhResult { public, session_key: Some(Secret::new(&[0xb7; 32])) });
 }

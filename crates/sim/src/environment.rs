@@ -9,10 +9,12 @@ use crate::transport::SimTargetEnd;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::NamespaceTable;
-use roadtrain_target_proto::execution::{Environment, FusedOutcome, Job, Outcome, Task};
-use roadtrain_target_proto::io::IoCommand;
-use roadtrain_target_proto::session::Session;
+use roadtrain_target_proto::SubsystemNamespaces;
+use roadtrain_target_proto::execution::{
+    CommandTask, Environment, FusedOutcome, StoreJob, StoreOutcome,
+};
+use roadtrain_target_proto::io::TargetIoCommand;
+use roadtrain_target_proto::session::TargetConnection;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::HashMap;
@@ -24,9 +26,9 @@ pub struct CommandEnv<'a, E, L> {
     pub(crate) reactor: usize,
     pub(crate) conn: ConnId,
     pub(crate) end: &'a mut E,
-    pub(crate) session: &'a mut Session,
+    pub(crate) session: &'a mut TargetConnection,
     pub(crate) namespaces: &'a HashMap<u32, Rc<SimNamespace>>,
-    pub(crate) refused: &'a Option<NamespaceTable>,
+    pub(crate) refused: &'a Option<SubsystemNamespaces>,
     pub(crate) stores: &'a mut TargetStores,
     pub(crate) process: &'a mut TargetProcess<L>,
 }
@@ -45,24 +47,25 @@ impl<E, L> CommandEnv<'_, E, L> {
     fn compare_and_write(
         &mut self,
         slot: u16,
-        commands: (&IoCommand, &IoCommand),
+        commands: (&TargetIoCommand, &TargetIoCommand),
         namespace: &SimNamespace,
         buffers: (SimBuffer, SimBuffer),
-    ) -> Option<Outcome<SimBuffer>> {
+    ) -> Option<StoreOutcome<SimBuffer>> {
         let bytes = buffers.0.len() + buffers.1.len();
         if let Some(status) = self.stores.refusal(self.now) {
             let (expected, data) = buffers;
             let fused = FusedOutcome { compared: false, buffer: Some(data) };
             let (buffer, fused) = (Some(expected), Some(Box::new(fused)));
-            return Some(Outcome { result: Err(status), buffer, copied: 0, fused });
+            return Some(StoreOutcome { result: Err(status), buffer, copied: 0, fused });
         }
         let place = (self.stores.flushes(), &namespace.geometry);
-        let task = Task::compare_and_write(commands, place, buffers);
+        let task = CommandTask::compare_and_write(commands, place, buffers);
         self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
     }
 
-    fn flush(&mut self, slot: u16) -> Option<Outcome<SimBuffer>> {
-        let task = Task::flush_all(vec![self.stores.flushes()], self.session.user().cloned());
+    fn flush(&mut self, slot: u16) -> Option<StoreOutcome<SimBuffer>> {
+        let task =
+            CommandTask::flush_all(vec![self.stores.flushes()], self.session.user().cloned());
         self.stores.start(self.now, (self.reactor, self.conn, slot), 0, task)
     }
 }
@@ -74,7 +77,7 @@ impl<E: SimTargetEnd, L> Environment<SimNamespace, SimBuffer> for CommandEnv<'_,
         self.now
     }
 
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut TargetConnection {
         self.session
     }
 
@@ -158,27 +161,29 @@ impl<E: SimTargetEnd, L> Environment<SimNamespace, SimBuffer> for CommandEnv<'_,
     fn start(
         &mut self,
         slot: u16,
-        job: Job<'_, SimNamespace, SimBuffer>,
-    ) -> Option<Outcome<SimBuffer>> {
-        if let Job::CompareAndWrite { compare, write, namespace, buffers } = job {
+        job: StoreJob<'_, SimNamespace, SimBuffer>,
+    ) -> Option<StoreOutcome<SimBuffer>> {
+        if let StoreJob::CompareAndWrite { compare, write, namespace, buffers } = job {
             return self.compare_and_write(slot, (&compare, &write), namespace, buffers);
         }
-        if let Job::LookUp { wanted, mut buffer } = job {
+        if let StoreJob::QueryBlockStatus { wanted, mut buffer } = job {
             // The disk does not track allocation.
-            buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
-            return Some(Outcome::new(Ok(()), buffer));
+            buffer.iter_mut().for_each(|buffer| wanted.report_allocated(buffer));
+            return Some(StoreOutcome::new(Ok(()), buffer));
         }
-        let Job::Execute { command, namespace, mut buffer } = job else { return self.flush(slot) };
+        let StoreJob::Execute { command, namespace, mut buffer } = job else {
+            return self.flush(slot);
+        };
         if let Some(status) = self.stores.refusal(self.now) {
-            return Some(Outcome::new(Err(status), buffer));
+            return Some(StoreOutcome::new(Err(status), buffer));
         }
         if namespace.nsid != 1 {
             buffer.iter_mut().for_each(|buffer| buffer.fill(self.stores.extra_store));
-            return Some(Outcome::new(Ok(()), buffer));
+            return Some(StoreOutcome::new(Ok(()), buffer));
         }
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len);
         let place = (self.stores.flushes(), &namespace.geometry);
-        let task = Task::execute(&command, place, buffer, self.session.user());
+        let task = CommandTask::execute(&command, place, buffer, self.session.user());
         self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
     }
 
@@ -196,7 +201,7 @@ impl<E: SimTargetEnd, L> Environment<SimNamespace, SimBuffer> for CommandEnv<'_,
 
     fn shut_down(&mut self, flushed: Result<(), Status>) {
         if let (Ok(()), Some(user)) = (flushed, self.session.user()) {
-            self.stores.stability.borrow_mut().part(self.now, user);
+            self.stores.stability.borrow_mut().end_reports(self.now, user);
         }
     }
 

@@ -2,7 +2,7 @@
 //! decides which commands wait; this module carries the notices between reactors.
 
 use crate::pool::SimBuffer;
-use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_proto::op::{ByteRange, StoreOperation};
 use roadtrain_target_proto::exclusion::{Gates, RangeLocks};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(crate) struct Exclusion {
     gates: Vec<Gates<(), u64>>,
     wanted: BTreeMap<u64, ExclusionRequest>,
     /// Writes that are held back.
-    held: BTreeMap<u64, (Op, Option<SimBuffer>)>,
+    held: BTreeMap<u64, (StoreOperation, Option<SimBuffer>)>,
     /// Notices to send.
     notices: Vec<ExclusionNotice>,
 }
@@ -99,8 +99,8 @@ impl Exclusion {
     pub(crate) fn hold_back(
         &mut self,
         (command, reactor): (u64, usize),
-        (op, buffer): (Op, Option<SimBuffer>),
-    ) -> Option<(Op, Option<SimBuffer>)> {
+        (op, buffer): (StoreOperation, Option<SimBuffer>),
+    ) -> Option<(StoreOperation, Option<SimBuffer>)> {
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len) as u64;
         let gates = &mut self.gates[reactor];
         let holds = |range| gates.holds(&(), &range, Some(command as u32));
@@ -136,7 +136,7 @@ impl Exclusion {
         &mut self,
         lock: u64,
         reactor: usize,
-    ) -> Vec<(u64, (Op, Option<SimBuffer>))> {
+    ) -> Vec<(u64, (StoreOperation, Option<SimBuffer>))> {
         let opened = self.gates[reactor].open(&(), lock).into_iter().map(u64::from);
         opened.filter_map(|command| Some((command, self.held.remove(&command)?))).collect()
     }

@@ -6,29 +6,29 @@ use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution;
-use roadtrain_target_proto::io::{Geometry, IoCommand};
+use roadtrain_target_proto::io::{BlockGeometry, TargetIoCommand};
 use roadtrain_target_proto::rate::RateLimit;
-use roadtrain_target_proto::reservations::{Access, Group};
-use roadtrain_target_proto::stability::{Epoch, Mark, Stability};
+use roadtrain_target_proto::reservations::{CommandGroup, HostAccess};
+use roadtrain_target_proto::stability::{Epoch, Stability, WriteMark};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Commands of a connection in execution.
-pub type SimExecution = execution::Execution<SimNamespace, SimBuffer>;
+pub type SimExecution = execution::CommandExecution<SimNamespace, SimBuffer>;
 
 /// A namespace, as a connection sees it.
 pub struct SimNamespace {
     /// Namespace identifier: 1 is the disk; each byte of others identifies their store.
     pub nsid: u32,
     /// Size.
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     /// Access rights of the host, by reservations.
-    pub access: Option<Arc<Access>>,
+    pub access: Option<Arc<HostAccess>>,
     /// Limit of its work per second.
     pub limit: Option<Rc<RateLimit>>,
     /// Mark of unflushed writes of the connection.
-    pub mark: Option<Arc<Mark>>,
+    pub mark: Option<Arc<WriteMark>>,
     /// Epochs of flushes.
     pub stability: Rc<RefCell<Stability<u64>>>,
     /// Storage that lends its memory.
@@ -44,16 +44,16 @@ pub struct MemoryDestination {
     pub length: u32,
 }
 
-impl execution::Place for MemoryDestination {
+impl execution::InPlaceData for MemoryDestination {
     fn length(&self) -> u32 {
         self.length
     }
 }
 
-impl execution::Namespace for SimNamespace {
+impl execution::LaneNamespace for SimNamespace {
     type Place = MemoryDestination;
 
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -61,17 +61,18 @@ impl execution::Namespace for SimNamespace {
         None
     }
 
-    fn in_place(&self, command: &IoCommand) -> Option<MemoryDestination> {
+    fn in_place(&self, command: &TargetIoCommand) -> Option<MemoryDestination> {
         self.memory.as_ref()?;
         match *command {
-            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
+            TargetIoCommand::Read { offset, length, .. }
+            | TargetIoCommand::Write { offset, length, .. } => {
                 Some(MemoryDestination { offset, length })
             }
             _ => None,
         }
     }
 
-    fn refuses(&self, group: Group) -> bool {
+    fn refuses(&self, group: CommandGroup) -> bool {
         self.access.as_ref().is_some_and(|access| access.refuses(group))
     }
 
@@ -79,11 +80,11 @@ impl execution::Namespace for SimNamespace {
         self.limit.is_some()
     }
 
-    fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
+    fn begins(&self, now: Instant, command: &TargetIoCommand) -> Instant {
         self.limit.as_ref().map_or(now, |limit| limit.take(now, command))
     }
 
-    fn give_back(&self, command: &IoCommand) {
+    fn give_back(&self, command: &TargetIoCommand) {
         self.limit.iter().for_each(|limit| limit.give_back(command));
     }
 
@@ -93,7 +94,7 @@ impl execution::Namespace for SimNamespace {
     }
 
     /// Storage that lends its memory has no marked blocks.
-    fn is_marked(&self, _command: &IoCommand) -> bool {
+    fn is_marked(&self, _command: &TargetIoCommand) -> bool {
         false
     }
 

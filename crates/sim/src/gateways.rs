@@ -1,12 +1,12 @@
 //! Placement and failover of a group of gateways, larger than a machine can run: how evenly images are distributed, how
 //! many move when a gateway leaves or joins, and how long the recovery from a failed gateway takes.
 //!
-//! The decisions are the product's: [`preferred`], [`Members`] and [`Observer`] with their timing. The model adds the
+//! The decisions are the product's: [`preferred`], [`Members`] and [`OwnershipObserver`] with their timing. The model adds the
 //! polling times of gateways, the cluster's time for a fence, and the time to open an image.
 
 use crate::rng::SimRng;
 use core::time::Duration;
-use roadtrain_proto::custody::{Observer, Seen, Timing, Verdict};
+use roadtrain_proto::ownership::{FenceVerdict, ObservedOwner, OwnershipObserver, OwnershipTiming};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::gateways::{Members, preferred};
 use std::collections::BTreeMap;
@@ -125,14 +125,18 @@ fn known(phase: u64, its: u64) -> u64 {
 
 /// Returns when an observer of an image, with checks from `phase` on, has the owner fenced that sent heartbeats at
 /// phase `its`.
-fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
-    let (beat, check) = (timing.beat.as_nanos() as u64, timing.look.as_nanos() as u64);
-    let mut observer = Observer::new(timing);
+fn silent(timing: OwnershipTiming, phase: u64, its: u64) -> u64 {
+    let (beat, check) = (timing.heartbeat.as_nanos() as u64, timing.check.as_nanos() as u64);
+    let mut observer = OwnershipObserver::new(timing);
     let mut now = phase;
     loop {
         let number = (now.min(DEATH) + beat - its) / beat;
-        let verdict = observer.looked(Instant(now), Instant(now + ANSWER), Seen::Beat(number));
-        if verdict == Verdict::Fence {
+        let verdict = observer.check_completed(
+            Instant(now),
+            Instant(now + ANSWER),
+            ObservedOwner::Heartbeat(number),
+        );
+        if verdict == FenceVerdict::Fence {
             return now + ANSWER;
         }
         now += ANSWER + check;
@@ -142,7 +146,7 @@ fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
 /// Simulates the failure of the gateway with the most images in a group of `gateways`.
 #[must_use]
 pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
-    let (mut rng, timing) = (SimRng::new(seed), Timing::default());
+    let (mut rng, timing) = (SimRng::new(seed), OwnershipTiming::default());
     let members = names(gateways);
     let before = place(images, &members);
     let count = |name: &str| before.iter().filter(|gateway| **gateway == name).count();
@@ -155,7 +159,7 @@ pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
         rest.iter().map(|name| (name.as_str(), known(rng.below(ROUND), its))).collect();
     // Times at which images become free, by the gateway that takes them over.
     let mut free: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    let check = timing.look.as_nanos() as u64;
+    let check = timing.check.as_nanos() as u64;
     for (image, _) in before.iter().enumerate().filter(|(_, gateway)| *gateway == dead) {
         let beats = rng.below(SECOND);
         // All standby gateways observe the image; the first one fences the owner.
@@ -197,11 +201,11 @@ fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
 
 /// Returns requests per second: owners' heartbeats, reads of lock and heartbeat by standby gateways, and gateways' own
 /// rounds.
-fn operations(timing: Timing, gateways: usize, images: usize) -> u64 {
+fn operations(timing: OwnershipTiming, gateways: usize, images: usize) -> u64 {
     let per_second = |pause: Duration| 1.0 / pause.as_secs_f64();
-    let checks = 2.0 * (gateways - 1) as f64 * per_second(timing.look);
+    let checks = 2.0 * (gateways - 1) as f64 * per_second(timing.check);
     let rounds = 2.0 * gateways as f64 * per_second(Duration::from_nanos(ROUND));
-    (images as f64 * (per_second(timing.beat) + checks) + rounds) as u64
+    (images as f64 * (per_second(timing.heartbeat) + checks) + rounds) as u64
 }
 
 /// Returns the tables of docs/internals/gateways.md.

@@ -16,13 +16,15 @@ use core::time::Duration;
 use express::ExpressLane;
 use lane::SimHostLane;
 use moves::News;
-use roadtrain_host_proto::association::{self, Action, Association, Beside};
+use roadtrain_host_proto::association::{
+    self, AssociationAction, HostAssociation, SiblingConstraints,
+};
 use roadtrain_host_proto::bringup::{Fencing, Wants};
+use roadtrain_host_proto::namespace_identity::{BarredNsids, ExpectedNamespaces};
 use roadtrain_host_proto::old_commands::{ControllerSerial, LaneGuard, OldCommands};
-use roadtrain_host_proto::pins::{Barred, Pinned};
-use roadtrain_host_proto::procedure::{Answer, Ask, Command};
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::{Ended, Queue};
+use roadtrain_host_proto::procedure::{ControllerCommand, DriverReply, DriverRequest};
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::{EndedRequest, RequestQueue};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::{PathWrites, WriteVerifiers};
 use roadtrain_proto::policy::Class;
@@ -57,11 +59,11 @@ pub struct SimHost<T: SimTransport> {
     target: u8,
     plan: SimPlan,
     rng: SimRng,
-    association: Association<ConnectionLost>,
+    association: HostAssociation<ConnectionLost>,
     /// True while it waits for the host's first path to connect: that path determines the namespaces of the others.
     waits_for_first: bool,
     /// Expected namespace identity of each NSID, for all paths.
-    pinned: Pinned,
+    pinned: ExpectedNamespaces,
     /// Writes that may still be executed, over all paths.
     old: OldCommands,
     /// Times at which lost controllers would have ended without claims of targets.
@@ -82,7 +84,7 @@ pub struct SimHost<T: SimTransport> {
     /// Express connections of the lanes.
     expresses: Vec<ExpressLane<T::Host>>,
     /// Stale NSIDs, which requests must not use.
-    pub(crate) barred: Barred,
+    pub(crate) barred: BarredNsids,
     /// Progress of its detaching.
     ending: DetachState,
     /// True while its requests fail.
@@ -117,7 +119,7 @@ impl<T: SimTransport> SimHost<T> {
             hostid,
             number,
             target: 0,
-            association: Association::new(now, rules),
+            association: HostAssociation::new(now, rules),
             pinned,
             old,
             writes,
@@ -132,7 +134,7 @@ impl<T: SimTransport> SimHost<T> {
             expresses: Vec::new(),
             plan: plan.clone(),
             rng,
-            barred: Barred::default(),
+            barred: BarredNsids::default(),
             ending: DetachState::default(),
             is_lost: false,
             has_help: false,
@@ -249,14 +251,14 @@ impl<T: SimTransport> SimHost<T> {
         while let Some(action) = self.association.poll(now) {
             let (host, path) = (self.hostid[0], self.number);
             match action {
-                Action::Attach { .. } => {
+                AssociationAction::Attach { .. } => {
                     load.history.succeed(host);
                     load.history.path_connected(host, path);
                 }
-                Action::Reset { .. } => load.history.path_lost(host, path),
+                AssociationAction::Reset { .. } => load.history.path_lost(host, path),
                 _ => {}
             }
-            if let (Action::Changed, Some(info)) = (&action, self.association.info()) {
+            if let (AssociationAction::Changed, Some(info)) = (&action, self.association.info()) {
                 load.sees(self.hostid[0], &info.namespaces);
             }
             self.carry_out(now, network, action);
@@ -282,11 +284,11 @@ impl<T: SimTransport> SimHost<T> {
             if let Some(data_bytes_max) = link.opened()
                 && self.running.take_if(|running| *running == (qid, None)).is_some()
             {
-                self.association.answer(now, Ok(Answer::Opened { data_bytes_max }));
+                self.association.answer(now, Ok(DriverReply::Opened { data_bytes_max }));
             }
             for command in completed {
                 if self.running.take_if(|running| *running == (qid, Some(command.slot))).is_some() {
-                    let answer = Answer::Completed { cqe: command.cqe, data: command.data };
+                    let answer = DriverReply::Completed { cqe: command.cqe, data: command.data };
                     self.association.answer(now, Ok(answer));
                 } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
                     self.past.events += 1;
@@ -336,51 +338,65 @@ impl<T: SimTransport> SimHost<T> {
         Ok(())
     }
 
-    fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<ConnectionLost>) {
+    fn carry_out(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        action: AssociationAction<ConnectionLost>,
+    ) {
         match action {
-            Action::Ask { ask, .. } => self.run_step(now, network, ask),
-            Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
-            Action::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
-            Action::Attach { rules, barred, writes, guard, .. } => {
+            AssociationAction::Request { ask, .. } => self.run_step(now, network, ask),
+            AssociationAction::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
+            AssociationAction::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
+            AssociationAction::Attach { rules, barred, writes, guard, .. } => {
                 self.attach(now, network, (rules, guard), (&barred, &writes));
             }
-            Action::WritesLost { .. } => self.past.writes_lost += 1,
-            Action::AttachExpress {
-                lane, number, rules, barred, writes, may_close, guard, ..
+            AssociationAction::WritesLost { .. } => self.past.writes_lost += 1,
+            AssociationAction::AttachExpress {
+                lane,
+                number,
+                rules,
+                barred,
+                writes,
+                may_close,
+                guard,
+                ..
             } => {
                 let what = (rules, (barred, writes), may_close, guard);
                 self.attach_express(now, network, (lane, number), what);
             }
-            Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
-            Action::SetBarred(barred) => {
+            AssociationAction::RefuseExpress { lane, .. } => {
+                self.refuse_express(now, network, lane)
+            }
+            AssociationAction::SetBarred(barred) => {
                 let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
                 let lanes = self.lanes.iter_mut().chain(expresses);
                 lanes.for_each(|lane| lane.requests.set_barred(barred.clone()));
                 self.barred = barred;
             }
-            Action::Changed => {
+            AssociationAction::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
                 self.namespaces = namespaces.iter().map(|namespace| namespace.nsid).collect();
             }
-            Action::Reset { was_live, .. } => {
+            AssociationAction::Reset { was_live, .. } => {
                 let admin = self.queues.get(&0).filter(|_| was_live);
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now);
                 self.held_since = if was_live { Some(now) } else { self.held_since };
             }
-            Action::EndElsewhere { lost, .. } => self.news.lost.push(lost),
-            Action::EndedFor { owner, lost, fencing } if fencing.has_ended() => {
+            AssociationAction::EndBySiblings { lost, .. } => self.news.lost.push(lost),
+            AssociationAction::EndedFor { owner, lost, fencing } if fencing.has_ended() => {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
             }
-            Action::Fenced { fencing, .. } => {
+            AssociationAction::Fenced { fencing, .. } => {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
-            Action::Fail { lane } => self.fail(now, network, lane),
-            Action::FailFast if self.has_help => self.association.fail_later(now),
-            Action::FailFast => self.fail(now, network, None),
-            Action::Release => {
+            AssociationAction::Fail { lane } => self.fail(now, network, lane),
+            AssociationAction::FailFast if self.has_help => self.association.fail_later(now),
+            AssociationAction::FailFast => self.fail(now, network, None),
+            AssociationAction::Release => {
                 self.past.released += 1;
                 self.end_hold(now);
                 for lane in &mut self.lanes {
@@ -388,10 +404,10 @@ impl<T: SimTransport> SimHost<T> {
                     lane.resume(now, network);
                 }
             }
-            Action::EndedFor { .. } | Action::LookedUp { .. } => {}
-            Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::Finish => self.ending = DetachState::Finishing,
-            Action::End { shut_down } => {
+            AssociationAction::EndedFor { .. } | AssociationAction::AllocationFound { .. } => {}
+            AssociationAction::SetAna { .. } | AssociationAction::LateTransition { .. } => {}
+            AssociationAction::Finish => self.ending = DetachState::Finishing,
+            AssociationAction::End { shut_down } => {
                 self.ending = DetachState::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
@@ -399,22 +415,22 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Runs a step of a procedure; the association receives its result, maybe later.
-    fn run_step(&mut self, now: Instant, network: &mut T, step: Ask) {
+    fn run_step(&mut self, now: Instant, network: &mut T, step: DriverRequest) {
         match step {
-            Ask::Open { qid, entries, .. } => self.open(now, network, qid, entries),
-            Ask::Run { qid, command } => self.run(now, qid, command),
-            Ask::Random { bytes } => {
+            DriverRequest::Open { qid, entries, .. } => self.open(now, network, qid, entries),
+            DriverRequest::Run { qid, command } => self.run(now, qid, command),
+            DriverRequest::Random { bytes } => {
                 let bytes: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
-                self.association.answer(now, Ok(Answer::Random(Secret::new(&bytes))));
+                self.association.answer(now, Ok(DriverReply::Random(Secret::new(&bytes))));
             }
-            Ask::Seal { qid, secret } => {
+            DriverRequest::Seal { qid, secret } => {
                 let link = self.queues.get_mut(&qid);
                 let sealed = link.map(|link| link.seal(&secret)).ok_or(ConnectionLost);
-                self.association.answer(now, sealed.map(|()| Answer::Sealed));
+                self.association.answer(now, sealed.map(|()| DriverReply::Sealed));
             }
-            Ask::Compute(work) => {
+            DriverRequest::Compute(work) => {
                 diffie_hellman::supply(&work);
-                self.association.answer(now, Ok(Answer::Computed));
+                self.association.answer(now, Ok(DriverReply::Computed));
             }
         }
     }
@@ -435,7 +451,7 @@ impl<T: SimTransport> SimHost<T> {
         now: Instant,
         network: &mut T,
         (rules, guard): (RetryRules, LaneGuard),
-        (barred, writes): (&Barred, &PathWrites),
+        (barred, writes): (&BarredNsids, &PathWrites),
     ) {
         let guard = self.guard(guard, false);
         (self.barred, self.is_lost) = (barred.clone(), false);
@@ -484,7 +500,7 @@ impl<T: SimTransport> SimHost<T> {
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
             Some(data_bytes_max) => {
-                self.association.answer(now, Ok(Answer::Opened { data_bytes_max }));
+                self.association.answer(now, Ok(DriverReply::Opened { data_bytes_max }));
             }
             None => self.running = Some((qid, None)),
         }
@@ -493,14 +509,14 @@ impl<T: SimTransport> SimHost<T> {
         }
     }
 
-    fn run(&mut self, now: Instant, qid: u16, command: Command) {
+    fn run(&mut self, now: Instant, qid: u16, command: ControllerCommand) {
         let Some(link) = self.queues.get_mut(&qid) else {
             return self.association.answer(now, Err(ConnectionLost));
         };
         let (data, buffer) = match (command.out.len() as u32, command.bytes_in) {
-            (0, 0) => (Data::None, Vec::new()),
-            (0, bytes) => (Data::In(bytes), vec![0; bytes as usize]),
-            (bytes, _) => (Data::Out(bytes), command.out),
+            (0, 0) => (CommandTransfer::None, Vec::new()),
+            (0, bytes) => (CommandTransfer::In(bytes), vec![0; bytes as usize]),
+            (bytes, _) => (CommandTransfer::Out(bytes), command.out),
         };
         match link.run(now, &command.sqe, data, buffer) {
             Some(slot) => self.running = Some((qid, Some(slot))),
@@ -510,7 +526,7 @@ impl<T: SimTransport> SimHost<T> {
 
     /// Sends a command on the admin queue without waiting for its response. Returns its slot.
     fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
-        let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
+        let slot = self.queues.get_mut(&0)?.run(now, sqe, CommandTransfer::None, Vec::new());
         if slot.is_none() {
             self.association.admin_lost(now, ConnectionLost);
         }
@@ -531,7 +547,7 @@ impl<T: SimTransport> SimHost<T> {
     fn complete_failed(&mut self, load: &mut SimLoad) -> Result<(), String> {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses);
-        for Ended { request, status, .. } in lanes.flat_map(SimHostLane::failed) {
+        for EndedRequest { request, status, .. } in lanes.flat_map(SimHostLane::failed) {
             load.complete(request.token, status, &request.buffer)?;
         }
         Ok(())
@@ -610,7 +626,7 @@ impl<T: SimTransport> SimHost<T> {
     #[must_use]
     pub fn held(&self) -> (u32, usize) {
         let lanes = || self.lanes.iter().chain(self.expresses.iter().map(|express| &express.lane));
-        let slots = lanes().filter_map(|l| l.link.as_ref()).map(Queue::in_flight).sum();
+        let slots = lanes().filter_map(|l| l.link.as_ref()).map(RequestQueue::in_flight).sum();
         (slots, lanes().map(SimHostLane::waiting).sum())
     }
 }
@@ -619,11 +635,15 @@ impl<T: SimTransport> SimHost<T> {
 fn rules(
     plan: &SimPlan,
     host_id: [u8; 16],
-    pinned: &Pinned,
+    pinned: &ExpectedNamespaces,
     (old, writes): (&OldCommands, &WriteVerifiers),
-) -> association::Config {
-    let beside = || Beside { pinned: pinned.clone(), writes: writes.clone(), ..Beside::default() };
-    association::Config {
+) -> association::AssociationConfig {
+    let beside = || SiblingConstraints {
+        pinned: pinned.clone(),
+        writes: writes.clone(),
+        ..SiblingConstraints::default()
+    };
+    association::AssociationConfig {
         wants: Wants {
             concatenates: false,
             subsystem_nqn: NQN.into(),
@@ -643,7 +663,7 @@ fn rules(
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
         fast_io_fail_timeout: plan.fast_io_fail_timeout,
-        beside: (plan.paths > 1).then(beside),
+        siblings: (plan.paths > 1).then(beside),
         old_commands: old.clone(),
     }
 }

@@ -14,12 +14,12 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{FrameSecret, SealUse, SecuredAs};
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::NamespaceTable;
+use roadtrain_target_proto::SubsystemNamespaces;
 use roadtrain_target_proto::execution::Environment;
-use roadtrain_target_proto::moves::Placement;
-use roadtrain_target_proto::service::{self, Driver, Port};
-use roadtrain_target_proto::session::{Session, Settings};
-use roadtrain_target_proto::stability::Mark;
+use roadtrain_target_proto::moves::LanePlacement;
+use roadtrain_target_proto::service::{self, CommandOrigin, ServiceDriver};
+use roadtrain_target_proto::session::{ListenerRequirements, TargetConnection};
+use roadtrain_target_proto::stability::WriteMark;
 use roadtrain_wire::cross_reset::IMMEDIATE;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -35,19 +35,19 @@ pub struct SimTargetLane<E> {
     /// Reactor that owns it.
     pub reactor: usize,
     /// Placement on this reactor.
-    pub placement: Placement,
+    pub placement: LanePlacement,
     /// End of its connection.
     pub end: E,
     /// Session: host, controller and queue.
-    pub session: Session,
+    pub session: TargetConnection,
     /// Commands in execution.
     pub execution: SimExecution,
     /// Mark of unflushed writes of an I/O queue.
-    pub mark: Option<Arc<Mark>>,
+    pub mark: Option<Arc<WriteMark>>,
     /// Namespaces for its I/O commands.
     namespaces: HashMap<u32, Rc<SimNamespace>>,
     /// Namespaces that are out of reach, instead of others.
-    refused: Option<NamespaceTable>,
+    refused: Option<SubsystemNamespaces>,
     /// Unsent bytes above which nothing is received.
     unsent_max: usize,
     sabotage: Option<Sabotage>,
@@ -58,11 +58,15 @@ impl<E: SimTargetEnd> SimTargetLane<E> {
     pub fn new(plan: &SimPlan, reactor: usize, end: E, secured_as: Option<SecuredAs>) -> Self {
         let seals = if plan.ether.seals { SealUse::Required } else { SealUse::Off };
         let secures = secured_as.is_some();
-        let mut session = Session::new(Settings { secures, seals, ..Settings::default() });
+        let mut session = TargetConnection::new(ListenerRequirements {
+            secures,
+            seals,
+            ..ListenerRequirements::default()
+        });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
         SimTargetLane {
             reactor,
-            placement: Placement::default(),
+            placement: LanePlacement::default(),
             end,
             session,
             execution: SimExecution::default(),
@@ -96,7 +100,7 @@ impl<E: SimTargetEnd> SimTargetLane<E> {
         };
         let usable = table.filter(|table| table.is_usable());
         self.namespaces =
-            usable.into_iter().flat_map(NamespaceTable::iter).map(&mut namespace).collect();
+            usable.into_iter().flat_map(SubsystemNamespaces::iter).map(&mut namespace).collect();
         self.refused = table.filter(|table| !table.is_usable()).cloned();
     }
 
@@ -233,7 +237,7 @@ pub(crate) struct LentLane<'a, T: SimTransport> {
     pub(crate) commands: CommandDriver<'a, SimTargetLane<T::Target>, T>,
 }
 
-impl<'a, T: SimTransport> service::Lane for LentLane<'a, T> {
+impl<'a, T: SimTransport> service::ServicedLane for LentLane<'a, T> {
     type Namespace = SimNamespace;
     type Buffer = SimBuffer;
     type Connection = ConnId;
@@ -243,7 +247,7 @@ impl<'a, T: SimTransport> service::Lane for LentLane<'a, T> {
         self.now
     }
 
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut TargetConnection {
         &mut self.lane.session
     }
 
@@ -251,12 +255,12 @@ impl<'a, T: SimTransport> service::Lane for LentLane<'a, T> {
         self.lane.parts(self.now, self.conn, self.stores, self.commands.process)
     }
 
-    fn control(&mut self) -> (&mut Session, impl Driver<Connection = ConnId>) {
+    fn control(&mut self) -> (&mut TargetConnection, impl ServiceDriver<Connection = ConnId>) {
         (&mut self.lane.session, self.commands.reborrow())
     }
 
-    fn port(&self, since: Instant) -> Port<ConnId> {
-        Port { local: LOCAL, connection: T::proof(self.conn), since }
+    fn port(&self, since: Instant) -> CommandOrigin<ConnId> {
+        CommandOrigin { local: LOCAL, connection: T::proof(self.conn), since }
     }
 
     fn seal(&mut self, secret: &FrameSecret) -> Result<(), Infallible> {

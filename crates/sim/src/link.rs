@@ -7,8 +7,8 @@ use crate::plan::SimPlan;
 use crate::request::LoadRequest;
 use crate::transport::{CompletedCommand, QueueOpening, SimHostEnd};
 use crate::wire::TcpWire;
-use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
-use roadtrain_host_proto::requests::Queue;
+use roadtrain_host_proto::qpair::{CommandTransfer, HostQpair, HostQpairConfig, HostRxEvent};
+use roadtrain_host_proto::requests::RequestQueue;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
@@ -19,7 +19,7 @@ pub struct TcpHostEnd {
     conn: ConnId,
     wire: TcpWire,
     /// Queue pair.
-    pub qpair: Qpair,
+    pub qpair: HostQpair,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     buffers: Vec<Vec<u8>>,
@@ -28,7 +28,7 @@ pub struct TcpHostEnd {
 }
 
 /// Queue of a lane: the link holds the request's buffer while its command is in flight.
-impl Queue<LoadRequest> for TcpHostEnd {
+impl RequestQueue<LoadRequest> for TcpHostEnd {
     fn room(&self) -> u32 {
         self.qpair.room()
     }
@@ -59,7 +59,7 @@ impl TcpHostEnd {
     /// Connects to a target.
     pub fn new(
         (now, queue): (Instant, QueueOpening),
-        config: Config,
+        config: HostQpairConfig,
         network: &mut Network,
         plan: &SimPlan,
         placed: bool,
@@ -68,7 +68,7 @@ impl TcpHostEnd {
         TcpHostEnd {
             conn,
             wire: TcpWire::new(plan, conn, ConnEnd::Host),
-            qpair: Qpair::new(now, config),
+            qpair: HostQpair::new(now, config),
             inbox: Vec::new(),
             outbox: Vec::new(),
             buffers: vec![Vec::new(); config.queue_entries.into()],
@@ -91,8 +91,8 @@ impl TcpHostEnd {
                 self.qpair.poll_rx(now, &input, &mut at, fill).map_err(|_| ConnectionLost)?;
             let Some(event) = event else { break };
             match event {
-                RxEvent::Ready => {}
-                RxEvent::Complete { slot, cqe, data_intact } => {
+                HostRxEvent::Ready => {}
+                HostRxEvent::Complete { slot, cqe, data_intact } => {
                     let data = self.take_buffer(slot);
                     completed.push(CompletedCommand { slot, cqe, data_intact, data });
                 }
@@ -127,7 +127,13 @@ impl SimHostEnd for TcpHostEnd {
         self.qpair.batcher().deadline().into_iter().chain(self.wire.deadline()).min()
     }
 
-    fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16> {
+    fn run(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        buffer: Vec<u8>,
+    ) -> Option<u16> {
         let slot = self.qpair.submit(now, sqe, data, Urgency::Urgent)?;
         self.buffers[usize::from(slot)] = buffer;
         Some(slot)
@@ -171,7 +177,7 @@ impl SimHostEnd for TcpHostEnd {
         loop {
             let sent = self.wire.send(now, network, &self.outbox);
             self.outbox.drain(..sent);
-            let mut caravan = Manifest::with_room(self.caravan_parts);
+            let mut caravan = Manifest::with_capacity(self.caravan_parts);
             if !self.outbox.is_empty() || !self.qpair.poll_tx(&mut caravan) {
                 break;
             }

@@ -7,7 +7,7 @@ use crate::request::LoadRequest;
 use crate::rng::SimRng;
 use crate::tenures::{TenureRequestKind, Tenures};
 use roadtrain_host_proto::bringup::NamespaceInfo;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_target_proto::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -189,14 +189,14 @@ impl SimLoad {
                 let sqe = Sqe::new(opcode::FLUSH, 1);
                 (
                     LoadRequestKind::Flush,
-                    request(token, sqe, Data::None, Vec::new(), Urgency::Urgent),
+                    request(token, sqe, CommandTransfer::None, Vec::new(), Urgency::Urgent),
                 )
             }
             _ => {
                 let sqe = Sqe::rw(opcode::READ, 2, 0, 1);
                 (
                     LoadRequestKind::ChangingNamespace { meant: self.pinned.get(&host).copied() },
-                    request(token, sqe, Data::In(512), vec![0; 512], Urgency::Normal),
+                    request(token, sqe, CommandTransfer::In(512), vec![0; 512], Urgency::Normal),
                 )
             }
         };
@@ -262,7 +262,7 @@ impl SimLoad {
         let mut sqe = Sqe::rw(opcode::READ, 1, lbas.start, blocks as u32);
         force(&mut sqe, fua);
         let buffer = vec![0xee; blocks as usize * BLOCK_BYTES];
-        let data = Data::In(buffer.len() as u32);
+        let data = CommandTransfer::In(buffer.len() as u32);
         (LoadRequestKind::Read { lbas, fua }, request(token, sqe, data, buffer, Urgency::Normal))
     }
 
@@ -273,7 +273,7 @@ impl SimLoad {
         let mut sqe = Sqe::rw(opcode::WRITE, 1, lbas.start, (lbas.end - lbas.start) as u32);
         force(&mut sqe, fua);
         let buffer: Vec<u8> = lbas.flat_map(|lba| block(token, lba)).collect();
-        let data = Data::Out(buffer.len() as u32);
+        let data = CommandTransfer::Out(buffer.len() as u32);
         let urgency = if fua { Urgency::Urgent } else { Urgency::Normal };
         (LoadRequestKind::Write { fua }, request(token, sqe, data, buffer, urgency))
     }
@@ -289,7 +289,7 @@ impl SimLoad {
         let compare = Some(Sqe { opcode: opcode::COMPARE, ..sqe });
         force(&mut sqe, fua);
         let buffer = [block(expected, lba), block(token, lba)].concat();
-        let data = Data::Out(BLOCK_BYTES as u32);
+        let data = CommandTransfer::Out(BLOCK_BYTES as u32);
         let swap = request(token, sqe, data, buffer, Urgency::Urgent);
         Some((LoadRequestKind::Swap { fua }, LoadRequest { compare, ..swap }))
     }
@@ -301,7 +301,7 @@ impl SimLoad {
         force(&mut sqe, fua);
         (
             LoadRequestKind::Write { fua },
-            request(token, sqe, Data::None, Vec::new(), Urgency::Urgent),
+            request(token, sqe, CommandTransfer::None, Vec::new(), Urgency::Urgent),
         )
     }
 
@@ -310,7 +310,7 @@ impl SimLoad {
         self.history.begin_write(token, lbas.clone(), MARK, true);
         let blocks = (lbas.end - lbas.start) as u32;
         let sqe = Sqe::rw(opcode::WRITE_UNCORRECTABLE, 1, lbas.start, blocks);
-        request(token, sqe, Data::None, Vec::new(), Urgency::Urgent)
+        request(token, sqe, CommandTransfer::None, Vec::new(), Urgency::Urgent)
     }
 
     fn discard(&mut self, token: u64) -> (LoadRequestKind, LoadRequest) {
@@ -325,7 +325,7 @@ impl SimLoad {
         let ranges = [range(lbas.start..middle), range(middle..lbas.end)].concat();
         let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
         (sqe.cdw10, sqe.cdw11) = (1.into(), 4.into());
-        let data = Data::Out(ranges.len() as u32);
+        let data = CommandTransfer::Out(ranges.len() as u32);
         (LoadRequestKind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
     }
 
@@ -453,7 +453,13 @@ fn force(sqe: &mut Sqe, fua: bool) {
     }
 }
 
-fn request(token: u64, sqe: Sqe, data: Data, buffer: Vec<u8>, urgency: Urgency) -> LoadRequest {
+fn request(
+    token: u64,
+    sqe: Sqe,
+    data: CommandTransfer,
+    buffer: Vec<u8>,
+    urgency: Urgency,
+) -> LoadRequest {
     let (compare, hides_blocks) = (None, false);
     LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

@@ -4,7 +4,7 @@
 
 use crate::rng::SimRng;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::uncorrectable::{Extents, parse_image};
+use roadtrain_target_proto::uncorrectable::{ByteExtents, parse_image};
 
 /// Shortest and longest time of a save in microseconds.
 const SAVE_US: (u64, u64) = (10, 600);
@@ -13,7 +13,7 @@ const FAILING_PERCENT: u64 = 20;
 
 /// A save in flight.
 struct MarksSave {
-    image: Extents,
+    image: ByteExtents,
     ends: Instant,
     fails: bool,
 }
@@ -21,7 +21,7 @@ struct MarksSave {
 /// The file of marks.
 pub(crate) struct MarksFile {
     /// Content that the next process finds.
-    found: Extents,
+    found: ByteExtents,
     save: Option<MarksSave>,
     rng: SimRng,
 }
@@ -29,7 +29,7 @@ pub(crate) struct MarksFile {
 impl MarksFile {
     /// Makes a file without marks.
     pub(crate) fn new(rng: SimRng) -> Self {
-        MarksFile { found: Extents::default(), save: None, rng }
+        MarksFile { found: ByteExtents::default(), save: None, rng }
     }
 
     /// Begins to save the target's marks.
@@ -51,7 +51,7 @@ impl MarksFile {
     }
 
     /// Ends the process. Returns the content that the next one finds.
-    pub(crate) fn crash(&mut self) -> Extents {
+    pub(crate) fn crash(&mut self) -> ByteExtents {
         if let Some(MarksSave { image, .. }) = self.save.take()
             && self.rng.chance(50)
         {

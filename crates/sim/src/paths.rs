@@ -6,8 +6,8 @@ use crate::load::SimLoad;
 use crate::plan::{Sabotage, SimPlan};
 use crate::request::LoadRequest;
 use crate::transport::SimTransport;
-use roadtrain_host_proto::paths::{Choice, PathPolicy, Selector};
-use roadtrain_host_proto::requests::{Addressed, Moved};
+use roadtrain_host_proto::paths::{PathChoice, PathPolicy, Selector};
+use roadtrain_host_proto::requests::{MovedRequest, RequestProperties};
 use roadtrain_proto::time::Instant;
 
 /// Paths of a host.
@@ -91,15 +91,15 @@ impl HostPaths {
         paths: &mut [SimHost<T>],
         lane: usize,
         from: usize,
-        moved: Vec<Moved<LoadRequest>>,
+        moved: Vec<MovedRequest<LoadRequest>>,
     ) -> bool {
         let mut has_moved = false;
         for moved in moved {
             let request = moved.request();
             let offer = |path: usize| paths[path].offer(now, lane, request);
             let to = match self.selectors[lane].choose(now, request.nsid(), offer) {
-                Choice::Path(path) | Choice::Wait(path) => path,
-                Choice::Full => from,
+                PathChoice::Path(path) | PathChoice::Wait(path) => path,
+                PathChoice::Full => from,
             };
             if to == from {
                 paths[from].keep(lane, moved);

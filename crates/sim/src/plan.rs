@@ -10,14 +10,14 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
 use roadtrain_host_proto as host;
-use roadtrain_host_proto::express::Rules;
-use roadtrain_proto::caravan::Limits;
+use roadtrain_host_proto::express::ExpressRules;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_proto::security::{DhchapKey, Hash};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto as target;
-use roadtrain_target_proto::rate::Rates;
+use roadtrain_target_proto::rate::RateSettings;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -297,7 +297,7 @@ pub struct SimPlan {
     /// Percentage of requests that replace a block by Compare and Write.
     pub swaps_percent: u64,
     /// Settings of the host's I/O queue pairs.
-    pub host: host::qpair::Config,
+    pub host: host::qpair::HostQpairConfig,
     /// True if the host requests SQ flow control.
     pub sq_flow_control: bool,
     /// True if hosts and target authenticate each other.
@@ -309,13 +309,13 @@ pub struct SimPlan {
     /// Parameters of TLS.
     pub security: Security,
     /// Settings of the target's queue pairs.
-    pub target: target::qpair::Config,
+    pub target: target::qpair::TargetQpairConfig,
     /// Parts of a caravan (a PDU has one or two).
     pub caravan_parts: usize,
     /// Bytes of the target's buffers.
     pub pool_bytes: usize,
     /// Rate limits of the namespace in use; they come and go with changes of the other namespace.
-    pub rates: Rates,
+    pub rates: RateSettings,
     /// Percentage of connections that receive data directly into its destination.
     pub placed_percent: u64,
     /// Behaviour of the network.
@@ -339,7 +339,7 @@ pub struct SimPlan {
     /// Settings of lanes over Ethernet and their links; empty over TCP.
     pub ether: EtherSettings,
     /// Rules of express connections; `None`: lanes have none.
-    pub express: Option<Rules>,
+    pub express: Option<ExpressRules>,
     /// Faults, sorted by time.
     pub faults: Vec<(Instant, SimFault)>,
     /// Random numbers for scenarios.
@@ -413,23 +413,23 @@ pub(crate) fn policy(rng: &mut SimRng) -> PolicyConfig {
     policy.tyche.interval = rng.micros(100, 10_000);
     if rng.chance(30) {
         let (count_max, bytes_max) = (rng.between(1, 20) as u32, rng.between(1, 100_000) as u32);
-        policy.limits = Limits { count_max, bytes_max };
+        policy.limits = CaravanLimits { count_max, bytes_max };
         policy.doorbell_delay = rng.micros(0, 200);
     }
     policy
 }
 
 /// Returns rate limits, for one namespace of five.
-fn rates(mut rng: SimRng) -> Rates {
+fn rates(mut rng: SimRng) -> RateSettings {
     if !rng.chance(20) {
-        return Rates::UNLIMITED;
+        return RateSettings::UNLIMITED;
     }
     let bandwidth = rng.chance(50).then(|| rng.between(2_000_000, 50_000_000));
-    Rates {
+    RateSettings {
         iops: NonZeroU64::new(rng.between(2_000, 50_000)),
         write_bandwidth: bandwidth.and_then(NonZeroU64::new),
         burst: Some(rng.micros(0, 10_000)),
-        ..Rates::UNLIMITED
+        ..RateSettings::UNLIMITED
     }
 }
 
@@ -463,12 +463,12 @@ impl SimPlan {
 
     /// Returns the authentication keys of hosts and target.
     #[must_use]
-    pub fn keys(&self) -> Keys {
+    pub fn keys(&self) -> DhchapKeys {
         if !self.authenticates {
-            return Keys::default();
+            return DhchapKeys::default();
         }
         let key = |byte| DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).ok();
-        Keys { host: key(1), controller: key(2) }
+        DhchapKeys { host: key(1), controller: key(2) }
     }
 
     /// Returns the plan of a seed.
@@ -484,13 +484,13 @@ impl SimPlan {
         let latency = rng.between(5, 300);
         let keep_alive_ms = rng.pick(&[0, 100, 200]);
         let queue_entries = rng.pick(&[2, 3, 8, 32, 128]);
-        let host = host::qpair::Config {
+        let host = host::qpair::HostQpairConfig {
             digests: digests(rng),
             queue_entries,
             in_capsule_bytes,
             policy: policy(rng),
         };
-        let target = target::qpair::Config {
+        let target = target::qpair::TargetQpairConfig {
             digests: Digests { header: true, data: true },
             maxh2cdata: rng.pick(&[4096, 8192, 131_072]),
             in_capsule_bytes_max: in_capsule_bytes.max(1024),
@@ -543,7 +543,7 @@ impl SimPlan {
 
     /// Returns the rules of express connections, which lanes over Ethernet do not have.
     #[must_use]
-    pub fn express_rules(&self) -> Option<Rules> {
+    pub fn express_rules(&self) -> Option<ExpressRules> {
         self.express.filter(|_| self.ether.links.is_empty())
     }
 

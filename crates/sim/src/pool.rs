@@ -1,7 +1,7 @@
 //! Buffers of the simulated target: few, and each is counted.
 
 use core::ops::{Deref, DerefMut};
-use roadtrain_proto::cut::Cut;
+use roadtrain_proto::cut::Shorten;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -54,8 +54,8 @@ impl DerefMut for SimBuffer {
 }
 
 /// No blocks are copied.
-impl Cut for SimBuffer {
-    fn cut(&mut self, bytes: usize) {
+impl Shorten for SimBuffer {
+    fn shorten(&mut self, bytes: usize) {
         self.bytes.resize(bytes, 0);
     }
 }

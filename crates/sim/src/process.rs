@@ -9,12 +9,12 @@ use crate::exclusion::ExclusionNotice;
 use crate::plan::{ReactorsPlan, SimPlan};
 use crate::rng::SimRng;
 use core::time::Duration;
-use roadtrain_proto::security::dhchap::Work;
+use roadtrain_proto::security::dhchap::DhTask;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::presence::{Presence, Presences};
-use roadtrain_target_proto::reservations::Pending;
+use roadtrain_target_proto::host_connections::{HostConnection, HostConnections};
+use roadtrain_target_proto::reservations::PendingReservations;
 use roadtrain_target_proto::service::{self, Broadcast};
-use roadtrain_target_proto::{Connected, Target as Control, TargetEvent, TurnOf};
+use roadtrain_target_proto::{ConnectedQueue, TargetControl as Control, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
@@ -92,11 +92,11 @@ pub struct TargetProcess<L> {
     /// Subsystems and controllers.
     pub control: Control,
     /// Connections of every host.
-    pub presences: Presences<ConnId>,
+    pub presences: HostConnections<ConnId>,
     /// Pending reservation commands: reactor and owner of each.
-    pending: Pending<(usize, CommandOwner)>,
+    pending: PendingReservations<(usize, CommandOwner)>,
     /// Computations with their ends, and the duration of each.
-    works: VecDeque<(Instant, Work)>,
+    works: VecDeque<(Instant, DhTask)>,
     dh_compute_time: Duration,
     /// Inboxes by reactor.
     pub inboxes: Vec<ReactorInbox<L>>,
@@ -120,8 +120,8 @@ impl<L> TargetProcess<L> {
         TargetProcess {
             now: Instant(0),
             control,
-            presences: Presences::default(),
-            pending: Pending::default(),
+            presences: HostConnections::default(),
+            pending: PendingReservations::default(),
             works: VecDeque::new(),
             dh_compute_time: Duration::from_micros(plan.dh_compute_us),
             inboxes,
@@ -133,8 +133,8 @@ impl<L> TargetProcess<L> {
 
     /// Ends the process and starts another one.
     pub fn restart(&mut self) {
-        self.presences = Presences::default();
-        self.pending = Pending::default();
+        self.presences = HostConnections::default();
+        self.pending = PendingReservations::default();
         self.works.clear();
         self.inboxes.iter_mut().for_each(|inbox| inbox.messages.clear());
     }
@@ -214,7 +214,7 @@ impl<L> TargetProcess<L> {
     }
 
     /// Begins a computation.
-    pub fn compute(&mut self, work: Work) {
+    pub fn compute(&mut self, work: DhTask) {
         self.works.push_back((self.now + self.dh_compute_time, work));
     }
 
@@ -240,7 +240,7 @@ impl<L> TargetProcess<L> {
     }
 
     /// Notes that no command of a queue is in a store any more, whose controller shuts down.
-    pub fn quiesced(&mut self, connected: &Connected) {
+    pub fn quiesced(&mut self, connected: &ConnectedQueue) {
         let message = service::quiesced(&mut self.control, &mut self.presences, connected);
         self.broadcast(message);
         self.publish();
@@ -253,7 +253,7 @@ impl<L> TargetProcess<L> {
     }
 
     /// Notes that the host has confirmed a lane that it was queried for.
-    pub fn answered(&mut self, presence: &Presence) {
+    pub fn answered(&mut self, presence: &HostConnection) {
         let message = service::answered(&mut self.presences, presence);
         self.broadcast(message);
     }

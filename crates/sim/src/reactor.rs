@@ -13,12 +13,12 @@ use crate::stores::{EndedCommand, TargetStores};
 use crate::summary::TargetCounts;
 use crate::transport::{SimTargetEnd, SimTransport};
 use core::time::Duration;
-use roadtrain_ether_proto::target_queue::Asked;
+use roadtrain_ether_proto::target_queue::HostProbe;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::execution::Fed;
+use roadtrain_target_proto::execution::ResumeAction;
 use roadtrain_target_proto::moves::Departures;
 use roadtrain_target_proto::pauses::PauseDetector;
-use roadtrain_target_proto::service::{self, Broadcast, Closing, Rules};
+use roadtrain_target_proto::service::{self, Broadcast, LaneClosing, ReactorRules};
 use roadtrain_target_proto::{CloseReason, ConnectRefused, TurnOf};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,7 +36,7 @@ pub struct SimReactor<T: SimTransport> {
     pub lanes: BTreeMap<ConnId, SimTargetLane<T::Target>>,
     /// Lanes whose connections have ended, while their commands are on the disk.
     pub ended: BTreeMap<ConnId, SimTargetLane<T::Target>>,
-    rules: Rules<ConnId>,
+    rules: ReactorRules<ConnId>,
     pauses: PauseDetector,
     /// Time before which its thread does not run.
     pub paused_until: Instant,
@@ -59,7 +59,7 @@ impl<T: SimTransport> SimReactor<T> {
             number,
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
-            rules: Rules::new(CONNECT_TIMEOUT, TRANSFER_TIMEOUT),
+            rules: ReactorRules::new(CONNECT_TIMEOUT, TRANSFER_TIMEOUT),
             pauses: PauseDetector::new(now),
             paused_until: now,
             is_paused: false,
@@ -103,7 +103,7 @@ impl<T: SimTransport> SimReactor<T> {
     }
 
     fn starving(&self) -> impl Iterator<Item = ConnId> {
-        let starved = self.lanes.iter().filter(|(_, lane)| lane.execution.is_starved());
+        let starved = self.lanes.iter().filter(|(_, lane)| lane.execution.is_waiting_for_buffers());
         starved.map(|(&conn, _)| conn)
     }
 
@@ -160,7 +160,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
             service::finish(self, (conn, slot), outcome);
         }
         self.feed();
-        service::close_newcomers(self);
+        service::close_unauthenticated(self);
         self.close_gone();
         if self.reactor.number == 0 {
             self.check_timers();
@@ -253,7 +253,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
         let secured_as = self.network.secured_as(conn);
         let lane = SimTargetLane::new(self.plan, self.reactor.number, end, secured_as);
         self.reactor.lanes.insert(conn, lane);
-        self.reactor.rules.newcomers.enter(self.now, conn);
+        self.reactor.rules.unauthenticated.enter(self.now, conn);
         self.network.listen(conn, ConnEnd::Target, true);
     }
 
@@ -304,9 +304,9 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
     fn feed_lane(&mut self, conn: ConnId) {
         while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
             let (execution, mut env) = lane.parts(self.now, conn, self.stores, self.process);
-            match execution.feed(&mut env) {
-                Some(Fed::Receiving) => self.handle(conn),
-                Some(Fed::Admin(slot)) => self.admin(conn, slot),
+            match execution.resume(&mut env) {
+                Some(ResumeAction::Receiving) => self.handle(conn),
+                Some(ResumeAction::Admin(slot)) => self.admin(conn, slot),
                 None => return,
             }
         }
@@ -384,7 +384,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
         self.lend_live(conn).iter_mut().for_each(service::close);
         let ended = self.reactor.lanes.remove(&conn).map(|lane| (conn, lane));
         self.reactor.ended.extend(ended);
-        service::Reactor::vacate(self, conn);
+        service::ServicedReactor::vacate(self, conn);
     }
 
     /// Ends lanes whose hosts were queried and have not replied.
@@ -402,9 +402,9 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
         for lane in self.reactor.lanes.values_mut().filter(|lane| lane.session.is_of(host)) {
             let Some(presence) = lane.session.presence() else { continue };
             match lane.end.query_host(self.now) {
-                Asked::Harmless => self.process.answered(presence),
-                Asked::Now => self.reactor.counts.queried += 1,
-                Asked::Already => {}
+                HostProbe::Harmless => self.process.answered(presence),
+                HostProbe::Now => self.reactor.counts.queried += 1,
+                HostProbe::Already => {}
             }
         }
     }
@@ -473,7 +473,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
     }
 }
 
-impl<T: SimTransport> service::Reactor for ReactorTurn<'_, T> {
+impl<T: SimTransport> service::ServicedReactor for ReactorTurn<'_, T> {
     type Id = ConnId;
     type Buffer = SimBuffer;
     type Lane<'b>
@@ -485,7 +485,7 @@ impl<T: SimTransport> service::Reactor for ReactorTurn<'_, T> {
         self.now
     }
 
-    fn rules(&mut self) -> &mut Rules<ConnId> {
+    fn rules(&mut self) -> &mut ReactorRules<ConnId> {
         &mut self.reactor.rules
     }
 
@@ -514,8 +514,8 @@ impl<T: SimTransport> service::Reactor for ReactorTurn<'_, T> {
         self.feed_lane(conn);
     }
 
-    fn close(&mut self, conn: ConnId, closing: Closing) {
-        let is_expired = closing == Closing::ByControl(CloseReason::KeepAliveExpired);
+    fn close(&mut self, conn: ConnId, closing: LaneClosing) {
+        let is_expired = closing == LaneClosing::ByControl(CloseReason::KeepAliveExpired);
         self.reactor.counts.expired += u64::from(is_expired);
         self.end(conn, false);
     }
@@ -538,7 +538,7 @@ impl<T: SimTransport> service::Reactor for ReactorTurn<'_, T> {
         self.network.is_closed(self.now, conn, ConnEnd::Target)
     }
 
-    fn do_others_starve(&mut self, conn: ConnId) -> bool {
+    fn do_others_wait_for_buffers(&mut self, conn: ConnId) -> bool {
         self.reactor.starving().any(|starved| starved != conn)
     }
 

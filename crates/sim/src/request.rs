@@ -1,10 +1,10 @@
 //! A request of the load, as lanes and connections use it.
 
 use crate::disk::BLOCK_BYTES;
-use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::express::RequestTraffic;
 use roadtrain_host_proto::old_commands::BlockRange;
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::Addressed;
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::RequestProperties;
 use roadtrain_host_proto::write_verifier::Durability;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -19,7 +19,7 @@ pub struct LoadRequest {
     /// First command of a Compare and Write, whose second is `sqe`.
     pub compare: Option<Sqe>,
     /// Its data.
-    pub data: Data,
+    pub data: CommandTransfer,
     /// Its buffer.
     pub buffer: Vec<u8>,
     /// Urgency: an urgent request does not wait to be batched.
@@ -28,12 +28,12 @@ pub struct LoadRequest {
     pub hides_blocks: bool,
 }
 
-impl Addressed for LoadRequest {
+impl RequestProperties for LoadRequest {
     fn nsid(&self) -> u32 {
         self.sqe.nsid.get()
     }
 
-    fn traffic(&self) -> Traffic {
+    fn traffic(&self) -> RequestTraffic {
         self.traffic()
     }
 
@@ -70,21 +70,21 @@ impl Addressed for LoadRequest {
 
 impl LoadRequest {
     /// Returns its kind of traffic.
-    pub fn traffic(&self) -> Traffic {
+    pub fn traffic(&self) -> RequestTraffic {
         let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();
         // The buffer may be with its command.
         let bytes = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
         match self.sqe.opcode {
-            opcode::READ => match Traffic::of(class, bytes) {
-                Traffic::Plain => Traffic::Critical, // gives express connections traffic
+            opcode::READ => match RequestTraffic::of(class, bytes) {
+                RequestTraffic::Plain => RequestTraffic::Critical, // gives express connections traffic
                 other => other,
             },
             // The simulation's namespaces have no large writes: any write is bulk that is not latency-critical.
             opcode::WRITE => match class {
-                Class::Latency => Traffic::Critical,
-                Class::Bulk | Class::Normal => Traffic::Bulk(bytes),
+                Class::Latency => RequestTraffic::Critical,
+                Class::Bulk | Class::Normal => RequestTraffic::Bulk(bytes),
             },
-            _ => Traffic::Plain,
+            _ => RequestTraffic::Plain,
         }
     }
 }

@@ -9,7 +9,7 @@ pub use targets::{drawn, failing_fast, moving, standing_still, sticking, targets
 use crate::ends::ConnEnd;
 use crate::plan::{Sabotage, SimFault, SimPlan};
 use core::time::Duration;
-use roadtrain_host_proto::express::Rules;
+use roadtrain_host_proto::express::ExpressRules;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
 
@@ -270,9 +270,9 @@ pub fn mixing(plan: &mut SimPlan) {
     plan.pause /= 4;
     plan.depth = plan.depth.max(8);
     let depth = plan.depth as u64;
-    plan.express = Some(Rules {
+    plan.express = Some(ExpressRules {
         bulk_bytes: 1,
-        looks_every: Duration::from_micros(depth % 2 * 100),
+        check_interval: Duration::from_micros(depth % 2 * 100),
         opens_after: Duration::from_micros(depth % 3 * 200),
         meetings: 1 + plan.depth as u32 % 2,
         meets_within: Duration::from_millis(20),

@@ -6,8 +6,8 @@ use crate::ends::{ConnEnd, ConnId};
 use crate::rng::SimRng;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
-    CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming, Keys, Opener, RECORD_BYTES_MAX,
-    Records, Sealer, Socket, TrafficSecret,
+    CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Incoming, Opener, RECORD_BYTES_MAX, RecordSocket,
+    Sealer, TlsError, TlsRecords, TlsSessionKeys, TrafficSecret,
 };
 use std::cell::RefCell;
 
@@ -40,11 +40,11 @@ roadtrain_proto::counters! {
 }
 
 impl TlsEnds {
-    pub(crate) fn of(received: &Result<bool, Error>) -> Self {
+    pub(crate) fn of(received: &Result<bool, TlsError>) -> Self {
         let (refused, alerted, used_up, closed) = match received {
             Ok(goes_on) => (0, 0, 0, u64::from(!goes_on)),
-            Err(Error::UsedUp) => (0, 0, 1, 0),
-            Err(Error::Alert(_)) => (0, 1, 0, 0),
+            Err(TlsError::UsedUp) => (0, 0, 1, 0),
+            Err(TlsError::Alert(_)) => (0, 1, 0, 0),
             Err(_) => (1, 0, 0, 0),
         };
         TlsEnds { refused, alerted, used_up, closed }
@@ -81,7 +81,7 @@ impl Security {
     }
 
     /// Returns the keys that a handshake would have made.
-    fn keys(&self, conn: ConnId, end: ConnEnd) -> Result<Keys, Error> {
+    fn keys(&self, conn: ConnId, end: ConnEnd) -> Result<TlsSessionKeys, TlsError> {
         let secret = |sender: ConnEnd| {
             let mut bytes =
                 SimRng::new(u64::from(conn.0) << 1 | u64::from(sender == ConnEnd::Host));
@@ -91,7 +91,7 @@ impl Security {
         };
         let is_host = end == ConnEnd::Host;
         let blocks_max = self.blocks_max[usize::from(!is_host)];
-        Ok(Keys {
+        Ok(TlsSessionKeys {
             sealer: Sealer::new(secret(end)?, blocks_max)?,
             opener: Opener::new(secret(end.peer())?, blocks_max, is_host)?,
             identity: String::new(),
@@ -113,10 +113,10 @@ struct SocketBuffers {
     rng: SimRng,
 }
 
-impl Socket for SocketBuffers {
-    type Error = Error;
+impl RecordSocket for SocketBuffers {
+    type Error = TlsError;
 
-    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, TlsError> {
         let room = bytes.len().min(self.room - self.unsent.len());
         if room == 0 {
             return Ok(None);
@@ -126,7 +126,7 @@ impl Socket for SocketBuffers {
         Ok(Some(taken))
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, TlsError> {
         if self.received.is_empty() {
             return Ok(Incoming::Nothing);
         }
@@ -139,7 +139,7 @@ impl Socket for SocketBuffers {
 
 /// End of a connection with TLS.
 pub(crate) struct TlsEnd {
-    records: Records,
+    records: TlsRecords,
     socket: SocketBuffers,
     security: Security,
     end: ConnEnd,
@@ -152,7 +152,7 @@ impl TlsEnd {
         let keys = security.keys(conn, end).expect("the secrets are as long as the suite's hash");
         let (received, unsent, room) = (Vec::new(), Vec::new(), security.buffer_bytes);
         let socket = SocketBuffers { received, unsent, room, rng: rng.fork() };
-        TlsEnd { records: Records::new(keys), socket, security, end, rng }
+        TlsEnd { records: TlsRecords::new(keys), socket, security, end, rng }
     }
 
     /// Returns the bytes for the network.
@@ -165,7 +165,7 @@ impl TlsEnd {
     }
 
     /// Opens received bytes into `data`. True if more may come.
-    pub(crate) fn receive(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn receive(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<bool, TlsError> {
         self.socket.received.extend_from_slice(bytes);
         SCRATCH.with_borrow_mut(|[_, buffer, place]| {
             loop {
@@ -184,7 +184,7 @@ impl TlsEnd {
     }
 
     /// Seals a part of `bytes`. Returns the number of bytes taken; `None`: the network has to take earlier ones first.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, TlsError> {
         if bytes.is_empty() || !self.records.drain(&mut self.socket)? {
             return Ok(self.records.drain(&mut self.socket)?.then_some(0));
         }
@@ -208,23 +208,23 @@ impl TlsEnd {
     }
 
     /// Sends something other than plain data records. Returns how many of `bytes` it has taken.
-    fn send_other(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+    fn send_other(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         let padding = vec![0; self.rng.below(PADDED_BYTES as u64) as usize];
         match self.rng.below(6) {
             0 => self.records.update(false),
             1 => self.records.update(true),
             2 if self.end == ConnEnd::Target => {
-                self.records.say(&mut self.socket, CONTENT_TYPE_HANDSHAKE, &TICKET)?;
+                self.records.send_record(&mut self.socket, CONTENT_TYPE_HANDSHAKE, &TICKET)?;
             }
-            2 | 3 => self.records.say(&mut self.socket, CONTENT_TYPE_DATA, &[])?,
+            2 | 3 => self.records.send_record(&mut self.socket, CONTENT_TYPE_DATA, &[])?,
             4 => {
                 let content = [&[CONTENT_TYPE_DATA][..], &padding].concat();
-                self.records.say(&mut self.socket, 0, &content)?;
+                self.records.send_record(&mut self.socket, 0, &content)?;
             }
             _ => {
                 let taken = bytes.len().min(PADDED_BYTES);
                 let content = [&bytes[..taken], &[CONTENT_TYPE_DATA], &padding].concat();
-                self.records.say(&mut self.socket, 0, &content)?;
+                self.records.send_record(&mut self.socket, 0, &content)?;
                 return Ok(taken);
             }
         }

@@ -9,13 +9,13 @@ use crate::plan::{Sabotage, SimPlan};
 use crate::pool::{SimBuffer, SimPool};
 use crate::rng::SimRng;
 use crate::transport::LaneData;
-use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_proto::op::{ByteRange, StoreOperation};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::buffer_shares::BufferShares;
-use roadtrain_target_proto::execution::{self, Outcome, Step, Task};
-use roadtrain_target_proto::rate::{RateLimit, Rates};
-use roadtrain_target_proto::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
-use roadtrain_target_proto::uncorrectable::{self, Change, Extents, Marks};
+use roadtrain_target_proto::execution::{self, CommandTask, StoreOutcome, TaskStep};
+use roadtrain_target_proto::rate::{RateLimit, RateSettings};
+use roadtrain_target_proto::stability::{Epoch, FlushTicket, Flushed, Stability, StoreUser, Wake};
+use roadtrain_target_proto::uncorrectable::{self, ByteExtents, MarkChange, Marks};
 use roadtrain_wire::status::Status;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl execution::Flushes for DiskFlushes {
         self.stability.borrow().epoch()
     }
 
-    fn begin(&self, user: &User) -> Ticket {
+    fn begin(&self, user: &StoreUser) -> FlushTicket {
         self.stability.borrow_mut().begin(self.now.get(), user)
     }
 
@@ -48,13 +48,13 @@ impl execution::Flushes for DiskFlushes {
         self.woken.borrow_mut().extend(self.stability.borrow_mut().ended(flushed));
     }
 
-    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+    fn settle(&self, ticket: FlushTicket, flushed: Flushed) -> bool {
         self.stability.borrow_mut().settle(self.now.get(), ticket, flushed) || self.forgets
     }
 }
 
-impl execution::Store for DiskFlushes {
-    type Flushes = DiskFlushes;
+impl execution::TaskStore for DiskFlushes {
+    type TaskFlushes = DiskFlushes;
 
     fn flushes(&self) -> Option<&DiskFlushes> {
         Some(self)
@@ -76,18 +76,18 @@ struct SimStoreCommand {
     slot: u16,
     /// Bytes of its buffer.
     bytes: usize,
-    task: Task<Rc<DiskFlushes>, SimBuffer>,
+    task: CommandTask<Rc<DiskFlushes>, SimBuffer>,
 }
 
 /// An operation of a command that is on the disk.
 struct DiskOperation {
     entry: u64,
-    op: Op,
+    op: StoreOperation,
     buffer: Option<SimBuffer>,
 }
 
 /// A command that a store has completed.
-pub type EndedCommand = (ConnId, u16, Outcome<SimBuffer>);
+pub type EndedCommand = (ConnId, u16, StoreOutcome<SimBuffer>);
 
 /// The disk, its commands in flight, and the buffers.
 pub struct TargetStores {
@@ -122,7 +122,7 @@ pub struct TargetStores {
 
 impl TargetStores {
     pub(crate) fn new(plan: &SimPlan, disk: SimDisk, rng: SimRng) -> Self {
-        let flushes = flushes(plan, Extents::default());
+        let flushes = flushes(plan, ByteExtents::default());
         // Forked, so that the rest of a seed's run stays the same.
         let marks_file = MarksFile::new(rng.clone().fork());
         TargetStores {
@@ -146,9 +146,9 @@ impl TargetStores {
     }
 
     /// Limits the namespace in use, or lifts the limit, without notice to hosts.
-    pub(crate) fn change_limit(&mut self, rates: &Rates) {
+    pub(crate) fn change_limit(&mut self, rates: &RateSettings) {
         self.is_limited = !self.is_limited;
-        let rates = if self.is_limited { rates } else { &Rates::UNLIMITED };
+        let rates = if self.is_limited { rates } else { &RateSettings::UNLIMITED };
         self.limit = Rc::new(RateLimit::new(rates));
     }
 
@@ -243,7 +243,7 @@ impl TargetStores {
                 && !data.is_empty()
             {
                 match op {
-                    Op::Compare { .. } => is_equal = **buffer == **data,
+                    StoreOperation::Compare { .. } => is_equal = **buffer == **data,
                     _ => buffer.copy_from_slice(data),
                 }
             }
@@ -251,8 +251,8 @@ impl TargetStores {
                 Ok(_) if is_equal => Ok(()),
                 Ok(_) => Err(Status::COMPARE_FAILURE.dnr()),
                 Err(()) => Err(match op {
-                    Op::Flush if lost => Status::WRITE_FAULT.dnr(),
-                    Op::Flush => Status::ABORT_REQUESTED, // it has lost nothing
+                    StoreOperation::Flush if lost => Status::WRITE_FAULT.dnr(),
+                    StoreOperation::Flush => Status::ABORT_REQUESTED, // it has lost nothing
                     _ => Status::INTERNAL_ERROR,
                 }),
             };
@@ -309,8 +309,8 @@ impl TargetStores {
         now: Instant,
         (reactor, conn, slot): (usize, ConnId, u16),
         bytes: usize,
-        task: Result<Task<Rc<DiskFlushes>, SimBuffer>, Outcome<SimBuffer>>,
-    ) -> Option<Outcome<SimBuffer>> {
+        task: Result<CommandTask<Rc<DiskFlushes>, SimBuffer>, StoreOutcome<SimBuffer>>,
+    ) -> Option<StoreOutcome<SimBuffer>> {
         let task = match task {
             Ok(task) => task,
             Err(outcome) => return Some(outcome),
@@ -329,12 +329,14 @@ impl TargetStores {
     }
 
     /// Carries out a step of a command.
-    fn take(&mut self, entry: u64, step: Step<SimBuffer>) -> Option<EndedCommand> {
+    fn take(&mut self, entry: u64, step: TaskStep<SimBuffer>) -> Option<EndedCommand> {
         match step {
-            Step::Submit(Op::Flush, _) if self.plan.sabotage == Some(Sabotage::IdleFlush) => {
+            TaskStep::Submit(StoreOperation::Flush, _)
+                if self.plan.sabotage == Some(Sabotage::IdleFlush) =>
+            {
                 self.end_part(entry, Ok(()), None, false)
             }
-            Step::Submit(op, buffer) => {
+            TaskStep::Submit(op, buffer) => {
                 let reactor = self.entries.get(&entry)?.reactor;
                 let (op, buffer) = self.exclusion.hold_back((entry, reactor), (op, buffer))?;
                 let work = work(&op, buffer.as_deref().unwrap_or_default());
@@ -343,9 +345,9 @@ impl TargetStores {
                 self.parts.insert(task, DiskOperation { entry, op, buffer });
                 None
             }
-            Step::Wait => None,
-            Step::Mark(change) => self.mark(entry, change),
-            Step::Exclude(range) => {
+            TaskStep::Wait => None,
+            TaskStep::Mark(change) => self.mark(entry, change),
+            TaskStep::Exclude(range) => {
                 let reactor = self.entries.get(&entry)?.reactor;
                 match self.plan.sabotage == Some(Sabotage::NotAlone) {
                     true => self.exclusion.pretend(entry, reactor, range),
@@ -353,17 +355,17 @@ impl TargetStores {
                 }
                 None
             }
-            Step::Ended(result) => self.end_part(entry, result, None, false),
+            TaskStep::Ended(result) => self.end_part(entry, result, None, false),
         }
     }
 
     /// Changes the marks for a command.
-    fn mark(&mut self, entry: u64, change: Change) -> Option<EndedCommand> {
+    fn mark(&mut self, entry: u64, change: MarkChange) -> Option<EndedCommand> {
         let mut steps = Vec::new();
         self.flushes.marks.borrow_mut().submit(change, entry, &mut steps);
         let answer = self.save_marks(steps).pop();
-        let is_early =
-            self.plan.sabotage == Some(Sabotage::EarlyMark) && matches!(change, Change::Mark(_));
+        let is_early = self.plan.sabotage == Some(Sabotage::EarlyMark)
+            && matches!(change, MarkChange::Mark(_));
         let answer = answer.or_else(|| is_early.then_some((entry, Ok(()))));
         answer.and_then(|(entry, result)| self.end_part(entry, result, None, false))
     }
@@ -383,15 +385,15 @@ impl TargetStores {
     /// Carries out the steps of a change of marks. Returns the commands that have ended.
     fn save_marks(
         &mut self,
-        steps: Vec<uncorrectable::Step<u64>>,
+        steps: Vec<uncorrectable::MarksStep<u64>>,
     ) -> Vec<(u64, Result<(), Status>)> {
         let mut answers = Vec::new();
         for step in steps {
             match step {
-                uncorrectable::Step::Save(image) => {
+                uncorrectable::MarksStep::Save(image) => {
                     self.marks_file.save(self.flushes.now.get(), &image);
                 }
-                uncorrectable::Step::Answer(entry, result) => answers.push((entry, result)),
+                uncorrectable::MarksStep::Answer(entry, result) => answers.push((entry, result)),
             }
         }
         answers
@@ -446,7 +448,7 @@ impl TargetStores {
     /// Opens a range at a reactor: operations that were held back begin.
     pub(crate) fn open(&mut self, reactor: usize, lock: u64) {
         for (entry, (op, buffer)) in self.exclusion.open(lock, reactor) {
-            let ended = self.take(entry, Step::Submit(op, buffer));
+            let ended = self.take(entry, TaskStep::Submit(op, buffer));
             debug_assert!(ended.is_none(), "the disk takes its time");
         }
     }
@@ -474,12 +476,12 @@ fn buffers(plan: &SimPlan) -> Vec<(SimPool, BufferShares)> {
 }
 
 /// Makes the flushes of a process that starts, with the marks that it has found.
-fn flushes(plan: &SimPlan, marks: Extents) -> Rc<DiskFlushes> {
+fn flushes(plan: &SimPlan, marks: ByteExtents) -> Rc<DiskFlushes> {
     Rc::new(DiskFlushes {
         now: Cell::default(),
         stability: Rc::default(),
         woken: RefCell::default(),
-        marks: RefCell::new(Marks::new(uncorrectable::Place::File, marks)),
+        marks: RefCell::new(Marks::new(uncorrectable::MarksPlace::File, marks)),
         forgets: plan.sabotage == Some(Sabotage::UnreportedFailure),
     })
 }
@@ -498,20 +500,22 @@ fn sabotaged(work: DiskWork, sabotage: Option<Sabotage>) -> DiskWork {
 }
 
 /// Returns the disk's work for an operation with `data`.
-fn work(op: &Op, data: &[u8]) -> DiskWork {
+fn work(op: &StoreOperation, data: &[u8]) -> DiskWork {
     let lba = |offset: u64| offset / BLOCK_BYTES as u64;
     match *op {
-        Op::Read { offset } | Op::Compare { offset } => {
+        StoreOperation::Read { offset } | StoreOperation::Compare { offset } => {
             DiskWork::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
         }
-        Op::Write { offset, fua } => {
+        StoreOperation::Write { offset, fua } => {
             DiskWork::Write { slba: lba(offset), data: data.to_vec(), fua }
         }
-        Op::WriteZeroes { range, .. } | Op::Discard { range } => {
+        StoreOperation::WriteZeroes { range, .. } | StoreOperation::Discard { range } => {
             let (slba, data) = (lba(range.offset), vec![0; range.len as usize]);
             DiskWork::Write { slba, data, fua: false }
         }
-        Op::Flush => DiskWork::Flush,
-        Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host requests it"),
+        StoreOperation::Flush => DiskWork::Flush,
+        StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => {
+            unreachable!("no host requests it")
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::target_config::{control, extra};
 use crate::transport::{SimTargetEnd, SimTransport};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::Operation;
+use roadtrain_target_proto::ConfigOperation;
 
 /// Longest time in the store that a write may have in runs with long pauses: longer writes outlast the quiet time.
 const STICK_MAX: Duration = Duration::from_millis(100);
@@ -227,10 +227,10 @@ impl<T: SimTransport> SimTarget<T> {
             (0, 0) => None,
             (0, _) => {
                 let namespace = extra(blocks, self.stores.extra_store);
-                Some(Operation::AddNamespace { nqn, namespace })
+                Some(ConfigOperation::AddNamespace { nqn, namespace })
             }
-            (_, 0) => Some(Operation::RemoveNamespace { nqn, nsid: 2 }),
-            _ => Some(Operation::ResizeNamespace { nqn, nsid: 2, bytes: blocks * 512 }),
+            (_, 0) => Some(ConfigOperation::RemoveNamespace { nqn, nsid: 2 }),
+            _ => Some(ConfigOperation::ResizeNamespace { nqn, nsid: 2, bytes: blocks * 512 }),
         };
         self.process.control.apply(operation.as_slice()).expect("the namespace is as remembered");
         self.process.publish();
@@ -244,7 +244,7 @@ impl<T: SimTransport> SimTarget<T> {
     pub fn resize(&mut self) {
         self.more_blocks = self.rng.pick(&[0, 8, 64]);
         let bytes = (self.plan.blocks + self.more_blocks) * 512;
-        let resize = Operation::ResizeNamespace { nqn: NQN.to_owned(), nsid: 1, bytes };
+        let resize = ConfigOperation::ResizeNamespace { nqn: NQN.to_owned(), nsid: 1, bytes };
         self.process.control.apply(&[resize]).expect("the namespace is there");
         self.process.publish();
     }

@@ -3,10 +3,11 @@
 use crate::diffie_hellman;
 use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
 use roadtrain_proto::security::TlsHosts;
-use roadtrain_proto::security::dhchap::{Group, Offer};
+use roadtrain_proto::security::dhchap::{AuthOffer, DhGroup};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
-    Authentication, NamespaceConfig, NamespaceId, SubsystemConfig, Target as Control, TargetConfig,
+    HostAuthentication, NamespaceConfig, NamespaceId, SubsystemConfig, TargetConfig,
+    TargetControl as Control,
 };
 
 /// Returns the namespace that changes.
@@ -37,10 +38,10 @@ pub(crate) fn control(
     let mut config =
         TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
-        let group = if plan.dh_compute_us > 0 { diffie_hellman::GROUP } else { Group::Null };
-        let offer = Offer { groups: vec![group], ..Offer::default() };
+        let group = if plan.dh_compute_us > 0 { diffie_hellman::GROUP } else { DhGroup::Null };
+        let offer = AuthOffer { groups: vec![group], ..AuthOffer::default() };
         config.authentication =
-            Authentication { required: true, offer, keys, ..Default::default() };
+            HostAuthentication { required: true, offer, keys, ..Default::default() };
     }
     let mut control = Control::new(now, &config).expect("the configuration is valid");
     if plan.tls {

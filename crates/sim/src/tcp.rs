@@ -11,7 +11,7 @@ use crate::rng::SimRng;
 use crate::summary::Summary;
 use crate::target::SimTarget;
 use crate::transport::{QueueOpening, SimTransport};
-use roadtrain_host_proto::qpair::Config;
+use roadtrain_host_proto::qpair::HostQpairConfig;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::time::Instant;
@@ -62,7 +62,7 @@ impl SimTransport for Network {
         rng: &mut SimRng,
     ) -> TcpHostEnd {
         let in_capsule_bytes = if queue.qid == 0 { 0 } else { plan.host.in_capsule_bytes };
-        let config = Config {
+        let config = HostQpairConfig {
             queue_entries: queue.entries,
             in_capsule_bytes,
             policy: PolicyConfig::none(),

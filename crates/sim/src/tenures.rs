@@ -10,10 +10,11 @@ use crate::disk::BLOCK_BYTES;
 use crate::request::LoadRequest;
 use crate::rng::SimRng;
 use core::ops::Range;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::reservation::{
-    Acquire, AcquireAction, ChangePersistence, Register, RegisterAction, ReservationType, TwoKeys,
+    AcquireAction, ChangePersistence, RegisterAction, ReservationAcquire, ReservationRegister,
+    ReservationType, TwoKeys,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -116,7 +117,8 @@ impl Tenures {
     ) -> Option<(TenureRequestKind, LoadRequest)> {
         let (hosts, own) = (self.jobs.len() as u64, u64::from(host));
         let kind = self.kind;
-        let acquire = |action| Acquire { action: Some(action), ignores_key: false, kind }.emit(1);
+        let acquire =
+            |action| ReservationAcquire { action: Some(action), ignores_key: false, kind }.emit(1);
         let job = self.jobs.get_mut(usize::from(host) - 1).filter(|job| !job.claims)?;
         if job.step == TenureStep::Leave && job.open.is_empty() {
             job.step = TenureStep::Register;
@@ -219,11 +221,11 @@ impl Tenures {
 /// Returns a Register command that replaces any key of the host.
 fn register() -> Sqe {
     let (action, persistence) = (Some(RegisterAction::Replace), Some(ChangePersistence::Keep));
-    Register { action, ignores_key: true, persistence }.emit(1)
+    ReservationRegister { action, ignores_key: true, persistence }.emit(1)
 }
 
 fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> LoadRequest {
-    let data = Data::Out(buffer.len() as u32);
+    let data = CommandTransfer::Out(buffer.len() as u32);
     let (compare, urgency, hides_blocks) = (None, Urgency::Urgent, false);
     LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

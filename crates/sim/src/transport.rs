@@ -10,13 +10,13 @@ use crate::pool::{SimBuffer, SimPool};
 use crate::request::LoadRequest;
 use crate::rng::SimRng;
 use crate::summary::Summary;
-use roadtrain_ether_proto::target_queue::Asked;
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::Queue;
+use roadtrain_ether_proto::target_queue::HostProbe;
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::RequestQueue;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::security::{FrameSecret, SecuredAs};
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::execution::Payload;
+use roadtrain_target_proto::execution::CommandPayload;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -40,7 +40,7 @@ pub enum TargetEndEvent {
     /// Frames are sealed from now on.
     Sealed,
     /// A command has arrived.
-    Command(u16, Sqe, Payload<'static, SimBuffer>),
+    Command(u16, Sqe, CommandPayload<'static, SimBuffer>),
     /// The host splits a block of its data at that byte.
     SplitBlock(u16, u32),
     /// All data of a command has arrived, intact or not.
@@ -141,7 +141,7 @@ pub struct QueueOpening {
 }
 
 /// Host end of a connection. It owns the buffers of its commands while they are in flight.
-pub trait SimHostEnd: Queue<LoadRequest> {
+pub trait SimHostEnd: RequestQueue<LoadRequest> {
     /// Network of the connection.
     type Network;
 
@@ -154,7 +154,13 @@ pub trait SimHostEnd: Queue<LoadRequest> {
     /// Returns the time of its next event.
     fn deadline(&mut self) -> Option<Instant>;
     /// Submits a command with its buffer; `None` when the queue is full.
-    fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16>;
+    fn run(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        buffer: Vec<u8>,
+    ) -> Option<u16>;
     /// Takes the buffer of a slot whose command will not complete any more.
     fn take_buffer(&mut self, slot: u16) -> Vec<u8>;
     /// Receives, and adds completed commands to `completed`; `Err` when the connection has ended.
@@ -232,8 +238,8 @@ pub trait SimTargetEnd {
     /// Returns the time of its next event.
     fn deadline(&mut self) -> Option<Instant>;
     /// Queries a host that connects again whether it still has this connection.
-    fn query_host(&mut self, _now: Instant) -> Asked {
-        Asked::Harmless
+    fn query_host(&mut self, _now: Instant) -> HostProbe {
+        HostProbe::Harmless
     }
     /// True once if the host has confirmed the connection since the query.
     fn has_host_confirmed(&mut self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A pending query can be cancelled: it completes at once, and the thread's result is dropped.
 
-use crate::{ByteRange, Completion, Completions, Io, Then, Token};
+use crate::{ByteRange, StoreCompletion, StoreCompletions, StoreContinuation, StoreIo, StoreToken};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::lba_status::{LbaStatusList, condition};
 use roadtrain_wire::status::Status;
@@ -41,12 +41,12 @@ impl StoreAllocationQueries {
         &self,
         (range, lba_shift): (ByteRange, u8),
         buffer: Option<Buffer>,
-        token: Token,
-        io: &mut Io<'_>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
         job: impl FnOnce(&mut AllocationReport<'_>) -> Result<(), Status> + Send + 'static,
     ) {
         let Some(buffer) = buffer else {
-            return io.complete(Completion::new(token, Err(Status::INTERNAL_ERROR), None));
+            return io.complete(StoreCompletion::new(token, Err(Status::INTERNAL_ERROR), None));
         };
         let bytes = buffer.len();
         let query = Arc::new(PendingQuery {
@@ -122,7 +122,7 @@ fn leave_core() {
 struct PendingQuery {
     /// Buffer; `None` once the query has completed.
     buffer: Mutex<Option<Buffer>>,
-    completions: Completions,
+    completions: StoreCompletions,
 }
 
 impl PendingQuery {
@@ -130,21 +130,21 @@ impl PendingQuery {
         lock(&self.buffer).is_none()
     }
 
-    fn end(&self, token: Token, list: Result<&[u8], Status>) {
+    fn end(&self, token: StoreToken, list: Result<&[u8], Status>) {
         let Some(mut buffer) = lock(&self.buffer).take() else { return };
         if let Ok(list) = list {
             buffer.copy_from_slice(list);
         }
-        self.completions.send(Completion::new(token, list.map(drop), Some(buffer)));
+        self.completions.send(StoreCompletion::new(token, list.map(drop), Some(buffer)));
     }
 }
 
-impl Then for PendingQuery {
-    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+impl StoreContinuation for PendingQuery {
+    fn answered(&self, completion: StoreCompletion, io: &mut StoreIo<'_>) {
         io.complete(completion);
     }
 
-    fn cancel(&self, token: Token) {
+    fn cancel(&self, token: StoreToken) {
         self.end(token, Err(Status::ABORT_REQUESTED));
     }
 }
@@ -181,7 +181,7 @@ impl<'a> AllocationReport<'a> {
             return true;
         }
         if self.add(at, 1) {
-            self.condition = condition::UNTOLD;
+            self.condition = condition::UNSPECIFIED;
         }
         false
     }

@@ -13,14 +13,14 @@ const LATE: u8 = 2;
 
 /// Identifies a submitted operation among all those of one executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(u64);
+pub struct StoreToken(u64);
 
-impl Token {
+impl StoreToken {
     /// Makes a token of an executor's caller: `index` of its command, and `generation` of that index (24 bits).
     #[inline]
     #[must_use]
-    pub fn new(index: u32, generation: u32) -> Token {
-        Token(UserData { kind: CALLER, index, generation }.pack())
+    pub fn new(index: u32, generation: u32) -> StoreToken {
+        StoreToken(UserData { kind: CALLER, index, generation }.pack())
     }
 
     /// Returns the index and the generation.
@@ -32,8 +32,8 @@ impl Token {
     }
 
     /// Makes an executor's token for an operation on a store below another one.
-    pub(crate) fn below(index: u32, generation: u32) -> Token {
-        Token(UserData { kind: EXECUTOR, index, generation }.pack())
+    pub(crate) fn below(index: u32, generation: u32) -> StoreToken {
+        StoreToken(UserData { kind: EXECUTOR, index, generation }.pack())
     }
 
     pub(crate) fn is_executors(self) -> bool {
@@ -43,9 +43,9 @@ impl Token {
 
 /// Completion of an operation.
 #[derive(Debug)]
-pub struct Completion {
+pub struct StoreCompletion {
     /// Token as submitted.
-    pub token: Token,
+    pub token: StoreToken,
     /// Success, or the status of the error.
     pub result: Result<(), Status>,
     /// Buffer as submitted; filled by a successful read.
@@ -55,26 +55,30 @@ pub struct Completion {
     pub is_unforced: bool,
 }
 
-impl Completion {
+impl StoreCompletion {
     /// Makes a completion that needs no flush.
     #[must_use]
-    pub fn new(token: Token, result: Result<(), Status>, buffer: Option<Buffer>) -> Completion {
-        Completion { token, result, buffer, is_unforced: false }
+    pub fn new(
+        token: StoreToken,
+        result: Result<(), Status>,
+        buffer: Option<Buffer>,
+    ) -> StoreCompletion {
+        StoreCompletion { token, result, buffer, is_unforced: false }
     }
 
     /// Gives back the buffer of an operation that has completed without it. This is the only way in which a store may
     /// complete an operation before it is done with the buffer.
     #[must_use]
-    pub fn late(buffer: Buffer) -> Completion {
-        let token = Token(UserData { kind: LATE, index: 0, generation: 0 }.pack());
-        Completion::new(token, Ok(()), Some(buffer))
+    pub fn late(buffer: Buffer) -> StoreCompletion {
+        let token = StoreToken(UserData { kind: LATE, index: 0, generation: 0 }.pack());
+        StoreCompletion::new(token, Ok(()), Some(buffer))
     }
 
     /// Returns the buffer, if it comes [late](Self::late).
     ///
     /// # Errors
     /// Returns the completion, if it is one of an operation.
-    pub fn into_late(self) -> Result<Option<Buffer>, Completion> {
+    pub fn into_late(self) -> Result<Option<Buffer>, StoreCompletion> {
         match UserData::unpack(self.token.0).kind {
             LATE => Ok(self.buffer),
             _ => Err(self),
@@ -84,23 +88,23 @@ impl Completion {
 
 /// Sends completions from other threads to the reactor.
 #[derive(Clone)]
-pub struct Completions(Arc<dyn Fn(Completion) -> bool + Send + Sync>);
+pub struct StoreCompletions(Arc<dyn Fn(StoreCompletion) -> bool + Send + Sync>);
 
-impl Completions {
+impl StoreCompletions {
     /// Uses `send`, which wakes the reactor and has it call [`crate::Executor::complete`]; it returns `false` once the
     /// reactor has ended.
     #[must_use]
-    pub fn new(send: impl Fn(Completion) -> bool + Send + Sync + 'static) -> Completions {
-        Completions(Arc::new(send))
+    pub fn new(send: impl Fn(StoreCompletion) -> bool + Send + Sync + 'static) -> StoreCompletions {
+        StoreCompletions(Arc::new(send))
     }
 
     /// Sends a completion. Returns `false` if the reactor has ended and needs no completion.
-    pub fn send(&self, completion: Completion) -> bool {
+    pub fn send(&self, completion: StoreCompletion) -> bool {
         (self.0)(completion)
     }
 }
 
-impl fmt::Debug for Completions {
+impl fmt::Debug for StoreCompletions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Completions")
     }

@@ -7,10 +7,12 @@
 //! conformance::run(|| Arc::new(MemoryStore::new(1 << 20, 512, false).unwrap()));
 //! ```
 
-use crate::{ByteRange, Completion, Completions, Executor, Op, Store, Token};
+use crate::{
+    ByteRange, Store, StoreCompletion, StoreCompletions, StoreExecutor, StoreOperation, StoreToken,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
-use roadtrain_system::ring::{Ring, UserData};
+use roadtrain_system::ring::{ReactorRing, UserData};
 use roadtrain_wire::lba_status::{list_bytes, parse_list};
 use roadtrain_wire::status::Status;
 use std::collections::HashMap;
@@ -51,21 +53,21 @@ pub fn run(make: impl Fn() -> Arc<dyn Store>) {
 /// Minimal reactor: a ring and an executor.
 struct ConformanceHarness {
     store: Arc<dyn Store>,
-    ring: Ring,
-    executor: Executor,
-    from_threads: Receiver<Completion>,
+    ring: ReactorRing,
+    executor: StoreExecutor,
+    from_threads: Receiver<StoreCompletion>,
     submitted: u32,
 }
 
 impl ConformanceHarness {
     fn new(store: Arc<dyn Store>) -> ConformanceHarness {
         let (sender, from_threads) = channel();
-        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
-        let ring = Ring::new(64).expect("io_uring");
+        let completions = StoreCompletions::new(move |completion| sender.send(completion).is_ok());
+        let ring = ReactorRing::new(64).expect("io_uring");
         ConformanceHarness {
             store,
             ring,
-            executor: Executor::new(completions),
+            executor: StoreExecutor::new(completions),
             from_threads,
             submitted: 0,
         }
@@ -84,15 +86,15 @@ impl ConformanceHarness {
         buffer
     }
 
-    fn submit(&mut self, op: Op, buffer: Option<Buffer>) -> Token {
+    fn submit(&mut self, op: StoreOperation, buffer: Option<Buffer>) -> StoreToken {
         self.submitted += 1;
-        let token = Token::new(self.submitted, self.submitted);
+        let token = StoreToken::new(self.submitted, self.submitted);
         self.store.submit(op, buffer, token, &mut self.executor.io(&mut self.ring));
         token
     }
 
     /// Waits at most `wait` for the next completion.
-    fn answer(&mut self, wait: Duration) -> Option<Completion> {
+    fn answer(&mut self, wait: Duration) -> Option<StoreCompletion> {
         let deadline = Instant::now() + wait;
         loop {
             self.executor.expire(&mut self.ring, clock::now());
@@ -114,7 +116,11 @@ impl ConformanceHarness {
         }
     }
 
-    fn run(&mut self, op: Op, buffer: Option<Buffer>) -> (Result<(), Status>, Option<Buffer>) {
+    fn run(
+        &mut self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+    ) -> (Result<(), Status>, Option<Buffer>) {
         let (what, had) = (format!("{op:?}"), buffer.as_ref().map(|buffer| buffer.len()));
         let token = self.submit(op, buffer);
         let completion = self.answer(LONG).unwrap_or_else(|| panic!("{what} is not answered"));
@@ -124,7 +130,7 @@ impl ConformanceHarness {
         (completion.result, completion.buffer)
     }
 
-    fn good(&mut self, op: Op, buffer: Option<Buffer>) -> Option<Buffer> {
+    fn good(&mut self, op: StoreOperation, buffer: Option<Buffer>) -> Option<Buffer> {
         let what = format!("{op:?}");
         let (result, buffer) = self.run(op, buffer);
         assert_eq!(result, Ok(()), "{what} fails");
@@ -133,14 +139,14 @@ impl ConformanceHarness {
 
     fn write(&mut self, block: u64, data: Buffer, fua: bool) {
         let offset = block * self.block() as u64;
-        self.good(Op::Write { offset, fua }, Some(data));
+        self.good(StoreOperation::Write { offset, fua }, Some(data));
     }
 
     fn read(&mut self, block: u64, blocks: usize) -> Buffer {
         let mut buffer = Buffer::alloc(blocks * self.block());
         buffer.fill(0xee);
         let offset = block * self.block() as u64;
-        self.good(Op::Read { offset }, Some(buffer)).expect("it came back")
+        self.good(StoreOperation::Read { offset }, Some(buffer)).expect("it came back")
     }
 
     fn is_quiet(&mut self) {
@@ -166,14 +172,14 @@ fn keeps_what_is_written(harness: &mut ConformanceHarness) {
         harness.write(block, harness.pattern(blocks, block), fua);
         assert!(*harness.read(block, blocks) == *harness.pattern(blocks, block), "block {block}");
     }
-    harness.good(Op::Flush, None);
+    harness.good(StoreOperation::Flush, None);
     harness.write(4, harness.pattern(1, 99), false);
     let found = harness.read(3, 4);
     let (old, new, block) = (harness.pattern(4, 3), harness.pattern(1, 99), harness.block());
     assert!(found[block..2 * block] == new[..], "the last write counts");
     assert!(found[..block] == old[..block] && found[2 * block..] == old[2 * block..], "no other");
-    harness.good(Op::Read { offset: 0 }, Some(Buffer::alloc(0)));
-    harness.good(Op::Write { offset: 0, fua: false }, Some(Buffer::alloc(0)));
+    harness.good(StoreOperation::Read { offset: 0 }, Some(Buffer::alloc(0)));
+    harness.good(StoreOperation::Write { offset: 0, fua: false }, Some(Buffer::alloc(0)));
     harness.store.sync().expect("it is stable");
 }
 
@@ -183,8 +189,11 @@ fn answers_each_of_many_once(harness: &mut ConformanceHarness) {
         for block in 0..BLOCKS_MIN {
             let offset = block * harness.block() as u64;
             let (op, buffer) = match is_read {
-                true => (Op::Read { offset }, Buffer::alloc(harness.block())),
-                false => (Op::Write { offset, fua: block % 8 == 7 }, harness.pattern(1, block)),
+                true => (StoreOperation::Read { offset }, Buffer::alloc(harness.block())),
+                false => (
+                    StoreOperation::Write { offset, fua: block % 8 == 7 },
+                    harness.pattern(1, block),
+                ),
             };
             open.insert(harness.submit(op, Some(buffer)), block);
         }
@@ -201,10 +210,10 @@ fn answers_each_of_many_once(harness: &mut ConformanceHarness) {
 fn compares(harness: &mut ConformanceHarness) {
     harness.write(1, harness.pattern(2, 5), false);
     let offset = harness.block() as u64;
-    harness.good(Op::Compare { offset }, Some(harness.pattern(2, 5)));
+    harness.good(StoreOperation::Compare { offset }, Some(harness.pattern(2, 5)));
     let mut other = harness.pattern(2, 5);
     *other.last_mut().expect("not empty") ^= 1;
-    let (result, _) = harness.run(Op::Compare { offset }, Some(other));
+    let (result, _) = harness.run(StoreOperation::Compare { offset }, Some(other));
     let status = result.expect_err("the last byte differs");
     let is_right = status.is(Status::COMPARE_FAILURE) && status.is_dnr();
     assert!(is_right, "{status}, and not Compare Failure with Do Not Retry");
@@ -215,7 +224,7 @@ fn zeroes_and_discards(harness: &mut ConformanceHarness) {
     for deallocate in [false, true] {
         harness.write(0, harness.pattern(8, 1), false);
         let range = ByteRange { offset: 2 * block, len: 4 * block };
-        harness.good(Op::WriteZeroes { range, deallocate }, None);
+        harness.good(StoreOperation::WriteZeroes { range, deallocate }, None);
         let (found, old) = (harness.read(0, 8), harness.pattern(8, 1));
         let (from, to) = (2 * block as usize, 6 * block as usize);
         assert!(found[from..to].iter().all(|&byte| byte == 0), "it reads as zeroes");
@@ -224,7 +233,7 @@ fn zeroes_and_discards(harness: &mut ConformanceHarness) {
     harness.write(0, harness.pattern(8, 2), false);
     for (at, blocks) in [(1, 1), (5, 1), (7, 0)] {
         let range = ByteRange { offset: at * block, len: blocks * block };
-        harness.good(Op::Discard { range }, None);
+        harness.good(StoreOperation::Discard { range }, None);
     }
     let (found, old) = (harness.read(0, 8), harness.pattern(8, 2));
     for at in [0, 2, 3, 4, 6, 7] {
@@ -239,28 +248,29 @@ fn refuses_what_is_outside(harness: &mut ConformanceHarness) {
         let range = ByteRange { offset, len: 2 * block };
         let buffer = || Some(Buffer::alloc(2 * block as usize));
         for (op, buffer) in [
-            (Op::Read { offset }, buffer()),
-            (Op::Write { offset, fua: false }, buffer()),
-            (Op::Compare { offset }, buffer()),
-            (Op::WriteZeroes { range, deallocate: false }, None),
-            (Op::Discard { range }, None),
+            (StoreOperation::Read { offset }, buffer()),
+            (StoreOperation::Write { offset, fua: false }, buffer()),
+            (StoreOperation::Compare { offset }, buffer()),
+            (StoreOperation::WriteZeroes { range, deallocate: false }, None),
+            (StoreOperation::Discard { range }, None),
         ] {
             let what = format!("{op:?}");
             let status = harness.run(op, buffer).0.expect_err(&what);
             assert!(status.is(Status::LBA_OUT_OF_RANGE) && status.is_dnr(), "{what}: {status}");
         }
     }
-    for op in [Op::Read { offset: 0 }, Op::Write { offset: 0, fua: false }] {
+    for op in [StoreOperation::Read { offset: 0 }, StoreOperation::Write { offset: 0, fua: false }]
+    {
         assert!(harness.run(op, None).0.is_err(), "there is no buffer");
     }
 }
 
 fn ends_what_is_cancelled(harness: &mut ConformanceHarness) {
     harness.write(0, harness.pattern(1, 3), false);
-    let mut open: Vec<Token> = Vec::new();
+    let mut open: Vec<StoreToken> = Vec::new();
     for _ in 0..16 {
         let buffer = Buffer::alloc(harness.block());
-        open.push(harness.submit(Op::Read { offset: 0 }, Some(buffer)));
+        open.push(harness.submit(StoreOperation::Read { offset: 0 }, Some(buffer)));
     }
     for &token in &open {
         harness.store.cancel(token);
@@ -285,7 +295,7 @@ fn lends_what_it_holds(harness: &mut ConformanceHarness) {
     harness.write(2, harness.pattern(1, 8), false);
     let range = ByteRange { offset: 2 * block as u64, len: block as u64 };
     if memory.is_announced() {
-        harness.good(Op::ReadInPlace { range }, None);
+        harness.good(StoreOperation::ReadInPlace { range }, None);
     }
     let Some(start) = memory.read_range(range.offset, block) else { return };
     // SAFETY: the range holds that many bytes of the store's memory, which has no other user.
@@ -294,7 +304,7 @@ fn lends_what_it_holds(harness: &mut ConformanceHarness) {
 }
 
 fn reports_what_is_allocated(harness: &mut ConformanceHarness) {
-    if !harness.store.tells_allocation() {
+    if !harness.store.reports_allocation() {
         return;
     }
     let (block, count) = (harness.block() as u64, harness.store.geometry().blocks);
@@ -305,7 +315,8 @@ fn reports_what_is_allocated(harness: &mut ConformanceHarness) {
     };
     for (first, blocks) in [(0, count), (2, 2), (4, 1), (count - 1, 1)] {
         let range = ByteRange { offset: first * block, len: blocks * block };
-        let list = harness.good(Op::LookUp { range }, Some(Buffer::alloc(list_bytes(64))));
+        let list = harness
+            .good(StoreOperation::QueryAllocation { range }, Some(Buffer::alloc(list_bytes(64))));
         let list = list.expect("it came back");
         let (head, descriptors) = parse_list(&list).expect("a list");
         assert_eq!(head.count.get() as usize, descriptors.len(), "it does not fit");
@@ -324,7 +335,8 @@ fn reports_what_is_allocated(harness: &mut ConformanceHarness) {
         }
     }
     let behind = ByteRange { offset: count * block, len: block };
-    let (result, _) = harness.run(Op::LookUp { range: behind }, Some(Buffer::alloc(4096)));
+    let (result, _) =
+        harness.run(StoreOperation::QueryAllocation { range: behind }, Some(Buffer::alloc(4096)));
     assert_eq!(result, Err(Status::LBA_OUT_OF_RANGE.dnr()), "a query beyond the capacity");
 }
 

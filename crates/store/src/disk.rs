@@ -9,11 +9,11 @@ mod task;
 mod uevents;
 
 use crate::allocation_queries::StoreAllocationQueries;
-use crate::resize::{Place, Size};
+use crate::resize::{BlockLocation, Size};
 use crate::spec::StoreSpec;
 use crate::{
-    BlockLimits, Completion, Geometry, Io, LastSync, Op, OpenError, Resize, SizeWatcher, Store,
-    Token,
+    BlockLimits, LastSync, OpenError, Resize, SizeWatcher, Store, StoreCompletion, StoreGeometry,
+    StoreIo, StoreOperation, StoreToken,
 };
 #[cfg(test)]
 pub(crate) use file::Allocate;
@@ -83,9 +83,9 @@ impl DiskStore {
 }
 
 impl Store for DiskStore {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         let geometry = self.size.geometry();
-        Geometry { volatile_cache: !geometry.read_only, ..geometry }
+        StoreGeometry { volatile_cache: !geometry.read_only, ..geometry }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
@@ -96,10 +96,16 @@ impl Store for DiskStore {
         Ok(*self.identity.get_or_init(|| found))
     }
 
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let geometry = self.geometry();
         match geometry.check(&op, buffer.as_ref()) {
-            Ok(()) if let Op::LookUp { range } = op => {
+            Ok(()) if let StoreOperation::QueryAllocation { range } = op => {
                 let disk = self.disk.clone();
                 self.queries.begin((range, geometry.lba_shift), buffer, token, io, move |found| {
                     allocated::find(disk.file(), found);
@@ -107,7 +113,7 @@ impl Store for DiskStore {
                 });
             }
             Ok(()) => io.run(DiskTask::new(self.disk.clone(), op, buffer), token),
-            Err(status) => io.complete(Completion::new(token, Err(status), buffer)),
+            Err(status) => io.complete(StoreCompletion::new(token, Err(status), buffer)),
         }
     }
 
@@ -115,7 +121,7 @@ impl Store for DiskStore {
         self.disk.limits(self.geometry().lba_shift)
     }
 
-    fn tells_allocation(&self) -> bool {
+    fn reports_allocation(&self) -> bool {
         true
     }
 
@@ -139,7 +145,7 @@ impl Store for DiskStore {
         Some(self.disk.last_sync())
     }
 
-    fn place(&self) -> Option<Place> {
+    fn location(&self) -> Option<BlockLocation> {
         self.disk.place()
     }
 
@@ -155,7 +161,7 @@ impl Store for DiskStore {
 
     /// Watches the kernel's events of a block device; the size of a file is checked at a reload.
     fn watch_size(&self, watcher: Weak<SizeWatcher>) {
-        if let Some(Place::Block(number)) = self.place() {
+        if let Some(BlockLocation::Block(number)) = self.location() {
             uevents::watch(number, watcher);
         }
     }

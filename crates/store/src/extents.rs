@@ -16,7 +16,7 @@ const SHARED: u32 = 0x2000;
 
 /// Contiguous bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct FileExtent {
     /// Offset on the file system's device, in bytes.
     pub physical: u64,
     /// Length in bytes.
@@ -52,7 +52,7 @@ struct FiemapRequest {
 ///
 /// # Errors
 /// Fails if the file system does not report extents (`EOPNOTSUPP`), or has an error.
-pub fn extents(file: &File, mut each: impl FnMut(Extent)) -> io::Result<()> {
+pub fn extents(file: &File, mut each: impl FnMut(FileExtent)) -> io::Result<()> {
     let mut start = 0;
     loop {
         let mut request = FiemapRequest {
@@ -73,7 +73,7 @@ pub fn extents(file: &File, mut each: impl FnMut(Extent)) -> io::Result<()> {
         let found = request.extents.get(..request.mapped as usize).unwrap_or(&request.extents);
         for raw in found {
             let shared = raw.flags & SHARED != 0 && raw.flags & UNKNOWN == 0;
-            each(Extent { physical: raw.physical, bytes: raw.length, shared });
+            each(FileExtent { physical: raw.physical, bytes: raw.length, shared });
         }
         match found.last() {
             Some(last) if last.flags & LAST == 0 && last.length > 0 => {

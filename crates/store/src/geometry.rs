@@ -1,12 +1,12 @@
 //! Size and kind of a store's blocks.
 
-use crate::{ByteRange, Op};
+use crate::{ByteRange, StoreOperation};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 
 /// A namespace's block properties for hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct StoreGeometry {
     /// Block size as a power of two: 9 or 12.
     pub lba_shift: u8,
     /// Capacity in blocks.
@@ -17,7 +17,7 @@ pub struct Geometry {
     pub volatile_cache: bool,
 }
 
-impl Geometry {
+impl StoreGeometry {
     /// Block size in bytes.
     #[must_use]
     pub fn lba_bytes(&self) -> u32 {
@@ -40,19 +40,21 @@ impl Geometry {
     ///
     /// # Errors
     /// Returns the status for the host.
-    pub fn check(&self, op: &Op, buffer: Option<&Buffer>) -> Result<(), Status> {
+    pub fn check(&self, op: &StoreOperation, buffer: Option<&Buffer>) -> Result<(), Status> {
         if op.changes() && self.read_only {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
         }
         let ByteRange { offset, len } = match *op {
-            Op::Read { offset } | Op::Write { offset, .. } | Op::Compare { offset } => {
+            StoreOperation::Read { offset }
+            | StoreOperation::Write { offset, .. }
+            | StoreOperation::Compare { offset } => {
                 ByteRange { offset, len: buffer.ok_or(Status::INTERNAL_ERROR)?.len() as u64 }
             }
-            Op::WriteZeroes { range, .. }
-            | Op::ReadInPlace { range }
-            | Op::Discard { range }
-            | Op::LookUp { range } => range,
-            Op::Flush => return Ok(()),
+            StoreOperation::WriteZeroes { range, .. }
+            | StoreOperation::ReadInPlace { range }
+            | StoreOperation::Discard { range }
+            | StoreOperation::QueryAllocation { range } => range,
+            StoreOperation::Flush => return Ok(()),
         };
         if self.holds(offset, len) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.dnr()) }
     }

@@ -11,8 +11,8 @@
 //!         --- when a time has come (SSD) ------------+
 //! ```
 //!
-//! A submitter need not know how a store completes an operation. An [`Executor`] keeps the operations in flight for one
-//! reactor; a store accesses it only through [`Io`], while it is called.
+//! A submitter need not know how a store completes an operation. An [`StoreExecutor`] keeps the operations in flight for one
+//! reactor; a store accesses it only through [`StoreIo`], while it is called.
 //!
 //! | store | blocks | answers |
 //! |---|---|---|
@@ -67,27 +67,27 @@ mod store;
 mod tests;
 mod zeroes;
 
-pub use completion::{Completion, Completions, Token};
+pub use completion::{StoreCompletion, StoreCompletions, StoreToken};
 pub use disk::DiskStore;
-pub use executor::{Delayed, Executor, Io, RING_KIND, Then};
-pub use extents::{Extent, extents};
-pub use geometry::Geometry;
+pub use executor::{Delayed, RING_KIND, StoreContinuation, StoreExecutor, StoreIo};
+pub use extents::{FileExtent, extents};
+pub use geometry::StoreGeometry;
 pub use in_place::InPlace;
 pub use last_sync::LastSync;
 pub use memory::MemoryStore;
 pub use null::NullStore;
-pub use open::{look, open};
+pub use open::{observe, open};
 pub use open_error::OpenError;
 #[cfg(feature = "rbd")]
 pub use rbd::{
-    Heard, Map, MapChange, Notified, ObjectError, RadosObject, RbdImage, RbdStore, Watch,
-    end_process,
+    NotifyHandler, NotifyReplies, ObjectError, ObjectMap, ObjectMapChange, ObjectWatch,
+    RadosObject, RbdImage, RbdStore, end_process,
 };
 pub use read_only::ReadOnlyStore;
-pub use resize::{Place, Resize, SizeWatcher};
+pub use resize::{BlockLocation, Resize, SizeWatcher};
 pub use roadtrain_proto::block_limits::BlockLimits;
-pub use roadtrain_proto::op::{ByteRange, Op};
-pub use snapshots::{Snapshot, SnapshotError, Snapshots};
+pub use roadtrain_proto::op::{ByteRange, StoreOperation};
+pub use snapshots::{SnapshotError, Snapshots, StoreSnapshot};
 pub use spec::{StoreKind, StoreSpec};
 pub use ssd::SsdStore;
-pub use store::{Custody, Store};
+pub use store::{BlockOwnership, Store};

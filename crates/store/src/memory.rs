@@ -3,7 +3,8 @@
 use crate::resize::Size;
 use crate::zeroes::compare;
 use crate::{
-    ByteRange, Completion, Geometry, InPlace, Io, Op, OpenError, Resize, Store, Token, identity,
+    ByteRange, InPlace, OpenError, Resize, Store, StoreCompletion, StoreGeometry, StoreIo,
+    StoreOperation, StoreToken, identity,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::memory::HugeMemory;
@@ -37,33 +38,33 @@ impl MemoryStore {
         Ok(MemoryStore { memory, size, identity: identity::of_memory()? })
     }
 
-    fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
+    fn run(&self, op: &StoreOperation, buffer: Option<&mut Buffer>) -> Result<(), Status> {
         self.geometry().check(op, buffer.as_deref())?;
         // Reachable only if the memory shrank below a checked range, which it never does.
         let out_of_range = || Status::LBA_OUT_OF_RANGE.dnr();
         let memory = &*self.memory;
         match (op, buffer) {
-            (Op::Read { offset }, Some(buffer)) => {
+            (StoreOperation::Read { offset }, Some(buffer)) => {
                 let from = memory.range(*offset, buffer.len()).ok_or_else(out_of_range)?;
                 // SAFETY: `range` checked the source; the buffer is separate memory.
                 unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
                 Ok(())
             }
-            (Op::Write { offset, .. }, Some(buffer)) => {
+            (StoreOperation::Write { offset, .. }, Some(buffer)) => {
                 let to = memory.range(*offset, buffer.len()).ok_or_else(out_of_range)?;
                 // SAFETY: as above, in the other direction.
                 unsafe { ptr::copy_nonoverlapping(buffer.as_ptr(), to, buffer.len()) };
                 Ok(())
             }
-            (Op::Compare { offset }, Some(expected)) => {
+            (StoreOperation::Compare { offset }, Some(expected)) => {
                 let stored = memory.range(*offset, expected.len()).ok_or_else(out_of_range)?;
                 compare(expected, |at| stored.wrapping_add(at))
             }
-            (Op::Discard { range }, _) => {
+            (StoreOperation::Discard { range }, _) => {
                 let done = memory.discard(range.offset, range.len as usize);
                 done.then_some(()).ok_or_else(out_of_range)
             }
-            (&Op::WriteZeroes { range: ByteRange { offset, len }, deallocate }, _) => {
+            (&StoreOperation::WriteZeroes { range: ByteRange { offset, len }, deallocate }, _) => {
                 let done = match deallocate || len >= ZERO_BY_DISCARD_BYTES {
                     true => memory.discard(offset, len as usize),
                     false => memory.zero(offset, len as usize),
@@ -76,7 +77,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.size.geometry()
     }
 
@@ -89,9 +90,15 @@ impl Store for MemoryStore {
         Some(self.identity as u64)
     }
 
-    fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        mut buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let result = self.run(&op, buffer.as_mut());
-        io.complete(Completion::new(token, result, buffer));
+        io.complete(StoreCompletion::new(token, result, buffer));
     }
 
     fn in_place(&self) -> Option<InPlace> {

@@ -2,7 +2,10 @@
 
 use crate::resize::Size;
 use crate::zeroes::{ZEROES, compare};
-use crate::{Completion, Geometry, InPlace, Io, Op, OpenError, Resize, Store, Token, identity};
+use crate::{
+    InPlace, OpenError, Resize, Store, StoreCompletion, StoreGeometry, StoreIo, StoreOperation,
+    StoreToken, identity,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::lba_status::{LbaStatusList, condition};
 use roadtrain_wire::status::Status;
@@ -24,25 +27,27 @@ impl NullStore {
         Ok(NullStore { size, identity: identity::of_memory()? })
     }
 
-    fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
+    fn run(&self, op: &StoreOperation, buffer: Option<&mut Buffer>) -> Result<(), Status> {
         self.geometry().check(op, buffer.as_deref())?;
         match (op, buffer) {
-            (Op::Read { .. }, Some(buffer)) => {
+            (StoreOperation::Read { .. }, Some(buffer)) => {
                 buffer.fill(0);
                 Ok(())
             }
-            (Op::LookUp { .. }, Some(buffer)) => {
+            (StoreOperation::QueryAllocation { .. }, Some(buffer)) => {
                 LbaStatusList::new(buffer).end(condition::COMPLETE);
                 Ok(())
             }
-            (Op::Compare { .. }, Some(expected)) => compare(expected, |_| ZEROES.0.as_ptr()),
+            (StoreOperation::Compare { .. }, Some(expected)) => {
+                compare(expected, |_| ZEROES.0.as_ptr())
+            }
             _ => Ok(()),
         }
     }
 }
 
 impl Store for NullStore {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.size.geometry()
     }
 
@@ -50,13 +55,19 @@ impl Store for NullStore {
         Ok(self.identity)
     }
 
-    fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        mut buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let result = self.run(&op, buffer.as_mut());
-        io.complete(Completion::new(token, result, buffer));
+        io.complete(StoreCompletion::new(token, result, buffer));
     }
 
     /// Reports no block as allocated.
-    fn tells_allocation(&self) -> bool {
+    fn reports_allocation(&self) -> bool {
         true
     }
 

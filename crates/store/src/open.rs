@@ -37,7 +37,7 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
 ///
 /// # Errors
 /// Fails if they do not exist, or cannot be opened.
-pub fn look(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
+pub fn observe(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let seen: Arc<dyn Store> = match &spec.kind {
         StoreKind::File { path, .. } | StoreKind::Block { path } => {

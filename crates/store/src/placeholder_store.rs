@@ -1,8 +1,8 @@
 //! Blocks that another process has: their properties are visible, the blocks are not accessed.
 
 use crate::{
-    BlockLimits, Completion, Custody, DiskStore, Geometry, Io, Op, OpenError, Resize, SizeWatcher,
-    Store, StoreKind, StoreSpec, Token,
+    BlockLimits, BlockOwnership, DiskStore, OpenError, Resize, SizeWatcher, Store, StoreCompletion,
+    StoreGeometry, StoreIo, StoreKind, StoreOperation, StoreSpec, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -25,7 +25,7 @@ impl PlaceholderStore {
 
 /// No operation that reads or changes blocks is passed on, so `seen` is not [below](Store::below) it.
 impl Store for PlaceholderStore {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.seen.geometry()
     }
 
@@ -33,8 +33,14 @@ impl Store for PlaceholderStore {
         self.seen.identity()
     }
 
-    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        io.complete(Completion::new(token, Err(Status::ANA_INACCESSIBLE), buffer));
+    fn submit(
+        &self,
+        _: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        io.complete(StoreCompletion::new(token, Err(Status::ANA_INACCESSIBLE), buffer));
     }
 
     fn limits(&self) -> BlockLimits {
@@ -49,17 +55,17 @@ impl Store for PlaceholderStore {
         Ok(())
     }
 
-    fn custody(&self) -> Custody {
-        match self.seen.custody() {
+    fn ownership(&self) -> BlockOwnership {
+        match self.seen.ownership() {
             // The store does not know the owner, but the system does.
-            Custody::Ours if is_free(&self.spec) => Custody::Free,
-            Custody::Ours => Custody::Theirs,
+            BlockOwnership::Ours if is_free(&self.spec) => BlockOwnership::Free,
+            BlockOwnership::Ours => BlockOwnership::Theirs,
             known => known,
         }
     }
 
-    fn seize(&self) -> Result<(), OpenError> {
-        self.seen.seize()
+    fn take_over(&self) -> Result<(), OpenError> {
+        self.seen.take_over()
     }
 
     /// Returns the size that the other process gives it; a requested size is ignored.

@@ -33,16 +33,19 @@ use crate::allocation_queries::StoreAllocationQueries;
 use crate::resize::Size;
 use crate::spec;
 use crate::{
-    BlockLimits, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Snapshots, Store, Token,
+    BlockLimits, BlockOwnership, OpenError, Resize, SizeWatcher, Snapshots, Store, StoreGeometry,
+    StoreIo, StoreOperation, StoreToken,
 };
 pub use closing::end_process;
 use cluster::CephPool;
 use image::OpenImage;
 pub use image_name::RbdImage;
-pub use objects::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
+pub use objects::{
+    NotifyHandler, NotifyReplies, ObjectError, ObjectMap, ObjectMapChange, ObjectWatch, RadosObject,
+};
 use operation::RbdOperation;
 use ownership::{ObservedImage, OwnedImage};
-use roadtrain_proto::custody::Timing;
+use roadtrain_proto::ownership::OwnershipTiming;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
 use roadtrain_wire::status::Status;
@@ -144,9 +147,9 @@ impl RbdStore {
         // From here on the image is closed when it is dropped.
         let image = Arc::new(OpenImage::open(pool, spec, read_only).map_err(failed)?);
         let access = match (spec.shared, image.read_only()) {
-            (true, false) => {
-                ImageAccess::Owned(OwnedImage::take(&image, Timing::default()).map_err(failed)?)
-            }
+            (true, false) => ImageAccess::Owned(
+                OwnedImage::take(&image, OwnershipTiming::default()).map_err(failed)?,
+            ),
             (_, read_only) => {
                 if !read_only {
                     image.lock().map_err(failed)?;
@@ -165,7 +168,8 @@ impl RbdStore {
         let failed = |failure: RbdFailure| failure.of(spec);
         let pool = CephPool::connect_to_break(spec).map_err(failed)?;
         let image = Arc::new(OpenImage::open(pool, spec, false).map_err(failed)?);
-        let watched = ObservedImage::begin(image.clone(), Timing::default()).map_err(failed)?;
+        let watched =
+            ObservedImage::begin(image.clone(), OwnershipTiming::default()).map_err(failed)?;
         RbdStore::new(spec, image, lba_bytes, (ImageAccess::Observed(watched), false))
     }
 
@@ -195,15 +199,15 @@ impl RbdStore {
 
     /// Returns the current size, if the cluster is reachable; a query would block otherwise.
     fn bytes_now(&self) -> Result<u64, RbdFailure> {
-        match self.custody() {
-            Custody::Ours | Custody::Theirs => self.image.bytes(),
+        match self.ownership() {
+            BlockOwnership::Ours | BlockOwnership::Theirs => self.image.bytes(),
             _ => Ok(self.geometry().bytes()),
         }
     }
 }
 
 impl Store for RbdStore {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.size.geometry()
     }
 
@@ -211,12 +215,22 @@ impl Store for RbdStore {
         Ok(self.identity)
     }
 
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         match self.geometry().check(&op, buffer.as_ref()) {
             _ if self.is_resting.load(Ordering::Relaxed) => {
-                io.complete(crate::Completion::new(token, Err(Status::ANA_INACCESSIBLE), buffer));
+                io.complete(crate::StoreCompletion::new(
+                    token,
+                    Err(Status::ANA_INACCESSIBLE),
+                    buffer,
+                ));
             }
-            Ok(()) if let Op::LookUp { range } = op => {
+            Ok(()) if let StoreOperation::QueryAllocation { range } = op => {
                 let (image, lba_shift) = (self.image.clone(), self.geometry().lba_shift);
                 self.queries.begin((range, lba_shift), buffer, token, io, move |found| {
                     allocated::find(&image, found)
@@ -226,7 +240,7 @@ impl Store for RbdStore {
                 let image = self.image.clone();
                 RbdOperation::new((op, buffer), token, io.completions(), image).begin();
             }
-            Err(status) => io.complete(crate::Completion::new(token, Err(status), buffer)),
+            Err(status) => io.complete(crate::StoreCompletion::new(token, Err(status), buffer)),
         }
     }
 
@@ -234,7 +248,7 @@ impl Store for RbdStore {
         self.limits
     }
 
-    fn tells_allocation(&self) -> bool {
+    fn reports_allocation(&self) -> bool {
         true
     }
 
@@ -242,15 +256,15 @@ impl Store for RbdStore {
         self.image.flush().map_err(|failure| io::Error::other(failure.to_string()))
     }
 
-    fn custody(&self) -> Custody {
+    fn ownership(&self) -> BlockOwnership {
         match &self.access {
-            ImageAccess::Alone => Custody::Ours,
+            ImageAccess::Alone => BlockOwnership::Ours,
             ImageAccess::Owned(held) => held.ownership(&self.image, clock::now()),
             ImageAccess::Observed(watched) => watched.ownership(),
         }
     }
 
-    fn seize(&self) -> Result<(), OpenError> {
+    fn take_over(&self) -> Result<(), OpenError> {
         match &self.access {
             ImageAccess::Observed(watched) => {
                 watched.seize();
@@ -264,11 +278,11 @@ impl Store for RbdStore {
         self.spec.snapshot.is_none().then_some(self)
     }
 
-    fn give_up(&self) {
+    fn release(&self) {
         if let ImageAccess::Owned(held) = &self.access {
             held.end();
         }
-        if self.custody() != Custody::Ours {
+        if self.ownership() != BlockOwnership::Ours {
             return;
         }
         if let Err(failure) = self.image.unlock() {
@@ -280,7 +294,8 @@ impl Store for RbdStore {
         let from = self.geometry().bytes();
         let failed = |failure: RbdFailure| failure.of(&self.spec);
         let now = self.bytes_now().map_err(failed)?;
-        if matches!(self.access, ImageAccess::Owned(_)) && self.custody() == Custody::Ours {
+        if matches!(self.access, ImageAccess::Owned(_)) && self.ownership() == BlockOwnership::Ours
+        {
             // Others may have enabled it again, which changes the header, like a new size.
             self.image.drop_object_map().map_err(failed)?;
         }
@@ -290,7 +305,7 @@ impl Store for RbdStore {
             Some(bytes) if bytes < to => {
                 refused("is not made smaller from here: use `rbd resize`, the target follows it")
             }
-            Some(bytes) if bytes > to && self.custody() != Custody::Ours => {
+            Some(bytes) if bytes > to && self.ownership() != BlockOwnership::Ours => {
                 refused("is another gateway's: resize it there, or use `rbd resize`")
             }
             Some(bytes) => {

@@ -1,6 +1,8 @@
 //! A read-only view of another store.
 
-use crate::{Completion, Geometry, Io, Op, OpenError, Store, Token};
+use crate::{
+    OpenError, Store, StoreCompletion, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+};
 use roadtrain_system::buffer::Buffer;
 use std::sync::Arc;
 
@@ -17,18 +19,24 @@ impl ReadOnlyStore {
 }
 
 impl Store for ReadOnlyStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { read_only: true, ..self.0.geometry() }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { read_only: true, ..self.0.geometry() }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
         self.0.identity()
     }
 
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         match self.geometry().check(&op, buffer.as_ref()) {
             Ok(()) => self.0.submit(op, buffer, token, io),
-            Err(status) => io.complete(Completion::new(token, Err(status), buffer)),
+            Err(status) => io.complete(StoreCompletion::new(token, Err(status), buffer)),
         }
     }
 

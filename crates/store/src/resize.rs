@@ -1,7 +1,7 @@
 //! Change of an open store's size when its target gets another configuration. It is planned first, which changes
 //! nothing; then the steps that can fail are done, so that they can be undone; then it has the new size.
 
-use crate::{Geometry, OpenError, StoreKind, StoreSpec, spec};
+use crate::{OpenError, StoreGeometry, StoreKind, StoreSpec, spec};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Location of blocks, independent of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum BlockLocation {
     /// A regular file: device and inode.
     File(u64, u64),
     /// A block device: its number.
     Block(u64),
 }
 
-impl Place {
+impl BlockLocation {
     /// Returns the current location of the blocks of `spec`; `None` for stores in memory, and if there is no such file.
     #[must_use]
-    pub fn of(spec: &StoreSpec) -> Option<Place> {
+    pub fn of(spec: &StoreSpec) -> Option<BlockLocation> {
         match &spec.kind {
             StoreKind::File { path, .. } | StoreKind::Block { path } => {
-                Place::from(&std::fs::metadata(path).ok()?)
+                BlockLocation::from(&std::fs::metadata(path).ok()?)
             }
             _ => None,
         }
     }
 
-    pub(crate) fn from(metadata: &std::fs::Metadata) -> Option<Place> {
+    pub(crate) fn from(metadata: &std::fs::Metadata) -> Option<BlockLocation> {
         use std::os::unix::fs::{FileTypeExt, MetadataExt};
         match metadata.file_type() {
-            kind if kind.is_file() => Some(Place::File(metadata.dev(), metadata.ino())),
-            kind if kind.is_block_device() => Some(Place::Block(metadata.rdev())),
+            kind if kind.is_file() => Some(BlockLocation::File(metadata.dev(), metadata.ino())),
+            kind if kind.is_block_device() => Some(BlockLocation::Block(metadata.rdev())),
             _ => None,
         }
     }
@@ -61,8 +61,8 @@ impl Resize {
 
     /// Returns the geometry that a store of `geometry` will have.
     #[must_use]
-    pub fn planned(&self, geometry: Geometry) -> Geometry {
-        Geometry { blocks: self.to >> geometry.lba_shift, ..geometry }
+    pub fn planned(&self, geometry: StoreGeometry) -> StoreGeometry {
+        StoreGeometry { blocks: self.to >> geometry.lba_shift, ..geometry }
     }
 }
 
@@ -98,10 +98,10 @@ impl Size {
     }
 
     /// Returns the geometry of a store without a volatile cache.
-    pub(crate) fn geometry(&self) -> Geometry {
+    pub(crate) fn geometry(&self) -> StoreGeometry {
         let Size { lba_shift, read_only, .. } = *self;
         let blocks = self.bytes.load(Ordering::Relaxed) >> lba_shift;
-        Geometry { lba_shift, blocks, read_only, volatile_cache: false }
+        StoreGeometry { lba_shift, blocks, read_only, volatile_cache: false }
     }
 
     pub(crate) fn shared(&self) -> Arc<AtomicU64> {
@@ -126,9 +126,9 @@ impl Size {
 }
 
 /// Removes the file at `path`, if it still is the one at `place`.
-pub(crate) fn remove_if(path: &Path, place: Option<Place>) -> io::Result<()> {
+pub(crate) fn remove_if(path: &Path, place: Option<BlockLocation>) -> io::Result<()> {
     let there = std::fs::metadata(path)?;
-    if place.is_some() && Place::from(&there) == place {
+    if place.is_some() && BlockLocation::from(&there) == place {
         std::fs::remove_file(path)?;
     }
     Ok(())

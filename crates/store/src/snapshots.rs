@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 /// The blocks at some point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StoreSnapshot {
     /// Name of the snapshot.
     pub name: String,
     /// Size in bytes.
@@ -38,7 +38,7 @@ pub trait Snapshots: Debug + Send + Sync {
     ///
     /// # Errors
     /// Fails if they are not known.
-    fn list(&self) -> Result<Vec<Snapshot>, SnapshotError>;
+    fn list(&self) -> Result<Vec<StoreSnapshot>, SnapshotError>;
 
     /// Makes a snapshot of the current blocks: all writes completed before the call are in it.
     ///

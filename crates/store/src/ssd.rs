@@ -2,7 +2,9 @@
 
 mod latency;
 
-use crate::{Delayed, Geometry, InPlace, Io, Op, OpenError, Store, Token};
+use crate::{
+    Delayed, InPlace, OpenError, Store, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+};
 use latency::LatencyModel;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
@@ -30,13 +32,25 @@ impl SsdStore {
 struct Below(Arc<dyn Store>);
 
 impl Delayed for Below {
-    fn start(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn start(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         self.0.submit(op, buffer, token, io);
     }
 }
 
 impl Store for SsdStore {
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let due = self.latency.admit(clock::now());
         io.delay(due, self.below.clone(), op, buffer, token);
     }
@@ -45,7 +59,7 @@ impl Store for SsdStore {
         Some(&*self.below.0)
     }
 
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.below.0.geometry()
     }
 

@@ -1,8 +1,8 @@
 //! The contract between a target and the storage of its blocks.
 
 use crate::{
-    BlockLimits, Geometry, InPlace, Io, LastSync, Op, OpenError, Place, Resize, SizeWatcher,
-    Snapshots, Token,
+    BlockLimits, BlockLocation, InPlace, LastSync, OpenError, Resize, SizeWatcher, Snapshots,
+    StoreGeometry, StoreIo, StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use std::sync::Weak;
 
 /// Owner of a store's blocks, if several targets reach them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Custody {
+pub enum BlockOwnership {
     /// This target: it serves them.
     Ours,
     /// This target, which has no path to them.
@@ -24,11 +24,11 @@ pub enum Custody {
     Free,
 }
 
-impl Custody {
+impl BlockOwnership {
     /// True if the target of the store stands by.
     #[must_use]
     pub fn stands_by(self) -> bool {
-        matches!(self, Custody::Theirs | Custody::Free)
+        matches!(self, BlockOwnership::Theirs | BlockOwnership::Free)
     }
 }
 
@@ -38,11 +38,11 @@ impl Custody {
 /// # Contract
 /// - [`submit`](Store::submit) takes the buffer. The store completes it with one [`Completion`](crate::Completion) with
 ///   the same token, which gives the buffer back: during the call or at any time after it, in any order, by
-///   [`Io::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
+///   [`StoreIo::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
 /// - A read fills the whole buffer, a write takes all of it. A store may change the bytes of a buffer that it got for a
 ///   write or compare.
 /// - Operations outside the capacity, and writes to a read-only store, end with an error: the capacity may have changed
-///   since the submitter's check. [`Geometry::check`] implements this.
+///   since the submitter's check. [`StoreGeometry::check`] implements this.
 /// - A flush covers the writes that were completed before it was submitted.
 /// - A write with Force Unit Access is stable when it is completed, unless the completion leaves that to a flush
 ///   ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must leave it to a flush if the write could
@@ -50,7 +50,7 @@ impl Custody {
 ///   at a time, and reports its error to every host that may have lost a write.
 pub trait Store: Debug + Send + Sync {
     /// Returns the current block size, capacity and so on.
-    fn geometry(&self) -> Geometry;
+    fn geometry(&self) -> StoreGeometry;
 
     /// Returns a unique identity of its blocks, which lasts as long as they exist. May block.
     ///
@@ -58,9 +58,15 @@ pub trait Store: Debug + Send + Sync {
     /// Fails if it cannot be determined.
     fn identity(&self) -> Result<u128, OpenError>;
 
-    /// Starts an operation. [`Op::Read`], [`Op::Write`] and [`Op::Compare`] come with a buffer, others may: it is given
+    /// Starts an operation. [`StoreOperation::Read`], [`StoreOperation::Write`] and [`StoreOperation::Compare`] come with a buffer, others may: it is given
     /// back.
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>);
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    );
 
     /// Returns the store below this one, to which all calls go that this one does not implement.
     fn below(&self) -> Option<&dyn Store> {
@@ -68,8 +74,8 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Cancels the operation of `token`, whose result is no longer needed: it may end at once, with Command Abort
-    /// Requested. The executor cancels operations that were started with [`Io`].
-    fn cancel(&self, token: Token) {
+    /// Requested. The executor cancels operations that were started with [`StoreIo`].
+    fn cancel(&self, token: StoreToken) {
         if let Some(below) = self.below() {
             below.cancel(token);
         }
@@ -81,9 +87,9 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// True if it can report which blocks are allocated. Otherwise all count as allocated, and it never gets
-    /// [`Op::LookUp`]. It reports every written block as allocated, and may report others so.
-    fn tells_allocation(&self) -> bool {
-        self.below().is_some_and(|below| below.tells_allocation())
+    /// [`StoreOperation::LookUp`]. It reports every written block as allocated, and may report others so.
+    fn reports_allocation(&self) -> bool {
+        self.below().is_some_and(|below| below.reports_allocation())
     }
 
     /// Returns access to its own memory, from and to which data moves without buffers.
@@ -128,15 +134,15 @@ pub trait Store: Debug + Send + Sync {
 
     /// Releases the blocks of a store that is not written any more, but not dropped yet: others may write them from now
     /// on. May block.
-    fn give_up(&self) {
+    fn release(&self) {
         if let Some(below) = self.below() {
-            below.give_up();
+            below.release();
         }
     }
 
     /// Returns the owner of the blocks. Does not block.
-    fn custody(&self) -> Custody {
-        self.below().map_or(Custody::Ours, |below| below.custody())
+    fn ownership(&self) -> BlockOwnership {
+        self.below().map_or(BlockOwnership::Ours, |below| below.ownership())
     }
 
     /// Takes the blocks away from the target that owns them: soon they are [free](Custody::Free), and that target
@@ -144,8 +150,8 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     /// Fails if no fence is possible.
-    fn seize(&self) -> Result<(), OpenError> {
-        self.below().map_or(Err(OpenError::Unfenceable), |below| below.seize())
+    fn take_over(&self) -> Result<(), OpenError> {
+        self.below().map_or(Err(OpenError::Unfenceable), |below| below.take_over())
     }
 
     /// Returns its snapshots; `None` if it cannot have any.
@@ -155,8 +161,8 @@ pub trait Store: Debug + Send + Sync {
 
     /// Returns the location of its blocks, independent of names. Two stores with the same location have the same
     /// blocks.
-    fn place(&self) -> Option<Place> {
-        self.below()?.place()
+    fn location(&self) -> Option<BlockLocation> {
+        self.below()?.location()
     }
 
     /// Plans a resize to `bytes`, or (`None`) to the size that others have given it. Changes nothing.
@@ -222,7 +228,7 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     /// Fails if it cannot have that size.
-    fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
+    fn resize(&self, bytes: u64) -> Result<StoreGeometry, OpenError> {
         let mut resize = self.plan(Some(bytes))?;
         self.stage(&mut resize)?;
         self.switch(&resize);

@@ -15,7 +15,7 @@ use roadtrain_wire::status::Status;
 use super::*;
 use crate::skipped::skipped_test as skipped;
 use roadtrain_system::buffer::Buffer;
-use roadtrain_system::ring::Ring;
+use roadtrain_system::ring::ReactorRing;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -59,18 +59,18 @@ fn filled(len: u64, byte: u8) -> Buffer {
 
 /// A ring that runs operations one after another.
 struct RingHarness {
-    ring: Ring,
-    executor: Executor,
+    ring: ReactorRing,
+    executor: StoreExecutor,
     uses: u32,
 }
 
 /// An operation with its buffer.
-type OpWithBuffer = (Op, Option<Buffer>);
+type OpWithBuffer = (StoreOperation, Option<Buffer>);
 
 impl RingHarness {
     fn new() -> RingHarness {
-        let executor = Executor::new(Completions::new(|_| false));
-        RingHarness { ring: Ring::new(8).unwrap(), executor, uses: 0 }
+        let executor = StoreExecutor::new(StoreCompletions::new(|_| false));
+        RingHarness { ring: ReactorRing::new(8).unwrap(), executor, uses: 0 }
     }
 
     /// Returns the result of the completion for which a task waits.
@@ -92,7 +92,7 @@ impl RingHarness {
         work: OpWithBuffer,
     ) -> (Result<(), Status>, Option<Buffer>) {
         self.uses += 1;
-        let (token, had_buffer) = (Token::new(7, self.uses), work.1.is_some());
+        let (token, had_buffer) = (StoreToken::new(7, self.uses), work.1.is_some());
         store.submit(work.0, work.1, token, &mut self.executor.io(&mut self.ring));
         let completion = loop {
             if let Some(completion) = self.executor.next(&mut self.ring) {
@@ -108,31 +108,32 @@ impl RingHarness {
     }
 
     fn read(&mut self, store: &dyn Store, offset: u64, len: u64) -> Result<Vec<u8>, Status> {
-        let (result, buffer) = self.run(store, (Op::Read { offset }, Some(filled(len, 0xee))));
+        let (result, buffer) =
+            self.run(store, (StoreOperation::Read { offset }, Some(filled(len, 0xee))));
         result.map(|()| buffer.unwrap().to_vec())
     }
 
     fn write(&mut self, store: &dyn Store, offset: u64, buffer: Buffer) -> Result<(), Status> {
-        self.run(store, (Op::Write { offset, fua: false }, Some(buffer))).0
+        self.run(store, (StoreOperation::Write { offset, fua: false }, Some(buffer))).0
     }
 
     fn discard(&mut self, store: &dyn Store, ranges: &[(u64, u64)]) -> Result<(), Status> {
         ranges.iter().try_for_each(|&(offset, len)| {
-            self.run(store, (Op::Discard { range: ByteRange { offset, len } }, None)).0
+            self.run(store, (StoreOperation::Discard { range: ByteRange { offset, len } }, None)).0
         })
     }
 
     fn zero(&mut self, store: &dyn Store, offset: u64, len: u64) -> Result<(), Status> {
         let range = ByteRange { offset, len };
-        self.run(store, (Op::WriteZeroes { range, deallocate: false }, None)).0
+        self.run(store, (StoreOperation::WriteZeroes { range, deallocate: false }, None)).0
     }
 
     fn compare(&mut self, store: &dyn Store, offset: u64, expected: Buffer) -> Result<(), Status> {
-        self.run(store, (Op::Compare { offset }, Some(expected))).0
+        self.run(store, (StoreOperation::Compare { offset }, Some(expected))).0
     }
 
     fn flush(&mut self, store: &dyn Store) -> Result<(), Status> {
-        self.run(store, (Op::Flush, None)).0
+        self.run(store, (StoreOperation::Flush, None)).0
     }
 }
 
@@ -153,7 +154,7 @@ fn a_store_that_is_made_read_only_can_be_read() {
     assert_eq!(harness.write(&store, 0, filled(4096, 6)), refused);
     assert_eq!(harness.discard(&store, &[(0, 4096)]), refused);
     assert_eq!(harness.read(&store, 0, 4096).unwrap(), [5; 4096]);
-    let geometry = Geometry { read_only: true, ..below.geometry() };
+    let geometry = StoreGeometry { read_only: true, ..below.geometry() };
     assert_eq!(
         (store.geometry(), store.identity().unwrap()),
         (geometry, below.identity().unwrap())
@@ -163,22 +164,23 @@ fn a_store_that_is_made_read_only_can_be_read() {
 #[test]
 fn geometry_is_that_of_the_opened_store() {
     let opened = |spec: &StoreSpec| open(spec).unwrap().geometry();
-    let expected = Geometry { lba_shift: 9, blocks: 2048, read_only: false, volatile_cache: false };
+    let expected =
+        StoreGeometry { lba_shift: 9, blocks: 2048, read_only: false, volatile_cache: false };
     assert_eq!(opened(&memory(MIB, 512)), expected);
-    let expected = Geometry { lba_shift: 12, blocks: 256, ..expected };
+    let expected = StoreGeometry { lba_shift: 12, blocks: 256, ..expected };
     assert_eq!(opened(&null(MIB)), expected);
     assert_eq!((expected.lba_bytes(), expected.bytes()), (4096, MIB));
     let dir = tempfile::tempdir().unwrap();
     let spec = file(dir.path().join("disk"), Some(MIB), 4096);
-    assert_eq!(opened(&spec), Geometry { volatile_cache: true, ..expected });
-    assert_eq!(opened(&read_only(spec)), Geometry { read_only: true, ..expected });
+    assert_eq!(opened(&spec), StoreGeometry { volatile_cache: true, ..expected });
+    assert_eq!(opened(&read_only(spec)), StoreGeometry { read_only: true, ..expected });
 }
 
 #[test]
 fn fua_flush_and_compare() {
     let mut harness = RingHarness::new();
     for (store, _dir) in each_kind(4096) {
-        let write = (Op::Write { offset: 8192, fua: true }, Some(filled(16 * KIB, 7)));
+        let write = (StoreOperation::Write { offset: 8192, fua: true }, Some(filled(16 * KIB, 7)));
         harness.run(&*store, write).0.unwrap();
         harness.flush(&*store).unwrap();
         harness.compare(&*store, 8192, filled(16 * KIB, 7)).unwrap();
@@ -197,7 +199,7 @@ fn write_zeroes_in_all_ways() {
         for deallocate in [false, true] {
             harness.write(&*store, 0, filled(MIB, 9)).unwrap();
             let range = ByteRange { offset: 512, len: MIB - 1024 };
-            let zeroes = Op::WriteZeroes { range, deallocate };
+            let zeroes = StoreOperation::WriteZeroes { range, deallocate };
             harness.run(&*store, (zeroes, None)).0.unwrap();
             let mut expected = vec![0; MIB as usize];
             expected[..512].fill(9);
@@ -216,12 +218,12 @@ fn nothing_reaches_beyond_the_capacity() {
             let range = ByteRange { offset, len };
             let buffer = || filled(len, 1);
             for op in [
-                (Op::Read { offset }, Some(buffer())),
-                (Op::Write { offset, fua: false }, Some(buffer())),
-                (Op::Compare { offset }, Some(buffer())),
-                (Op::ReadInPlace { range }, None),
-                (Op::WriteZeroes { range, deallocate: false }, None),
-                (Op::Discard { range }, None),
+                (StoreOperation::Read { offset }, Some(buffer())),
+                (StoreOperation::Write { offset, fua: false }, Some(buffer())),
+                (StoreOperation::Compare { offset }, Some(buffer())),
+                (StoreOperation::ReadInPlace { range }, None),
+                (StoreOperation::WriteZeroes { range, deallocate: false }, None),
+                (StoreOperation::Discard { range }, None),
             ] {
                 assert!(harness.run(&*store, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
             }
@@ -244,9 +246,9 @@ fn read_only_refuses_every_change() {
         let store = open(&read_only(spec)).unwrap();
         let range = ByteRange { offset: 0, len: 4096 };
         for op in [
-            (Op::Write { offset: 0, fua: false }, Some(filled(4096, 1))),
-            (Op::WriteZeroes { range, deallocate: true }, None),
-            (Op::Discard { range }, None),
+            (StoreOperation::Write { offset: 0, fua: false }, Some(filled(4096, 1))),
+            (StoreOperation::WriteZeroes { range, deallocate: true }, None),
+            (StoreOperation::Discard { range }, None),
         ] {
             assert!(harness.run(&*store, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
         }
@@ -297,7 +299,7 @@ fn a_task_without_bytes_succeeds() {
         harness.discard(&*store, &[]).unwrap();
         harness.discard(&*store, &[(0, 0), (4096, 0)]).unwrap();
         let range = ByteRange { offset: 0, len: 0 };
-        let zeroes = Op::WriteZeroes { range, deallocate: false };
+        let zeroes = StoreOperation::WriteZeroes { range, deallocate: false };
         harness.run(&*store, (zeroes, None)).0.unwrap();
     }
 }

@@ -1,10 +1,10 @@
 //! Page-aligned buffers for the kernel, and their pools.
 //!
 //! A [`Buffer`] is a pointer with a length: moving one moves 32 bytes. It keeps its memory alive, so dropping it
-//! anywhere, at any time, is sound. Giving it back to its [`Pool`] makes it cheap: no reference count changes between
+//! anywhere, at any time, is sound. Giving it back to its [`BufferPool`] makes it cheap: no reference count changes between
 //! `take` and `give`.
 
-use roadtrain_proto::cut::Cut;
+use roadtrain_proto::cut::Shorten;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use crate::memory::{HugeMemory, PAGE_BYTES};
 
 mod pool;
 
-pub use pool::{Pool, PoolUsage};
+pub use pool::{BufferPool, PoolUsage};
 
 /// Owned, page-aligned bytes.
 ///
@@ -166,9 +166,9 @@ impl Drop for Buffer {
     }
 }
 
-impl Cut for Buffer {
+impl Shorten for Buffer {
     #[inline]
-    fn cut(&mut self, bytes: usize) {
+    fn shorten(&mut self, bytes: usize) {
         self.set_len(bytes);
     }
 }

@@ -21,7 +21,7 @@ const PAYLOAD_BYTES_MAX: usize = 128;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 /// A key that was read.
-pub struct Key {
+pub struct KernelKey {
     /// Description that identifies it in its keyring.
     pub description: String,
     /// Payload of the key.
@@ -32,7 +32,7 @@ pub struct Key {
 /// keys are left out.
 ///
 /// There is no such keyring, or it or one of these keys cannot be read.
-pub fn read(keyring: &str, prefix: &str) -> io::Result<Vec<Key>> {
+pub fn read(keyring: &str, prefix: &str) -> io::Result<Vec<KernelKey>> {
     let keyring = find(keyring)?;
     // Some keys are readable only by their possessor. Where the link is not allowed, reading fails with the reason.
     let is_linked = control(LINK, keyring, OF_THREAD as c_ulong, 0).is_ok();
@@ -44,7 +44,7 @@ pub fn read(keyring: &str, prefix: &str) -> io::Result<Vec<Key>> {
     keys
 }
 
-fn read_possessed(keyring: Serial, prefix: &str) -> io::Result<Vec<Key>> {
+fn read_possessed(keyring: Serial, prefix: &str) -> io::Result<Vec<KernelKey>> {
     let serials = links(keyring)?.into_iter();
     let keys = serials.map(|serial| match key(serial, prefix) {
         Err(error) if is_gone(&error) => Ok(None),
@@ -117,7 +117,7 @@ fn links(keyring: Serial) -> io::Result<Vec<Serial>> {
 }
 
 /// Returns a key of a kind with a readable payload, if its description begins with `prefix`.
-fn key(serial: Serial, prefix: &str) -> io::Result<Option<Key>> {
+fn key(serial: Serial, prefix: &str) -> io::Result<Option<KernelKey>> {
     let mut bytes = vec![0; DESCRIPTION_BYTES_MAX];
     let length = read_into(DESCRIBE, serial, &mut bytes)?.min(bytes.len());
     // kind;owner;group;permissions;description, and a zero
@@ -134,7 +134,7 @@ fn key(serial: Serial, prefix: &str) -> io::Result<Option<Key>> {
     };
     let length = read_into(READ, serial, &mut payload).map_err(named)?;
     payload.truncate(length);
-    Ok(Some(Key { description: description.to_owned(), payload }))
+    Ok(Some(KernelKey { description: description.to_owned(), payload }))
 }
 
 /// Reads into `bytes` as much as fits; returns the whole length.

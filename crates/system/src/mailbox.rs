@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Eventfd that wakes a reactor's ring from other threads.
-pub struct Event(OwnedFd);
+pub struct WakeEvent(OwnedFd);
 
-impl Event {
+impl WakeEvent {
     /// An event that is not signalled.
     ///
     /// # Errors
     /// The system has no descriptor left.
     pub fn new() -> io::Result<Self> {
-        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(WakeEvent(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Returns the descriptor, which is readable after a wake-up.
@@ -35,27 +35,27 @@ impl Event {
     }
 }
 
-impl AsFd for Event {
+impl AsFd for WakeEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
 /// Receiving end, owned by the reactor.
-pub struct Inbox<T> {
+pub struct MailboxReceiver<T> {
     receiver: Receiver<T>,
-    event: Arc<Event>,
+    event: Arc<WakeEvent>,
 }
 
 /// Sending end for other threads; clones share it.
-pub struct Outbox<T> {
+pub struct MailboxSender<T> {
     sender: Sender<T>,
-    event: Arc<Event>,
+    event: Arc<WakeEvent>,
 }
 
-impl<T> Clone for Outbox<T> {
+impl<T> Clone for MailboxSender<T> {
     fn clone(&self) -> Self {
-        Outbox { sender: self.sender.clone(), event: self.event.clone() }
+        MailboxSender { sender: self.sender.clone(), event: self.event.clone() }
     }
 }
 
@@ -63,13 +63,13 @@ impl<T> Clone for Outbox<T> {
 ///
 /// # Errors
 /// The system has no descriptor left.
-pub fn mailbox<T>() -> io::Result<(Outbox<T>, Inbox<T>)> {
-    let event = Arc::new(Event::new()?);
+pub fn mailbox<T>() -> io::Result<(MailboxSender<T>, MailboxReceiver<T>)> {
+    let event = Arc::new(WakeEvent::new()?);
     let (sender, receiver) = channel();
-    Ok((Outbox { sender, event: event.clone() }, Inbox { receiver, event }))
+    Ok((MailboxSender { sender, event: event.clone() }, MailboxReceiver { receiver, event }))
 }
 
-impl<T> Outbox<T> {
+impl<T> MailboxSender<T> {
     /// Sends a message and wakes the reactor. False when the reactor has ended.
     pub fn send(&self, message: T) -> bool {
         let sent = self.sender.send(message).is_ok();
@@ -83,7 +83,7 @@ impl<T> Outbox<T> {
     }
 }
 
-impl<T> Inbox<T> {
+impl<T> MailboxReceiver<T> {
     /// Returns the descriptor, which is readable after a wake-up.
     #[must_use]
     pub fn fd(&self) -> RawFd {

@@ -27,15 +27,17 @@ mod sockets;
 mod topology;
 
 pub use caches::outgrows_caches;
-pub use card::{Channels, Offloads};
+pub use card::{NicChannels, Offloads};
 pub use cpus::Cpus;
 pub use files::raise_open_files;
 pub use load::CoreLoads;
-pub use placement::{Affinity, Placement, Threads, affinities, home, memory_nodes};
+pub use placement::{
+    Affinity, NumaPlacement, PlacedThreads, affinities, memory_nodes, network_node,
+};
 use route::interface_names;
-pub use route::{Route, packets_core, packets_napi_id};
-pub use sockets::{Listening, listening_at};
-pub use topology::{Interface, Node, Topology};
+pub use route::{ConnectionRoute, packets_core, packets_napi_id};
+pub use sockets::{ListeningProcess, listening_at};
+pub use topology::{InterfaceTopology, NumaNode, NumaTopology};
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -45,46 +47,48 @@ use tracing::{info, warn};
 const ROOT: &str = "/";
 
 /// Returns the affinities of a host's reactors whose connections take `route`.
-pub fn host_affinities(threads: Threads<'_>, route: &Route) -> Vec<Affinity> {
+pub fn host_affinities(threads: PlacedThreads<'_>, route: &ConnectionRoute) -> Vec<Affinity> {
     let names = route.interfaces();
     warn_of_mismatches("host", &names, threads.cores);
-    place("host", threads, |topology| home(topology, &interfaces(names), route.incoming_cpu))
+    place("host", threads, |topology| {
+        network_node(topology, &interfaces(names), route.incoming_cpu)
+    })
 }
 
 /// Returns the affinities of a target's reactors. The target listens on `addresses`, and for frames at the interfaces
 /// of those `names`.
 pub fn target_affinities(
-    threads: Threads<'_>,
+    threads: PlacedThreads<'_>,
     addresses: &[SocketAddr],
     names: Vec<String>,
 ) -> Vec<Affinity> {
     let names: Vec<String> = interface_names(addresses).into_iter().chain(names).collect();
     warn_of_mismatches("target", &names, threads.cores);
-    place("target", threads, |topology| home(topology, &interfaces(names), None))
+    place("target", threads, |topology| network_node(topology, &interfaces(names), None))
 }
 
 /// Logs interfaces whose packets are processed on other cores than those of the reactors.
 fn warn_of_mismatches(who: &str, names: &[String], cores: &[usize]) {
     for name in names {
-        if let Some(mismatch) = Interface::read(Path::new(ROOT), name).mismatch(cores) {
+        if let Some(mismatch) = InterfaceTopology::read(Path::new(ROOT), name).mismatch(cores) {
             warn!(interface = name, "{who}: {mismatch}");
         }
     }
 }
 
-fn interfaces(names: impl IntoIterator<Item = String>) -> Vec<Interface> {
-    names.into_iter().map(|name| Interface::read(Path::new(ROOT), &name)).collect()
+fn interfaces(names: impl IntoIterator<Item = String>) -> Vec<InterfaceTopology> {
+    names.into_iter().map(|name| InterfaceTopology::read(Path::new(ROOT), &name)).collect()
 }
 
 fn place(
     who: &str,
-    threads: Threads<'_>,
-    find_home: impl FnOnce(&Topology) -> Option<u32>,
+    threads: PlacedThreads<'_>,
+    find_home: impl FnOnce(&NumaTopology) -> Option<u32>,
 ) -> Vec<Affinity> {
-    if threads.placement == Placement::None {
-        return affinities(&Topology::default(), threads, None);
+    if threads.placement == NumaPlacement::None {
+        return affinities(&NumaTopology::default(), threads, None);
     }
-    let topology = Topology::read(Path::new(ROOT));
+    let topology = NumaTopology::read(Path::new(ROOT));
     if !topology.has_nodes() {
         return affinities(&topology, threads, None);
     }

@@ -8,8 +8,8 @@ mod queue;
 mod tests;
 
 use alarm::{Alarms, Need};
-pub use bell::Bell;
-pub use command::RingCommand;
+pub use bell::EventfdSignaller;
+pub use command::UringCommand;
 use queue::EntryQueue;
 
 use crate::clock;
@@ -30,7 +30,7 @@ pub struct RingCqe {
     /// User data of the entry.
     pub user_data: u64,
     /// Role of the ring when it got the entry.
-    pub role: Role,
+    pub role: RingRole,
     /// Return value of the system call; errors are negative errno.
     pub result: i32,
     /// `IORING_CQE_F_*`.
@@ -39,7 +39,7 @@ pub struct RingCqe {
 
 /// Role of one of two users of a ring. Entries carry it in the highest bit of their user data, which users leave 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
+pub enum RingRole {
     /// The first reactor, usually the only one.
     #[default]
     First,
@@ -83,7 +83,7 @@ impl UserData {
 }
 
 /// An io_uring that belongs to the thread that made it.
-pub struct Ring {
+pub struct ReactorRing {
     queue: Entries,
     /// Bits of the role in the user data of entries.
     role: u64,
@@ -108,31 +108,31 @@ macro_rules! with {
     };
 }
 
-impl Ring {
+impl ReactorRing {
     /// A ring for the calling thread with `entries` submission entries and four times as many for
     /// completions. Older kernels get the same ring without the newer flags.
-    pub fn new(entries: u32) -> io::Result<Ring> {
-        Ok(Ring::of(Entries::Narrow(EntryQueue::new(entries)?)))
+    pub fn new(entries: u32) -> io::Result<ReactorRing> {
+        Ok(ReactorRing::of(Entries::Narrow(EntryQueue::new(entries)?)))
     }
 
-    /// A ring like [`Ring::new`]'s with entries of 128 bytes, so that it takes [commands](Ring::command), where the
+    /// A ring like [`ReactorRing::new`]'s with entries of 128 bytes, so that it takes [commands](Ring::command), where the
     /// kernel supports it (Linux 5.19), else a usual one.
-    pub fn wide(entries: u32) -> io::Result<Ring> {
+    pub fn wide(entries: u32) -> io::Result<ReactorRing> {
         match EntryQueue::new(entries) {
-            Ok(queue) => Ok(Ring::of(Entries::Wide(queue))),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ring::new(entries),
+            Ok(queue) => Ok(ReactorRing::of(Entries::Wide(queue))),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => ReactorRing::new(entries),
             Err(error) => Err(error),
         }
     }
 
-    fn of(queue: Entries) -> Ring {
-        Ring { queue, role: 0, alarms: Alarms::default(), not_send: PhantomData }
+    fn of(queue: Entries) -> ReactorRing {
+        ReactorRing { queue, role: 0, alarms: Alarms::default(), not_send: PhantomData }
     }
 
     /// Sets the role of the entries from now on.
     #[inline]
-    pub fn set_role(&mut self, role: Role) {
-        self.role = if role == Role::Second { SECOND } else { 0 };
+    pub fn set_role(&mut self, role: RingRole) {
+        self.role = if role == RingRole::Second { SECOND } else { 0 };
     }
 
     /// Queues an entry for the next submission. When the queue is full, the kernel gets the queue now; entries that it
@@ -151,7 +151,7 @@ impl Ring {
     }
 
     /// # Safety
-    /// As [`Ring::push`].
+    /// As [`ReactorRing::push`].
     unsafe fn push_entry(&mut self, sqe: &RingSqe) {
         match &mut self.queue {
             // SAFETY: passed on to our caller.
@@ -161,13 +161,13 @@ impl Ring {
         }
     }
 
-    /// Queues a command as [`Ring::push`] does an entry. False: the entries are not wide enough.
+    /// Queues a command as [`ReactorRing::push`] does an entry. False: the entries are not wide enough.
     ///
     /// # Safety
     /// All memory the command points to must stay valid until its completion was reaped, and beyond if the driver
     /// requires it.
     #[must_use]
-    pub unsafe fn command(&mut self, command: &RingCommand, user_data: u64) -> bool {
+    pub unsafe fn command(&mut self, command: &UringCommand, user_data: u64) -> bool {
         let Entries::Wide(queue) = &mut self.queue else { return false };
         // SAFETY: passed on to our caller.
         unsafe { queue.push(&command.entry(user_data | self.role)) };
@@ -234,7 +234,7 @@ impl Ring {
             if completion.user_data != alarm::USER_DATA {
                 if completion.user_data & SECOND != 0 {
                     completion.user_data &= !SECOND;
-                    completion.role = Role::Second;
+                    completion.role = RingRole::Second;
                 }
                 return Some(completion);
             }

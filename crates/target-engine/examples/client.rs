@@ -4,7 +4,7 @@
 //!
 //! Writes over the first block of the first namespace, then copies it to the blocks after it.
 
-use roadtrain_host_engine::{Class, Client, HostConfig, Op, Request};
+use roadtrain_host_engine::{Class, HostClient, HostConfig, IoOp, IoRequest};
 use roadtrain_system::buffer::Buffer;
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let host_nqn = "nqn.2014-08.org.nvmexpress:uuid:6c1b4f5e-8f3c-4b6a-9d8e-2f0a7c5d3e21";
     let mut config = HostConfig::new(address.parse::<SocketAddr>()?, nqn, host_nqn, [0x6c; 16]);
     config.lanes = 2;
-    let client = Client::connect(config)?;
+    let client = HostClient::connect(config)?;
     let namespaces = client.view().info().namespaces;
     let namespace = namespaces.first().ok_or("the target has no namespace")?;
     let (nsid, block_bytes) = (namespace.nsid, namespace.block_bytes as usize);
@@ -37,9 +37,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut buffer = Buffer::alloc(block_bytes);
         buffer.copy_from_slice(&block);
         let (fua, urgent) = (false, false);
-        let (op, blocks, buffer, token) = (Op::Write, 1, Some(buffer), slba);
+        let (op, blocks, buffer, token) = (IoOp::Write, 1, Some(buffer), slba);
         let request =
-            Request { op, nsid, slba, blocks, fua, urgent, class: Class::Normal, buffer, token };
+            IoRequest { op, nsid, slba, blocks, fua, urgent, class: Class::Normal, buffer, token };
         client.submit_to(request, &done);
     }
     drop(done);

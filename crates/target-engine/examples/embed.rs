@@ -4,11 +4,13 @@
 //!
 //! A [`Front`] runs on the reactor of the lane: it takes completions and submits requests.
 
-use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{
+    Class, Front, FrontTurn, HostConfig, HostController, IoOp, IoRequest, LaneId,
+};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::tuning::thread_cpu_ns;
-use roadtrain_reactor::waits::Waiting;
+use roadtrain_reactor::waits::WaitPolicy;
 use roadtrain_system::buffer::{Arena, Buffer};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ struct RandomReader {
     nsid: u32,
     blocks: u64,
     per_request: u32,
-    op: Op,
+    op: IoOp,
     depth: u32,
     state: u64,
     started: Option<(Instant, u64)>,
@@ -31,14 +33,14 @@ struct RandomReader {
 }
 
 impl RandomReader {
-    fn request(&mut self, buffer: Buffer) -> Request {
+    fn request(&mut self, buffer: Buffer) -> IoRequest {
         // xorshift64: the blocks need not be unpredictable.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
         let slots = self.blocks / u64::from(self.per_request);
         let slba = self.state % slots * u64::from(self.per_request);
-        Request {
+        IoRequest {
             op: self.op,
             nsid: self.nsid,
             slba,
@@ -64,7 +66,7 @@ impl RandomReader {
 }
 
 impl Front for RandomReader {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         let started = *self.started.get_or_insert_with(|| (Instant::now(), thread_cpu_ns()));
         while let Some(completion) = turn.next_completion() {
             self.completed += 1;
@@ -104,16 +106,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => PolicyConfig::none(),
     };
     let op = match rest.get(2).map(String::as_str) {
-        Some("write") => Op::Write,
-        _ => Op::Read,
+        Some("write") => IoOp::Write,
+        _ => IoOp::Read,
     };
     let bytes: usize = rest.get(3).map_or(Ok(BLOCK_BYTES), |bytes| bytes.parse())?;
     if rest.get(4).is_some() {
-        config.waiting = Waiting::BusyPoll;
+        config.waiting = WaitPolicy::BusyPoll;
     }
     let idle: Vec<Buffer> = Arena::new(depth as usize, bytes)?.collect();
     let mut idle = Some(idle);
-    let controller = Controller::connect(config, |_, view| {
+    let controller = HostController::connect(config, |_, view| {
         let namespace =
             view.info().namespaces.first().cloned().expect("the target has a namespace");
         Box::new(RandomReader {

@@ -5,7 +5,8 @@
 //! docs/internals/how-to-add-a-store.md explains it.
 
 use roadtrain_store::{
-    Completion, Geometry, Io, Op, OpenError, Store, StoreKind, StoreSpec, Then, Token, open,
+    OpenError, Store, StoreCompletion, StoreContinuation, StoreGeometry, StoreIo, StoreKind,
+    StoreOperation, StoreSpec, StoreToken, open,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
@@ -41,7 +42,7 @@ impl Store for XorStore {
         Some(&*self.below)
     }
 
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.below.geometry()
     }
 
@@ -49,22 +50,28 @@ impl Store for XorStore {
         self.below.identity().map(|identity| identity ^ u128::from(self.key.0))
     }
 
-    fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        mut buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let token = match op {
-            Op::Write { .. } | Op::Compare { .. } => {
+            StoreOperation::Write { .. } | StoreOperation::Compare { .. } => {
                 self.key.apply(&mut buffer);
                 token
             }
             // The key is applied when the data has been read.
-            Op::Read { .. } => io.then(token, self.key.clone()),
+            StoreOperation::Read { .. } => io.then(token, self.key.clone()),
             _ => token,
         };
         self.below.submit(op, buffer, token, io);
     }
 }
 
-impl Then for XorKey {
-    fn answered(&self, mut completion: Completion, io: &mut Io<'_>) {
+impl StoreContinuation for XorKey {
+    fn answered(&self, mut completion: StoreCompletion, io: &mut StoreIo<'_>) {
         self.apply(&mut completion.buffer);
         io.complete(completion);
     }

@@ -2,14 +2,14 @@
 
 use super::tests::{LONG, ManualQueue, NQN, eventually, host_config};
 use super::{Export, Server, ServerConfig, Subsystem, TlsConfig, TlsUse};
-use roadtrain_host_engine::Admin;
-use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
+use roadtrain_host_engine::AdminConnection;
+use roadtrain_proto::security::dhchap::{AuthHost, AuthOffer, DhGroup, DhchapKeys};
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKeys};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::clock;
-use roadtrain_target_proto::Authentication;
+use roadtrain_target_proto::HostAuthentication;
 use roadtrain_wire::auth::RECEIVE_BYTES;
-use roadtrain_wire::fabrics::{Authentication as Fields, fctype};
+use roadtrain_wire::fabrics::{AuthenticationFields as Fields, fctype};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
@@ -17,17 +17,17 @@ use std::time::Duration;
 
 const HOST: &str = "nqn.x:host";
 
-fn keys() -> Keys {
+fn keys() -> DhchapKeys {
     let host = Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap());
-    Keys { host, controller: None }
+    DhchapKeys { host, controller: None }
 }
 
 /// Starts a target with memory and two reactors: the first has the admin queue, the second the lane.
-fn serve(group: Group, connect_timeout: Duration) -> Server {
+fn serve(group: DhGroup, connect_timeout: Duration) -> Server {
     Server::start(configured(group, connect_timeout)).unwrap()
 }
 
-fn configured(group: Group, connect_timeout: Duration) -> ServerConfig {
+fn configured(group: DhGroup, connect_timeout: Duration) -> ServerConfig {
     let kind = StoreKind::Memory { size: 1 << 20 };
     let export = Export::new(1, StoreSpec { kind, lba_bytes: 512, read_only: false });
     let subsystem = Subsystem { namespaces: vec![export], ..Subsystem::new(NQN) };
@@ -37,19 +37,19 @@ fn configured(group: Group, connect_timeout: Duration) -> ServerConfig {
     config
 }
 
-fn authentication(group: Group, keys: Keys) -> Authentication {
-    Authentication {
+fn authentication(group: DhGroup, keys: DhchapKeys) -> HostAuthentication {
+    HostAuthentication {
         required: true,
-        offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Null, group] },
+        offer: AuthOffer { hashes: vec![Hash::Sha256], groups: vec![DhGroup::Null, group] },
         keys: [(HOST.to_owned(), keys)].into(),
-        ..Authentication::default()
+        ..HostAuthentication::default()
     }
 }
 
 /// Changes the key of the host.
-fn change_key(server: &Server, group: Group, tls: TlsUse) {
+fn change_key(server: &Server, group: DhGroup, tls: TlsUse) {
     let host = Some(DhchapKey::new(Some(Hash::Sha256), &[2; 32]).unwrap());
-    let changed = authentication(group, Keys { host, controller: None });
+    let changed = authentication(group, DhchapKeys { host, controller: None });
     let (listen, subsystems) = (["127.0.0.1:0".parse().unwrap()], server.exports().subsystems);
     server
         .reconfigure(&listen, &subsystems, &changed, (tls, &BTreeMap::new()), &Default::default())
@@ -59,16 +59,16 @@ fn change_key(server: &Server, group: Group, tls: TlsUse) {
 /// Host's end of a queue that authenticates.
 struct Prover {
     queue: ManualQueue,
-    host: Host,
+    host: AuthHost,
     seed: u8,
 }
 
 impl Prover {
     /// Begins a transaction with `group`.
-    fn begin(&mut self, group: Group) {
+    fn begin(&mut self, group: DhGroup) {
         let parties = keys().parties(HOST, NQN);
-        let offer = Offer { hashes: vec![Hash::Sha256], groups: vec![group] };
-        self.host = Host::new(parties, offer, self.seed.into());
+        let offer = AuthOffer { hashes: vec![Hash::Sha256], groups: vec![group] };
+        self.host = AuthHost::new(parties, offer, self.seed.into());
         let negotiate = self.host.negotiate();
         self.send(&negotiate);
     }
@@ -114,14 +114,14 @@ impl Prover {
 }
 
 /// Connects an admin queue, and an I/O queue that has authenticated.
-fn queues(server: &Server) -> (Admin, Prover) {
+fn queues(server: &Server) -> (AdminConnection, Prover) {
     let mut config = host_config(server, HOST);
     (config.timeout, config.keys) = (LONG, keys());
-    let admin = Admin::connect(&config).unwrap();
+    let admin = AdminConnection::connect(&config).unwrap();
     let queue = ManualQueue::connect(server, &admin, HOST);
-    let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 0);
+    let host = AuthHost::new(keys().parties(HOST, NQN), AuthOffer::default(), 0);
     let mut prover = Prover { queue, host, seed: 1 };
-    prover.begin(Group::Null);
+    prover.begin(DhGroup::Null);
     prover.go_on();
     assert!(prover.queue.flushes(), "it is authenticated");
     (admin, prover)
@@ -130,14 +130,14 @@ fn queues(server: &Server) -> (Admin, Prover) {
 /// A reauthentication that the host does not finish has the time limit of the first one.
 #[test]
 fn an_authentication_that_was_begun_again_has_a_time_limit() {
-    let server = serve(Group::Null, Duration::from_secs(4));
+    let server = serve(DhGroup::Null, Duration::from_secs(4));
     let (_admin, mut prover) = queues(&server);
     for _ in 0..2 {
-        prover.begin(Group::Null);
+        prover.begin(DhGroup::Null);
         prover.go_on();
         assert!(prover.queue.flushes());
     }
-    prover.begin(Group::Null);
+    prover.begin(DhGroup::Null);
     prover.is_answered();
     assert!(prover.queue.flushes(), "it goes on meanwhile");
     assert!(prover.queue.has_ended(), "its time is over");
@@ -147,11 +147,11 @@ fn an_authentication_that_was_begun_again_has_a_time_limit() {
 /// A reauthentication uses the target's current key, not the one of the first authentication.
 #[test]
 fn a_reauthentication_needs_the_current_key() {
-    let server = serve(Group::Null, LONG);
+    let server = serve(DhGroup::Null, LONG);
     let (_admin, mut prover) = queues(&server);
-    change_key(&server, Group::Null, TlsUse::Off);
+    change_key(&server, DhGroup::Null, TlsUse::Off);
     assert!(prover.queue.flushes(), "who is connected stays");
-    prover.begin(Group::Null);
+    prover.begin(DhGroup::Null);
     prover.reply();
     eventually("only the admin queue is left", || server.usage().connections == 1);
 }
@@ -161,19 +161,20 @@ fn a_reauthentication_needs_the_current_key() {
 fn a_psk_of_the_key_of_before_is_not_kept() {
     for changes in [false, true] {
         let tls = TlsConfig { tls: TlsUse::Allowed, at: BTreeMap::new(), keys: TlsKeys::default() };
-        let config = ServerConfig { tls: Some(tls), ..configured(Group::Ffdhe2048, LONG) };
+        let config = ServerConfig { tls: Some(tls), ..configured(DhGroup::Ffdhe2048, LONG) };
         let server = Server::start(config).unwrap();
-        let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 3).concatenating();
+        let host =
+            AuthHost::new(keys().parties(HOST, NQN), AuthOffer::default(), 3).concatenating();
         let mut prover = Prover { queue: ManualQueue::connect_admin(&server, HOST), host, seed: 1 };
         let negotiate = prover.host.negotiate();
         prover.send(&negotiate);
         if changes {
-            change_key(&server, Group::Ffdhe2048, TlsUse::Allowed);
+            change_key(&server, DhGroup::Ffdhe2048, TlsUse::Allowed);
         }
         prover.go_on();
         let psk = prover.host.take_psk().expect("it was made").tls_psk(HOST, NQN);
         let psks = server.control.psks();
-        let is_kept = psks.lock().unwrap().look_up(clock::now(), &psk.identity).is_some();
+        let is_kept = psks.lock().unwrap().find(clock::now(), &psk.identity).is_some();
         assert_eq!(is_kept, !changes);
     }
 }
@@ -181,11 +182,11 @@ fn a_psk_of_the_key_of_before_is_not_kept() {
 /// The worker completes while the queue moves between two reactors, and both reactors receive the notice.
 #[test]
 fn a_lane_that_moves_during_a_dh_computation_continues() {
-    let server = serve(Group::Ffdhe8192, LONG);
+    let server = serve(DhGroup::Ffdhe8192, LONG);
     let (_admin, mut prover) = queues(&server);
     for _ in 0..3 {
         let before = server.dh_computations_begun();
-        prover.begin(Group::Ffdhe8192);
+        prover.begin(DhGroup::Ffdhe8192);
         eventually("it has come", || server.dh_computations_begun() > before);
         let (go_on, wait) = channel::<()>();
         let from = usize::from(server.moves().is_multiple_of(2));

@@ -21,15 +21,15 @@ use super::rates::HostLimits;
 use super::reserving::Saver;
 use super::stores::{OpenNamespace, OpenNamespaces};
 use super::tasks::TaskOwner;
-use roadtrain_proto::security::dhchap::Work;
+use roadtrain_proto::security::dhchap::DhTask;
 use roadtrain_proto::security::{GeneratedPsks, TlsHosts};
-use roadtrain_system::mailbox::Outbox;
+use roadtrain_system::mailbox::MailboxSender;
 use roadtrain_system::platform;
-use roadtrain_target_proto::presence::Presences;
-use roadtrain_target_proto::reservations::Pending;
+use roadtrain_target_proto::host_connections::HostConnections;
+use roadtrain_target_proto::reservations::PendingReservations;
 use roadtrain_target_proto::{
-    ConfigError, Connected, ControllerView, Description, Limits, Listener, Operation, Target,
-    TargetConfig, TargetEvent,
+    ConfigError, ConfigOperation, ConnectedQueue, ControllerSummary, NamespaceDescription,
+    TargetConfig, TargetControl, TargetEvent, TargetLimits, TargetListener,
 };
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::status::Status;
@@ -48,11 +48,11 @@ use tracing::{info, warn};
 const NEVER: u64 = u64::MAX;
 
 pub(super) struct ControlState {
-    pub(super) target: Target,
+    pub(super) target: TargetControl,
     pub(super) stores: OpenNamespaces,
-    presences: Presences<RawFd>,
+    presences: HostConnections<RawFd>,
     /// Pending commands about reservations: the reactor and the owner of each.
-    pending: Pending<(usize, TaskOwner)>,
+    pending: PendingReservations<(usize, TaskOwner)>,
     host_limits: HostLimits,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct TargetControlPlane {
     psks: SharedPsks,
     /// Time limit for a reauthentication, without the time of the Diffie-Hellman worker.
     authentication_time: Duration,
-    reactors: OnceLock<Vec<Outbox<TargetReactorMessage>>>,
+    reactors: OnceLock<Vec<MailboxSender<TargetReactorMessage>>>,
     /// Counters of all lanes, hosts and namespaces.
     pub(super) meters: Arc<Meters>,
     /// Deadline of the first keep-alive timer or PSK, in ns.
@@ -88,7 +88,7 @@ pub(super) struct TargetControlPlane {
 impl TargetControlPlane {
     /// Creates the control plane and starts a thread that checks the sizes of stores. The thread ends with this value.
     pub(super) fn new(
-        mut target: Target,
+        mut target: TargetControl,
         stores: OpenNamespaces,
         exports: TargetConfig<Export>,
         authentication_time: Duration,
@@ -96,7 +96,7 @@ impl TargetControlPlane {
     ) -> io::Result<Arc<Self>> {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
         reservations::restore(&mut target, &stores);
-        let (presences, pending) = (Presences::default(), Pending::default());
+        let (presences, pending) = (HostConnections::default(), PendingReservations::default());
         let mut host_limits = HostLimits::default();
         host_limits.follow(target.config());
         let control = Arc::new_cyclic(|weak| TargetControlPlane {
@@ -163,7 +163,7 @@ impl TargetControlPlane {
     }
 
     /// Sets the reactors that receive events. Called once, before the first connection.
-    pub(super) fn set_reactors(&self, reactors: Vec<Outbox<TargetReactorMessage>>) {
+    pub(super) fn set_reactors(&self, reactors: Vec<MailboxSender<TargetReactorMessage>>) {
         let _ = self.reactors.set(reactors);
     }
 
@@ -226,7 +226,7 @@ impl TargetControlPlane {
     }
 
     /// Queues work for the Diffie-Hellman worker, and starts the worker for the first authentication.
-    fn compute(&self, peer: &str, work: Work) -> io::Result<()> {
+    fn compute(&self, peer: &str, work: DhTask) -> io::Result<()> {
         let mut dh_worker = self.dh_worker.lock().unwrap_or_else(PoisonError::into_inner);
         if dh_worker.is_none() {
             let reactors: Vec<_> = self.reactors.get().into_iter().flatten().cloned().collect();
@@ -257,7 +257,7 @@ impl TargetControlPlane {
     }
 
     /// Returns the limits that controllers are granted.
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> TargetLimits {
         *self.lock().target.limits()
     }
 
@@ -300,7 +300,7 @@ impl TargetControlPlane {
     /// The status of the completion: the namespace is not accessible.
     pub(super) fn store_of(
         &self,
-        connected: &Connected,
+        connected: &ConnectedQueue,
         nsid: u32,
     ) -> Result<Arc<OpenStore>, Status> {
         let state = self.lock();
@@ -313,7 +313,7 @@ impl TargetControlPlane {
     }
 
     /// Returns the namespaces of a lane's subsystem.
-    pub(super) fn table(&self, association: Option<&Connected>) -> LaneNamespaces {
+    pub(super) fn table(&self, association: Option<&ConnectedQueue>) -> LaneNamespaces {
         let Some(connected) = association.filter(|connected| connected.qid > 0) else {
             return LaneNamespaces::default();
         };
@@ -350,7 +350,7 @@ impl TargetControlPlane {
     }
 
     /// Returns the stores of a controller's subsystem that this target serves.
-    pub(super) fn stores(&self, connected: &Connected) -> Vec<Arc<OpenStore>> {
+    pub(super) fn stores(&self, connected: &ConnectedQueue) -> Vec<Arc<OpenStore>> {
         let state = self.lock();
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
@@ -381,7 +381,7 @@ impl TargetControlPlane {
     }
 
     /// Returns the configuration that hosts see, and the controllers.
-    pub(super) fn view(&self) -> (TargetConfig, Vec<ControllerView>) {
+    pub(super) fn view(&self) -> (TargetConfig, Vec<ControllerSummary>) {
         let state = self.lock();
         (state.target.config().clone(), state.target.controllers().collect())
     }
@@ -392,7 +392,7 @@ impl TargetControlPlane {
         &self,
         is_rechecked: impl Fn(&str, u32) -> bool,
         next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
-    ) -> Result<Vec<Operation>, ConfigError> {
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
         let mut exports = self.lock_exports();
         let next = next(&exports)?;
         next.check()?;
@@ -428,7 +428,7 @@ impl TargetControlPlane {
         old: &TargetConfig<Export>,
         next: &TargetConfig<Export>,
         is_rechecked: impl Fn(&str, u32) -> bool,
-    ) -> Result<Vec<Operation>, ConfigError> {
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
         let (open, config) = {
             let state = self.lock();
             (state.stores.clone(), state.target.config().clone())
@@ -454,13 +454,13 @@ impl TargetControlPlane {
         self.meters.retain(|nqn, nsid| stores.get(nqn, nsid).is_some());
         let reclassed = state.stores.reclassed(&open).map(|(nqn, open)| {
             let (nqn, namespace) = (nqn.to_owned(), open.config.clone());
-            Operation::ReplaceNamespace { nqn, namespace }
+            ConfigOperation::ReplaceNamespace { nqn, namespace }
         });
         let reclassed: Vec<_> = reclassed.collect();
         state.host_limits.follow(&wanted);
         let relimited = state.stores.relimited(&open).map(|(nqn, open)| {
             let (nsid, rates) = (open.export.nsid, open.export.rates);
-            Operation::LimitNamespace { nqn: nqn.to_owned(), nsid, rates }
+            ConfigOperation::LimitNamespace { nqn: nqn.to_owned(), nsid, rates }
         });
         let relimited: Vec<_> = relimited.collect();
         self.publish(state);
@@ -469,10 +469,10 @@ impl TargetControlPlane {
         for change in &changes {
             info!("{change}");
             match change {
-                Operation::Unlisten(Listener { address, .. }) => {
+                ConfigOperation::Unlisten(TargetListener { address, .. }) => {
                     self.broadcast(|| TargetReactorMessage::Unlisten(*address));
                 }
-                Operation::SetTls(Listener { address, tls, .. }) => {
+                ConfigOperation::SetTls(TargetListener { address, tls, .. }) => {
                     self.broadcast(|| TargetReactorMessage::SetTls(*address, *tls));
                 }
                 _ => {}

@@ -2,8 +2,8 @@
 //! the group, and would block a reactor. Sources take turns. A source with too many pending computations is refused
 //! more, so that it delays no other.
 
-use roadtrain_proto::security::dhchap::Work;
-use roadtrain_reactor::sources::{Source, Turns};
+use roadtrain_proto::security::dhchap::DhTask;
+use roadtrain_reactor::sources::{ConnectionSource, SourceTurns};
 use roadtrain_reactor::tuning;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ struct DhWorkerShared {
 
 #[derive(Debug, Default)]
 struct DhWorkerState {
-    turns: Turns<Work>,
+    turns: SourceTurns<DhTask>,
     is_over: bool,
     /// Number of computations that have begun, and number of those that have ended.
     begun: u64,
@@ -43,7 +43,7 @@ impl DhWorkerShared {
     }
 
     /// Takes the next computation that a caller still needs; `None` at the end.
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<DhTask> {
         let mut state = self.lock();
         state.ended = state.begun;
         loop {
@@ -78,7 +78,7 @@ impl DhWorker {
         let shared = Arc::<DhWorkerShared>::default();
         let own = shared.clone();
         let run = move || {
-            tuning::give_way();
+            tuning::lower_priority();
             while let Some(work) = own.next() {
                 work.compute();
                 drop(work);
@@ -94,7 +94,11 @@ impl DhWorker {
     /// # Errors
     ///
     /// The source has too many pending computations.
-    pub(super) fn compute(&self, source: Source, work: Work) -> Result<(), DhWorkerBusy> {
+    pub(super) fn compute(
+        &self,
+        source: ConnectionSource,
+        work: DhTask,
+    ) -> Result<(), DhWorkerBusy> {
         let mut state = self.0.lock();
         if let Some(waiting) = state.turns.of(&source)
             && waiting.len() >= WAITING_MAX
@@ -126,27 +130,29 @@ impl DhWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_proto::security::dhchap::{Controller, Group, Offer, Parties, Progress};
+    use roadtrain_proto::security::dhchap::{
+        AuthController, AuthOffer, AuthParties, AuthProgress, DhGroup,
+    };
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(60);
 
     /// Creates the computation of a host that begins to authenticate, and its controller.
-    fn work() -> (Controller, Work) {
-        let parties = Parties {
+    fn work() -> (AuthController, DhTask) {
+        let parties = AuthParties {
             hostnqn: "nqn.x:host".into(),
             subnqn: "nqn.x:subsystem".into(),
             host_key: None,
             controller_key: None,
         };
-        let offer = Offer { groups: vec![Group::Ffdhe2048], ..Offer::default() };
-        let mut controller = Controller::new(parties, offer);
+        let offer = AuthOffer { groups: vec![DhGroup::Ffdhe2048], ..AuthOffer::default() };
+        let mut controller = AuthController::new(parties, offer);
         let mut negotiate = [0; 72];
         (negotiate[7], negotiate[8], negotiate[10], negotiate[11]) = (1, 1, 1, 1);
         (negotiate[12], negotiate[42]) = (1, 1);
         let mut random = |place: &mut [u8]| place.fill(0xa5);
-        let Progress::Compute(work) = controller.send(&negotiate, &mut random) else {
+        let AuthProgress::Compute(work) = controller.send(&negotiate, &mut random) else {
             panic!("it has a group")
         };
         (controller, work)
@@ -163,7 +169,7 @@ mod tests {
             let _ = goes_on.recv();
         });
         let dh_worker = dh_worker.unwrap();
-        let flood = || Source::from("127.0.0.2:1");
+        let flood = || ConnectionSource::from("127.0.0.2:1");
         let mut waiting = vec![work()];
         dh_worker.compute(flood(), waiting[0].1.clone()).unwrap();
         begins.recv_timeout(LONG).unwrap(); // the first is done; the thread waits for the test
@@ -180,14 +186,14 @@ mod tests {
             go_on.send(()).unwrap();
             begins.recv_timeout(LONG).unwrap();
         }
-        assert!(honest.powers().is_some(), "its turn comes after one of the flood's");
-        let computed = waiting.iter().filter(|(_, work)| work.powers().is_some()).count();
+        assert!(honest.result().is_some(), "its turn comes after one of the flood's");
+        let computed = waiting.iter().filter(|(_, work)| work.result().is_some()).count();
         assert!(computed <= 3, "{computed} of the flood's");
         waiting.clear();
         dh_worker.compute(flood(), more.clone()).unwrap();
         go_on.send(()).unwrap();
         begins.recv_timeout(LONG).unwrap();
-        assert!(more.powers().is_some(), "the abandoned ones are not computed");
+        assert!(more.result().is_some(), "the abandoned ones are not computed");
         drop(go_on);
     }
 }

@@ -9,7 +9,7 @@
 use super::control::TargetControlPlane;
 use super::order::TargetReactorMessage;
 use super::server::Server;
-use roadtrain_target_proto::{ControllerKind, ControllerView};
+use roadtrain_target_proto::{ControllerKind, ControllerSummary};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -134,7 +134,7 @@ impl TargetControlPlane {
             DepartureKind::ForGood => state.target.depart(),
             DepartureKind::ToAnother => state.target.hand_over(),
         }
-        let is_concerned = |controller: ControllerView| {
+        let is_concerned = |controller: ControllerSummary| {
             controller.io_queues > 0 || controller.kind == ControllerKind::Discovery
         };
         let has_hosts = state.target.controllers().any(is_concerned);

@@ -3,7 +3,7 @@
 
 use super::open_store::OpenStore;
 use super::range_locks::{Grant, GrantNotifier, RangeLockWaiter};
-use roadtrain_store::{ByteRange, Op};
+use roadtrain_store::{ByteRange, StoreOperation};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_proto::exclusion::Gates;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl PartialEq for StoreByAddress {
 /// A write that is held back.
 pub(crate) struct HeldBackWrite {
     index: u32,
-    pub(crate) op: Op,
+    pub(crate) op: StoreOperation,
     pub(crate) buffer: Option<Buffer>,
 }
 
@@ -102,8 +102,8 @@ impl Exclusions {
         &mut self,
         store: &Arc<OpenStore>,
         index: u32,
-        (op, buffer): (Op, Option<Buffer>),
-    ) -> Option<(Op, Option<Buffer>)> {
+        (op, buffer): (StoreOperation, Option<Buffer>),
+    ) -> Option<(StoreOperation, Option<Buffer>)> {
         let bytes = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let holds = |range| self.gates.holds(&StoreByAddress(store.clone()), &range, Some(index));
         if !op.changed(bytes).is_some_and(holds) {

@@ -3,40 +3,40 @@
 use super::kept_file::KeptPlace;
 use roadtrain_proto::policy::Class;
 use roadtrain_store::{Store, StoreSpec};
-use roadtrain_target_proto::rate::Rates;
-use roadtrain_target_proto::{Description, NamespaceId, SubsystemConfig};
+use roadtrain_target_proto::rate::RateSettings;
+use roadtrain_target_proto::{NamespaceDescription, NamespaceId, SubsystemConfig};
 use std::sync::Arc;
 
 /// Storage of a namespace's blocks.
 #[derive(Clone, Debug)]
-pub enum Blocks {
+pub enum ExportBlocks {
     /// Store that the target opens.
     Spec(StoreSpec),
     /// Open store. Exports of the same `Arc` share one store.
     Store(Arc<dyn Store>),
 }
 
-impl Blocks {
+impl ExportBlocks {
     /// Returns the store that the target opens, if it does.
     pub(super) fn spec(&self) -> Option<&StoreSpec> {
         match self {
-            Blocks::Spec(spec) => Some(spec),
-            Blocks::Store(_) => None,
+            ExportBlocks::Spec(spec) => Some(spec),
+            ExportBlocks::Store(_) => None,
         }
     }
 }
 
-impl PartialEq for Blocks {
+impl PartialEq for ExportBlocks {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Blocks::Spec(one), Blocks::Spec(other)) => one == other,
-            (Blocks::Store(one), Blocks::Store(other)) => Arc::ptr_eq(one, other),
+            (ExportBlocks::Spec(one), ExportBlocks::Spec(other)) => one == other,
+            (ExportBlocks::Store(one), ExportBlocks::Store(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
 }
 
-impl Eq for Blocks {}
+impl Eq for ExportBlocks {}
 
 /// A namespace to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Export {
     /// NSID, 1 to 1,024.
     pub nsid: u32,
     /// Storage of the blocks.
-    pub blocks: Blocks,
+    pub blocks: ExportBlocks,
     /// UUID. `None`: derived from the NGUID if that is set, else from the identity of the store's blocks.
     pub uuid: Option<[u8; 16]>,
     /// NGUID. `None`: derived from the UUID if that is set, else from the identity of the store's blocks.
@@ -52,7 +52,7 @@ pub struct Export {
     /// Default class for commands without one; `None`: the class of their connection.
     pub class: Option<Class>,
     /// Rate limits per second, over all hosts.
-    pub rates: Rates,
+    pub rates: RateSettings,
     /// File of the reservations that persist through power loss.
     pub reservations: KeptPlace,
     /// File of the blocks that are marked as uncorrectable. For a memory store the marks are in memory, too.
@@ -69,12 +69,12 @@ impl Export {
     /// Exports the blocks of `store` as namespace `nsid`, with defaults for everything else.
     #[must_use]
     pub fn new(nsid: u32, store: StoreSpec) -> Self {
-        let blocks = Blocks::Spec(store);
+        let blocks = ExportBlocks::Spec(store);
         Export::with_blocks(nsid, blocks)
     }
 
-    fn with_blocks(nsid: u32, blocks: Blocks) -> Self {
-        let rates = Rates::UNLIMITED;
+    fn with_blocks(nsid: u32, blocks: ExportBlocks) -> Self {
+        let rates = RateSettings::UNLIMITED;
         Export {
             nsid,
             blocks,
@@ -92,7 +92,7 @@ impl Export {
     /// Exports the blocks of a store that the embedding program has opened.
     #[must_use]
     pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
-        let blocks = Blocks::Store(store);
+        let blocks = ExportBlocks::Store(store);
         Export::with_blocks(nsid, blocks)
     }
 }
@@ -100,7 +100,7 @@ impl Export {
 /// A subsystem to export.
 pub type Subsystem = SubsystemConfig<Export>;
 
-impl Description for Export {
+impl NamespaceDescription for Export {
     fn nsid(&self) -> u32 {
         self.nsid
     }
@@ -112,24 +112,24 @@ impl Description for Export {
 
     fn bytes(&self) -> Option<u64> {
         match &self.blocks {
-            Blocks::Spec(spec) => spec.bytes(),
-            Blocks::Store(_) => None,
+            ExportBlocks::Spec(spec) => spec.bytes(),
+            ExportBlocks::Store(_) => None,
         }
     }
 
     fn resized(&self, bytes: u64) -> Result<Self, String> {
-        let Blocks::Spec(spec) = &self.blocks else {
+        let ExportBlocks::Spec(spec) = &self.blocks else {
             return Err("its store belongs to the program that brought it, which resizes it".into());
         };
         let spec = spec.resized(bytes).map_err(|error| error.to_string())?;
-        Ok(Export { blocks: Blocks::Spec(spec), ..self.clone() })
+        Ok(Export { blocks: ExportBlocks::Spec(spec), ..self.clone() })
     }
 
-    fn rates(&self) -> Rates {
+    fn rates(&self) -> RateSettings {
         self.rates
     }
 
-    fn limited(&self, rates: Rates) -> Self {
+    fn limited(&self, rates: RateSettings) -> Self {
         Export { rates, ..self.clone() }
     }
 

@@ -3,9 +3,11 @@
 use super::server::BROKEN_CORE;
 use super::tests::{LONG, NQN, eventually};
 use super::{Export, Server, ServerConfig, Subsystem};
-use roadtrain_host_engine::{Class, Client, Controller, Front, HostConfig, Op, Request, Turn};
+use roadtrain_host_engine::{
+    Class, Front, FrontTurn, HostClient, HostConfig, HostController, IoOp, IoRequest,
+};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::pulse::Silent;
+use roadtrain_reactor::probes::ReactorUnresponsive;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use std::sync::mpsc::channel;
@@ -25,7 +27,7 @@ fn config(reactors: usize) -> ServerConfig {
 struct FailingFront;
 
 impl Front for FailingFront {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         if turn.stopping() {
             turn.stop();
         }
@@ -36,10 +38,10 @@ impl Front for FailingFront {
     }
 }
 
-fn attach(server: &Server) -> Controller {
+fn attach(server: &Server) -> HostController {
     let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
     (host.lanes, host.reactors) = (2, Some(2));
-    Controller::connect(host, |_, _| Box::new(FailingFront)).unwrap()
+    HostController::connect(host, |_, _| Box::new(FailingFront)).unwrap()
 }
 
 #[test]
@@ -53,7 +55,7 @@ fn a_reactor_that_dies_fails_the_target() {
         server.call(dies, || panic!("a test wants it so"));
         failed.recv_timeout(LONG).expect("the failure is reported");
         assert_eq!(server.failure(), Some(format!("reactor {dies} has panicked")));
-        assert_eq!(server.pulse().check(LONG), Err(Silent::Ended(dies)));
+        assert_eq!(server.pulse().check(LONG), Err(ReactorUnresponsive::Ended(dies)));
         let (sender, failed) = channel();
         server.on_failure(move || sender.send(()).unwrap());
         failed.recv_timeout(LONG).expect("a later callback is called, too");
@@ -68,12 +70,12 @@ fn a_reactor_that_hangs_has_no_pulse() {
     let short = Duration::from_secs(1); // the other reactor replies in that time
     let (go_on, wait) = channel::<()>();
     server.call(1, move || _ = wait.recv());
-    assert_eq!(server.pulse().check(short), Err(Silent::Hangs(1, short)));
+    assert_eq!(server.pulse().check(short), Err(ReactorUnresponsive::Hangs(1, short)));
     drop(go_on);
     assert_eq!(server.pulse().check(LONG), Ok(()));
     let (go_on, wait) = channel::<()>();
     controller.call(0, move || _ = wait.recv());
-    assert_eq!(controller.pulse().check(short), Err(Silent::Hangs(0, short)));
+    assert_eq!(controller.pulse().check(short), Err(ReactorUnresponsive::Hangs(0, short)));
     drop(go_on);
     assert_eq!(controller.pulse().check(LONG), Ok(()));
 }
@@ -95,14 +97,14 @@ fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
     let server = Server::start(config(1)).unwrap();
     let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
     host.controller_loss_timeout = None;
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     let view = client.view().clone();
     let (go_on, wait) = channel::<()>();
     server.call(0, move || _ = wait.recv());
     let (done, ended) = channel();
     let (nsid, slba, blocks, buffer) = (1, 0, 1, Some(Buffer::alloc(512)));
-    let (op, fua, urgent, class, token) = (Op::Read, false, false, Class::Normal, 0);
-    let read = Request { op, nsid, slba, blocks, fua, urgent, class, buffer, token };
+    let (op, fua, urgent, class, token) = (IoOp::Read, false, false, Class::Normal, 0);
+    let read = IoRequest { op, nsid, slba, blocks, fua, urgent, class, buffer, token };
     client.submit_to(read, &done);
     client.call_control(|| panic!("a test wants it so"));
     let completion = ended.recv_timeout(LONG).expect("it does not wait for ever");

@@ -1,8 +1,8 @@
 //! Stores for tests: one whose flushes fail on request, one that is slow to open, and one that keeps its commands.
 
 use roadtrain_store::{
-    Completion, Completions, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind,
-    StoreSpec, Then, Token,
+    DiskStore, LastSync, OpenError, Store, StoreCompletion, StoreCompletions, StoreContinuation,
+    StoreGeometry, StoreIo, StoreKind, StoreOperation, StoreSpec, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -50,11 +50,11 @@ impl Flaky {
     }
 }
 
-impl Then for FlushFailures {
-    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+impl StoreContinuation for FlushFailures {
+    fn answered(&self, completion: StoreCompletion, io: &mut StoreIo<'_>) {
         let failed = Err(Status::WRITE_FAULT.dnr());
         let result = if self.next() { failed } else { completion.result };
-        io.complete(Completion { result, ..completion });
+        io.complete(StoreCompletion { result, ..completion });
     }
 }
 
@@ -63,7 +63,7 @@ impl Store for Flaky {
         Some(&*self.below)
     }
 
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.below.geometry()
     }
 
@@ -71,8 +71,15 @@ impl Store for Flaky {
         self.below.identity()
     }
 
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        let token = if op == Op::Flush { io.then(token, self.fails.clone()) } else { token };
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        let token =
+            if op == StoreOperation::Flush { io.then(token, self.fails.clone()) } else { token };
         self.below.submit(op, buffer, token, io);
     }
 
@@ -111,8 +118,8 @@ impl SlowIdentityStore {
 }
 
 impl Store for SlowIdentityStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
@@ -121,36 +128,48 @@ impl Store for SlowIdentityStore {
         Ok(7)
     }
 
-    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        io.complete(Completion::new(token, Ok(()), buffer));
+    fn submit(
+        &self,
+        _: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        io.complete(StoreCompletion::new(token, Ok(()), buffer));
     }
 }
 
 /// Dead device: keeps its commands, also aborted ones, until the test releases them.
 #[derive(Debug, Default)]
-pub(super) struct DeadStore(Mutex<Vec<(Completions, Completion)>>);
+pub(super) struct DeadStore(Mutex<Vec<(StoreCompletions, StoreCompletion)>>);
 
 impl DeadStore {
     /// Completes all commands with an error.
     pub(super) fn release(&self) {
         for (completions, completion) in self.0.lock().unwrap().drain(..) {
             let result = Err(Status::INTERNAL_ERROR.dnr());
-            completions.send(Completion { result, ..completion });
+            completions.send(StoreCompletion { result, ..completion });
         }
     }
 }
 
 impl Store for DeadStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { lba_shift: 9, blocks: 1024, read_only: false, volatile_cache: false }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { lba_shift: 9, blocks: 1024, read_only: false, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
         Ok(8)
     }
 
-    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        let completion = Completion::new(token, Ok(()), buffer);
+    fn submit(
+        &self,
+        _: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        let completion = StoreCompletion::new(token, Ok(()), buffer);
         self.0.lock().unwrap().push((io.completions(), completion));
     }
 }

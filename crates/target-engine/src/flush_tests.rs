@@ -3,7 +3,9 @@
 use super::flaky::Flaky;
 use super::tests::{LONG, NQN, eventually, host_config};
 use super::{Export, Server, ServerConfig, ServerError, Subsystem};
-use roadtrain_host_engine::{Admin, Class, Client, HostError, Op, Request};
+use roadtrain_host_engine::{
+    AdminConnection, Class, HostClient, HostControlError, IoOp, IoRequest,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
 use roadtrain_wire::status::Status;
@@ -44,32 +46,32 @@ fn subsystem(files: &[Arc<Flaky>]) -> Subsystem {
     Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
 }
 
-fn connect(server: &Server, host: &str) -> Client {
+fn connect(server: &Server, host: &str) -> HostClient {
     let mut config = host_config(server, host);
     (config.timeout, config.connect_timeout) = (LONG, LONG);
-    Client::connect(config).unwrap()
+    HostClient::connect(config).unwrap()
 }
 
-fn run(client: &Client, op: Op, nsid: u32, fua: bool) -> Status {
+fn run(client: &HostClient, op: IoOp, nsid: u32, fua: bool) -> Status {
     let (blocks, buffer) = match op {
-        Op::Write => (1, Some(Buffer::alloc(4096))),
-        Op::WriteZeroes { .. } => (1, None),
+        IoOp::Write => (1, Some(Buffer::alloc(4096))),
+        IoOp::WriteZeroes { .. } => (1, None),
         _ => (0, None),
     };
     let class = Class::Normal;
     let request =
-        Request { op, nsid, slba: 0, blocks, fua, urgent: false, class, buffer, token: 0 };
+        IoRequest { op, nsid, slba: 0, blocks, fua, urgent: false, class, buffer, token: 0 };
     let (done, ended) = channel();
     client.submit_to(request, &done);
     ended.recv_timeout(LONG).unwrap().status
 }
 
-fn write(client: &Client, nsid: u32) {
-    assert!(run(client, Op::Write, nsid, false).is_success());
+fn write(client: &HostClient, nsid: u32) {
+    assert!(run(client, IoOp::Write, nsid, false).is_success());
 }
 
-fn flush(client: &Client) -> Status {
-    run(client, Op::Flush, 1, false)
+fn flush(client: &HostClient) -> Status {
+    run(client, IoOp::Flush, 1, false)
 }
 
 #[test]
@@ -105,7 +107,7 @@ fn a_failed_flush_is_reported_after_a_reconnect() {
     assert!(flush(&b).is_dnr());
     let mut config = host_config(server, "nqn.x:a");
     config.connect_timeout = LONG;
-    let again = Client::connect(config).unwrap();
+    let again = HostClient::connect(config).unwrap();
     assert!(flush(&again).is_dnr());
     assert!(flush(&again).is_success());
 }
@@ -115,7 +117,8 @@ fn concurrent_flushes_all_report_a_failure() {
     for reactors in [1, 3] {
         let harness = FlushHarness::new(1, reactors);
         let server = &harness.server;
-        let hosts: Vec<Client> = (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
+        let hosts: Vec<HostClient> =
+            (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
         for round in 0..20 {
             hosts.iter().for_each(|host| write(host, 1));
             harness.fail_flushes(1, 1);
@@ -135,7 +138,7 @@ fn concurrent_flushes_all_report_a_failure() {
 fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     let harness = FlushHarness::new(3, 1);
     let server = &harness.server;
-    let mut admin = Admin::connect(&host_config(server, "nqn.x:a")).unwrap();
+    let mut admin = AdminConnection::connect(&host_config(server, "nqn.x:a")).unwrap();
     let failing: [(usize, i64); 3] = [(1, 1), (2, 0), (3, 1)];
     for (nsid, count) in failing {
         harness.fail_flushes(nsid, count);
@@ -143,13 +146,13 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     let mut shut_down =
         || admin.run("Property Set", &Property::set(property::CC, CC_SHUTDOWN), &[], &mut []);
     let refused = shut_down().expect_err("two flushes have failed");
-    let HostError::Command { status, .. } = refused else { panic!("{refused}") };
+    let HostControlError::Command { status, .. } = refused else { panic!("{refused}") };
     assert!(status.is(Status::INTERNAL_ERROR) && status.is_dnr(), "{status}");
     for (nsid, count) in failing {
         assert_eq!(harness.fail_flushes(nsid, 0), count - 1, "{nsid} was flushed");
     }
     let get = Property::get(property::CSTS, PropertySize::Four);
-    let csts = |admin: &mut Admin| admin.run("Property Get", &get, &[], &mut []).unwrap();
+    let csts = |admin: &mut AdminConnection| admin.run("Property Get", &get, &[], &mut []).unwrap();
     assert!(shut_down().is_ok(), "the host knows it now");
     assert_eq!(csts(&mut admin).result() & 0xc, 8, "shutdown complete");
 }
@@ -207,7 +210,7 @@ fn a_forced_write_may_report_the_failure_of_other_writes() {
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
     harness.fail_flushes(1, 1);
-    let zeroes = Op::WriteZeroes { deallocate: false };
+    let zeroes = IoOp::WriteZeroes { deallocate: false };
     let status = run(&b, zeroes, 1, true);
     assert!(!status.is_success() && status.is_dnr(), "{status}");
     assert!(flush(&b).is_success(), "nothing of it was lost");

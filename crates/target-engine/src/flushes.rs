@@ -3,7 +3,9 @@
 
 use roadtrain_system::clock;
 use roadtrain_target_proto::execution::{self, Flushes as _};
-use roadtrain_target_proto::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
+use roadtrain_target_proto::stability::{
+    Epoch, FlushTicket, Flushed, Stability, StoreUser, Wake, WriteMark,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,7 +48,7 @@ impl StoreFlushes {
 
     /// Returns the number of hosts whose writes may be lost and who have received no status about it.
     pub(crate) fn unreported_hosts(&self) -> usize {
-        self.with(|state| state.untold())
+        self.with(|state| state.unreported_hosts())
     }
 
     /// True if the last flush that ran has failed.
@@ -65,7 +67,7 @@ impl execution::Flushes for StoreFlushes {
         self.epoch.load(Ordering::Acquire)
     }
 
-    fn begin(&self, user: &User) -> Ticket {
+    fn begin(&self, user: &StoreUser) -> FlushTicket {
         self.with(|state| state.begin(clock::now(), user))
     }
 
@@ -85,7 +87,7 @@ impl execution::Flushes for StoreFlushes {
         }
     }
 
-    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+    fn settle(&self, ticket: FlushTicket, flushed: Flushed) -> bool {
         self.with(|state| state.settle(clock::now(), ticket, flushed))
     }
 }
@@ -93,19 +95,19 @@ impl execution::Flushes for StoreFlushes {
 /// Writes of a lane to a store that no flush has covered.
 pub(crate) struct Unflushed {
     flushes: Arc<StoreFlushes>,
-    user: Arc<User>,
-    mark: Arc<Mark>,
+    user: Arc<StoreUser>,
+    mark: Arc<WriteMark>,
 }
 
 impl Unflushed {
     /// Registers a lane of `user`.
-    pub(crate) fn new(flushes: &Arc<StoreFlushes>, user: &Arc<User>) -> Unflushed {
+    pub(crate) fn new(flushes: &Arc<StoreFlushes>, user: &Arc<StoreUser>) -> Unflushed {
         let mark = flushes.with(|state| state.enter(clock::now(), user));
         Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
 
     /// Registers the admin queue of `user`, which is about to flush for the last time.
-    pub(crate) fn last(flushes: &Arc<StoreFlushes>, user: &Arc<User>) -> Unflushed {
+    pub(crate) fn last(flushes: &Arc<StoreFlushes>, user: &Arc<StoreUser>) -> Unflushed {
         let mark = flushes.with(|state| state.enter_last(clock::now(), user));
         Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
@@ -122,7 +124,7 @@ impl Unflushed {
 
     /// Removes the user after an orderly shutdown of its controller.
     pub(crate) fn shut_down(&self) {
-        self.flushes.with(|state| state.part(clock::now(), &self.user));
+        self.flushes.with(|state| state.end_reports(clock::now(), &self.user));
     }
 }
 

@@ -11,8 +11,8 @@
 use super::control::TargetControlPlane;
 use super::drain::DepartureKind;
 use super::error::ServerError;
-use super::export::{Blocks, Export};
-use super::inherited::Reserved;
+use super::export::{Export, ExportBlocks};
+use super::inherited::InheritedReservations;
 use super::order::TargetReactorMessage;
 use super::server::Server;
 use std::net::TcpListener;
@@ -53,7 +53,7 @@ impl Server {
     pub fn hand_over(
         &self,
         mut pause: impl FnMut(Duration) -> bool,
-    ) -> (Vec<Reserved>, Result<(), HandOverError>) {
+    ) -> (Vec<InheritedReservations>, Result<(), HandOverError>) {
         self.control.broadcast(|| TargetReactorMessage::StopListening);
         self.drain_paths(DepartureKind::ToAnother, &mut pause);
         let ended = self.shut_down();
@@ -74,19 +74,20 @@ impl Server {
 impl TargetControlPlane {
     /// Returns the reservations of namespaces whose blocks this target owns. For the others only their owner knows
     /// them.
-    fn all_reservations(&self) -> Vec<Reserved> {
+    fn all_reservations(&self) -> Vec<InheritedReservations> {
         let state = self.lock();
         let is_own =
             |nqn: &str, nsid| state.stores.get(nqn, nsid).is_some_and(|open| open.store.is_own());
         let all = state.target.all_reservations().filter(|(nqn, nsid, _)| is_own(nqn, *nsid));
-        all.map(|(nqn, nsid, image)| Reserved { nqn: nqn.to_owned(), nsid, image }).collect()
+        all.map(|(nqn, nsid, image)| InheritedReservations { nqn: nqn.to_owned(), nsid, image })
+            .collect()
     }
 
     /// Closes all files and devices, after the last use.
     fn release(&self) -> Result<(), String> {
         // Waits for a change that has begun; later ones open nothing. Exports hold open stores, too.
         for subsystem in &mut self.lock_exports().subsystems {
-            let is_open = |export: &Export| matches!(export.blocks, Blocks::Store(_));
+            let is_open = |export: &Export| matches!(export.blocks, ExportBlocks::Store(_));
             subsystem.namespaces.retain(|export| !is_open(export));
         }
         let stores = std::mem::take(&mut self.lock().stores);

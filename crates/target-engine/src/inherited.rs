@@ -4,7 +4,7 @@ use super::kept_file::write;
 use super::listeners::ListenSocket;
 use super::stores::{KEPT_NOWHERE, OpenNamespaces};
 use roadtrain_target_proto::reservations::parse_image;
-use roadtrain_target_proto::{ConfigError, Place, Target, TlsUse};
+use roadtrain_target_proto::{ConfigError, ConfigObject, TargetControl, TlsUse};
 use socket2::{Domain, SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,12 +15,12 @@ pub struct Inherited {
     /// Listening sockets. Those at addresses that are not configured are not used.
     pub sockets: Vec<TcpListener>,
     /// Reservations of all namespaces, also those that do not persist.
-    pub reservations: Vec<Reserved>,
+    pub reservations: Vec<InheritedReservations>,
 }
 
 /// The reservations of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reserved {
+pub struct InheritedReservations {
     /// NQN of the subsystem.
     pub nqn: String,
     /// NSID of the namespace.
@@ -57,7 +57,7 @@ impl Inherited {
             if !self.sockets.iter().any(is_there) {
                 let opened = ListenSocket::open(*address, TlsUse::Off);
                 let unfit = |error: io::Error| ConfigError::Listen {
-                    place: Place::Listener(*address),
+                    place: ConfigObject::Listener(*address),
                     problem: error.to_string(),
                 };
                 self.sockets.push(opened.map_err(unfit)?.socket);
@@ -66,10 +66,10 @@ impl Inherited {
         Ok(())
     }
 
-    pub(super) fn adopt_reservations(&self, target: &mut Target) -> Result<(), ConfigError> {
-        for Reserved { nqn, nsid, image } in &self.reservations {
+    pub(super) fn adopt_reservations(&self, target: &mut TargetControl) -> Result<(), ConfigError> {
+        for InheritedReservations { nqn, nsid, image } in &self.reservations {
             let (nguid, state) = parse_image(image).map_err(|error| {
-                let place = Place::Namespace(nqn.clone(), *nsid);
+                let place = ConfigObject::Namespace(nqn.clone(), *nsid);
                 ConfigError::Store { place, problem: format!("its reservations: {error}") }
             })?;
             target.adopt_reservations(nqn, *nsid, &nguid, state);
@@ -80,10 +80,10 @@ impl Inherited {
     /// Writes the reservations that persist to their file. The other process may have kept them in another one.
     pub(super) fn keep_reservations(
         &self,
-        target: &Target,
+        target: &TargetControl,
         stores: &OpenNamespaces,
     ) -> Result<(), ConfigError> {
-        for Reserved { nqn, nsid, image } in &self.reservations {
+        for InheritedReservations { nqn, nsid, image } in &self.reservations {
             let Ok((nguid, state)) = parse_image(image) else { continue };
             let kept = stores.get(nqn, *nsid).and_then(|open| open.kept.as_ref());
             let known = kept.map(|kept| kept.state.clone()).unwrap_or_default();
@@ -96,7 +96,7 @@ impl Inherited {
                 None => Err(io::Error::other(format!("they {KEPT_NOWHERE}"))),
             };
             written.map_err(|error| ConfigError::Store {
-                place: Place::Namespace(nqn.clone(), *nsid),
+                place: ConfigObject::Namespace(nqn.clone(), *nsid),
                 problem: format!("its reservations: {error}"),
             })?;
         }

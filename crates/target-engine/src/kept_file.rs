@@ -25,9 +25,9 @@ thread_local! {
 pub enum KeptPlace {
     /// Next to an exported file, under its name plus a suffix; otherwise nowhere.
     #[default]
-    Beside,
+    NextToStore,
     /// Next to this file, likewise: for blocks that another program has opened.
-    BesideFile(PathBuf),
+    NextToFile(PathBuf),
     /// This file.
     File(PathBuf),
     /// Nowhere: the state is not kept.
@@ -51,11 +51,11 @@ impl KeptPlace {
     pub(super) fn path(&self, spec: Option<&StoreSpec>, kind: &KeptFileKind) -> Option<PathBuf> {
         match (self, spec.map(|spec| &spec.kind)) {
             (KeptPlace::File(path), _) => Some(path.clone()),
-            (KeptPlace::BesideFile(path), _)
-            | (KeptPlace::Beside, Some(StoreKind::File { path, .. })) => {
+            (KeptPlace::NextToFile(path), _)
+            | (KeptPlace::NextToStore, Some(StoreKind::File { path, .. })) => {
                 Some(with_suffix(path, kind.suffix))
             }
-            (KeptPlace::Beside | KeptPlace::Nowhere, _) => None,
+            (KeptPlace::NextToStore | KeptPlace::Nowhere, _) => None,
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
     fn a_file_has_the_old_content_or_the_new_one_at_each_step() {
         let folder = tempfile::tempdir().unwrap();
         let spec = of_file(folder.path().join("disk.img"));
-        let place = || KeptPlace::Beside.writable(Some(&spec), &KIND).unwrap().unwrap();
+        let place = || KeptPlace::NextToStore.writable(Some(&spec), &KIND).unwrap().unwrap();
         let (path, new) = (place(), folder.path().join("disk.img.kept.new"));
         assert_eq!((&path, read(&path)), (&folder.path().join("disk.img.kept"), None));
         write(&path, b"old").unwrap();
@@ -209,7 +209,7 @@ mod tests {
         let spec = of_file(folder.path().join("disk.img"));
         let synced = || {
             let before = FOLDERS_SYNCED.get();
-            KeptPlace::Beside.writable(Some(&spec), &KIND).unwrap().unwrap();
+            KeptPlace::NextToStore.writable(Some(&spec), &KIND).unwrap().unwrap();
             FOLDERS_SYNCED.get() - before
         };
         assert_eq!(synced(), 0, "there is nothing yet");
@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn there_is_a_place_only_where_there_can_be() {
         let folder = tempfile::tempdir().unwrap();
-        let beside = |spec: Option<&StoreSpec>| KeptPlace::Beside.writable(spec, &KIND).unwrap();
+        let beside =
+            |spec: Option<&StoreSpec>| KeptPlace::NextToStore.writable(spec, &KIND).unwrap();
         assert_eq!(beside(None), None);
         assert_eq!(beside(Some(&of_file(folder.path().join("absent/disk.img")))), None);
         // A folder without room is one where the first file cannot be created, also by root.
@@ -228,7 +229,7 @@ mod tests {
         fs::create_dir(folder.path().join("disk.img.kept.probe")).unwrap();
         assert_eq!(beside(Some(&spec)), None);
         fs::write(folder.path().join("disk.img.kept"), "kept").unwrap();
-        let error = KeptPlace::Beside.writable(Some(&spec), &KIND).unwrap_err().to_string();
+        let error = KeptPlace::NextToStore.writable(Some(&spec), &KIND).unwrap_err().to_string();
         assert!(
             error.contains("disk.img.kept: ")
                 && error.contains("make its folder writable, or remove it"),

@@ -23,18 +23,18 @@ pub(super) use flow::LaneInTransit;
 use meter::LaneMeter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
-use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::recorder::FlightRecorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
 use roadtrain_reactor::gather::Gather;
 use roadtrain_reactor::metrics::Batching;
-use roadtrain_system::buffer::Pool;
-use roadtrain_system::ring::Ring;
+use roadtrain_system::buffer::BufferPool;
+use roadtrain_system::ring::ReactorRing;
 use roadtrain_target_proto::buffer_shares::BufferShares;
-use roadtrain_target_proto::execution::Fed;
-use roadtrain_target_proto::qpair::Config;
+use roadtrain_target_proto::execution::ResumeAction;
+use roadtrain_target_proto::qpair::TargetQpairConfig;
 use roadtrain_target_proto::service;
-use roadtrain_target_proto::session::{Session, Settings};
+use roadtrain_target_proto::session::{ListenerRequirements, TargetConnection};
 use roadtrain_wire::sqe::Sqe;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -80,14 +80,14 @@ pub(super) struct LaneResources {
     /// Index of the reactor.
     pub(super) number: usize,
     pub(super) gather: Box<Gather>,
-    pub(super) pool: Pool,
+    pub(super) pool: BufferPool,
     /// Part of the pool that may wait for hosts.
     pub(super) shares: BufferShares,
     /// Bytes that a lane with a full socket may have unsent before it stops receiving.
     pub(super) unsent_max: usize,
     /// Buffer where the control plane builds a page before it goes to a command's buffer.
     pub(super) page: Vec<u8>,
-    pub(super) ring: Ring,
+    pub(super) ring: ReactorRing,
     pub(super) tasks: Tasks,
     pub(super) now: Instant,
     /// Load over all lanes, as far as known.
@@ -98,7 +98,7 @@ pub(super) struct LaneResources {
     /// Counters of this target.
     pub(super) meters: Arc<Meters>,
     /// Recorder of slow commands, and of samples of the others.
-    pub(super) recorder: Recorder<Arc<LaneCells>>,
+    pub(super) recorder: FlightRecorder<Arc<LaneCells>>,
     /// Ports that lanes over Ethernet share. Empty while they receive.
     pub(super) ports: Vec<Port>,
 }
@@ -112,7 +112,7 @@ pub(super) struct TargetLane {
     /// Ticket of its connection; `None` over Ethernet.
     pub(super) ticket: Option<ConnectionTicket>,
     /// NVMe state of the queue: permitted commands, host and controller.
-    pub(super) session: Session,
+    pub(super) session: TargetConnection,
     pub(super) namespaces: LaneNamespaces,
     /// Stores that an admin queue flushes to shut its controller down.
     closing: Vec<Unflushed>,
@@ -124,18 +124,31 @@ pub(super) struct TargetLane {
 
 impl TargetLane {
     /// Creates a lane over a TCP connection.
-    pub(super) fn over_tcp(id: (u32, u32), connection: NewConnection, config: Config) -> Self {
+    pub(super) fn over_tcp(
+        id: (u32, u32),
+        connection: NewConnection,
+        config: TargetQpairConfig,
+    ) -> Self {
         let NewConnection { stream, secured_as, may_be_plain, peer, local, ticket } = connection;
         let tcp = Tcp::new(local, stream, config);
         let secures = secured_as.is_some();
         let declined_tls = may_be_plain && !secures;
-        let mut session = Session::new(Settings { secures, declined_tls, ..Settings::default() });
+        let mut session = TargetConnection::new(ListenerRequirements {
+            secures,
+            declined_tls,
+            ..ListenerRequirements::default()
+        });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
         let lane = TargetLane::new(id, peer.to_string(), LaneTransport::Tcp(tcp), session);
         TargetLane { ticket: Some(ticket), ..lane }
     }
 
-    fn new(id: (u32, u32), peer: String, transport: LaneTransport, session: Session) -> Self {
+    fn new(
+        id: (u32, u32),
+        peer: String,
+        transport: LaneTransport,
+        session: TargetConnection,
+    ) -> Self {
         TargetLane {
             id,
             peer,
@@ -208,9 +221,9 @@ impl TargetLane {
         let was_stalled = self.is_stalled();
         loop {
             let (execution, mut env) = self.parts(shared);
-            match execution.feed(&mut env) {
-                Some(Fed::Receiving) => self.receive_kept(shared, rx)?,
-                Some(Fed::Admin(slot)) => self.run_admin(shared, Some(slot))?,
+            match execution.resume(&mut env) {
+                Some(ResumeAction::Receiving) => self.receive_kept(shared, rx)?,
+                Some(ResumeAction::Admin(slot)) => self.run_admin(shared, Some(slot))?,
                 None => return Ok(was_stalled && !self.is_stalled()),
             }
         }
@@ -227,7 +240,7 @@ impl TargetLane {
     }
 
     pub(super) fn is_starved(&self) -> bool {
-        self.execution.is_starved()
+        self.execution.is_waiting_for_buffers()
     }
 
     /// Makes the close of its connection reset it.
@@ -268,7 +281,7 @@ impl TargetLane {
     #[inline]
     pub(super) fn update_load(&mut self, shared: &mut LaneResources) {
         let batcher = self.transport.batcher();
-        batcher.hear(shared.now, &mut shared.load);
+        batcher.take_load(shared.now, &mut shared.load);
         batcher.set_polling(shared.polls);
     }
 

@@ -108,17 +108,17 @@ mod uncorrectable;
 pub use error::ServerError;
 pub use ether::EtherConfig;
 pub use ether::{Drop, Drops};
-pub use export::{Blocks, Export, Subsystem};
+pub use export::{Export, ExportBlocks, Subsystem};
 pub use handover::HandOverError;
-pub use inherited::{Inherited, Reserved};
+pub use inherited::{Inherited, InheritedReservations};
 pub use kept_file::KeptPlace;
-pub use order::{LanePlace, Usage};
+pub use order::{LanePlace, TargetUsage};
 pub use roadtrain_target_proto::{
-    AnaListener, AnaState, AnaStates, ConfigError, ConnectionLimits, Listener, Operation, Place,
-    TlsUse,
+    AnaListener, AnaState, AnaStates, ConfigError, ConfigObject, ConfigOperation, ConnectionLimits,
+    TargetListener, TlsUse,
 };
 pub use server::{Server, ServerConfig, TlsConfig};
-pub use uncorrectable::marks_beside;
+pub use uncorrectable::marks_file_of;
 
 #[cfg(test)]
 pub(crate) use reactor::HandTarget;

@@ -1,7 +1,7 @@
 //! Sockets that accept TCP connections.
 
-use roadtrain_system::platform::{Listening, listening_at};
-use roadtrain_target_proto::{ConfigError, Listener, Place, TlsUse};
+use roadtrain_system::platform::{ListeningProcess, listening_at};
+use roadtrain_target_proto::{ConfigError, ConfigObject, TargetListener, TlsUse};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -57,7 +57,7 @@ impl ListenSocket {
 /// Sockets of a configuration that is not in force yet. Dropping them closes them.
 pub(super) struct OpenedListeners {
     /// All listeners of the configuration, with the ports that the system has chosen.
-    pub(super) listeners: Vec<Listener>,
+    pub(super) listeners: Vec<TargetListener>,
     /// Sockets of the new listeners.
     pub(super) sockets: Vec<ListenSocket>,
 }
@@ -68,17 +68,17 @@ pub(super) struct OpenedListeners {
 ///
 /// The first address that is not available.
 pub(super) fn open(
-    wanted: &[Listener],
-    (configured, open): (&[Listener], &[Listener]),
+    wanted: &[TargetListener],
+    (configured, open): (&[TargetListener], &[TargetListener]),
     inherited: &[TcpListener],
 ) -> Result<OpenedListeners, ConfigError> {
     let mut opened = OpenedListeners { listeners: Vec::new(), sockets: Vec::new() };
     for listener in wanted {
         let known = open.iter().find(|open| open.portid == listener.portid);
         if let Some(known) =
-            known.filter(|_| configured.iter().any(|one| one.is_same_place(listener)))
+            known.filter(|_| configured.iter().any(|one| one.is_same_listener(listener)))
         {
-            opened.listeners.push(Listener { address: known.address, ..*listener });
+            opened.listeners.push(TargetListener { address: known.address, ..*listener });
             continue;
         }
         let is_there = |socket: &&TcpListener| {
@@ -91,11 +91,11 @@ pub(super) fn open(
         let (socket, address) = opening
             .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
             .map_err(|error| {
-                let place = Place::Listener(listener.address);
+                let place = ConfigObject::Listener(listener.address);
                 ConfigError::Listen { place, problem: problem(listener.address, &error) }
             })?;
         opened.sockets.push(socket);
-        opened.listeners.push(Listener { address, ..*listener });
+        opened.listeners.push(TargetListener { address, ..*listener });
     }
     Ok(opened)
 }
@@ -123,7 +123,8 @@ fn problem(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             let there = listening_at(address);
-            let owner = there.map(|Listening { pid, name, .. }| format!("process {pid} ({name})"));
+            let owner =
+                there.map(|ListeningProcess { pid, name, .. }| format!("process {pid} ({name})"));
             let owner = owner.unwrap_or_else(|| "another process".into());
             format!("{owner} listens there: end it, or choose another port or address")
         }

@@ -5,14 +5,14 @@
 
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::Hash;
-use roadtrain_proto::security::dhchap::Group;
+use roadtrain_proto::security::dhchap::DhGroup;
 use roadtrain_reactor::metrics::{
-    AuthSample, BatchCells, Batching, ConnectionCount, Counter, HostSample, Io, IoCells,
+    AuthSample, BatchCells, Batching, ConnectionCount, Counter, HostSample, IoCells, IoCounters,
     LaneSample, Latency, LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount,
     Statuses, TransportSample,
 };
-use roadtrain_reactor::recorded::Line;
-use roadtrain_target_proto::Connected;
+use roadtrain_reactor::recorded::ConnectionInfo;
+use roadtrain_target_proto::ConnectedQueue;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,8 +67,8 @@ pub(crate) struct LaneCells {
 
 impl LaneCells {
     /// Returns the information about its connection.
-    pub(crate) fn connection_info(&self) -> Line {
-        Line {
+    pub(crate) fn connection_info(&self) -> ConnectionInfo {
+        ConnectionInfo {
             nqn: self.nqn.to_string(),
             host_nqn: self.host_nqn.to_string(),
             local: String::new(),
@@ -92,7 +92,7 @@ struct HostCounters {
     losses: BTreeMap<&'static str, u64>,
     refusals: BTreeMap<&'static str, u64>,
     /// I/O of its ended queues.
-    past: Io,
+    past: IoCounters,
     /// Number of its queues.
     queues: u64,
 }
@@ -188,7 +188,7 @@ impl Meters {
     /// Creates the cells of a connected queue. Returns its number and the cells.
     pub(crate) fn enter(
         &self,
-        connected: &Connected,
+        connected: &ConnectedQueue,
         (peer, transport): (&str, &'static str),
         reactor: usize,
     ) -> (u64, Arc<LaneCells>) {
@@ -220,9 +220,9 @@ impl Meters {
     }
 
     /// Notes the authentication of a queue.
-    pub(crate) fn authenticated(&self, connected: &Connected, (hash, group): (Hash, Group)) {
+    pub(crate) fn authenticated(&self, connected: &ConnectedQueue, (hash, group): (Hash, DhGroup)) {
         let group = match group {
-            Group::Null => "null".to_owned(),
+            DhGroup::Null => "null".to_owned(),
             group => group.to_string(),
         };
         let auth = AuthSample { hash: hash.to_string().to_lowercase().replace('-', ""), group };
@@ -381,7 +381,7 @@ impl Meters {
     pub(crate) fn queue_samples(&self) -> Vec<LaneSample> {
         let live: Vec<_> = lock(&self.lanes).live.values().cloned().collect();
         let sample = |cells: &Arc<LaneCells>| {
-            let mut io = Io::default();
+            let mut io = IoCounters::default();
             cells.io.add_to(&mut io);
             LaneSample {
                 nqn: cells.nqn.to_string(),

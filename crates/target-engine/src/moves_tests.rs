@@ -1,8 +1,8 @@
 //! Tests of lanes that move between reactors, continuously and at unfavorable moments.
 
 use super::tests::{LONG, ManualQueue, NQN, eventually, host_config, queues};
-use super::{Export, Server, ServerConfig, Subsystem, Usage};
-use roadtrain_host_engine::Client;
+use super::{Export, Server, ServerConfig, Subsystem, TargetUsage};
+use roadtrain_host_engine::HostClient;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::fabrics::{Property, property};
@@ -63,7 +63,7 @@ fn lanes_that_move_all_the_time_lose_nothing() {
     let server = serve(directory.path());
     let mut config = host_config(&server, "nqn.x:host");
     (config.lanes, config.timeout) = (2, LONG);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let work = |thread: u64| {
         for round in 0..60 {
             for (nsid, bytes) in [(1, 4096), (2, 4096), (1, 1 << 19), (2, 1 << 19)] {
@@ -80,8 +80,8 @@ fn lanes_that_move_all_the_time_lose_nothing() {
     });
     assert!(server.moves() >= 20, "{} moves", server.moves());
     drop(client);
-    let usage = || Usage { kept_bytes: 0, ..server.usage() };
-    eventually("everything is given back", || usage() == Usage::default());
+    let usage = || TargetUsage { kept_bytes: 0, ..server.usage() };
+    eventually("everything is given back", || usage() == TargetUsage::default());
 }
 
 /// Hosts that connect and disconnect meanwhile leave nothing behind, and are never mistaken for their former
@@ -94,7 +94,7 @@ fn hosts_come_and_go_while_lanes_move() {
         for round in 0..40 {
             let mut config = host_config(&server, "nqn.x:host");
             (config.lanes, config.timeout, config.connect_timeout) = (3, LONG, LONG);
-            let client = Client::connect(config).unwrap();
+            let client = HostClient::connect(config).unwrap();
             for slot in 0..6 {
                 client.write(1, slot * 8, filled(4096, round), false).unwrap();
             }

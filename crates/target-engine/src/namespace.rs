@@ -6,10 +6,10 @@ use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_reactor::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_store::InPlace;
-use roadtrain_target_proto::NamespaceTable as Table;
-use roadtrain_target_proto::io::Geometry;
+use roadtrain_target_proto::SubsystemNamespaces as Table;
+use roadtrain_target_proto::io::BlockGeometry;
 use roadtrain_target_proto::rate::RateLimit;
-use roadtrain_target_proto::reservations::Access;
+use roadtrain_target_proto::reservations::HostAccess;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Namespace as this reactor sees it.
 pub(crate) struct LocalNamespace {
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: BlockGeometry,
     pub(crate) store: Arc<OpenStore>,
     /// Memory of the store, if it lends it.
     pub(crate) in_place: Option<InPlace>,
@@ -29,7 +29,7 @@ pub(crate) struct LocalNamespace {
     /// Default class for commands without one.
     pub(crate) class: Option<Class>,
     /// Commands that a reservation forbids to the host.
-    pub(crate) access: Arc<Access>,
+    pub(crate) access: Arc<HostAccess>,
     /// Counters, by reactor.
     pub(crate) cells: Arc<[NamespaceCells]>,
     /// Rate limits of the namespace and of the host.

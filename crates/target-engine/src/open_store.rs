@@ -5,7 +5,7 @@ use super::flushes::StoreFlushes;
 use super::kept_file::KeptPlace;
 use super::range_locks::Locks;
 use super::uncorrectable::{Marked, Uncorrectable};
-use roadtrain_store::{ByteRange, Custody, SizeWatcher, Store};
+use roadtrain_store::{BlockOwnership, ByteRange, SizeWatcher, Store};
 use roadtrain_target_proto::execution;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ impl OpenStore {
     #[cfg(test)]
     pub(crate) fn open_for_test(spec: &roadtrain_store::StoreSpec) -> Arc<OpenStore> {
         let store = roadtrain_store::open(spec).unwrap();
-        let marks = Uncorrectable::open(&KeptPlace::Beside, Some(spec), &*store).unwrap();
+        let marks = Uncorrectable::open(&KeptPlace::NextToStore, Some(spec), &*store).unwrap();
         Arc::new(OpenStore::new(store, marks))
     }
 
@@ -58,7 +58,7 @@ impl OpenStore {
 
     /// True if no other target can have had the blocks since the store was opened.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.store.custody(), Custody::Ours | Custody::CutOff)
+        matches!(self.store.ownership(), BlockOwnership::Ours | BlockOwnership::CutOff)
     }
 
     /// Registers a callback, once, for changes of the store's size by other parties.
@@ -96,7 +96,7 @@ impl OpenStore {
             return Ok(()); // its lock may belong to another target now
         }
         let flushed = self.flush_last();
-        self.store.give_up();
+        self.store.release();
         flushed
     }
 
@@ -116,8 +116,8 @@ impl OpenStore {
     }
 }
 
-impl execution::Store for OpenStore {
-    type Flushes = StoreFlushes;
+impl execution::TaskStore for OpenStore {
+    type TaskFlushes = StoreFlushes;
 
     #[inline]
     fn flushes(&self) -> Option<&StoreFlushes> {
@@ -142,7 +142,7 @@ impl Marked for OpenStore {
     }
 
     fn is_ours(&self) -> bool {
-        self.store.custody() == Custody::Ours
+        self.store.ownership() == BlockOwnership::Ours
     }
 }
 
@@ -153,7 +153,7 @@ impl Drop for OpenStore {
         if is_clean || *self.closed.get_mut() || self.store.geometry().read_only {
             return;
         }
-        let place = self.store.place();
+        let place = self.store.location();
         let store = self.store.clone();
         let sync = self.store.last_sync().unwrap_or_else(|| Box::new(move || store.sync()));
         let flush = move || {

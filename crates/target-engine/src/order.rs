@@ -9,9 +9,9 @@ use super::tasks::TaskOwner;
 use super::tickets::ConnectionTicket;
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_reactor::metrics::FrameCount;
-use roadtrain_reactor::recorded::OfReactor;
-use roadtrain_reactor::stream::Stream;
-use roadtrain_store::Completion;
+use roadtrain_reactor::recorded::ReactorRecords;
+use roadtrain_reactor::stream::ConnectionStream;
+use roadtrain_store::StoreCompletion;
 use roadtrain_target_proto::stability::Wake;
 use roadtrain_target_proto::{TargetEvent, TlsUse, TurnOf};
 use roadtrain_wire::status::Status;
@@ -61,7 +61,7 @@ pub(super) enum TargetReactorMessage {
     /// Retries Connects that waited for the end of a host's lost connections.
     Settled,
     /// Completion of a store from another thread.
-    Completed(Completion),
+    Completed(StoreCompletion),
     /// Wakes a command of this reactor that waits for a flush.
     Flush(u32, Wake),
     /// Reports progress of an operation of this reactor that waits for an exclusive range.
@@ -73,11 +73,11 @@ pub(super) enum TargetReactorMessage {
     /// Requests the places of the lanes.
     Lanes(SyncSender<Vec<LanePlace>>),
     /// Requests the records.
-    Recorded(SyncSender<OfReactor<LaneCells>>),
+    Recorded(SyncSender<ReactorRecords<LaneCells>>),
     /// Requests the number of lanes that came from other reactors.
     Moves(SyncSender<u64>),
     /// Requests the resources in use.
-    Usage(SyncSender<Usage>),
+    Usage(SyncSender<TargetUsage>),
     /// Requests a sign of life.
     Heartbeat(SyncSender<()>),
     /// Moves all I/O lanes to that reactor, for a test.
@@ -94,7 +94,7 @@ pub(super) enum TargetReactorMessage {
 
 /// New connection without a queue.
 pub(super) struct NewConnection {
-    pub(super) stream: Stream,
+    pub(super) stream: ConnectionStream,
     /// Host that the PSK of its TLS connection identifies.
     pub(super) secured_as: Option<SecuredAs>,
     /// True if TLS is possible but not required.
@@ -125,7 +125,7 @@ pub struct LanePlace {
 
 /// Resources that a target uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct TargetUsage {
     /// Number of connections, including ended ones with commands in a store.
     pub connections: usize,
     /// Number of commands in the stores.

@@ -4,10 +4,11 @@
 use crate::order::TargetReactorMessage;
 use crate::{Export, HandTarget, ServerConfig, Subsystem};
 use roadtrain_host_engine::{
-    Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
+    Class, ConnectedLanes, Front, FrontTurn, HandHost, HostConfig, IoCompletion, IoOp, IoRequest,
+    LaneId,
 };
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_reactor::waits::Waiting;
+use roadtrain_reactor::waits::WaitPolicy;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use std::os::fd::RawFd;
@@ -26,7 +27,7 @@ const LBA_BYTES: u32 = 512;
 
 /// Keeps `depth` requests in flight until all are done.
 struct PerIoLoad {
-    op: Op,
+    op: IoOp,
     left: u32,
     free: Vec<Buffer>,
     done: u32,
@@ -34,18 +35,18 @@ struct PerIoLoad {
 }
 
 impl PerIoLoad {
-    fn new(op: Op, depth: u32, ios: u32) -> PerIoLoad {
+    fn new(op: IoOp, depth: u32, ios: u32) -> PerIoLoad {
         let free = (0..depth).map(|_| Buffer::alloc(IO_BYTES)).collect();
         PerIoLoad { op, left: ios, free, done: 0, next: 0 }
     }
 
-    fn take(&mut self, completion: Completion) {
+    fn take(&mut self, completion: IoCompletion) {
         assert!(completion.status.is_success(), "{}", completion.status);
         self.done += 1;
         self.free.extend(completion.buffer);
     }
 
-    fn submit(&mut self, turn: &mut dyn Turn, lane: usize) {
+    fn submit(&mut self, turn: &mut dyn FrontTurn, lane: usize) {
         while self.left > 0
             && let Some(buffer) = self.free.pop()
         {
@@ -55,7 +56,7 @@ impl PerIoLoad {
             let slba = self.next * u64::from(blocks);
             let (fua, urgent, class) = (false, false, Class::Normal);
             let buffer = Some(buffer);
-            let request = Request {
+            let request = IoRequest {
                 op: self.op,
                 nsid: 1,
                 slba,
@@ -73,7 +74,7 @@ impl PerIoLoad {
 }
 
 impl Front for PerIoLoad {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             self.take(completion);
         }
@@ -88,7 +89,7 @@ struct Loads {
 }
 
 impl Front for Loads {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             self.lanes[completion.token as usize].take(completion);
         }
@@ -112,15 +113,15 @@ fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
     let mut config = HostConfig::new(target.address(), NQN, "nqn.x:host", [7; 16]);
     (config.policy, config.lanes, config.queue_entries) = (policy, lanes, queue_entries);
     (config.keep_alive, config.timeout) = (Duration::ZERO, Duration::from_secs(60));
-    config.waiting = Waiting::Sleep;
+    config.waiting = WaitPolicy::Sleep;
     let for_thread = config.clone();
-    let connecting = std::thread::spawn(move || Connected::new(&for_thread));
+    let connecting = std::thread::spawn(move || ConnectedLanes::new(&for_thread));
     while !connecting.is_finished() {
         target.step();
         std::thread::sleep(Duration::from_millis(1));
     }
     let host = HandHost::new(&config, connecting.join().unwrap());
-    target.set_waiting(Waiting::Sleep);
+    target.set_waiting(WaitPolicy::Sleep);
     (host, target)
 }
 
@@ -163,7 +164,7 @@ fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Pe
     }
 }
 
-fn run(op: Op, depth: u32, ios: u32) {
+fn run(op: IoOp, depth: u32, ios: u32) {
     let (mut host, mut target) = connected(1, depth as u16 + 1);
     let mut load = PerIoLoad::new(op, depth, ios);
     roadtrain_counted(&mut host, &mut target, &mut load);
@@ -174,15 +175,16 @@ fn run(op: Op, depth: u32, ios: u32) {
 fn both_ends_of_a_lane_run_in_one_thread() {
     let wanted = std::env::var(WANTED).ok();
     let Some(wanted) = wanted else {
-        for (op, depth) in [(Op::Read, 1), (Op::Read, 32), (Op::Write, 1), (Op::Write, 32)] {
+        for (op, depth) in [(IoOp::Read, 1), (IoOp::Read, 32), (IoOp::Write, 1), (IoOp::Write, 32)]
+        {
             run(op, depth, 256);
         }
         return;
     };
     let mut words = wanted.split(' ');
     let op = match words.next() {
-        Some("read") => Op::Read,
-        Some("write") => Op::Write,
+        Some("read") => IoOp::Read,
+        Some("write") => IoOp::Write,
         _ => panic!("{WANTED}={wanted}"),
     };
     let mut number = || words.next().and_then(|word| word.parse().ok()).expect(WANTED);
@@ -193,7 +195,7 @@ fn both_ends_of_a_lane_run_in_one_thread() {
 #[test]
 fn a_lane_next_to_a_busy_one_is_received_from() {
     let (mut host, mut target) = connected(2, 33);
-    let lanes = [PerIoLoad::new(Op::Read, 32, 32_000), PerIoLoad::new(Op::Read, 1, u32::MAX)];
+    let lanes = [PerIoLoad::new(IoOp::Read, 32, 32_000), PerIoLoad::new(IoOp::Read, 1, u32::MAX)];
     let mut loads = Loads { lanes, turns: 0 };
     let (at_host, at_target) = (host.sockets(), target.sockets());
     let both = [&at_host[..], &at_target[..]].concat();
@@ -224,7 +226,7 @@ struct Stopping {
 }
 
 impl Front for Stopping {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             self.load.take(completion);
         }
@@ -241,7 +243,7 @@ impl Front for Stopping {
 #[test]
 fn a_host_and_a_target_share_one_loop() {
     const IOS: u32 = 3200;
-    for (op, depth) in [(Op::Read, 1), (Op::Write, 1), (Op::Read, 32), (Op::Write, 32)] {
+    for (op, depth) in [(IoOp::Read, 1), (IoOp::Write, 1), (IoOp::Read, 32), (IoOp::Write, 32)] {
         let (mut host, mut target) = connected(1, 33);
         let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
         let mut front = Stopping { load: PerIoLoad::new(op, depth, IOS), ios: IOS, answer };

@@ -1,13 +1,13 @@
 //! Rate limits of hosts, as lanes find them.
 
 use roadtrain_target_proto::TargetConfig;
-use roadtrain_target_proto::rate::{RateLimit, Rates};
+use roadtrain_target_proto::rate::{RateLimit, RateSettings};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Rate limits by the NQNs of subsystem and host.
 #[derive(Default)]
-pub(super) struct HostLimits(HashMap<(String, String), (Rates, Arc<RateLimit>)>);
+pub(super) struct HostLimits(HashMap<(String, String), (RateSettings, Arc<RateLimit>)>);
 
 impl HostLimits {
     /// Applies a configuration. Unchanged limits keep their state.

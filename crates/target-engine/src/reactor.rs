@@ -29,21 +29,21 @@ use lanes::TargetLanes;
 pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::ReactorLoad;
-use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::recorder::{FlightRecorder, SlowOver};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event;
-use roadtrain_reactor::recorded::OfReactor;
-use roadtrain_reactor::waits::{Meter, Waiting};
-use roadtrain_reactor::{Core, List, RxBuffers};
-use roadtrain_store::Completions;
-use roadtrain_system::buffer::Pool;
+use roadtrain_reactor::recorded::ReactorRecords;
+use roadtrain_reactor::waits::{WaitMeter, WaitPolicy};
+use roadtrain_reactor::{LaneList, ReactorCore, RxBuffers};
+use roadtrain_store::StoreCompletions;
+use roadtrain_system::buffer::BufferPool;
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Inbox, Outbox};
-use roadtrain_system::ring::{Ring, RingCqe, UserData};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender};
+use roadtrain_system::ring::{ReactorRing, RingCqe, UserData};
 use roadtrain_target_proto::buffer_shares::BufferShares;
 use roadtrain_target_proto::pauses::PauseDetector;
-use roadtrain_target_proto::qpair::Config as QpairConfig;
-use roadtrain_target_proto::service::{self, Rules};
+use roadtrain_target_proto::qpair::TargetQpairConfig as QpairConfig;
+use roadtrain_target_proto::service::{self, ReactorRules};
 use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -65,7 +65,7 @@ const UNSENT_MAX: usize = 4 << 20;
 const UNSENT_SHARE: usize = 4;
 
 pub(super) struct TargetReactor {
-    core: Core<TargetReactorMessage>,
+    core: ReactorCore<TargetReactorMessage>,
     lanes: TargetLanes,
     frames: PortFrames,
     listeners: Listeners,
@@ -81,7 +81,7 @@ pub(super) struct TargetReactor {
 struct Peers {
     /// Index of this reactor.
     number: usize,
-    all: Vec<Outbox<TargetReactorMessage>>,
+    all: Vec<MailboxSender<TargetReactorMessage>>,
     /// Placement of connections on reactors.
     balance: Arc<Mutex<Balance>>,
 }
@@ -90,9 +90,9 @@ struct Peers {
 pub(super) struct TargetReactorParts {
     pub(super) number: usize,
     pub(super) ether: EtherParts,
-    pub(super) inbox: Inbox<TargetReactorMessage>,
+    pub(super) inbox: MailboxReceiver<TargetReactorMessage>,
     /// Mailboxes of all reactors, including this one.
-    pub(super) peers: Vec<Outbox<TargetReactorMessage>>,
+    pub(super) peers: Vec<MailboxSender<TargetReactorMessage>>,
     pub(super) balance: Arc<Mutex<Balance>>,
     pub(super) control: Arc<TargetControlPlane>,
     /// Tickets of TCP connections.
@@ -104,11 +104,11 @@ pub(super) struct TargetReactorParts {
     pub(super) connect_timeout: Duration,
     pub(super) transfer_timeout: Duration,
     pub(super) buffer_idle: Duration,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitPolicy,
     /// Threshold of slow commands to record.
     pub(super) slow_over: SlowOver,
     /// Meter for the state of the waits.
-    pub(super) meter: Arc<Meter>,
+    pub(super) meter: Arc<WaitMeter>,
 }
 
 impl TargetReactor {
@@ -117,7 +117,7 @@ impl TargetReactor {
         let cells = meters.reactor(parts.number).clone();
         cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
         let (ports, frames) = PortFrames::new(parts.ether);
-        let pool = Pool::new(parts.pool_bytes);
+        let pool = BufferPool::new(parts.pool_bytes);
         let shared = LaneResources {
             number: parts.number,
             gather: Box::default(),
@@ -125,25 +125,25 @@ impl TargetReactor {
             pool,
             unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
             page: Vec::new(),
-            ring: Ring::new(RING_ENTRIES)?,
+            ring: ReactorRing::new(RING_ENTRIES)?,
             tasks: tasks_of(parts.number, &parts.peers),
             now: clock::now(),
             load: ReactorLoad::default(),
             polls: false,
             control: parts.control,
             meters: meters.clone(),
-            recorder: Recorder::new(parts.slow_over),
+            recorder: FlightRecorder::new(parts.slow_over),
             ports,
         };
         let hosts = EtherHosts::new(parts.pool_bytes);
         let pauses = PauseDetector::new(shared.now);
         Ok(TargetReactor {
-            core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells))?,
+            core: ReactorCore::new(parts.inbox, parts.waiting, (parts.meter, cells))?,
             lanes: TargetLanes::new(
                 shared,
                 hosts,
                 parts.qpair,
-                Rules::new(parts.connect_timeout, parts.transfer_timeout),
+                ReactorRules::new(parts.connect_timeout, parts.transfer_timeout),
             ),
             frames,
             listeners: Listeners::new(parts.tickets, parts.handshakes, meters),
@@ -172,10 +172,10 @@ impl TargetReactor {
     }
 }
 
-impl roadtrain_reactor::Reactor for TargetReactor {
+impl roadtrain_reactor::ReactorCallbacks for TargetReactor {
     type Message = TargetReactorMessage;
 
-    fn core(&mut self) -> (&mut Core<TargetReactorMessage>, &mut Ring) {
+    fn core(&mut self) -> (&mut ReactorCore<TargetReactorMessage>, &mut ReactorRing) {
         (&mut self.core, &mut self.lanes.shared.ring)
     }
 
@@ -185,12 +185,12 @@ impl roadtrain_reactor::Reactor for TargetReactor {
 
     fn is_all_busy(&self) -> bool {
         let TargetLanes { table, shared, .. } = &self.lanes;
-        let ready = table.count(List::Ready);
+        let ready = table.count(LaneList::Ready);
         ready > 0 && ready == table.len() && shared.tasks.in_ring() == 0
     }
 
     fn has_work(&self) -> bool {
-        self.lanes.table.count(List::Ready) > 0 || self.frames.has_more || self.lanes.has_fed
+        self.lanes.table.count(LaneList::Ready) > 0 || self.frames.has_more || self.lanes.has_fed
     }
 
     fn expects(&self) -> bool {
@@ -203,13 +203,13 @@ impl roadtrain_reactor::Reactor for TargetReactor {
         let is_first = self.peers.number == 0;
         let keep_alive = is_first.then(|| timers.keep_alive_at(lanes, pauses)).flatten();
         let others = [keep_alive, timers.deadline(lanes), frames.check_at(lanes), moves.deadline()];
-        let doorbells = lanes.table.earliest(List::Timed, TargetLane::deadline);
+        let doorbells = lanes.table.earliest(LaneList::Timed, TargetLane::deadline);
         others.into_iter().flatten().chain(doorbells).min()
     }
 
     fn poll_lanes(&mut self, _has_work: bool) {
         let TargetLanes { table, shared, .. } = &mut self.lanes;
-        while let Some(index) = table.next(List::Idle) {
+        while let Some(index) = table.next(LaneList::Idle) {
             table.poll(&mut shared.ring, index);
         }
     }
@@ -244,13 +244,13 @@ impl roadtrain_reactor::Reactor for TargetReactor {
             event::LANE_IN if lanes.table.polled(data) => lanes.set_ready(data.index),
             event::LANE_OUT if lanes.table.polled(data) => {
                 lanes.use_lane(data.index, TargetLane::writable);
-                lanes.table.note(List::Idle, data.index);
+                lanes.table.add(LaneList::Idle, data.index);
             }
             _ => {}
         }
     }
 
-    fn obey(&mut self, order: TargetReactorMessage) {
+    fn handle_message(&mut self, order: TargetReactorMessage) {
         let TargetReactor { lanes, frames, listeners, moves, peers, .. } = self;
         let LaneResources { tasks, ring, pool, .. } = &mut lanes.shared;
         match order {
@@ -302,7 +302,7 @@ impl roadtrain_reactor::Reactor for TargetReactor {
                     reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
             }
             TargetReactorMessage::Recorded(reply) => {
-                _ = reply.try_send(OfReactor::of(&lanes.shared.recorder))
+                _ = reply.try_send(ReactorRecords::of(&lanes.shared.recorder))
             }
             TargetReactorMessage::Moves(reply) => _ = reply.try_send(lanes.arrived),
             TargetReactorMessage::Usage(reply) => _ = reply.try_send(lanes.usage()),
@@ -338,8 +338,8 @@ impl roadtrain_reactor::Reactor for TargetReactor {
             core.waits.worked();
         }
         // After all receives, so that no connection is closed whose Connect has arrived.
-        service::close_newcomers(lanes);
-        if lanes.table.count(List::Starved) > 0 {
+        service::close_unauthenticated(lanes);
+        if lanes.table.count(LaneList::WaitingForBuffers) > 0 {
             service::close_overdue(lanes);
         }
         lanes.feed_starved(&mut rx.own);
@@ -359,7 +359,7 @@ impl roadtrain_reactor::Reactor for TargetReactor {
 }
 
 /// Creates the tasks of the reactor with that index.
-fn tasks_of(number: usize, all: &[Outbox<TargetReactorMessage>]) -> Tasks {
+fn tasks_of(number: usize, all: &[MailboxSender<TargetReactorMessage>]) -> Tasks {
     let (flushed, answered, granted) =
         (all[number].clone(), all[number].clone(), all[number].clone());
     let waker = Arc::new(move |index, wake| flushed.send(TargetReactorMessage::Flush(index, wake)));
@@ -372,5 +372,9 @@ fn tasks_of(number: usize, all: &[Outbox<TargetReactorMessage>]) -> Tasks {
             reactor.send(TargetReactorMessage::Exclusion(notice.clone()));
         }
     });
-    Tasks::new(waker, Completions::new(send), ExclusionChannels { number, notify, notify_grant })
+    Tasks::new(
+        waker,
+        StoreCompletions::new(send),
+        ExclusionChannels { number, notify, notify_grant },
+    )
 }

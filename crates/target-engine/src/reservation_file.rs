@@ -2,7 +2,7 @@
 
 use super::kept_file::{KeptFileKind, KeptPlace};
 use roadtrain_store::{OpenError, StoreSpec};
-use roadtrain_target_proto::reservations::{State, parse_image};
+use roadtrain_target_proto::reservations::{ReservationState, parse_image};
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
@@ -17,7 +17,7 @@ const KIND: KeptFileKind = KeptFileKind {
 #[derive(Clone, Debug)]
 pub(super) struct KeptReservations {
     pub(super) path: PathBuf,
-    pub(super) state: State,
+    pub(super) state: ReservationState,
 }
 
 impl KeptReservations {
@@ -45,9 +45,9 @@ fn written(spec: Option<&StoreSpec>) -> Option<&StoreSpec> {
     spec.filter(|spec| !spec.read_only)
 }
 
-fn read(path: &Path, nguid: &[u8; 16]) -> Result<State, OpenError> {
+fn read(path: &Path, nguid: &[u8; 16]) -> Result<ReservationState, OpenError> {
     match KIND.read(path, parse_image)? {
-        None => Ok(State::default()),
+        None => Ok(ReservationState::default()),
         Some((of, state)) if of == *nguid => {
             if let (Some(_), count) = (state.reservation, state.registrants.len()) {
                 info!(path = %path.display(), registrants = count, "a reservation is held");
@@ -57,7 +57,7 @@ fn read(path: &Path, nguid: &[u8; 16]) -> Result<State, OpenError> {
         Some((of, _)) => {
             let of = u128::from_be_bytes(of);
             warn!(path = %path.display(), "it has the reservations of another namespace (NGUID {of:032x}), which are not used");
-            Ok(State::default())
+            Ok(ReservationState::default())
         }
     }
 }
@@ -70,9 +70,9 @@ mod tests {
     use roadtrain_target_proto::reservations::Registrant;
     use std::fs;
 
-    fn state() -> State {
+    fn state() -> ReservationState {
         let registrants = vec![Registrant { host: [1; 16], key: 5 }];
-        State { generation: 1, persists: true, registrants, reservation: None }
+        ReservationState { generation: 1, persists: true, registrants, reservation: None }
     }
 
     #[test]
@@ -81,17 +81,18 @@ mod tests {
         let path = folder.path().join("disk.img");
         let kind = StoreKind::File { path, size: None, create: false };
         let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-        let open =
-            |nguid| KeptReservations::open(&KeptPlace::Beside, Some(&spec), &[nguid; 16]).unwrap();
+        let open = |nguid| {
+            KeptReservations::open(&KeptPlace::NextToStore, Some(&spec), &[nguid; 16]).unwrap()
+        };
         let kept = open(7).unwrap();
-        assert_eq!(kept.state, State::default());
+        assert_eq!(kept.state, ReservationState::default());
         assert_eq!(kept.path, folder.path().join("disk.img.reservations"));
         write(&kept.path, &state().image(&[7; 16])).unwrap();
         assert_eq!(open(7).unwrap().state, state());
-        assert_eq!(open(8).unwrap().state, State::default());
+        assert_eq!(open(8).unwrap().state, ReservationState::default());
         let read_only = StoreSpec { read_only: true, ..spec.clone() };
         assert!(
-            KeptReservations::open(&KeptPlace::Beside, Some(&read_only), &[7; 16])
+            KeptReservations::open(&KeptPlace::NextToStore, Some(&read_only), &[7; 16])
                 .unwrap()
                 .is_none()
         );

@@ -2,7 +2,7 @@
 
 use super::kept_file::write;
 use super::open_store::OpenStore;
-use roadtrain_store::Custody;
+use roadtrain_store::BlockOwnership;
 use roadtrain_target_proto::TurnOf;
 use std::io;
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ impl Saver {
         let (jobs, inbox) = channel::<SaveJob>();
         let work = move || {
             while let Ok(SaveJob { turn, store, path, image }) = inbox.recv() {
-                let written = match store.store().custody() {
-                    Custody::Ours => write(&path, &image),
+                let written = match store.store().ownership() {
+                    BlockOwnership::Ours => write(&path, &image),
                     _ => Err(io::Error::other("another target may own the blocks and the file")),
                 };
                 drop(store);

@@ -10,29 +10,29 @@ use super::health::{ReactorExitReporter, ReactorHealth};
 use super::inherited::Inherited;
 use super::listeners::{self, OpenedListeners};
 use super::meters::{LaneCells, Meters};
-use super::order::{LanePlace, TargetReactorMessage, Usage};
+use super::order::{LanePlace, TargetReactorMessage, TargetUsage};
 use super::reactor::{Balance, TargetReactor, TargetReactorParts};
 use super::stores::OpenNamespaces;
 use super::tickets::Tickets;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::{TlsKey, TlsKeys};
-use roadtrain_reactor::pulse::Pulse;
-use roadtrain_reactor::recorded::Recorded;
+use roadtrain_reactor::probes::ReactorProbes;
+use roadtrain_reactor::recorded::RecordedRequests;
 use roadtrain_reactor::tuning;
-use roadtrain_reactor::waits::{Meter, WaitState, Waiting};
+use roadtrain_reactor::waits::{WaitMeter, WaitPolicy, WaitState};
 use roadtrain_store::Store;
-use roadtrain_system::buffer::Pool;
+use roadtrain_system::buffer::BufferPool;
 use roadtrain_system::clock;
 use roadtrain_system::machine;
-use roadtrain_system::mailbox::{Outbox, mailbox};
+use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use roadtrain_system::platform::{
-    Affinity, Placement, Threads, files, memory_nodes, numa, target_affinities,
+    Affinity, NumaPlacement, PlacedThreads, files, memory_nodes, numa, target_affinities,
 };
-use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::qpair::TargetQpairConfig as QpairConfig;
 use roadtrain_target_proto::{
-    AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Listener,
-    Operation, Place, Target, TargetConfig, TlsUse,
+    AnaStates, ConfigError, ConfigObject, ConfigOperation, ConnectionLimits, ControllerSummary,
+    HostAuthentication, TargetConfig, TargetControl, TargetLimits, TargetListener, TlsUse,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info};
 
 // A command that needs more than the largest buffer would wait forever.
-const _: () = assert!(4096 << Limits::MDTS_MAX <= Pool::LEN_MAX);
+const _: () = assert!(4096 << TargetLimits::MDTS_MAX <= BufferPool::LEN_MAX);
 
 /// Default of [`ServerConfig::drain_timeout`].
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,9 +99,9 @@ pub struct ServerConfig {
     /// ANA state of the paths, by listener.
     pub ana: AnaStates,
     /// Authentication of hosts.
-    pub authentication: Authentication,
+    pub authentication: HostAuthentication,
     /// Limits that controllers are granted.
-    pub limits: Limits,
+    pub limits: TargetLimits,
     /// Digests granted on request.
     pub digests: Digests,
     /// Most bytes in an H2CData PDU.
@@ -111,11 +111,11 @@ pub struct ServerConfig {
     /// Cores of the reactors. Empty: one reactor, not pinned.
     pub cores: Vec<usize>,
     /// Resources to keep on one NUMA node, including memory namespaces.
-    pub placement: Placement,
+    pub placement: NumaPlacement,
     /// Buffer memory over all reactors, in bytes.
     pub pool_bytes: usize,
     /// Wait strategy of the reactors.
-    pub waiting: Waiting,
+    pub waiting: WaitPolicy,
     /// Threshold of slow commands to record.
     pub slow_over: SlowOver,
     /// Limits of TCP connections; lower if this process may not open enough descriptors.
@@ -143,15 +143,15 @@ impl ServerConfig {
             subsystems,
             referrals: Vec::new(),
             ana: AnaStates::default(),
-            authentication: Authentication::default(),
-            limits: Limits::default(),
+            authentication: HostAuthentication::default(),
+            limits: TargetLimits::default(),
             digests: Digests { header: true, data: true },
             maxh2cdata: 1 << 20,
             policy: PolicyConfig::auto(),
             cores: Vec::new(),
-            placement: Placement::default(),
+            placement: NumaPlacement::default(),
             pool_bytes: 256 << 20,
-            waiting: Waiting::default(),
+            waiting: WaitPolicy::default(),
             slow_over: SlowOver::default(),
             connections: ConnectionLimits { all: CONNECTIONS, per_address: CONNECTIONS / 4 },
             connect_timeout: CONNECT_TIMEOUT,
@@ -220,7 +220,7 @@ fn all_listeners(
     old: &TargetConfig<Export>,
     subsystems: &[Subsystem],
     (listen, own): (&[SocketAddr], &[SocketAddr]),
-) -> Vec<Listener> {
+) -> Vec<TargetListener> {
     let addresses = subsystems.iter().flat_map(|subsystem| subsystem.listeners.iter().flatten());
     let named_only: BTreeSet<SocketAddr> = addresses
         .map(|(address, _)| *address)
@@ -234,7 +234,7 @@ fn all_listeners(
 fn configured(
     old: &TargetConfig<Export>,
     (listen, own, subsystems): (&[SocketAddr], &[SocketAddr], &[Subsystem]),
-    authentication: &Authentication,
+    authentication: &HostAuthentication,
     (tls, tls_at): (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
     ana: &AnaStates,
 ) -> TargetConfig<Export> {
@@ -250,7 +250,7 @@ fn listeners(
     config: &TargetConfig<Export>,
     addresses: &[SocketAddr],
     named_only: &BTreeSet<SocketAddr>,
-) -> Vec<Listener> {
+) -> Vec<TargetListener> {
     let mut listeners = config.listeners_at(addresses);
     for listener in &mut listeners {
         listener.named_only = named_only.contains(&listener.address);
@@ -264,11 +264,11 @@ fn listeners(
 }
 
 /// Mailbox and thread of a reactor.
-type ReactorThread = (Outbox<TargetReactorMessage>, JoinHandle<()>);
+type ReactorThread = (MailboxSender<TargetReactorMessage>, JoinHandle<()>);
 
 /// All started reactors. Dropping them ends them.
 #[derive(Default)]
-struct ReactorThreads(Vec<ReactorThread>, Vec<Arc<Meter>>);
+struct ReactorThreads(Vec<ReactorThread>, Vec<Arc<WaitMeter>>);
 
 impl Drop for ReactorThreads {
     fn drop(&mut self) {
@@ -328,11 +328,11 @@ impl Server {
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
-        let numa_guard = numa::take_from(memory.clone());
+        let numa_guard = numa::scoped_memory_nodes(memory.clone());
         let mut prepared = OpenNamespaces::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(numa_guard);
-        let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
+        let mut target = TargetControl::new(clock::now(), &prepared.config(&exports, listeners))?;
         target.set_frame_listeners(ports.frame_listeners());
         inherited.adopt_reservations(&mut target)?;
         inherited.keep_reservations(&target, &prepared.stores())?;
@@ -379,7 +379,7 @@ impl Server {
     /// # Errors
     ///
     /// The first problem; nothing has changed then.
-    pub fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<Operation>, ConfigError> {
+    pub fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<ConfigOperation>, ConfigError> {
         self.change(
             |_, _| true,
             |old| Ok(TargetConfig { subsystems: subsystems.into(), ..old.clone() }),
@@ -397,16 +397,16 @@ impl Server {
         &self,
         listen: &[SocketAddr],
         subsystems: &[Subsystem],
-        authentication: &Authentication,
+        authentication: &HostAuthentication,
         (tls, tls_at): (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
         ana: &AnaStates,
-    ) -> Result<Vec<Operation>, ConfigError> {
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
         let tls_of = |address: &SocketAddr| tls_at.get(address).copied().unwrap_or(tls);
         let secured = || listen.iter().find(|address| tls_of(address) != TlsUse::Off);
         if self.handshakes.is_none()
             && let Some(address) = secured()
         {
-            let (place, tls) = (Place::Listener(*address), tls_of(address));
+            let (place, tls) = (ConfigObject::Listener(*address), tls_of(address));
             let hint = "restart the target: it was started without TLS";
             return Err(ConfigError::invalid(place, "tls", format!("{tls:?}"), hint));
         }
@@ -426,10 +426,10 @@ impl Server {
         &self,
         listen: &[SocketAddr],
         subsystems: &[Subsystem],
-        authentication: &Authentication,
+        authentication: &HostAuthentication,
         tls: (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
         ana: &AnaStates,
-    ) -> Result<Vec<Operation<Export>>, ConfigError> {
+    ) -> Result<Vec<ConfigOperation<Export>>, ConfigError> {
         let (now, own) = (self.exports(), self.shared_addresses());
         let next = configured(&now, (listen, &own, subsystems), authentication, tls, ana);
         next.check()?;
@@ -452,8 +452,8 @@ impl Server {
     pub fn follow(
         &self,
         subsystems: &[Subsystem],
-        authentication: &Authentication,
-    ) -> Result<Vec<Operation>, ConfigError> {
+        authentication: &HostAuthentication,
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
         let subsystems = subsystems.to_vec();
         self.change(
             |_, _| false,
@@ -492,9 +492,13 @@ impl Server {
     /// # Errors
     ///
     /// The first problem; nothing has changed then.
-    pub fn apply(&self, operations: &[Operation<Export>]) -> Result<Vec<Operation>, ConfigError> {
-        let named: Vec<Place> = operations.iter().map(Operation::place).collect();
-        let is_named = |nqn: &str, nsid| named.contains(&Place::Namespace(nqn.to_owned(), nsid));
+    pub fn apply(
+        &self,
+        operations: &[ConfigOperation<Export>],
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
+        let named: Vec<ConfigObject> = operations.iter().map(ConfigOperation::place).collect();
+        let is_named =
+            |nqn: &str, nsid| named.contains(&ConfigObject::Namespace(nqn.to_owned(), nsid));
         self.change(is_named, |old| old.with(operations))
     }
 
@@ -523,7 +527,7 @@ impl Server {
 
     /// Returns the configuration that hosts see, and the controllers.
     #[must_use]
-    pub fn view(&self) -> (TargetConfig, Vec<ControllerView>) {
+    pub fn view(&self) -> (TargetConfig, Vec<ControllerSummary>) {
         self.control.view()
     }
 
@@ -531,8 +535,8 @@ impl Server {
         &self,
         is_rechecked: impl Fn(&str, u32) -> bool,
         next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
-    ) -> Result<Vec<Operation>, ConfigError> {
-        let numa_guard = numa::take_from(self.memory.clone());
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
+        let numa_guard = numa::scoped_memory_nodes(self.memory.clone());
         let changed = self.control.change(is_rechecked, next);
         drop(numa_guard);
         // Replies come after the change: then no lane uses a removed namespace for new commands.
@@ -560,8 +564,8 @@ impl Server {
 
     /// Returns the recent records of the reactors: slow commands, and samples of others.
     #[must_use]
-    pub fn recorded(&self) -> Recorded {
-        Recorded::new(
+    pub fn recorded(&self) -> RecordedRequests {
+        RecordedRequests::new(
             self.query_reactors(TargetReactorMessage::Recorded),
             LaneCells::connection_info,
         )
@@ -569,17 +573,18 @@ impl Server {
 
     /// Returns the resources that all reactors use.
     #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.query_reactors(TargetReactorMessage::Usage).fold(Usage::default(), |sum, usage| {
-            Usage {
+    pub fn usage(&self) -> TargetUsage {
+        self.query_reactors(TargetReactorMessage::Usage).fold(
+            TargetUsage::default(),
+            |sum, usage| TargetUsage {
                 connections: sum.connections + usage.connections,
                 store_commands: sum.store_commands + usage.store_commands,
                 io_commands: sum.io_commands + usage.io_commands,
                 buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
                 kept_bytes: sum.kept_bytes + usage.kept_bytes,
                 reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
-            }
-        })
+            },
+        )
     }
 
     /// Returns the places of the lanes, sorted by controller and queue.
@@ -610,8 +615,8 @@ impl Server {
 
     /// Returns a probe that checks whether all reactors make turns.
     #[must_use]
-    pub fn pulse(&self) -> Pulse {
-        Pulse::new(self.reactors.0.iter().map(|(orders, _)| {
+    pub fn pulse(&self) -> ReactorProbes {
+        ReactorProbes::new(self.reactors.0.iter().map(|(orders, _)| {
             let orders = orders.clone();
             Box::new(move |reply| orders.send(TargetReactorMessage::Heartbeat(reply))) as Box<_>
         }))
@@ -715,7 +720,7 @@ fn affinities(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Affinity> 
     let count = config.cores.len().max(1);
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
     let names = config.ether.as_ref().map(|ether| ether.interfaces().to_vec()).unwrap_or_default();
-    target_affinities(Threads { placement, count, cores, allowed }, addresses, names)
+    target_affinities(PlacedThreads { placement, count, cores, allowed }, addresses, names)
 }
 
 fn spawn(
@@ -733,12 +738,12 @@ fn spawn(
     control.set_reactors(outboxes.clone());
     let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
     let cores = affinities.iter().map(|affinity| affinity.cpus.single()).collect();
-    let balance = Balance::new(cores, config.waiting == Waiting::BusyPoll);
+    let balance = Balance::new(cores, config.waiting == WaitPolicy::BusyPoll);
     let mut reactors = ReactorThreads::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
     for (number, (affinity, (inbox, orders))) in affinities.into_iter().zip(mailboxes).enumerate() {
-        let meter = Arc::<Meter>::default();
+        let meter = Arc::<WaitMeter>::default();
         let parts = TargetReactorParts {
             number,
             ether: ports.take(number),

@@ -1,12 +1,12 @@
 //! Snapshot of everything that a target has counted.
 
 use super::ether::Drops;
-use super::export::{Blocks, Export};
+use super::export::{Export, ExportBlocks};
 use super::order::TargetReactorMessage;
 use super::server::Server;
 use roadtrain_reactor::metrics::{
-    AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
-    StatusCount, SubsystemSample, bounds, name_in_file,
+    AnaSample, FrameCount, IoCounters, LaneSample, MetricsSnapshot, NamespaceSample, ReactorSample,
+    SnapshotKind, StatusCount, SubsystemSample, bounds, name_in_file,
 };
 use roadtrain_store::StoreKind;
 use roadtrain_target_proto::{
@@ -19,7 +19,7 @@ impl Server {
     /// Returns the current counters. Reactors publish them; only frame counters need a query. The caller sets `id`,
     /// `version` and `uptime_seconds`.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> MetricsSnapshot {
         let meters = &self.control.meters;
         let (seen, _) = self.view();
         let (exports, serials) = (self.exports(), self.control.serials());
@@ -39,8 +39,8 @@ impl Server {
         let subsystems = seen.subsystems.iter().map(sample).collect();
         let problems: Vec<String> = self.failure().into_iter().collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Snapshot {
-            kind: Kind::Target,
+        MetricsSnapshot {
+            kind: SnapshotKind::Target,
             unix_seconds: now.as_secs_f64(),
             state: if problems.is_empty() { "serving" } else { "failing" }.to_owned(),
             problems,
@@ -51,7 +51,7 @@ impl Server {
             lanes,
             subsystems,
             transport,
-            ..Snapshot::default()
+            ..MetricsSnapshot::default()
         }
     }
 
@@ -125,7 +125,7 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
                 ana_group: nsid,
                 read_only,
                 accessible: namespace.ana.is_usable(),
-                io: Io::default(),
+                io: IoCounters::default(),
                 statuses: Vec::new(),
             }
         };
@@ -136,7 +136,7 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
 
 /// Returns the name of a namespace's storage, and its kind.
 fn device(export: &Export) -> (String, &'static str) {
-    let Blocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
+    let ExportBlocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
     match &spec.kind {
         StoreKind::Memory { .. } => ("mem".into(), "Malloc disk"),
         StoreKind::Ssd { .. } => ("ssd".into(), "Emulated SSD"),
@@ -199,11 +199,11 @@ fn subsystem(subsystem: &SubsystemConfig) -> SubsystemSample {
 mod tests {
     use super::*;
     use crate::{ServerConfig, Subsystem};
-    use roadtrain_host_engine::{Client, HostConfig};
+    use roadtrain_host_engine::{HostClient, HostConfig};
     use roadtrain_reactor::metrics::{Batching, HostSample, LaneSample};
     use roadtrain_store::StoreSpec;
     use roadtrain_system::buffer::Buffer;
-    use roadtrain_target_proto::{Listener, TlsUse};
+    use roadtrain_target_proto::{TargetListener, TlsUse};
 
     const NQN: &str = "nqn.2024-01.test:disk";
     const HOST: &str = "nqn.2024-01.test:host";
@@ -227,7 +227,7 @@ mod tests {
 
     /// Waits until the counters show what a test expects. They are published at the end of a turn and read one after
     /// the other.
-    fn when(server: &Server, is_there: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    fn when(server: &Server, is_there: impl Fn(&MetricsSnapshot) -> bool) -> MetricsSnapshot {
         for _ in 0..1000 {
             let snapshot = server.snapshot();
             if is_there(&snapshot) {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     /// Returns the number of commands with a measured latency.
-    fn timed(snapshot: &Snapshot) -> u64 {
+    fn timed(snapshot: &MetricsSnapshot) -> u64 {
         let latencies = snapshot.reactors.iter().flat_map(|reactor| &reactor.latencies);
         latencies.map(|of| of.latency.count()).sum()
     }
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn every_command_is_counted_once_for_its_namespace_its_host_and_its_lane() {
         let server = start(None);
-        let client = Client::connect(host(&server, HOST)).unwrap();
+        let client = HostClient::connect(host(&server, HOST)).unwrap();
         for _ in 0..3 {
             client.write(1, 0, Buffer::alloc(4096), false).unwrap();
         }
@@ -296,7 +296,7 @@ mod tests {
     fn refused_hosts_are_counted_with_the_reason() {
         let server = start(Some(HOST));
         let stranger = host(&server, "nqn.2024-01.test:stranger");
-        assert!(Client::connect(stranger).is_err());
+        assert!(HostClient::connect(stranger).is_err());
         let hosts = server.snapshot().hosts;
         let [HostSample { refusals, connects: 0, host_nqn, .. }] = &hosts[..] else {
             panic!("{hosts:?}")
@@ -308,10 +308,10 @@ mod tests {
     #[test]
     fn a_namespace_that_is_gone_takes_its_counters_along_and_leaves_latencies() {
         let server = start(None);
-        let client = Client::connect(host(&server, HOST)).unwrap();
+        let client = HostClient::connect(host(&server, HOST)).unwrap();
         client.read(7, 0, Buffer::alloc(512)).unwrap();
         when(&server, |s| s.namespaces[1].io.reads == 1 && timed(s) == 1);
-        let operation = crate::Operation::RemoveNamespace { nqn: NQN.into(), nsid: 7 };
+        let operation = crate::ConfigOperation::RemoveNamespace { nqn: NQN.into(), nsid: 7 };
         server.apply(&[operation]).unwrap();
         let snapshot = server.snapshot();
         assert_eq!(snapshot.namespaces.len(), 1);
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn reactors_are_not_queried() {
         let server = start(None);
-        let client = Client::connect(host(&server, HOST)).unwrap();
+        let client = HostClient::connect(host(&server, HOST)).unwrap();
         client.read(1, 0, Buffer::alloc(512)).unwrap();
         when(&server, |s| s.namespaces[0].io.reads == 1);
         let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
@@ -346,7 +346,7 @@ mod tests {
             Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
         let config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
         let server = Server::start(ServerConfig { cores: vec![0, 0], ..config }).unwrap();
-        let client = Client::connect(host(&server, HOST)).unwrap();
+        let client = HostClient::connect(host(&server, HOST)).unwrap();
         let mut before = Batching::default();
         for round in 1..=20 {
             client.read(1, 0, Buffer::alloc(512)).unwrap();
@@ -371,7 +371,7 @@ mod tests {
             allowed_hosts: Some([HOST.to_owned()].into()),
             ..SubsystemConfig::new(NQN)
         };
-        let listener = |portid, address: &str, named_only| Listener {
+        let listener = |portid, address: &str, named_only| TargetListener {
             portid,
             address: address.parse().unwrap(),
             tls: TlsUse::Off,

@@ -7,11 +7,12 @@ use super::tests::{NQN, eventually};
 use super::uncorrectable::{MarkWaiter, Uncorrectable};
 use super::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_store::{
-    ByteRange, Completion, Completions, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token,
+    BlockOwnership, ByteRange, OpenError, Resize, Store, StoreCompletion, StoreCompletions,
+    StoreGeometry, StoreIo, StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_proto::uncorrectable::Change;
-use roadtrain_target_proto::{AnaState, Authentication};
+use roadtrain_target_proto::uncorrectable::MarkChange;
+use roadtrain_target_proto::{AnaState, HostAuthentication};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use std::time::Duration;
 #[derive(Debug)]
 struct TestOwnerStore {
     number: u128,
-    current: Mutex<Custody>,
+    current: Mutex<BlockOwnership>,
     /// True if opening fails.
     is_refused: AtomicBool,
     /// True if opening does not return.
@@ -31,7 +32,7 @@ struct TestOwnerStore {
 }
 
 impl TestOwnerStore {
-    fn new(number: u128, custody: Custody) -> Arc<TestOwnerStore> {
+    fn new(number: u128, custody: BlockOwnership) -> Arc<TestOwnerStore> {
         Arc::new(TestOwnerStore {
             number,
             current: Mutex::new(custody),
@@ -43,33 +44,39 @@ impl TestOwnerStore {
     }
 
     fn become_ours(&self) {
-        self.set(Custody::Ours);
+        self.set(BlockOwnership::Ours);
     }
 
-    fn set(&self, custody: Custody) {
+    fn set(&self, custody: BlockOwnership) {
         *self.current.lock().unwrap() = custody;
     }
 }
 
 impl Store for TestOwnerStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
         Ok(self.number)
     }
 
-    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        io.complete(Completion::new(token, Ok(()), buffer));
+    fn submit(
+        &self,
+        _: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        io.complete(StoreCompletion::new(token, Ok(()), buffer));
     }
 
-    fn custody(&self) -> Custody {
+    fn ownership(&self) -> BlockOwnership {
         self.owner_queries.fetch_add(1, Ordering::Relaxed);
         *self.current.lock().unwrap()
     }
 
-    fn seize(&self) -> Result<(), OpenError> {
+    fn take_over(&self) -> Result<(), OpenError> {
         self.become_ours();
         Ok(())
     }
@@ -108,7 +115,7 @@ fn states(server: &Server) -> Vec<AnaState> {
 
 #[test]
 fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
-    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Theirs));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, BlockOwnership::Theirs));
     let server = serve(&stores, false);
     stores[0].is_refused.store(true, Ordering::Relaxed);
     stores.iter().for_each(|store| store.become_ours());
@@ -123,13 +130,13 @@ fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
 /// A target that has just lost the blocks stands by only a moment later.
 #[test]
 fn one_that_was_just_lost_is_claimed_back() {
-    let store = TestOwnerStore::new(1, Custody::Ours);
+    let store = TestOwnerStore::new(1, BlockOwnership::Ours);
     let server = serve(std::slice::from_ref(&store), false);
-    store.set(Custody::Lost);
+    store.set(BlockOwnership::Lost);
     std::thread::scope(|scope| {
         let claimed = scope.spawn(|| server.claim(NQN, 1, Duration::from_secs(20)));
         std::thread::sleep(Duration::from_millis(200));
-        store.set(Custody::Theirs);
+        store.set(BlockOwnership::Theirs);
         assert!(claimed.join().unwrap().unwrap());
     });
     assert_eq!(states(&server), [AnaState::Optimized]);
@@ -139,7 +146,7 @@ fn one_that_was_just_lost_is_claimed_back() {
 /// A store that is cut off completes its commands when its owner is queried.
 #[test]
 fn owners_are_queried_while_another_store_opens() {
-    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Theirs));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, BlockOwnership::Theirs));
     let server = serve(&stores, false);
     let [opening, other] = &stores;
     opening.is_tried.store(false, Ordering::Relaxed);
@@ -156,11 +163,11 @@ fn owners_are_queried_while_another_store_opens() {
 /// A namespace of a new share that cannot be opened stays inaccessible, and a retry follows.
 #[test]
 fn a_share_is_followed_though_one_of_it_cannot_be_had() {
-    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Free));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, BlockOwnership::Free));
     let server = serve(&stores, true);
     stores[0].is_refused.store(true, Ordering::Relaxed);
     stores[1].become_ours();
-    server.follow(&subsystems(&stores, false), &Authentication::default()).unwrap();
+    server.follow(&subsystems(&stores, false), &HostAuthentication::default()).unwrap();
     assert_eq!(states(&server), [AnaState::Inaccessible, AnaState::Optimized]);
     stores[0].is_refused.store(false, Ordering::Relaxed);
     stores[0].become_ours();
@@ -190,8 +197,8 @@ fn an_image_is_opened_anew_to_be_shared() {
 /// A replaced store may still have commands of hosts: it completes them when its owner is queried.
 #[test]
 fn the_owner_of_a_replaced_store_is_queried_while_it_is_used() {
-    let store = TestOwnerStore::new(5, Custody::Ours);
-    let marks = Uncorrectable::open(&KeptPlace::Beside, None, &*store).unwrap();
+    let store = TestOwnerStore::new(5, BlockOwnership::Ours);
+    let marks = Uncorrectable::open(&KeptPlace::NextToStore, None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
     let before = store.owner_queries.load(Ordering::Relaxed);
     let mut polled = Vec::new();
@@ -208,23 +215,23 @@ fn the_owner_of_a_replaced_store_is_queried_while_it_is_used() {
 fn marks_of_blocks_that_another_one_has_are_not_saved() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("marks");
-    let store = TestOwnerStore::new(6, Custody::Ours);
+    let store = TestOwnerStore::new(6, BlockOwnership::Ours);
     let marks = Uncorrectable::open(&KeptPlace::File(path.clone()), None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
     let mark = |offset| {
         let (sender, answer) = std::sync::mpsc::channel();
-        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
-        let waiter = MarkWaiter { token: Token::new(1, 1), completions };
-        let change = Change::Mark(ByteRange { offset, len: 512 });
+        let completions = StoreCompletions::new(move |completion| sender.send(completion).is_ok());
+        let waiter = MarkWaiter { token: StoreToken::new(1, 1), completions };
+        let change = MarkChange::Mark(ByteRange { offset, len: 512 });
         Uncorrectable::change(&open, change, Some(waiter));
         (answer.recv().unwrap().result.is_ok(), std::fs::read(&path).unwrap_or_default())
     };
     let (is_saved, ours) = mark(0);
     assert!(is_saved && !ours.is_empty());
-    for custody in [Custody::Lost, Custody::CutOff] {
+    for custody in [BlockOwnership::Lost, BlockOwnership::CutOff] {
         store.set(custody);
         assert_eq!(mark(1024), (false, ours.clone()), "{custody:?}");
     }
-    store.set(Custody::Ours);
+    store.set(BlockOwnership::Ours);
     assert!(mark(1024).0);
 }

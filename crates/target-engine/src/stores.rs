@@ -1,18 +1,19 @@
 //! Open stores of all exports, and the changes of a new configuration.
 
-use super::export::{Blocks, Export, Subsystem};
+use super::export::{Export, ExportBlocks, Subsystem};
 use super::open_store::OpenStore;
 use super::reservation_file::KeptReservations;
 use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
-    BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind, StoreSpec,
+    BlockLimits, BlockLocation, BlockOwnership, OpenError, Resize, StoreGeometry, StoreKind,
+    StoreSpec,
 };
 use roadtrain_target_proto::rate::RateLimit;
-use roadtrain_target_proto::reservations::State;
-use roadtrain_target_proto::uncorrectable::Change;
+use roadtrain_target_proto::reservations::ReservationState;
+use roadtrain_target_proto::uncorrectable::MarkChange;
 use roadtrain_target_proto::{
-    AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
-    SubsystemConfig, Target, TargetConfig,
+    AnaState, ConfigError, ConfigObject as Named, NamespaceConfig, NamespaceDescription,
+    NamespaceId, SubsystemConfig, TargetConfig, TargetControl, TargetListener,
 };
 use std::collections::HashMap;
 use std::mem::discriminant;
@@ -24,7 +25,7 @@ use tracing::{info, warn};
 #[derive(Clone)]
 pub(super) struct OpenNamespace {
     pub(super) export: Export,
-    place: Option<Place>,
+    place: Option<BlockLocation>,
     pub(super) store: Arc<OpenStore>,
     /// Configuration that hosts see.
     pub(super) config: NamespaceConfig,
@@ -42,19 +43,19 @@ impl OpenNamespace {
 
     /// True if hosts can use the namespace at this target.
     pub(super) fn is_served(&self) -> bool {
-        self.config.ana.is_usable() && self.store.store().custody() == Custody::Ours
+        self.config.ana.is_usable() && self.store.store().ownership() == BlockOwnership::Ours
     }
 
     /// True if the namespace waits for blocks that another target owns.
     pub(super) fn stands_by(&self) -> bool {
-        self.store.store().custody().stands_by()
+        self.store.store().ownership().stands_by()
     }
 
     /// True if another target may seize the blocks while this one owns them.
     pub(super) fn changes_hands(&self) -> bool {
         match &self.export.blocks {
             #[cfg(feature = "rbd")]
-            Blocks::Spec(spec) => matches!(&spec.kind, StoreKind::Rbd(image) if image.shared),
+            ExportBlocks::Spec(spec) => matches!(&spec.kind, StoreKind::Rbd(image) if image.shared),
             _ => false,
         }
     }
@@ -69,35 +70,36 @@ impl OpenNamespace {
 
     /// True if `next` continues its reservations in another file.
     fn moves_reservations(&self, next: &OpenNamespace) -> bool {
-        let of = |open: &OpenNamespace| (open.config.id.map(|id| id.nguid), open.config.tenure);
+        let of =
+            |open: &OpenNamespace| (open.config.id.map(|id| id.nguid), open.config.ownership_term);
         of(self) == of(next) && self.reservations_path() != next.reservations_path()
     }
 
-    /// Returns [`NamespaceConfig::tenure`] for the case that `store` gets the blocks: a new number if one of both
+    /// Returns [`NamespaceConfig::ownership_term`] for the case that `store` gets the blocks: a new number if one of both
     /// stores belongs to a target that does not own them.
     fn tenure_with(&self, store: &Arc<OpenStore>) -> u64 {
         let changes_hands = !self.store.is_own() || !store.is_own();
         let has_changed = !Arc::ptr_eq(&self.store, store) && changes_hands;
-        self.config.tenure + u64::from(has_changed)
+        self.config.ownership_term + u64::from(has_changed)
     }
 
     /// True if the store serves nothing more and must be opened again. Hosts first see the namespace as inaccessible.
     pub(super) fn must_reopen(&self) -> bool {
-        match self.store.store().custody() {
-            Custody::Ours | Custody::CutOff => false,
-            Custody::Theirs | Custody::Free => true,
-            Custody::Lost => self.is_out_of_reach(),
+        match self.store.store().ownership() {
+            BlockOwnership::Ours | BlockOwnership::CutOff => false,
+            BlockOwnership::Theirs | BlockOwnership::Free => true,
+            BlockOwnership::Lost => self.is_out_of_reach(),
         }
     }
 
     /// True if the owner of the blocks has changed, so that the namespace must be opened or made inaccessible.
     pub(super) fn needs_change(&self) -> bool {
-        match self.store.store().custody() {
-            Custody::Ours => self.is_out_of_reach(),
-            Custody::CutOff => !self.is_out_of_reach(),
-            Custody::Theirs => false,
-            Custody::Lost => true,
-            Custody::Free => !self.export.yields,
+        match self.store.store().ownership() {
+            BlockOwnership::Ours => self.is_out_of_reach(),
+            BlockOwnership::CutOff => !self.is_out_of_reach(),
+            BlockOwnership::Theirs => false,
+            BlockOwnership::Lost => true,
+            BlockOwnership::Free => !self.export.yields,
         }
     }
 
@@ -105,10 +107,10 @@ impl OpenNamespace {
     /// stands by keeps doing so whether it yields or not.
     fn reused_for(&self, export: &Export) -> Option<OpenNamespace> {
         let alike = Export { yields: self.export.yields, ..export.clone() };
-        let is_it = match self.store.store().custody() {
+        let is_it = match self.store.store().ownership() {
             _ if self.export == *export => true,
-            Custody::Theirs => self.export == alike,
-            Custody::Free => self.export == alike && export.yields,
+            BlockOwnership::Theirs => self.export == alike,
+            BlockOwnership::Free => self.export == alike && export.yields,
             _ => false,
         };
         is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
@@ -232,18 +234,18 @@ impl OpenNamespaces {
     }
 
     /// Returns the store that an embedding program exports twice.
-    fn find_given(&self, blocks: &Blocks) -> Option<Arc<OpenStore>> {
-        let Blocks::Store(_) = blocks else { return None };
+    fn find_given(&self, blocks: &ExportBlocks) -> Option<Arc<OpenStore>> {
+        let ExportBlocks::Store(_) = blocks else { return None };
         let found = self.open.values().find(|open| open.export.blocks == *blocks);
         found.map(|open| open.store.clone())
     }
 
     /// Returns the reason why blocks are in use, if this target itself has them open in another way.
-    fn explain(&self, error: OpenError, blocks: &Blocks) -> OpenError {
-        let (OpenError::InUse { path, .. }, Blocks::Spec(wanted)) = (&error, blocks) else {
+    fn explain(&self, error: OpenError, blocks: &ExportBlocks) -> OpenError {
+        let (OpenError::InUse { path, .. }, ExportBlocks::Spec(wanted)) = (&error, blocks) else {
             return error;
         };
-        let place = Place::of(wanted);
+        let place = BlockLocation::of(wanted);
         let is_it = |open: &&OpenNamespace| place.is_some() && open.place == place;
         let known = self.open.values().find(is_it).and_then(|open| open.export.blocks.spec());
         let differs = |known: &&StoreSpec| {
@@ -258,22 +260,22 @@ impl OpenNamespaces {
     }
 
     /// Returns the open store with the same blocks, perhaps with another size or name.
-    fn find(&self, nqn: &str, nsid: u32, blocks: &Blocks) -> Option<Arc<OpenStore>> {
-        let Blocks::Spec(spec) = blocks else { return self.find_given(blocks) };
+    fn find(&self, nqn: &str, nsid: u32, blocks: &ExportBlocks) -> Option<Arc<OpenStore>> {
+        let ExportBlocks::Spec(spec) = blocks else { return self.find_given(blocks) };
         let alike = |open: &OpenNamespace| match &open.export.blocks {
-            Blocks::Spec(known) => {
+            ExportBlocks::Spec(known) => {
                 discriminant(&known.kind) == discriminant(&spec.kind)
                     && (known.lba_bytes, known.read_only) == (spec.lba_bytes, spec.read_only)
             }
-            Blocks::Store(_) => false,
+            ExportBlocks::Store(_) => false,
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.must_reopen());
-        if let Some(place) = Place::of(spec) {
+        if let Some(place) = BlockLocation::of(spec) {
             let there = |open: &&OpenNamespace| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
             return found.map(|open| open.store.clone());
         }
-        let same = |open: &&OpenNamespace| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
+        let same = |open: &&OpenNamespace| matches!(&open.export.blocks, ExportBlocks::Spec(known) if is_alike(&known.kind, &spec.kind));
         let known = known.filter(same)?;
         if let StoreKind::File { path, .. } | StoreKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
@@ -294,7 +296,7 @@ enum KeptFileUse {
 pub(super) struct PreparedStores {
     next: OpenNamespaces,
     /// Locations of the blocks of `next`, and whether they are read-only.
-    places: HashMap<Place, bool>,
+    places: HashMap<BlockLocation, bool>,
     /// Files next to the stores of `next`.
     files: HashMap<PathBuf, KeptFileUse>,
     /// Configuration for the control plane.
@@ -322,7 +324,7 @@ impl Resizing {
         let Resize { from, to, .. } = self.resize;
         self.store.store().switch(&self.resize);
         if from != to {
-            Uncorrectable::change(&self.store, Change::Truncate(from.min(to)), None);
+            Uncorrectable::change(&self.store, MarkChange::Truncate(from.min(to)), None);
         }
     }
 }
@@ -340,15 +342,16 @@ impl PreparedStores {
             _ => Arc::new(RateLimit::new(&export.rates)),
         };
         // Blocks that other targets have priority for are released.
-        let is_kept = |open: &Arc<OpenStore>| !export.yields || open.store().custody().stands_by();
+        let is_kept =
+            |open: &Arc<OpenStore>| !export.yields || open.store().ownership().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
             Some(open) => self.move_marks(open, export)?,
             None => self.open_blocks(export).map_err(|error| old.explain(error, &export.blocks))?,
         };
         let store = open.store();
-        let ana = match store.custody() {
-            Custody::Ours => AnaState::Optimized,
+        let ana = match store.ownership() {
+            BlockOwnership::Ours => AnaState::Optimized,
             _ => AnaState::Inaccessible,
         };
         let resize = store.plan(export.bytes())?;
@@ -372,11 +375,11 @@ impl PreparedStores {
         let config = NamespaceConfig {
             keeps_reservations: kept.is_some() || will_keep,
             ana,
-            tenure,
+            ownership_term: tenure,
             write_verifier: store.write_verifier(),
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
-        let (export, place) = (export.clone(), store.place());
+        let (export, place) = (export.clone(), store.location());
         let open = OpenNamespace { export, place, store: open, config, kept, limit };
         let moved = old.get(&nqn, nsid).filter(|old| old.moves_reservations(&open));
         self.moved_reservations.extend(moved.map(|old| (nqn, nsid, old.reservations_path())));
@@ -399,17 +402,17 @@ impl PreparedStores {
     /// Opens the blocks, or a store that stands by.
     fn open_blocks(&mut self, export: &Export) -> Result<Arc<OpenStore>, OpenError> {
         let spec = match &export.blocks {
-            Blocks::Spec(spec) => spec,
-            Blocks::Store(store) => {
+            ExportBlocks::Spec(spec) => spec,
+            ExportBlocks::Store(store) => {
                 let marks = Uncorrectable::open(&export.uncorrectable, None, &**store)?;
                 return Ok(Arc::new(OpenStore::new(store.clone(), marks)));
             }
         };
         let opened = if export.yields { None } else { Some(roadtrain_store::open(spec)) };
-        let store = match opened.unwrap_or_else(|| roadtrain_store::look(spec)) {
+        let store = match opened.unwrap_or_else(|| roadtrain_store::observe(spec)) {
             Err(error @ (OpenError::InUse { .. } | OpenError::Taken { .. })) if export.standby => {
                 info!("stands by: {error}");
-                roadtrain_store::look(spec)?
+                roadtrain_store::observe(spec)?
             }
             opened => opened?,
         };
@@ -429,8 +432,12 @@ impl PreparedStores {
     }
 
     /// Checks that writable blocks have only one export. Locks detect a file that is opened twice.
-    fn check_alone(&mut self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
-        let Blocks::Spec(spec) = blocks else { return Ok(()) };
+    fn check_alone(
+        &mut self,
+        place: Option<BlockLocation>,
+        blocks: &ExportBlocks,
+    ) -> Result<(), OpenError> {
+        let ExportBlocks::Spec(spec) = blocks else { return Ok(()) };
         let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
             return Ok(());
         };
@@ -477,8 +484,8 @@ impl PreparedStores {
     /// # Errors
     ///
     /// The first namespace with other content.
-    pub(super) fn check_moved(&self, target: &Target) -> Result<(), ConfigError> {
-        let none = State::default();
+    pub(super) fn check_moved(&self, target: &TargetControl) -> Result<(), ConfigError> {
+        let none = ReservationState::default();
         for (nqn, nsid, old) in &self.moved_reservations {
             let kept = self.next.get(nqn, *nsid).and_then(|open| open.kept.as_ref());
             let state = kept.map_or(&none, |kept| &kept.state);
@@ -495,7 +502,7 @@ impl PreparedStores {
     pub(super) fn config<N>(
         &self,
         exports: &TargetConfig<N>,
-        listeners: Vec<Listener>,
+        listeners: Vec<TargetListener>,
     ) -> TargetConfig {
         TargetConfig {
             subsystems: self.configs.clone(),
@@ -551,7 +558,7 @@ impl Drop for Switched {
 fn namespace_config(
     nsid: u32,
     id: NamespaceId,
-    geometry: &Geometry,
+    geometry: &StoreGeometry,
     limits: BlockLimits,
 ) -> NamespaceConfig {
     NamespaceConfig {

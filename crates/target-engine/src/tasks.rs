@@ -11,11 +11,11 @@ use super::open_store::OpenStore;
 use super::range_locks::Grant;
 use super::uncorrectable::{MarkWaiter, Uncorrectable};
 use roadtrain_proto::time::Instant;
-use roadtrain_store::{Completion, Completions, Executor, Token};
+use roadtrain_store::{StoreCompletion, StoreCompletions, StoreExecutor, StoreToken};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_system::ring::Ring;
+use roadtrain_system::ring::ReactorRing;
 use roadtrain_system::slab::Slab;
-use roadtrain_target_proto::execution::{self, Step};
+use roadtrain_target_proto::execution::{self, TaskStep};
 use roadtrain_target_proto::stability::Wake;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 pub(super) type TaskOwner = ((u32, u32), u16);
 
 /// Command in the stores.
-pub(super) type StoreTask = execution::Task<Arc<OpenStore>, Buffer>;
+pub(super) type StoreTask = execution::CommandTask<Arc<OpenStore>, Buffer>;
 
 /// Outcome of a command.
-pub(super) type TaskOutcome = execution::Outcome<Buffer>;
+pub(super) type TaskOutcome = execution::StoreOutcome<Buffer>;
 
 /// Completed command and its owner.
 pub(super) type CompletedTask = (TaskOwner, TaskOutcome);
@@ -36,9 +36,9 @@ pub(super) type CompletedTask = (TaskOwner, TaskOutcome);
 pub(super) struct Tasks {
     /// Passes the result of another reactor's flush to [`Tasks::woken`].
     waker: Waker,
-    executor: Executor,
+    executor: StoreExecutor,
     /// Passes completions from other threads to [`Tasks::completed`].
-    completions: Completions,
+    completions: StoreCompletions,
     /// Exclusive ranges of this reactor and of others.
     pub(super) exclusions: Exclusions,
     /// Commands by index. Each operation of a command has its own generation.
@@ -49,8 +49,12 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Creates an empty table. `completions` passes completions of stores from other threads to [`Tasks::completed`].
-    pub(super) fn new(waker: Waker, completions: Completions, channels: ExclusionChannels) -> Self {
-        let (executor, tasks) = (Executor::new(completions.clone()), Slab::default());
+    pub(super) fn new(
+        waker: Waker,
+        completions: StoreCompletions,
+        channels: ExclusionChannels,
+    ) -> Self {
+        let (executor, tasks) = (StoreExecutor::new(completions.clone()), Slab::default());
         let exclusions = Exclusions::new(channels);
         Tasks { waker, executor, completions, exclusions, tasks, ended: VecDeque::new() }
     }
@@ -58,7 +62,7 @@ impl Tasks {
     /// Starts a command. Returns its outcome, or `None` if it completes later.
     pub(super) fn start(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut ReactorRing,
         owner: TaskOwner,
         task: StoreTask,
     ) -> Option<TaskOutcome> {
@@ -76,18 +80,18 @@ impl Tasks {
     }
 
     /// Begins the next step of a command.
-    fn begin(&mut self, ring: &mut Ring, index: u32) {
+    fn begin(&mut self, ring: &mut ReactorRing, index: u32) {
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
         let step = task.begin(|flushes| flushes.join(index, &self.waker));
         self.take(ring, index, step);
     }
 
     /// Executes a step of a command.
-    fn take(&mut self, ring: &mut Ring, index: u32, step: Step<Buffer>) {
+    fn take(&mut self, ring: &mut ReactorRing, index: u32, step: TaskStep<Buffer>) {
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
         match step {
-            Step::Submit(mut op, mut buffer) => {
+            TaskStep::Submit(mut op, mut buffer) => {
                 let store = task.store();
                 if !self.exclusions.is_empty() {
                     let admitted = self.exclusions.hold_back(store, index, (op, buffer));
@@ -99,31 +103,33 @@ impl Tasks {
                 }
                 store.store().submit(op, buffer, token, &mut self.executor.io(ring));
             }
-            Step::Wait => {}
-            Step::Mark(change) => {
+            TaskStep::Wait => {}
+            TaskStep::Mark(change) => {
                 let completions = self.completions.clone();
                 let waiter = MarkWaiter { token, completions };
                 Uncorrectable::change(task.store(), change, Some(waiter));
             }
-            Step::Exclude(range) => self.exclusions.request(task.store(), index, range),
-            Step::Ended(result) => self.executor.complete(Completion::new(token, result, None)),
+            TaskStep::Exclude(range) => self.exclusions.request(task.store(), index, range),
+            TaskStep::Ended(result) => {
+                self.executor.complete(StoreCompletion::new(token, result, None))
+            }
         }
     }
 
-    fn token(&self, index: u32) -> Token {
-        Token::new(index, self.tasks.generation(index))
+    fn token(&self, index: u32) -> StoreToken {
+        StoreToken::new(index, self.tasks.generation(index))
     }
 
     /// Requests the cancellation of a command: pending operations are dropped, and its store shall abort the others.
     /// The command completes as usual, aborted or not. Returns false if it is not in this table.
-    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: TaskOwner) -> bool {
+    pub(super) fn cancel(&mut self, ring: &mut ReactorRing, owner: TaskOwner) -> bool {
         let Some(index) = self.tasks.find(|(other, _)| *other == owner) else { return false };
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return false };
         task.cancel();
         if let Some(HeldBackWrite { buffer, .. }) = self.exclusions.forget(index) {
             let aborted = Err(Status::ABORT_REQUESTED);
-            self.executor.complete(Completion::new(token, aborted, buffer));
+            self.executor.complete(StoreCompletion::new(token, aborted, buffer));
             return true;
         }
         task.store().store().cancel(token);
@@ -132,7 +138,7 @@ impl Tasks {
     }
 
     /// Requests the cancellation of all commands of a lane.
-    pub(super) fn cancel_all(&mut self, ring: &mut Ring, lane: (u32, u32)) {
+    pub(super) fn cancel_all(&mut self, ring: &mut ReactorRing, lane: (u32, u32)) {
         let own = self.tasks.iter().filter(|(_, (owner, _))| owner.0 == lane);
         let owners: Vec<TaskOwner> = own.map(|(_, (owner, _))| *owner).collect();
         for owner in owners {
@@ -143,7 +149,7 @@ impl Tasks {
     /// Handles a completion of the ring. Returns the command that has completed, if any.
     pub(super) fn resume(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut ReactorRing,
         index: u32,
         result: i32,
     ) -> Option<CompletedTask> {
@@ -154,8 +160,8 @@ impl Tasks {
     /// Handles a completion of a store from another thread.
     pub(super) fn completed(
         &mut self,
-        ring: &mut Ring,
-        completion: Completion,
+        ring: &mut ReactorRing,
+        completion: StoreCompletion,
     ) -> Option<CompletedTask> {
         self.executor.complete(completion);
         self.next(ring)
@@ -165,7 +171,7 @@ impl Tasks {
     /// command that has completed, if any.
     pub(super) fn woken(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut ReactorRing,
         index: u32,
         wake: Wake,
     ) -> Option<CompletedTask> {
@@ -182,7 +188,7 @@ impl Tasks {
     /// Continues an operation that waits for an exclusive range. `admitted` is the status once it has the range.
     pub(super) fn granted(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut ReactorRing,
         (index, grant): (u32, Grant),
         admitted: Result<(), Status>,
     ) -> Option<CompletedTask> {
@@ -214,14 +220,14 @@ impl Tasks {
 
     /// Opens a range, and begins the writes that were held back. [`Tasks::expire`] returns the commands that complete
     /// by that.
-    pub(super) fn open(&mut self, ring: &mut Ring, closed: &ClosedRange) {
+    pub(super) fn open(&mut self, ring: &mut ReactorRing, closed: &ClosedRange) {
         for (index, HeldBackWrite { op, buffer, .. }) in self.exclusions.open(closed) {
-            self.take(ring, index, Step::Submit(op, buffer));
+            self.take(ring, index, TaskStep::Submit(op, buffer));
         }
     }
 
     /// Runs what is due by `now`. Returns the first command that has completed. The caller repeats this until `None`.
-    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<CompletedTask> {
+    pub(super) fn expire(&mut self, ring: &mut ReactorRing, now: Instant) -> Option<CompletedTask> {
         self.executor.expire(ring, now);
         self.next(ring)
     }
@@ -232,7 +238,7 @@ impl Tasks {
     }
 
     /// Returns the next completed command.
-    fn next(&mut self, ring: &mut Ring) -> Option<CompletedTask> {
+    fn next(&mut self, ring: &mut ReactorRing) -> Option<CompletedTask> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
@@ -245,14 +251,18 @@ impl Tasks {
     }
 
     /// Handles the completion of an operation. Returns the command if it has completed.
-    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<CompletedTask> {
+    fn advance(
+        &mut self,
+        ring: &mut ReactorRing,
+        completion: StoreCompletion,
+    ) -> Option<CompletedTask> {
         let (index, generation) = completion.token.parts();
         let is_expected = self.tasks.is_current(index, generation);
         let Some((owner, task)) = self.tasks.get_mut(index).filter(|_| is_expected) else {
             tracing::error!(?completion, "a store has completed an operation twice");
             return None;
         };
-        let Completion { result, buffer, is_unforced, .. } = completion;
+        let StoreCompletion { result, buffer, is_unforced, .. } = completion;
         if !self.exclusions.is_empty() {
             self.exclusions.ended(index);
         }
@@ -261,7 +271,7 @@ impl Tasks {
             self.begin(ring, index);
             return None;
         };
-        let (ended, is_alone) = ((*owner, outcome), task.is_alone());
+        let (ended, is_alone) = ((*owner, outcome), task.is_exclusive());
         if is_alone {
             self.exclusions.release(index);
         }
@@ -303,16 +313,16 @@ mod tests {
     use super::*;
     use roadtrain_store::{ByteRange, StoreKind, StoreSpec};
     use roadtrain_system::clock;
-    use roadtrain_target_proto::io::{Geometry, IoCommand};
+    use roadtrain_target_proto::io::{BlockGeometry, TargetIoCommand};
     use std::time::Duration;
 
-    const GEOMETRY: Geometry =
-        Geometry { lba_shift: 9, blocks: 2048, read_only: false, transfer_bytes_max: 1 << 20 };
+    const GEOMETRY: BlockGeometry =
+        BlockGeometry { lba_shift: 9, blocks: 2048, read_only: false, transfer_bytes_max: 1 << 20 };
 
     const LONG: Duration = Duration::from_secs(3600);
 
     struct TasksHarness {
-        ring: Ring,
+        ring: ReactorRing,
         tasks: Tasks,
         ssd: Arc<OpenStore>,
     }
@@ -322,10 +332,10 @@ mod tests {
             let kind = StoreKind::Ssd { size: 1 << 20, service: LONG, parallel };
             let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
             TasksHarness {
-                ring: Ring::new(4).unwrap(),
+                ring: ReactorRing::new(4).unwrap(),
                 tasks: Tasks::new(
                     Arc::new(|_, _| false),
-                    Completions::new(|_| false),
+                    StoreCompletions::new(|_| false),
                     ExclusionChannels {
                         number: 0,
                         notify: Arc::new(|_| {}),
@@ -336,7 +346,7 @@ mod tests {
             }
         }
 
-        fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
+        fn start(&mut self, slot: u16, command: &TargetIoCommand, buffer: Option<Buffer>) {
             let task = StoreTask::execute(command, (self.ssd.clone(), &GEOMETRY), buffer, None);
             self.begin(slot, task.unwrap());
         }
@@ -366,7 +376,7 @@ mod tests {
         let mut harness = TasksHarness::new(1);
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
-        let write = IoCommand::Write { offset: 0, length: 512, fua: false };
+        let write = TargetIoCommand::Write { offset: 0, length: 512, fua: false };
         let begin = clock::now();
         harness.start(0, &write, Some(buffer));
         let due = harness.tasks.next_due().unwrap();
@@ -380,11 +390,11 @@ mod tests {
     #[test]
     fn what_waits_for_an_emulated_ssd_can_be_cancelled() {
         let mut harness = TasksHarness::new(1);
-        let write = IoCommand::Write { offset: 0, length: 512, fua: false };
+        let write = TargetIoCommand::Write { offset: 0, length: 512, fua: false };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         harness.start(0, &write, Some(buffer));
-        harness.start(1, &IoCommand::Flush, None);
+        harness.start(1, &TargetIoCommand::Flush, None);
         assert!(harness.tasks.cancel(&mut harness.ring, ((0, 0), 0)));
         assert!(!harness.tasks.cancel(&mut harness.ring, ((0, 1), 1)), "another use of the lane");
         let ended = harness.tasks.expire(&mut harness.ring, clock::now());
@@ -412,13 +422,13 @@ mod tests {
         };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
-        let write = IoCommand::Write { offset: 512, length: 512, fua: false };
+        let write = TargetIoCommand::Write { offset: 512, length: 512, fua: false };
         let written = run(task(write, Some(buffer)));
         assert!(written.result.is_ok() && written.buffer.is_some());
-        let read = IoCommand::Read { offset: 512, length: 512, fua: false };
+        let read = TargetIoCommand::Read { offset: 512, length: 512, fua: false };
         assert_eq!(run(task(read, Some(Buffer::alloc(512)))).buffer.unwrap()[..], [7; 512]);
         assert!(run(task(read, None)).result.is_err(), "a read without a buffer");
-        let spare = run(task(IoCommand::Flush, Some(Buffer::alloc(512))));
+        let spare = run(task(TargetIoCommand::Flush, Some(Buffer::alloc(512))));
         assert!(spare.buffer.is_some(), "what the operation did not need");
         for stores in [vec![], vec![store.clone(); 2]] {
             assert!(run(StoreTask::flush_all(stores, None)).result.is_ok());
@@ -431,7 +441,7 @@ mod tests {
         let mut harness = TasksHarness::new(2);
         let begin = clock::now();
         for slot in 0..4 {
-            harness.start(slot, &IoCommand::Flush, None);
+            harness.start(slot, &TargetIoCommand::Flush, None);
         }
         let ssd = harness.ssd.clone();
         harness.begin(4, StoreTask::announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));

@@ -2,7 +2,9 @@
 
 use super::flaky::{self, DeadStore, SlowIdentityStore};
 use super::{Export, Server, ServerConfig, Subsystem};
-use roadtrain_host_engine::{Admin, Class, Client, HostConfig, HostError, Op, Request};
+use roadtrain_host_engine::{
+    AdminConnection, Class, HostClient, HostConfig, HostControlError, IoOp, IoRequest,
+};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, property};
@@ -49,13 +51,13 @@ pub(super) fn host_config(server: &Server, host_nqn: &str) -> HostConfig {
     config
 }
 
-fn connect(server: &Server, host_nqn: &str) -> Result<Client, HostError> {
-    Client::connect(host_config(server, host_nqn))
+fn connect(server: &Server, host_nqn: &str) -> Result<HostClient, HostControlError> {
+    HostClient::connect(host_config(server, host_nqn))
 }
 
-pub(super) fn read() -> Request {
-    Request {
-        op: Op::Read,
+pub(super) fn read() -> IoRequest {
+    IoRequest {
+        op: IoOp::Read,
         nsid: 1,
         slba: 0,
         blocks: 8,
@@ -92,7 +94,7 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_store() {
 
         for _ in 0..3 {
             let refused = connect(&server, "nqn.x:host").err().expect("its read is not over");
-            let HostError::Refused { status, .. } = refused else { panic!("{refused}") };
+            let HostControlError::Refused { status, .. } = refused else { panic!("{refused}") };
             assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
         }
         drop(connect(&server, "nqn.x:other").expect("others are not concerned"));
@@ -119,7 +121,7 @@ fn a_first_connection_waits_while_the_controller_is_busy() {
     drop(client);
     let mut config = host_config(&server, "nqn.x:host");
     config.connect_timeout = LONG;
-    let waiting = std::thread::spawn(move || Client::connect(config).map(drop));
+    let waiting = std::thread::spawn(move || HostClient::connect(config).map(drop));
     std::thread::sleep(Duration::from_millis(200)); // so that it is refused at first
     std::fs::write(&fifo, [0; 4096]).unwrap();
     waiting.join().unwrap().expect("the controller is busy no more");
@@ -136,8 +138,8 @@ fn commands_that_fail_do_not_need_the_control_plane() {
     let client = connect(&server, "nqn.x:host").unwrap();
     let (done, ended) = channel();
     let held = server.control.hold();
-    let beyond = || Request { slba: 1 << 40, ..read() };
-    let unknown = || Request { nsid: 9, ..read() };
+    let beyond = || IoRequest { slba: 1 << 40, ..read() };
+    let unknown = || IoRequest { nsid: 9, ..read() };
     let cases = [(beyond(), Status::LBA_OUT_OF_RANGE), (unknown(), Status::INVALID_NAMESPACE)];
     for (request, status) in cases {
         client.submit_to(request, &done);
@@ -152,7 +154,7 @@ pub(super) struct ManualQueue(TcpStream);
 
 impl ManualQueue {
     /// Connects I/O queue 1 of `admin`.
-    pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> ManualQueue {
+    pub(super) fn connect(server: &Server, admin: &AdminConnection, host_nqn: &str) -> ManualQueue {
         ManualQueue::connect_as(server, (1, admin.cntlid), host_nqn)
     }
 
@@ -242,10 +244,10 @@ impl ManualQueue {
 }
 
 /// Connects an admin queue and an I/O queue.
-pub(super) fn queues(server: &Server) -> (Admin, ManualQueue) {
+pub(super) fn queues(server: &Server) -> (AdminConnection, ManualQueue) {
     let mut config = host_config(server, "nqn.x:host");
     config.timeout = LONG;
-    let admin = Admin::connect(&config).unwrap();
+    let admin = AdminConnection::connect(&config).unwrap();
     let queue = ManualQueue::connect(server, &admin, "nqn.x:host");
     (admin, queue)
 }

@@ -2,7 +2,9 @@
 
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
-use roadtrain_target_proto::{Admission, Admitted, ConnectionLimits, Full};
+use roadtrain_target_proto::{
+    Admitted, ConnectionAdmission, ConnectionLimitReached, ConnectionLimits,
+};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +17,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) struct Tickets(Mutex<AdmissionState>);
 
 struct AdmissionState {
-    admission: Admission,
+    admission: ConnectionAdmission,
     /// Number of refused connections since the last log line.
     unlogged: u64,
     log_at: Instant,
@@ -29,7 +31,7 @@ pub(super) struct ConnectionTicket {
 
 impl Tickets {
     pub(super) fn new(limits: ConnectionLimits) -> Self {
-        let admission = Admission::new(limits);
+        let admission = ConnectionAdmission::new(limits);
         Tickets(Mutex::new(AdmissionState { admission, unlogged: 0, log_at: Instant::default() }))
     }
 
@@ -58,7 +60,7 @@ impl Tickets {
 }
 
 impl AdmissionState {
-    fn refused(&mut self, now: Instant, peer: SocketAddr, full: Full) {
+    fn refused(&mut self, now: Instant, peer: SocketAddr, full: ConnectionLimitReached) {
         self.unlogged += 1;
         if now >= self.log_at {
             let since = std::mem::take(&mut self.unlogged);

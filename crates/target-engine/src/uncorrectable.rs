@@ -4,11 +4,12 @@
 use super::kept_file::{KeptFileKind, KeptPlace, with_suffix, write};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{
-    ByteRange, Completion, Completions, Custody, OpenError, Store, StoreKind, StoreSpec, Token,
+    BlockOwnership, ByteRange, OpenError, Store, StoreCompletion, StoreCompletions, StoreKind,
+    StoreSpec, StoreToken,
 };
 use roadtrain_system::clock;
 use roadtrain_target_proto::uncorrectable::{
-    Change, Extents, Marks, Place, SPLIT_MAX, Step, parse_image,
+    ByteExtents, MarkChange, Marks, MarksPlace, MarksStep, SPLIT_MAX, parse_image,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,8 +38,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Operation that waits for a change of marks.
 #[derive(Clone, Debug)]
 pub(crate) struct MarkWaiter {
-    pub(crate) token: Token,
-    pub(crate) completions: Completions,
+    pub(crate) token: StoreToken,
+    pub(crate) completions: StoreCompletions,
 }
 
 #[derive(Debug)]
@@ -68,7 +69,7 @@ pub(crate) trait Marked: Send + Sync + 'static {
 
 /// Returns the file of marks next to the file at `path`.
 #[must_use]
-pub fn marks_beside(path: &Path) -> PathBuf {
+pub fn marks_file_of(path: &Path) -> PathBuf {
     with_suffix(path, KIND.suffix)
 }
 
@@ -86,14 +87,14 @@ impl Uncorrectable {
         let geometry = store.geometry();
         let path = match place.path(spec, &KIND) {
             // Another process owns the blocks and the marks.
-            _ if store.custody() != Custody::Ours => None,
+            _ if store.ownership() != BlockOwnership::Ours => None,
             path if geometry.read_only => path,
             _ if is_memory(spec) => None,
             _ => place.writable(spec, &KIND)?,
         };
         let mut marks = match &path {
             Some(path) => KIND.read(path, parse_image)?.unwrap_or_default(),
-            None => Extents::default(),
+            None => ByteExtents::default(),
         };
         let end = geometry.blocks << geometry.lba_shift;
         marks.remove(&ByteRange { offset: end, len: u64::MAX });
@@ -102,9 +103,9 @@ impl Uncorrectable {
             info!(path = %path.display(), ranges, "blocks are marked as uncorrectable");
         }
         let kept = match path {
-            Some(_) => Place::File,
-            None if is_memory(spec) && *place != KeptPlace::Nowhere => Place::Memory,
-            None => Place::Nowhere,
+            Some(_) => MarksPlace::File,
+            None if is_memory(spec) && *place != KeptPlace::Nowhere => MarksPlace::Memory,
+            None => MarksPlace::Nowhere,
         };
         Ok(Uncorrectable::new(Marks::new(kept, marks), path))
     }
@@ -148,7 +149,7 @@ impl Uncorrectable {
         spec: Option<&StoreSpec>,
         store: &dyn Store,
     ) -> Result<Option<Self>, OpenError> {
-        if store.custody() != Custody::Ours {
+        if store.ownership() != BlockOwnership::Ours {
             return Ok(None);
         }
         let mut moved = Uncorrectable::open(place, spec, store)?;
@@ -198,7 +199,7 @@ impl Uncorrectable {
     }
 
     /// Requests a change of marks. The waiting operation, if any, completes when the change is in force.
-    pub(crate) fn change(store: &Arc<impl Marked>, change: Change, waiter: Option<MarkWaiter>) {
+    pub(crate) fn change(store: &Arc<impl Marked>, change: MarkChange, waiter: Option<MarkWaiter>) {
         if let Some(image) =
             store.uncorrectable().advance(|marks, steps| marks.submit(change, waiter, steps))
         {
@@ -209,7 +210,7 @@ impl Uncorrectable {
     /// Runs a turn and executes its steps. Returns the image to save, if any.
     fn advance(
         &self,
-        turn: impl FnOnce(&mut Marks<Option<MarkWaiter>>, &mut Vec<Step<Option<MarkWaiter>>>),
+        turn: impl FnOnce(&mut Marks<Option<MarkWaiter>>, &mut Vec<MarksStep<Option<MarkWaiter>>>),
     ) -> Option<Arc<[u8]>> {
         let mut steps = Vec::new();
         let mut state = self.lock();
@@ -219,12 +220,12 @@ impl Uncorrectable {
         let mut image = None;
         for step in steps {
             match step {
-                Step::Save(next) => image = Some(next),
-                Step::Answer(Some(MarkWaiter { token, completions }), result) => {
-                    completions.send(Completion::new(token, result, None));
+                MarksStep::Save(next) => image = Some(next),
+                MarksStep::Answer(Some(MarkWaiter { token, completions }), result) => {
+                    completions.send(StoreCompletion::new(token, result, None));
                 }
-                Step::Answer(None, Ok(())) => {}
-                Step::Answer(None, Err(status)) => warn!(%status, "marks are not changed"),
+                MarksStep::Answer(None, Ok(())) => {}
+                MarksStep::Answer(None, Err(status)) => warn!(%status, "marks are not changed"),
             }
         }
         image

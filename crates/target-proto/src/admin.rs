@@ -1,11 +1,11 @@
 //! Admin commands: dispatch.
 
 use super::context::{CommandContext, CommandReply, byte};
-use super::control::Target;
+use super::control::TargetControl;
 use super::controller::NOT_ABORTED;
 use super::discovery::DiscoveryLogSource;
 use super::kind::supported_opcodes;
-use super::outcome::Outcome;
+use super::outcome::AdminOutcome;
 use super::target_event::TargetEvent;
 use super::{fabrics, features, identify, lba_status, log_page};
 use roadtrain_proto::error::CommandError;
@@ -14,7 +14,7 @@ use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-impl Target {
+impl TargetControl {
     /// Executes a command on the admin queue of `cntlid`. `data_in` is its data from the host, in-capsule or
     /// transferred after an R2T. Data for the host replaces the content of `data_out`, with exactly the length that the
     /// command's SGL says.
@@ -25,13 +25,19 @@ impl Target {
         sqe: &Sqe,
         data_in: &[u8],
         data_out: &mut Vec<u8>,
-    ) -> Outcome {
+    ) -> AdminOutcome {
         data_out.clear();
         self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
     }
 
     /// Executes a fabrics command on I/O queue `qid` of `cntlid`; none of them transfers data.
-    pub fn fabrics_command(&mut self, now: Instant, cntlid: u16, qid: u16, sqe: &Sqe) -> Outcome {
+    pub fn fabrics_command(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        qid: u16,
+        sqe: &Sqe,
+    ) -> AdminOutcome {
         self.command(now, (cntlid, qid), sqe, &[], fabrics::execute)
     }
 
@@ -42,11 +48,11 @@ impl Target {
         sqe: &Sqe,
         data_in: &[u8],
         execute: impl FnOnce(&mut CommandContext<'_>) -> Result<CommandReply, CommandError>,
-    ) -> Outcome {
+    ) -> AdminOutcome {
         self.drop_missed(now, cntlid);
         let Some(controller) = self.controllers.get_mut(&cntlid) else {
             // The controller is gone and its connections are being closed.
-            return Outcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
+            return AdminOutcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
         };
         controller.keep_alive.restart(now);
         if qid == 0 {
@@ -90,17 +96,17 @@ impl Target {
         self.set_timer(deadlines.into_iter().flatten().min());
         match reply {
             Ok(CommandReply::Result(result)) => {
-                Outcome::Complete { status: Status::SUCCESS, result }
+                AdminOutcome::Complete { status: Status::SUCCESS, result }
             }
-            Ok(CommandReply::Pending) => Outcome::Pending,
-            Ok(CommandReply::QueryLbaStatus(wanted)) => Outcome::LookUp(wanted),
+            Ok(CommandReply::Pending) => AdminOutcome::Pending,
+            Ok(CommandReply::QueryLbaStatus(wanted)) => AdminOutcome::QueryLbaStatus(wanted),
             Ok(CommandReply::Persist(persists)) => self.set_persistence(cntlid, sqe, persists),
             Ok(CommandReply::CrossReset(named)) => {
                 self.reset_named_controller(now, cntlid, sqe.cid.get(), named)
             }
-            Ok(CommandReply::Disconnected) => Outcome::Disconnected,
+            Ok(CommandReply::Disconnected) => AdminOutcome::Disconnected,
             Err(CommandError { status, result, .. }) => {
-                Outcome::Complete { status, result: result.into() }
+                AdminOutcome::Complete { status, result: result.into() }
             }
         }
     }

@@ -16,20 +16,20 @@ pub struct ConnectionLimits {
 
 /// Reasons to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum ConnectionLimitReached {
     /// The target has this many connections, the limit.
     All(u32),
     /// The source address has this many connections, the limit.
     Address(u32),
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for ConnectionLimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Full::All(limit) => {
+            ConnectionLimitReached::All(limit) => {
                 write!(f, "{limit} connections are open: --max-connections is the limit")
             }
-            Full::Address(limit) => write!(
+            ConnectionLimitReached::Address(limit) => write!(
                 f,
                 "{limit} connections of its address, or its IPv6 network, are open: --max-connections-per-address is the limit"
             ),
@@ -53,7 +53,7 @@ struct AdmissionEntry {
 
 /// All open TCP connections.
 #[derive(Debug)]
-pub struct Admission {
+pub struct ConnectionAdmission {
     limits: ConnectionLimits,
     connections: HashMap<u64, AdmissionEntry>,
     by_address: HashMap<IpAddr, Share>,
@@ -69,11 +69,11 @@ struct Share {
     unauthenticated: BTreeMap<u64, ()>,
 }
 
-impl Admission {
+impl ConnectionAdmission {
     /// Returns a registry without connections.
     #[must_use]
     pub fn new(limits: ConnectionLimits) -> Self {
-        Admission {
+        ConnectionAdmission {
             limits,
             connections: HashMap::new(),
             by_address: HashMap::new(),
@@ -92,7 +92,7 @@ impl Admission {
     ///
     /// # Errors
     /// A limit is reached, and no unauthenticated connection can be closed for the new one.
-    pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, Full> {
+    pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, ConnectionLimitReached> {
         let address = source::of(address);
         let instead_of = self.make_room(address)?;
         self.last += 1;
@@ -105,15 +105,15 @@ impl Admission {
         Ok(Admitted { number, instead_of })
     }
 
-    fn make_room(&mut self, address: IpAddr) -> Result<Option<u64>, Full> {
+    fn make_room(&mut self, address: IpAddr) -> Result<Option<u64>, ConnectionLimitReached> {
         let ConnectionLimits { all, per_address } = self.limits;
         let share = self.by_address.get(&address).filter(|share| share.count >= per_address);
         let oldest = if let Some(share) = share {
             let oldest = share.unauthenticated.first_key_value().map(|(&number, ())| number);
-            Some(oldest.ok_or(Full::Address(per_address))?)
+            Some(oldest.ok_or(ConnectionLimitReached::Address(per_address))?)
         } else if self.connections.len() as u64 >= u64::from(all) {
             let oldest = self.unauthenticated.first_key_value().map(|(&number, _)| number);
-            Some(oldest.ok_or(Full::All(all))?)
+            Some(oldest.ok_or(ConnectionLimitReached::All(all))?)
         } else {
             None
         };
@@ -157,8 +157,8 @@ mod tests {
         Ipv4Addr::new(192, 0, 2, n).into()
     }
 
-    fn admission(all: u32, per_address: u32) -> Admission {
-        Admission::new(ConnectionLimits { all, per_address })
+    fn admission(all: u32, per_address: u32) -> ConnectionAdmission {
+        ConnectionAdmission::new(ConnectionLimits { all, per_address })
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         admission.leave(b); // its connection ends: it is not counted twice
         admission.granted(c);
         admission.granted(d.number);
-        assert_eq!(admission.enter(host(5)), Err(Full::All(3)));
+        assert_eq!(admission.enter(host(5)), Err(ConnectionLimitReached::All(3)));
         admission.leave(a);
         assert_eq!(admission.enter(host(5)).unwrap().instead_of, None);
     }
@@ -189,9 +189,9 @@ mod tests {
         for number in 0..=admission.last {
             admission.granted(number);
         }
-        assert_eq!(admission.enter(host(1)), Err(Full::Address(2)));
+        assert_eq!(admission.enter(host(1)), Err(ConnectionLimitReached::Address(2)));
         assert_eq!(admission.enter(host(2)).unwrap().instead_of, None);
-        let text = Full::Address(2).to_string();
+        let text = ConnectionLimitReached::Address(2).to_string();
         assert!(text.contains("--max-connections-per-address"), "{text}");
     }
 
@@ -205,7 +205,7 @@ mod tests {
         });
         [first, second].into_iter().for_each(|number| admission.granted(number));
         let third = admission.enter("2001:db8::3".parse().unwrap());
-        assert_eq!(third, Err(Full::Address(2)));
+        assert_eq!(third, Err(ConnectionLimitReached::Address(2)));
         assert!(admission.enter("2001:db8:1::1".parse().unwrap()).is_ok());
     }
 
@@ -225,8 +225,8 @@ mod tests {
                             }
                             there.push((number, host(address), false));
                         }
-                        Err(Full::All(_)) => prop_assert!(there.iter().all(|c| c.2)),
-                        Err(Full::Address(_)) => {
+                        Err(ConnectionLimitReached::All(_)) => prop_assert!(there.iter().all(|c| c.2)),
+                        Err(ConnectionLimitReached::Address(_)) => {
                             prop_assert!(there.iter().filter(|c| c.1 == host(address)).all(|c| c.2));
                         }
                     },

@@ -4,7 +4,7 @@
 //! Each namespace is an ANA group of its own, because another target may own the blocks of some, as
 //! `NamespaceConfig::ana` says. Hosts see the worse of both states.
 
-use super::listen::{Listener, plain};
+use super::listen::{TargetListener, plain};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub use roadtrain_wire::ana::AnaState;
@@ -38,10 +38,10 @@ impl AnaListener {
 
     /// True if hosts can connect there, given the TCP `listeners`. A listener's port 0 stands for a port that the
     /// system will choose.
-    fn is_among(self, listeners: &[Listener]) -> bool {
+    fn is_among(self, listeners: &[TargetListener]) -> bool {
         let AnaListener::Tcp(address) = self else { return true };
         let here = plain(address);
-        let is_at = |listener: &Listener| {
+        let is_at = |listener: &TargetListener| {
             let there = plain(listener.address);
             let is_ip = here.ip() == there.ip() || there.ip().is_unspecified();
             is_ip && (here.port() == there.port() || there.port() == 0)
@@ -101,12 +101,12 @@ impl AnaStates {
     }
 
     /// Removes the states of all listeners that are not among `listeners`.
-    pub(super) fn retain(&mut self, listeners: &[Listener]) {
+    pub(super) fn retain(&mut self, listeners: &[TargetListener]) {
         self.states.retain(|at, _| at.is_among(listeners));
     }
 
     /// Returns the first listener with a state that is not among `listeners`.
-    pub(super) fn first_orphan(&self, listeners: &[Listener]) -> Option<AnaListener> {
+    pub(super) fn first_orphan(&self, listeners: &[TargetListener]) -> Option<AnaListener> {
         self.states.keys().copied().find(|at| !at.is_among(listeners))
     }
 

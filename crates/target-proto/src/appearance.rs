@@ -1,20 +1,20 @@
 //! Active namespaces of each controller, and when a namespace appears whose NSID another one had before.
 
 use super::config::NamespaceConfig;
-use super::control::Target;
+use super::control::TargetControl;
 use super::controller::TargetController;
 use super::events::EventNotice;
 use super::kind::ControllerKind;
-use super::namespace::NamespaceTable;
+use super::namespace::SubsystemNamespaces;
 use super::target_event::TargetEvent;
 use roadtrain_proto::time::Instant;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl Target {
+impl TargetControl {
     /// Returns the namespaces of a subsystem that are active for its controller `cntlid`.
     #[must_use]
-    pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<NamespaceTable>> {
+    pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<SubsystemNamespaces>> {
         let table = self.namespaces(nqn)?;
         let Some(controller) = self.controllers.get(&cntlid) else { return Some(table) };
         let (ana, removed) = (controller.ana.state, &controller.removed);
@@ -73,7 +73,7 @@ impl Target {
         self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
     }
 
-    /// Returns the next time at which [`Target::reveal_due_namespaces`] has something to do. NSIDs that are due by
+    /// Returns the next time at which [`TargetControl::reveal_due_namespaces`] has something to do. NSIDs that are due by
     /// `after` wait for another controller.
     pub(super) fn next_appearance(&self, after: Option<Instant>) -> Option<Instant> {
         let deadlines = self.controllers.values().flat_map(|c| c.removed.deadlines());

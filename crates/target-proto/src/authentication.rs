@@ -3,7 +3,8 @@
 
 use super::carrier::Carrier;
 use roadtrain_proto::security::dhchap::{
-    Concatenation, Controller, Group, Keys, Offer, Parties, Progress, Random, State, Work,
+    AuthController, AuthOffer, AuthParties, AuthProgress, AuthState, Concatenation, DhGroup,
+    DhTask, DhchapKeys, RandomSource,
 };
 use roadtrain_proto::security::{
     DhchapKey, FrameSecret, GeneratedPsk, Hash, SealUse, Secret, TlsHosts,
@@ -16,27 +17,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Authentication required of hosts, and their keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Authentication {
+pub struct HostAuthentication {
     /// Hosts without a key are refused, by the discovery controller as well.
     pub required: bool,
     /// Hashes and groups offered in the negotiation.
-    pub offer: Offer,
+    pub offer: AuthOffer,
     /// Subsystems at which hosts without a key are refused.
     pub required_at: BTreeSet<String>,
     /// Subsystems that accept only connections secured by TLS, and connections on which hosts generate the PSK for TLS.
     pub tls_at: BTreeSet<String>,
     /// Keys by host NQN. Such a host always has to authenticate; `controller` is the key with which the target
     /// authenticates to it.
-    pub keys: BTreeMap<String, Keys>,
+    pub keys: BTreeMap<String, DhchapKeys>,
     /// Former keys, which these hosts may still use while keys are changed.
     pub former: BTreeMap<String, DhchapKey>,
     /// Keys of hosts for one subsystem, by its NQN; they take precedence over `keys`.
-    pub keys_at: BTreeMap<String, BTreeMap<String, Keys>>,
+    pub keys_at: BTreeMap<String, BTreeMap<String, DhchapKeys>>,
 }
 
-impl Authentication {
+impl HostAuthentication {
     /// Returns the keys of a host at a subsystem, and its former key if that is valid as well.
-    fn keys_of(&self, hostnqn: &str, subnqn: &str) -> Option<(&Keys, Option<&DhchapKey>)> {
+    fn keys_of(&self, hostnqn: &str, subnqn: &str) -> Option<(&DhchapKeys, Option<&DhchapKey>)> {
         let own = self.keys_at.get(subnqn).and_then(|hosts| hosts.get(hostnqn));
         let everywhere = || Some((self.keys.get(hostnqn)?, self.former.get(hostnqn)));
         own.map(|keys| (keys, None)).or_else(everywhere)
@@ -47,7 +48,7 @@ impl Authentication {
     }
 
     /// Sets or removes a host's keys for one subsystem.
-    pub fn set_keys(&mut self, subnqn: &str, hostnqn: &str, keys: Option<Keys>) {
+    pub fn set_keys(&mut self, subnqn: &str, hostnqn: &str, keys: Option<DhchapKeys>) {
         let hosts = self.keys_at.entry(subnqn.to_owned()).or_default();
         hosts.remove(hostnqn);
         hosts.extend(keys.map(|keys| (hostnqn.to_owned(), keys)));
@@ -123,7 +124,10 @@ impl Authentication {
     /// True if a host authenticated under `self` would authenticate under `next`, too.
     #[must_use]
     pub fn has_same_keys(&self, next: &Self, hostnqn: &str) -> bool {
-        fn own<'a>(one: &'a Authentication, hostnqn: &str) -> Vec<(&'a String, &'a Keys)> {
+        fn own<'a>(
+            one: &'a HostAuthentication,
+            hostnqn: &str,
+        ) -> Vec<(&'a String, &'a DhchapKeys)> {
             let at = one.keys_at.iter();
             at.filter_map(|(subnqn, hosts)| Some((subnqn, hosts.get(hostnqn)?))).collect()
         }
@@ -136,11 +140,11 @@ impl Authentication {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationRequirement {
     /// NQNs of both ends, and the keys.
-    pub parties: Parties,
+    pub parties: AuthParties,
     /// Former key of the host, which is accepted as well.
     pub former: Option<Secret>,
     /// Hashes and groups offered in the negotiation.
-    pub offer: Offer,
+    pub offer: AuthOffer,
     /// Use of secure channel concatenation: the host generates a PSK for TLS.
     pub concatenation: Concatenation,
 }
@@ -148,7 +152,7 @@ pub struct AuthenticationRequirement {
 impl AuthenticationRequirement {
     /// Returns the same requirement without keys, for a host that is refused in any case: its authentication fails.
     pub(super) fn without_keys(self) -> Self {
-        let parties = Parties { host_key: None, controller_key: None, ..self.parties };
+        let parties = AuthParties { host_key: None, controller_key: None, ..self.parties };
         AuthenticationRequirement { parties, former: None, ..self }
     }
 }
@@ -159,7 +163,7 @@ pub enum Reaction {
     /// The command completes with this status.
     Answer(Status),
     /// The command completes once this is computed: execute it again then.
-    Compute(Work),
+    Compute(DhTask),
     /// The command still waits for the computation.
     Wait,
 }
@@ -176,7 +180,7 @@ pub enum AuthenticationResult {
 /// The authentication of a queue's host.
 #[derive(Debug)]
 pub struct Authenticator {
-    controller: Controller,
+    controller: AuthController,
     /// Identifier of the command that waits for the Diffie-Hellman worker.
     waits: Option<u16>,
 }
@@ -189,7 +193,8 @@ impl Authenticator {
         seals: SealUse,
         context: [u8; 32],
     ) -> Self {
-        let controller = Controller::new(requirement.parties.clone(), requirement.offer.clone());
+        let controller =
+            AuthController::new(requirement.parties.clone(), requirement.offer.clone());
         let mut controller = controller.with_frames(seals, context);
         controller.accept_also(requirement.former.clone());
         controller.set_concatenation(requirement.concatenation);
@@ -228,7 +233,7 @@ impl Authenticator {
 
     /// Returns the negotiated hash and group.
     #[must_use]
-    pub fn agreed(&self) -> (Hash, Group) {
+    pub fn agreed(&self) -> (Hash, DhGroup) {
         self.controller.agreed()
     }
 
@@ -241,8 +246,8 @@ impl Authenticator {
     #[must_use]
     pub fn verdict(&self) -> Option<AuthenticationResult> {
         match self.controller.state() {
-            State::Authenticated => Some(AuthenticationResult::Authenticated),
-            State::Failed => Some(AuthenticationResult::Failed),
+            AuthState::Authenticated => Some(AuthenticationResult::Authenticated),
+            AuthState::Failed => Some(AuthenticationResult::Failed),
             _ => None,
         }
     }
@@ -250,13 +255,13 @@ impl Authenticator {
     /// True if a computation for the host is pending, which the host waits for.
     #[must_use]
     pub fn is_computing(&self) -> bool {
-        matches!(self.controller.state(), State::Challenging | State::Verifying)
+        matches!(self.controller.state(), AuthState::Challenging | AuthState::Verifying)
     }
 
     /// True if the host was refused, also if it has not yet received the reason.
     #[must_use]
     pub fn has_refused(&self) -> bool {
-        matches!(self.controller.state(), State::Failure1 | State::Failed)
+        matches!(self.controller.state(), AuthState::Failure1 | AuthState::Failed)
     }
 
     /// Executes an Authentication Send or Receive command. A message for the host goes to `page`.
@@ -265,9 +270,9 @@ impl Authenticator {
         sqe: &Sqe,
         data: &[u8],
         page: &mut Vec<u8>,
-        random: Random<'_>,
+        random: RandomSource<'_>,
     ) -> Reaction {
-        let fields = fabrics::Authentication::parse(sqe);
+        let fields = fabrics::AuthenticationFields::parse(sqe);
         let invalid = Reaction::Answer(Status::INVALID_FIELD.dnr());
         if !fields.is_nvme() {
             return invalid;
@@ -281,8 +286,8 @@ impl Authenticator {
         }
         if is_send && fields.length as usize == data.len() {
             return match self.controller.send(data, random) {
-                Progress::Done => Reaction::Answer(Status::SUCCESS),
-                Progress::Compute(work) => {
+                AuthProgress::Done => Reaction::Answer(Status::SUCCESS),
+                AuthProgress::Compute(work) => {
                     self.waits = Some(sqe.cid.get());
                     Reaction::Compute(work)
                 }

@@ -1,6 +1,6 @@
 //! Security of a queue's connection, and the host's authentication on it.
 
-use roadtrain_proto::security::Channel;
+use roadtrain_proto::security::ConnectionSecurity;
 
 /// Security of a queue's connection, as far as its admission depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -15,13 +15,13 @@ pub(super) enum Carrier {
     Generated,
 }
 
-impl From<Channel<'_>> for Carrier {
-    fn from(channel: Channel<'_>) -> Self {
+impl From<ConnectionSecurity<'_>> for Carrier {
+    fn from(channel: ConnectionSecurity<'_>) -> Self {
         match channel {
-            Channel::Plain => Carrier::Plain,
-            Channel::Securable => Carrier::Securable,
-            Channel::Secured(by) if by.by_generated => Carrier::Generated,
-            Channel::Secured(_) => Carrier::Configured,
+            ConnectionSecurity::Plain => Carrier::Plain,
+            ConnectionSecurity::Securable => Carrier::Securable,
+            ConnectionSecurity::Secured(by) if by.by_generated => Carrier::Generated,
+            ConnectionSecurity::Secured(_) => Carrier::Configured,
         }
     }
 }

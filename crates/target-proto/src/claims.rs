@@ -1,6 +1,6 @@
 //! Identifiers that hosts name or receive: claimed controller identifiers, and host identifiers.
 
-use super::connected::Connected;
+use super::connected::ConnectedQueue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,8 +51,12 @@ impl HostIds {
     ///
     /// # Errors
     /// The NQN to which it is bound.
-    pub(super) fn enter(&mut self, queue: &Connected, is_proved: bool) -> Result<(), Arc<str>> {
-        let Connected { subnqn, hostnqn, hostid, .. } = queue;
+    pub(super) fn enter(
+        &mut self,
+        queue: &ConnectedQueue,
+        is_proved: bool,
+    ) -> Result<(), Arc<str>> {
+        let ConnectedQueue { subnqn, hostnqn, hostid, .. } = queue;
         let key = (subnqn.clone(), *hostid);
         match self.0.get(&key) {
             Some(owner) if owner != hostnqn => return Err(owner.clone()),

@@ -1,11 +1,11 @@
 //! Configuration of the objects that a target exports.
 
 use super::ana::{AnaState, AnaStates};
-use super::authentication::Authentication;
-use super::config_error::{ConfigError, Place};
+use super::authentication::HostAuthentication;
+use super::config_error::{ConfigError, ConfigObject};
 use super::identity::{self, NamespaceId};
-use super::listen::{Listener, TlsUse};
-use super::rate::Rates;
+use super::listen::{TargetListener, TlsUse};
+use super::rate::RateSettings;
 use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 use roadtrain_proto::block_limits::{BLOCKS_MAX, BlockLimits};
@@ -17,7 +17,7 @@ pub const NAMESPACES_MAX: u32 = 1024;
 
 /// A namespace in a configuration: either as hosts see it ([`NamespaceConfig`]), or as an operator requests it, with
 /// its store.
-pub trait Description: Clone + PartialEq {
+pub trait NamespaceDescription: Clone + PartialEq {
     /// 1..=[`NAMESPACES_MAX`].
     fn nsid(&self) -> u32;
 
@@ -34,13 +34,13 @@ pub trait Description: Clone + PartialEq {
     fn resized(&self, bytes: u64) -> Result<Self, String>;
 
     /// Returns the rate limits.
-    fn rates(&self) -> Rates {
-        Rates::UNLIMITED
+    fn rates(&self) -> RateSettings {
+        RateSettings::UNLIMITED
     }
 
     /// Returns the same namespace with other rate limits; hosts do not see them.
     #[must_use]
-    fn limited(&self, _rates: Rates) -> Self {
+    fn limited(&self, _rates: RateSettings) -> Self {
         self.clone()
     }
 
@@ -57,11 +57,11 @@ pub struct TargetConfig<N = NamespaceConfig> {
     /// NVM subsystems; the discovery subsystem is always there.
     pub subsystems: Vec<SubsystemConfig<N>>,
     /// Listening addresses, for the discovery log.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<TargetListener>,
     /// Other discovery controllers over TCP, to which the discovery log refers hosts. Fixed when the target starts.
     pub referrals: Vec<SocketAddr>,
     /// Authentication required of hosts, and their keys.
-    pub authentication: Authentication,
+    pub authentication: HostAuthentication,
     /// TLS use of listeners ([`TargetConfig::listeners_at`]).
     pub tls: TlsUse,
     /// TLS use of the listeners at these addresses, instead.
@@ -69,7 +69,7 @@ pub struct TargetConfig<N = NamespaceConfig> {
     /// ANA states of the listeners.
     pub ana: AnaStates,
     /// Limits for controllers; fixed when the target starts.
-    pub limits: Limits,
+    pub limits: TargetLimits,
     /// Number of this target's machine, from which serial numbers are derived: two machines with the same NQN do not
     /// appear as one subsystem. Fixed when the target starts.
     pub origin: u128,
@@ -90,8 +90,8 @@ impl<N> TargetConfig<N> {
 impl<N> Default for TargetConfig<N> {
     fn default() -> Self {
         let (subsystems, listeners, referrals) = (Vec::new(), Vec::new(), Vec::new());
-        let (authentication, tls) = (Authentication::default(), TlsUse::Off);
-        let limits = Limits::default();
+        let (authentication, tls) = (HostAuthentication::default(), TlsUse::Off);
+        let limits = TargetLimits::default();
         let (tls_at, ana) = (BTreeMap::new(), AnaStates::default());
         TargetConfig {
             subsystems,
@@ -110,12 +110,12 @@ impl<N> Default for TargetConfig<N> {
 
 /// Limits of a target for its controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TargetLimits {
     /// I/O queues of a controller.
     pub io_queues_max: u16,
     /// Entries of a submission queue (CAP.MQES + 1).
     pub queue_entries_max: u16,
-    /// Largest transfer as a power of two of 4 KiB pages: 1 to [`Limits::MDTS_MAX`].
+    /// Largest transfer as a power of two of 4 KiB pages: 1 to [`TargetLimits::MDTS_MAX`].
     pub mdts: u8,
     /// In-capsule data of an I/O command in bytes, a multiple of 16.
     pub in_capsule_bytes_max: u32,
@@ -127,13 +127,13 @@ pub struct Limits {
     pub host_queues_max: u32,
     /// Smallest controller identifier; other processes that serve the same subsystem use other ranges.
     pub cntlid_min: u16,
-    /// Largest controller identifier, at most [`Limits::CNTLID_MAX`].
+    /// Largest controller identifier, at most [`TargetLimits::CNTLID_MAX`].
     pub cntlid_max: u16,
 }
 
-impl Default for Limits {
+impl Default for TargetLimits {
     fn default() -> Self {
-        Limits {
+        TargetLimits {
             io_queues_max: 128,
             queue_entries_max: 1024,
             mdts: 8,
@@ -142,12 +142,12 @@ impl Default for Limits {
             host_controllers_max: 1024,
             host_queues_max: 4096,
             cntlid_min: 1,
-            cntlid_max: Limits::CNTLID_MAX,
+            cntlid_max: TargetLimits::CNTLID_MAX,
         }
     }
 }
 
-impl Limits {
+impl TargetLimits {
     /// Largest MDTS: 1 MiB, the longest buffer. A command that needs a longer one would wait forever.
     pub const MDTS_MAX: u8 = 8;
 
@@ -190,11 +190,11 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     /// NQNs of the hosts that may connect; `None` is any host.
     pub allowed_hosts: Option<BTreeSet<String>>,
     /// Rate limits of hosts, by NQN. Other hosts are not limited.
-    pub host_rates: BTreeMap<String, Rates>,
+    pub host_rates: BTreeMap<String, RateSettings>,
     /// Listeners at which hosts reach the subsystem, with the ANA state of each; `None`: all but those reserved for
     /// subsystems that name them.
     pub listeners: Option<BTreeMap<SocketAddr, AnaState>>,
-    /// Identifiers of its controllers, as far as they are in the target's range ([`Limits::cntlid_range`]). Fixed when
+    /// Identifiers of its controllers, as far as they are in the target's range ([`TargetLimits::cntlid_range`]). Fixed when
     /// the subsystem is added, as are the next two.
     pub cntlids: RangeInclusive<u16>,
     /// Dataset Management range size limit (DMRSL) in logical blocks, advisory for hosts; 0: none.
@@ -215,7 +215,7 @@ impl<N> SubsystemConfig<N> {
             allowed_hosts: None,
             host_rates: BTreeMap::new(),
             listeners: None,
-            cntlids: 1..=Limits::CNTLID_MAX,
+            cntlids: 1..=TargetLimits::CNTLID_MAX,
             dmrsl: 0,
             wzsl: 0,
             namespaces: Vec::new(),
@@ -224,7 +224,7 @@ impl<N> SubsystemConfig<N> {
 
     /// Returns the identifiers of its controllers at a target with these limits; empty if the ranges do not overlap.
     #[must_use]
-    pub fn cntlid_range(&self, limits: &Limits) -> RangeInclusive<u16> {
+    pub fn cntlid_range(&self, limits: &TargetLimits) -> RangeInclusive<u16> {
         let (min, max) = (*self.cntlids.start(), *self.cntlids.end());
         min.max(limits.cntlid_min)..=max.min(limits.cntlid_max)
     }
@@ -257,7 +257,7 @@ pub struct NamespaceConfig {
     pub ana: AnaState,
     /// Number of ownership changes of the blocks between targets. The reservations of another owner are not known here,
     /// so those of an earlier number have ended. Not visible to hosts.
-    pub tenure: u64,
+    pub ownership_term: u64,
 }
 
 impl NamespaceConfig {
@@ -277,12 +277,12 @@ impl NamespaceConfig {
             limits: BlockLimits::default(),
             keeps_reservations: false,
             ana: AnaState::Optimized,
-            tenure: 0,
+            ownership_term: 0,
         }
     }
 }
 
-impl<N: Description> TargetConfig<N> {
+impl<N: NamespaceDescription> TargetConfig<N> {
     /// # Errors
     /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -292,7 +292,7 @@ impl<N: Description> TargetConfig<N> {
             subsystem.check()?;
             subsystem.check_cntlids(&self.limits)?;
             if !nqns.insert(&subsystem.nqn) {
-                return Err(ConfigError::Exists(Place::subsystem(&subsystem.nqn)));
+                return Err(ConfigError::Exists(ConfigObject::subsystem(&subsystem.nqn)));
             }
         }
         self.check_listeners()?;
@@ -303,20 +303,22 @@ impl<N: Description> TargetConfig<N> {
 
     /// Checks that no two listeners share an address or a port identifier.
     fn check_listeners(&self) -> Result<(), ConfigError> {
-        let clash = |one: &Listener, other: &Listener| {
+        let clash = |one: &TargetListener, other: &TargetListener| {
             let is_there = one.address == other.address && one.address.port() != 0;
             is_there || one.portid == other.portid
         };
         let earlier = |at: usize| &self.listeners[..at];
         let mut listeners = self.listeners.iter().enumerate();
         let twice = listeners.find(|(at, one)| earlier(*at).iter().any(|other| clash(one, other)));
-        twice.map_or(Ok(()), |(_, one)| Err(ConfigError::Exists(Place::Listener(one.address))))
+        twice.map_or(Ok(()), |(_, one)| {
+            Err(ConfigError::Exists(ConfigObject::Listener(one.address)))
+        })
     }
 
     /// Checks that each referral names a reachable address, and each address once.
     fn check_referrals(&self) -> Result<(), ConfigError> {
         for (at, address) in self.referrals.iter().enumerate() {
-            let place = || Place::Referral(*address);
+            let place = || ConfigObject::Referral(*address);
             let ip = address.ip();
             if ip.is_unspecified() || ip.is_multicast() || address.port() == 0 {
                 let hint = "write the address and port of a discovery controller";
@@ -332,22 +334,23 @@ impl<N: Description> TargetConfig<N> {
     /// Checks that each ANA state belongs to a listener.
     fn check_ana(&self) -> Result<(), ConfigError> {
         let orphan = self.ana.first_orphan(&self.listeners);
-        orphan.map_or(Ok(()), |listener| Err(ConfigError::Unknown(Place::Ana(listener))))
+        orphan.map_or(Ok(()), |listener| Err(ConfigError::Unknown(ConfigObject::Ana(listener))))
     }
 
     /// Returns listeners at `addresses`. Existing listeners keep their port identifiers; each gets the TLS use of this
     /// configuration.
     #[must_use]
-    pub fn listeners_at(&self, addresses: &[SocketAddr]) -> Vec<Listener> {
+    pub fn listeners_at(&self, addresses: &[SocketAddr]) -> Vec<TargetListener> {
         let mut there = self.listeners.clone();
         let mut portids =
             (1..=u16::MAX).filter(|id| self.listeners.iter().all(|l| l.portid != *id));
         let listener = |&address: &SocketAddr| {
             let at = there.iter().position(|listener| listener.address == address);
             let tls = self.tls_at.get(&address).copied().unwrap_or(self.tls);
-            let new =
-                || Some(Listener { portid: portids.next()?, address, tls, named_only: false });
-            at.map(|at| Listener { tls, ..there.remove(at) }).or_else(new)
+            let new = || {
+                Some(TargetListener { portid: portids.next()?, address, tls, named_only: false })
+            };
+            at.map(|at| TargetListener { tls, ..there.remove(at) }).or_else(new)
         };
         addresses.iter().filter_map(listener).collect()
     }
@@ -362,8 +365,8 @@ impl<N: Description> TargetConfig<N> {
                     match known.insert(half, here) {
                         Some(other) if other != here => {
                             return Err(ConfigError::SameIdentity {
-                                place: Place::namespace(here.0, here.1),
-                                other: Place::namespace(other.0, other.1),
+                                place: ConfigObject::namespace(here.0, here.1),
+                                other: ConfigObject::namespace(other.0, other.1),
                             });
                         }
                         _ => {}
@@ -375,7 +378,7 @@ impl<N: Description> TargetConfig<N> {
     }
 }
 
-impl Limits {
+impl TargetLimits {
     fn check(&self) -> Result<(), ConfigError> {
         let (queues, entries) = (self.io_queues_max, self.queue_entries_max);
         let (controllers, capsule) = (self.controllers_max, self.in_capsule_bytes_max);
@@ -393,16 +396,16 @@ impl Limits {
         ];
         let unfit = fits.iter().find(|(fits, ..)| !fits);
         unfit.map_or(Ok(()), |(_, field, value, hint)| {
-            Err(ConfigError::invalid(Place::Limits, field, value, *hint))
+            Err(ConfigError::invalid(ConfigObject::Limits, field, value, *hint))
         })
     }
 }
 
-impl<N: Description> SubsystemConfig<N> {
+impl<N: NamespaceDescription> SubsystemConfig<N> {
     /// # Errors
     /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let place = || Place::subsystem(&self.nqn);
+        let place = || ConfigObject::subsystem(&self.nqn);
         check_nqn(place, "nqn", &self.nqn)?;
         if let Some(month) = impossible_month(&self.nqn) {
             let hint = format!("there is no month {month}: write nqn.YYYY-MM.REVERSED-DOMAIN:NAME");
@@ -431,7 +434,10 @@ impl<N: Description> SubsystemConfig<N> {
         for namespace in &self.namespaces {
             check_namespace(&self.nqn, namespace)?;
             if !nsids.insert(namespace.nsid()) {
-                return Err(ConfigError::Exists(Place::namespace(&self.nqn, namespace.nsid())));
+                return Err(ConfigError::Exists(ConfigObject::namespace(
+                    &self.nqn,
+                    namespace.nsid(),
+                )));
             }
         }
         let hosts = self.allowed_hosts.iter().flatten().chain(self.host_rates.keys());
@@ -440,23 +446,26 @@ impl<N: Description> SubsystemConfig<N> {
 }
 
 impl<N> SubsystemConfig<N> {
-    fn check_cntlids(&self, limits: &Limits) -> Result<(), ConfigError> {
+    fn check_cntlids(&self, limits: &TargetLimits) -> Result<(), ConfigError> {
         let (min, max) = (*self.cntlids.start(), *self.cntlids.end());
-        let is_range = (1..=max).contains(&min) && max <= Limits::CNTLID_MAX;
+        let is_range = (1..=max).contains(&min) && max <= TargetLimits::CNTLID_MAX;
         if is_range && !self.cntlid_range(limits).is_empty() {
             return Ok(());
         }
         let (first, last) = (limits.cntlid_min, limits.cntlid_max);
         let hint = format!("give at least one of those of the target, {first} to {last}");
         let value = format!("{min} to {max}");
-        Err(ConfigError::invalid(Place::subsystem(&self.nqn), "controller IDs", value, hint))
+        Err(ConfigError::invalid(ConfigObject::subsystem(&self.nqn), "controller IDs", value, hint))
     }
 }
 
 /// # Errors
 /// The first invalid value of a namespace of subsystem `nqn`.
-pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result<(), ConfigError> {
-    let (place, nsid) = (Place::namespace(nqn, namespace.nsid()), namespace.nsid());
+pub(super) fn check_namespace(
+    nqn: &str,
+    namespace: &impl NamespaceDescription,
+) -> Result<(), ConfigError> {
+    let (place, nsid) = (ConfigObject::namespace(nqn, namespace.nsid()), namespace.nsid());
     if nsid == 0 || nsid > NAMESPACES_MAX {
         let hint = format!("choose a number from 1 to {NAMESPACES_MAX}");
         return Err(ConfigError::invalid(place, "nsid", nsid, hint));
@@ -468,10 +477,14 @@ pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result
 /// # Errors
 /// `host` is not an NQN.
 pub(super) fn check_host(nqn: &str, host: &str) -> Result<(), ConfigError> {
-    check_nqn(|| Place::subsystem(nqn), "host", host)
+    check_nqn(|| ConfigObject::subsystem(nqn), "host", host)
 }
 
-fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Result<(), ConfigError> {
+fn check_nqn(
+    place: impl Fn() -> ConfigObject,
+    field: &'static str,
+    nqn: &str,
+) -> Result<(), ConfigError> {
     if is_nqn(nqn) {
         return Ok(());
     }
@@ -487,7 +500,7 @@ fn impossible_month(nqn: &str) -> Option<&str> {
     (is_date && !("01"..="12").contains(&month)).then_some(month)
 }
 
-impl Description for NamespaceConfig {
+impl NamespaceDescription for NamespaceConfig {
     fn nsid(&self) -> u32 {
         self.nsid
     }

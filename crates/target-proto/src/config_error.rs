@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Object of a configuration that an error or an operation concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ConfigObject {
     /// The limits for controllers.
     Limits,
     /// A subsystem, by its NQN.
@@ -26,27 +26,27 @@ pub enum Place {
     Referral(SocketAddr),
 }
 
-impl Place {
-    pub(super) fn subsystem(nqn: &str) -> Place {
-        Place::Subsystem(nqn.to_owned())
+impl ConfigObject {
+    pub(super) fn subsystem(nqn: &str) -> ConfigObject {
+        ConfigObject::Subsystem(nqn.to_owned())
     }
 
-    pub(super) fn namespace(nqn: &str, nsid: u32) -> Place {
-        Place::Namespace(nqn.to_owned(), nsid)
+    pub(super) fn namespace(nqn: &str, nsid: u32) -> ConfigObject {
+        ConfigObject::Namespace(nqn.to_owned(), nsid)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Limits => f.write_str("limits"),
-            Place::Subsystem(nqn) => write!(f, "subsystem {nqn}"),
-            Place::Namespace(nqn, nsid) => write!(f, "namespace {nsid} of {nqn}"),
-            Place::Host(nqn, host) => write!(f, "host {host} of {nqn}"),
-            Place::Authentication => f.write_str("authentication"),
-            Place::Referral(address) => write!(f, "referral {address}"),
-            Place::Listener(address) => write!(f, "listener {address}"),
-            Place::Ana(listener) => write!(f, "listener {listener}"),
+            ConfigObject::Limits => f.write_str("limits"),
+            ConfigObject::Subsystem(nqn) => write!(f, "subsystem {nqn}"),
+            ConfigObject::Namespace(nqn, nsid) => write!(f, "namespace {nsid} of {nqn}"),
+            ConfigObject::Host(nqn, host) => write!(f, "host {host} of {nqn}"),
+            ConfigObject::Authentication => f.write_str("authentication"),
+            ConfigObject::Referral(address) => write!(f, "referral {address}"),
+            ConfigObject::Listener(address) => write!(f, "listener {address}"),
+            ConfigObject::Ana(listener) => write!(f, "listener {listener}"),
         }
     }
 }
@@ -57,7 +57,7 @@ pub enum ConfigError {
     /// A field has an invalid value.
     #[error("{place}: {field} {value}: {hint}")]
     Invalid {
-        place: Place,
+        place: ConfigObject,
         field: &'static str,
         /// The invalid value, as given.
         value: String,
@@ -66,19 +66,19 @@ pub enum ConfigError {
     },
     /// The object exists already.
     #[error("{0} is there already")]
-    Exists(Place),
+    Exists(ConfigObject),
     /// The object does not exist.
     #[error("there is no {0}")]
-    Unknown(Place),
+    Unknown(ConfigObject),
     /// Two namespaces have one identity: hosts would take them for one and write to either.
     #[error(
         "{place} has the identity of {other}: export the blocks once, or give each a uuid and an nguid of its own"
     )]
-    SameIdentity { place: Place, other: Place },
+    SameIdentity { place: ConfigObject, other: ConfigObject },
     /// The store of a namespace cannot be opened or cannot have that size.
     #[error("{place}: {problem}")]
     Store {
-        place: Place,
+        place: ConfigObject,
         /// Error of the store, with advice.
         problem: String,
     },
@@ -86,7 +86,7 @@ pub enum ConfigError {
     #[error("cannot open {place}: {problem}")]
     Listen {
         /// The listener.
-        place: Place,
+        place: ConfigObject,
         /// Error of the operating system.
         problem: String,
     },
@@ -96,7 +96,7 @@ impl ConfigError {
     /// Returns an error for an invalid value.
     #[must_use]
     pub fn invalid(
-        place: Place,
+        place: ConfigObject,
         field: &'static str,
         value: impl fmt::Display,
         hint: impl Into<String>,
@@ -106,7 +106,7 @@ impl ConfigError {
 
     /// Returns the object concerned.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ConfigObject {
         match self {
             ConfigError::Exists(place) | ConfigError::Unknown(place) => place,
             ConfigError::Invalid { place, .. }

@@ -3,10 +3,10 @@
 use super::authentication::AuthenticationRequirement;
 use super::carrier::Carrier;
 use super::connected::{
-    ConnectNames, ConnectRefused, Connected, QueueClaim, bad_cntlid, no_controller_left, quoted,
-    show_name,
+    ConnectNames, ConnectRefused, ConnectedQueue, QueueClaim, bad_cntlid, no_controller_left,
+    quoted, show_name,
 };
-use super::control::Target;
+use super::control::TargetControl;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::listen;
@@ -14,7 +14,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::{Concatenation, context_of};
-use roadtrain_proto::security::{Channel, SecuredAs};
+use roadtrain_proto::security::{ConnectionSecurity, SecuredAs};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
     AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr,
@@ -59,12 +59,12 @@ pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), Con
     Ok(())
 }
 
-impl Target {
-    /// Connects over a plain connection ([`Target::connect_over`]) without stale connections, and grants the queue
-    /// ([`Target::grant`]) without authentication.
+impl TargetControl {
+    /// Connects over a plain connection ([`TargetControl::connect_over`]) without stale connections, and grants the queue
+    /// ([`TargetControl::grant`]) without authentication.
     ///
     /// # Errors
-    /// See [`Target::connect_over`].
+    /// See [`TargetControl::connect_over`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -72,9 +72,11 @@ impl Target {
         data: &[u8],
         local: SocketAddr,
         random: u64,
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         let connected =
-            self.connect_over(Channel::Plain, now, sqe, data, (local, random), |_| false)?;
+            self.connect_over(ConnectionSecurity::Plain, now, sqe, data, (local, random), |_| {
+                false
+            })?;
         self.grant(now, &connected)?;
         Ok(connected)
     }
@@ -84,7 +86,7 @@ impl Target {
     /// controller identifier whose former owner may still have a connection; see
     /// [`Presences::any_has_leftovers_of`].
     ///
-    /// Nothing is granted here. The queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
+    /// Nothing is granted here. The queue, and with queue 0 the controller, exist from [`TargetControl::grant`] on, which
     /// follows at once where no authentication is required. Where it is, a refusal is reported only after it, so that
     /// no status reveals which subsystems, hosts and controllers exist.
     ///
@@ -94,13 +96,13 @@ impl Target {
     /// The status and DW0 of the completion; the queue is not connected.
     pub fn connect_over(
         &mut self,
-        channel: Channel<'_>,
+        channel: ConnectionSecurity<'_>,
         now: Instant,
         sqe: &Sqe,
         data: &[u8],
         (local, random): (SocketAddr, u64),
         has_leftovers: impl Fn(u16) -> bool,
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         if sqe.flags != FLAG_SGL {
             return Err(ConnectRefused::new(Status::INVALID_FIELD, "PSDT and FUSE", sqe.flags));
         }
@@ -144,14 +146,14 @@ impl Target {
         if requirement.is_some() {
             connected.context = context_of(sqe, data.as_bytes(), connected.result);
         }
-        Ok(Connected { requirement: requirement.map(Box::new), claim, ..connected })
+        Ok(ConnectedQueue { requirement: requirement.map(Box::new), claim, ..connected })
     }
 
     /// Returns the authentication required of a new queue's host. A host that has generated the connection's PSK is
     /// authenticated.
     pub(super) fn requirement_of(
         &self,
-        queue: &Connected,
+        queue: &ConnectedQueue,
         carrier: Carrier,
     ) -> Option<AuthenticationRequirement> {
         if carrier == Carrier::Generated {
@@ -170,7 +172,7 @@ impl Target {
         connect: &Connect,
         names: &ConnectNames<'_>,
         (claim, has_leftovers): (&mut QueueClaim, impl Fn(u16) -> bool),
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         let count = self.controllers.len();
         let cntlid = self
             .allocate_cntlid(names.subnqn, has_leftovers)
@@ -182,18 +184,24 @@ impl Target {
         (claim.kato_ms, claim.number) = (connect.kato_ms, self.claims.enter(cntlid));
         let keep_alive = KeepAlive::of(kind, now, connect.kato_ms).kato_ms();
         let keep_alive = Duration::from_millis(keep_alive.into());
-        Ok(Connected { kind, keep_alive, ..names.queue(cntlid, 0) })
+        Ok(ConnectedQueue { kind, keep_alive, ..names.queue(cntlid, 0) })
     }
 
     /// Claims an I/O queue of a controller, which need not exist. The HOSTID of the admin queue applies: some hosts
     /// generate one for each Connect, and other targets accept that.
-    fn claim_queue(&self, qid: u16, names: &ConnectNames<'_>) -> Connected {
+    fn claim_queue(&self, qid: u16, names: &ConnectNames<'_>) -> ConnectedQueue {
         let queue = names.queue(names.cntlid, qid);
         let Some(controller) = self.controllers.get(&names.cntlid) else { return queue };
         let keep_alive = Duration::from_millis(controller.keep_alive.kato_ms().into());
         let is_new = controller.hostid != names.hostid && !controller.has_other_hostids;
         let (hostid, other_hostid) = (controller.hostid, is_new.then_some(names.hostid));
-        Connected { keep_alive, hostid, other_hostid, shared: controller.shared.clone(), ..queue }
+        ConnectedQueue {
+            keep_alive,
+            hostid,
+            other_hostid,
+            shared: controller.shared.clone(),
+            ..queue
+        }
     }
 
     /// Checks that the queue can be granted: its listener, host, subsystem and controller.

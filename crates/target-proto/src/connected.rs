@@ -4,7 +4,7 @@ use super::authentication::AuthenticationRequirement;
 use super::carrier::Carrier;
 use super::controller::ControllerShared;
 use super::kind::ControllerKind;
-use super::stability::User;
+use super::stability::StoreUser;
 use core::mem::offset_of;
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 /// A queue as its Connect names it. It exists from `Target::grant` on.
 #[derive(Clone, Debug)]
-pub struct Connected {
+pub struct ConnectedQueue {
     pub cntlid: u16,
     /// Queue identifier; 0 is the admin queue.
     pub qid: u16,
@@ -48,11 +48,11 @@ pub struct Connected {
     pub(super) claim: QueueClaim,
 }
 
-impl Connected {
+impl ConnectedQueue {
     /// Returns the controller's identity for stores.
     #[must_use]
-    pub fn user(&self) -> User {
-        User { cntlid: self.cntlid, hostid: self.hostid, hostnqn: self.hostnqn.clone() }
+    pub fn user(&self) -> StoreUser {
+        StoreUser { cntlid: self.cntlid, hostid: self.hostid, hostnqn: self.hostnqn.clone() }
     }
 
     /// Returns why the host is refused even after authentication, for the log.
@@ -167,8 +167,8 @@ impl<'a> ConnectNames<'a> {
     }
 
     /// Returns a queue with these names.
-    pub(super) fn queue(&self, cntlid: u16, qid: u16) -> Connected {
-        Connected {
+    pub(super) fn queue(&self, cntlid: u16, qid: u16) -> ConnectedQueue {
+        ConnectedQueue {
             cntlid,
             qid,
             entries: 0,

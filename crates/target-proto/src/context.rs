@@ -1,9 +1,9 @@
 //! Context of a command that the control plane executes.
 
-use super::config::Limits;
+use super::config::TargetLimits;
 use super::controller::TargetController;
 use super::discovery::DiscoveryLogSource;
-use super::outcome::LookUp;
+use super::outcome::LbaStatusQuery;
 use super::subsystem::TargetSubsystem;
 use super::target_event::TargetEvent;
 use roadtrain_proto::error::CommandError;
@@ -34,7 +34,7 @@ pub(super) enum CommandReply {
     Pending,
     Disconnected,
     /// The lane queries the block status from the store.
-    QueryLbaStatus(LookUp),
+    QueryLbaStatus(LbaStatusQuery),
     /// Another controller of the host is to be dropped.
     CrossReset(ControllerInstance),
     /// New value of Reservation Persistence for the namespaces.
@@ -45,7 +45,7 @@ pub(super) enum CommandReply {
 pub(super) struct CommandContext<'a> {
     pub(super) now: Instant,
     pub(super) started: Instant,
-    pub(super) limits: &'a Limits,
+    pub(super) limits: &'a TargetLimits,
     pub(super) origin: u128,
     pub(super) network: u128,
     pub(super) controller: &'a mut TargetController,

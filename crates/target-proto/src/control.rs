@@ -2,15 +2,15 @@
 
 use super::claims::{Claims, HostIds};
 use super::cntlids::Cntlids;
-use super::config::{Limits, NamespaceConfig, TargetConfig};
+use super::config::{NamespaceConfig, TargetConfig, TargetLimits};
 use super::config_error::ConfigError;
-use super::controller::{ControllerView, NOT_ABORTED, TargetController};
+use super::controller::{ControllerSummary, NOT_ABORTED, TargetController};
 use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen::FrameListener;
-use super::namespace::NamespaceTable;
-use super::operations::Operation;
-use super::outcome::Outcome;
+use super::namespace::SubsystemNamespaces;
+use super::operations::ConfigOperation;
+use super::outcome::AdminOutcome;
 use super::property::Issuer;
 use super::reservations::NamespaceReservations;
 use super::subsystem::TargetSubsystem;
@@ -28,7 +28,7 @@ const GONE: Status = Status::INVALID_NAMESPACE.dnr();
 
 /// All exported objects, and the controllers that use them.
 #[derive(Debug)]
-pub struct Target {
+pub struct TargetControl {
     /// Current configuration.
     pub(super) config: TargetConfig,
     pub(super) subsystems: BTreeMap<Arc<str>, TargetSubsystem>,
@@ -48,19 +48,19 @@ pub struct Target {
     pub(super) started: Instant,
     /// Earliest deadline of any timer, cached because reactors read it before they block.
     timer: Option<Instant>,
-    /// The target is about to shut down: see [`Target::depart`].
+    /// The target is about to shut down: see [`TargetControl::depart`].
     pub(super) departing: bool,
-    /// [`Target::hand_over`] was called.
+    /// [`TargetControl::hand_over`] was called.
     pub(super) handing_over: bool,
     pub(super) outbox: VecDeque<TargetEvent>,
 }
 
-impl Target {
+impl TargetControl {
     /// # Errors
     /// The first invalid value in `config`.
     pub fn new(now: Instant, config: &TargetConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        Ok(Target {
+        Ok(TargetControl {
             config: config.clone(),
             subsystems: config
                 .subsystems
@@ -86,7 +86,7 @@ impl Target {
 
     /// Returns the limits that the target was started with.
     #[must_use]
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &TargetLimits {
         &self.config.limits
     }
 
@@ -107,8 +107,8 @@ impl Target {
     }
 
     /// Returns the existing controllers.
-    pub fn controllers(&self) -> impl Iterator<Item = ControllerView> {
-        self.controllers.values().map(|controller| ControllerView {
+    pub fn controllers(&self) -> impl Iterator<Item = ControllerSummary> {
+        self.controllers.values().map(|controller| ControllerSummary {
             cntlid: controller.cntlid,
             kind: controller.kind,
             subnqn: controller.subnqn.clone(),
@@ -122,7 +122,7 @@ impl Target {
 
     /// Returns the active namespaces of a subsystem.
     #[must_use]
-    pub fn namespaces(&self, nqn: &str) -> Option<Arc<NamespaceTable>> {
+    pub fn namespaces(&self, nqn: &str) -> Option<Arc<SubsystemNamespaces>> {
         Some(self.subsystems.get(nqn)?.table.clone())
     }
 
@@ -181,7 +181,7 @@ impl Target {
 
     /// Begins a controller shutdown: its lanes execute nothing more. Returns true once none of its commands is in a
     /// store, so that flushes can complete the shutdown. Call it again when a lane has ended or after
-    /// [`Target::quiesced`].
+    /// [`TargetControl::quiesced`].
     pub fn quiesce(&mut self, cntlid: u16) -> bool {
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return true };
         if controller.quiescing.is_none() {
@@ -209,15 +209,15 @@ impl Target {
         cntlid: u16,
         cid: u16,
         named: ControllerInstance,
-    ) -> Outcome {
-        let done = Outcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
+    ) -> AdminOutcome {
+        let done = AdminOutcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
         let is_known = self.issuer.is_some_and(|issuer| issuer.has_issued(&named));
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
         if !is_known {
             controller.resets.note_unknown(now, named);
             controller.events.raise(EventNotice::CrossControllerReset);
             controller.complete_event_requests(&mut self.outbox);
-            return Outcome::Complete { status: Status::SUCCESS, result: 0 };
+            return AdminOutcome::Complete { status: Status::SUCCESS, result: 0 };
         }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
@@ -227,7 +227,7 @@ impl Target {
             if !other.is_of_host(controller) {
                 // The named controller is alive, and belongs to another host.
                 let status = Status::INVALID_FIELD.dnr();
-                return Outcome::Complete { status, result: 0 };
+                return AdminOutcome::Complete { status, result: 0 };
             }
             self.drop_controller(named.cntlid, CloseReason::CrossControllerReset);
         }
@@ -236,7 +236,7 @@ impl Target {
         controller.resets.begin(now, cid, named, kato);
         let deadline = controller.resets.deadline();
         self.set_timer(deadline);
-        Outcome::Pending
+        AdminOutcome::Pending
     }
 
     /// Completes resets of controllers without leftovers; `has_leftovers` is true for a host's controller with a
@@ -301,7 +301,7 @@ impl Target {
         self.outbox.extend(queues.map(|qid| TargetEvent::Close { cntlid, qid, reason }));
     }
 
-    /// Returns the time by which [`Target::handle_timeout`] has to be called; it may find nothing to do.
+    /// Returns the time by which [`TargetControl::handle_timeout`] has to be called; it may find nothing to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timer
@@ -346,12 +346,12 @@ impl Target {
 }
 
 /// Changes to a running target.
-impl Target {
+impl TargetControl {
     /// Applies all `operations`, or none, and notifies the hosts concerned.
     ///
     /// # Errors
     /// The first error.
-    pub fn apply(&mut self, operations: &[Operation]) -> Result<(), ConfigError> {
+    pub fn apply(&mut self, operations: &[ConfigOperation]) -> Result<(), ConfigError> {
         let next = self.config.with(operations)?;
         // The final state decides which hosts may stay, so that a host that is named again keeps its connections.
         self.admit(&next);
@@ -395,15 +395,15 @@ impl Target {
     }
 
     /// Executes one checked operation.
-    fn execute(&mut self, operation: &Operation) {
+    fn execute(&mut self, operation: &ConfigOperation) {
         match operation {
-            Operation::AddSubsystem(config) => {
+            ConfigOperation::AddSubsystem(config) => {
                 let TargetConfig { limits, origin, .. } = &self.config;
                 let subsystem = TargetSubsystem::new(config, limits, *origin);
                 self.subsystems.insert(subsystem.nqn.clone(), subsystem);
                 self.discovery_changed();
             }
-            Operation::RemoveSubsystem { nqn } => {
+            ConfigOperation::RemoveSubsystem { nqn } => {
                 let Some(gone) = self.subsystems.remove(nqn.as_str()) else { return };
                 for reservations in gone.reservations.into_values() {
                     self.end_reservations(reservations.end().0, GONE);
@@ -414,34 +414,34 @@ impl Target {
                 self.host_ids.forget(nqn);
                 self.discovery_changed();
             }
-            Operation::AddNamespace { nqn, namespace }
-            | Operation::ReplaceNamespace { nqn, namespace } => {
+            ConfigOperation::AddNamespace { nqn, namespace }
+            | ConfigOperation::ReplaceNamespace { nqn, namespace } => {
                 let replace =
                     |subsystem: &mut TargetSubsystem| subsystem.replace(namespace.clone());
                 self.change_namespace(nqn, namespace.nsid, replace);
             }
-            Operation::RemoveNamespace { nqn, nsid } => {
+            ConfigOperation::RemoveNamespace { nqn, nsid } => {
                 self.change_namespace(nqn, *nsid, |subsystem| subsystem.remove(*nsid));
             }
-            Operation::ResizeNamespace { nqn, nsid, bytes } => {
+            ConfigOperation::ResizeNamespace { nqn, nsid, bytes } => {
                 self.change_namespace(nqn, *nsid, |subsystem| subsystem.resize(*nsid, *bytes));
             }
             // See `admit` and `apply`.
-            Operation::SetSubsystem { .. }
-            | Operation::SetListeners { .. }
-            | Operation::AllowAnyHost { .. }
-            | Operation::AllowHost { .. }
-            | Operation::DisallowHost { .. }
-            | Operation::LimitNamespace { .. }
-            | Operation::LimitHost { .. }
-            | Operation::Listen(_)
-            | Operation::Unlisten(_)
-            | Operation::SetTls(_)
-            | Operation::SetAna { .. }
-            | Operation::SetKeys { .. }
-            | Operation::AddReferral(_)
-            | Operation::RemoveReferral(_)
-            | Operation::SetAuthentication(_) => {}
+            ConfigOperation::SetSubsystem { .. }
+            | ConfigOperation::SetListeners { .. }
+            | ConfigOperation::AllowAnyHost { .. }
+            | ConfigOperation::AllowHost { .. }
+            | ConfigOperation::DisallowHost { .. }
+            | ConfigOperation::LimitNamespace { .. }
+            | ConfigOperation::LimitHost { .. }
+            | ConfigOperation::Listen(_)
+            | ConfigOperation::Unlisten(_)
+            | ConfigOperation::SetTls(_)
+            | ConfigOperation::SetAna { .. }
+            | ConfigOperation::SetKeys { .. }
+            | ConfigOperation::AddReferral(_)
+            | ConfigOperation::RemoveReferral(_)
+            | ConfigOperation::SetAuthentication(_) => {}
         }
     }
 
@@ -493,8 +493,8 @@ fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) ->
         return vec![EventNotice::NamespaceAttribute];
     };
     let is_ana_change = before.ana != after.ana;
-    let (ana, tenure) = (before.ana, before.tenure);
-    let is_it = *before != NamespaceConfig { ana, tenure, ..after.clone() };
+    let (ana, tenure) = (before.ana, before.ownership_term);
+    let is_it = *before != NamespaceConfig { ana, ownership_term: tenure, ..after.clone() };
     let mut notices = Vec::new();
     notices.extend(is_ana_change.then_some(EventNotice::AnaChange));
     // An operator has requested the change, even if hosts see no difference.

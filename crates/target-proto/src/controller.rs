@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Public description of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControllerView {
+pub struct ControllerSummary {
     pub cntlid: u16,
     /// Kind of controller: I/O or discovery.
     pub kind: ControllerKind,
@@ -192,7 +192,7 @@ impl ControllerShared {
     }
 
     /// Adds a lane's completed commands since its last call to the SMART log.
-    pub fn add_usage(&self, usage: &Usage) {
+    pub fn add_usage(&self, usage: &CommandUsage) {
         for (sum, more) in [
             (&self.read_commands, usage.read_commands),
             (&self.write_commands, usage.write_commands),
@@ -203,8 +203,8 @@ impl ControllerShared {
         }
     }
 
-    pub(super) fn usage(&self) -> Usage {
-        Usage {
+    pub(super) fn usage(&self) -> CommandUsage {
+        CommandUsage {
             read_commands: self.read_commands.load(Relaxed),
             write_commands: self.write_commands.load(Relaxed),
             read_units: self.read_units.load(Relaxed),
@@ -215,7 +215,7 @@ impl ControllerShared {
 
 /// Completed commands and transferred data, for the SMART log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct CommandUsage {
     /// Read and Compare commands.
     pub read_commands: u64,
     pub write_commands: u64,
@@ -225,15 +225,15 @@ pub struct Usage {
     pub write_units: u64,
 }
 
-impl Usage {
+impl CommandUsage {
     /// Returns the data read and written, in units of 512 bytes.
     #[inline]
     pub(super) fn units(&self) -> u64 {
         self.read_units + self.write_units
     }
 
-    pub(super) fn plus(self, other: &Usage) -> Usage {
-        Usage {
+    pub(super) fn plus(self, other: &CommandUsage) -> CommandUsage {
+        CommandUsage {
             read_commands: self.read_commands.wrapping_add(other.read_commands),
             write_commands: self.write_commands.wrapping_add(other.write_commands),
             read_units: self.read_units.wrapping_add(other.read_units),

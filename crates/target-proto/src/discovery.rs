@@ -1,8 +1,8 @@
 //! The discovery log as one host sees it.
 
-use super::config::Limits;
+use super::config::TargetLimits;
 use super::controller::TargetController;
-use super::listen::{self, FrameListener, Listener, TlsUse};
+use super::listen::{self, FrameListener, TargetListener, TlsUse};
 use super::subsystem::TargetSubsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Contents of the discovery log.
 #[derive(Clone, Copy)]
 pub(super) struct DiscoveryLogSource<'a> {
-    pub(super) listeners: &'a [Listener],
+    pub(super) listeners: &'a [TargetListener],
     pub(super) frame_listeners: &'a [FrameListener],
     pub(super) referrals: &'a [SocketAddr],
     pub(super) subsystems: &'a BTreeMap<Arc<str>, TargetSubsystem>,
@@ -29,7 +29,7 @@ impl<'a> DiscoveryLogSource<'a> {
     /// Returns the whole log page for the host of `controller`: at every address the discovery subsystem itself, then
     /// the subsystems that the host may use, and finally the referrals. A subsystem that requires TLS is hidden from an
     /// unauthenticated host on a plain connection.
-    pub(super) fn log(&self, controller: &TargetController, limits: &Limits) -> Vec<u8> {
+    pub(super) fn log(&self, controller: &TargetController, limits: &TargetLimits) -> Vec<u8> {
         let is_proved = controller.has_proved();
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
         let listed = allowed.filter(|one| is_proved || !self.tls_at.contains(&*one.nqn));
@@ -52,7 +52,11 @@ impl<'a> DiscoveryLogSource<'a> {
 
     /// Returns entries for the ports on Ethernet, for a host connected over one of them. Subsystems that name addresses
     /// are left out.
-    fn frame_entries(&self, allowed: &[&TargetSubsystem], limits: &Limits) -> Vec<DiscoveryEntry> {
+    fn frame_entries(
+        &self,
+        allowed: &[&TargetSubsystem],
+        limits: &TargetLimits,
+    ) -> Vec<DiscoveryEntry> {
         let nqns = allowed.iter().filter(|one| one.listeners.is_none()).map(|one| &*one.nqn);
         let nqns: Vec<&str> = nqns.collect();
         let mut entries = Vec::new();
@@ -65,23 +69,28 @@ impl<'a> DiscoveryLogSource<'a> {
     }
 
     /// Returns the listeners to which a host connected to `local` can connect, each with its address as shown.
-    fn listeners_for(&self, local: SocketAddr) -> Vec<(&'a Listener, Listener)> {
+    fn listeners_for(&self, local: SocketAddr) -> Vec<(&'a TargetListener, TargetListener)> {
         // The address behind an unspecified one of the other family is not known.
         let known = [local.ip(), local.ip().to_canonical()].map(|ip| ip.is_ipv4());
-        let shown = |listener: &'a Listener| {
+        let shown = |listener: &'a TargetListener| {
             let mut address = listener.address;
             if address.ip().is_unspecified() {
                 // A host on Ethernet has no IP address.
                 (local.port() != 0).then_some(())?;
                 known.contains(&address.is_ipv4()).then(|| address.set_ip(local.ip()))?;
             }
-            Some((listener, Listener { address, ..*listener }))
+            Some((listener, TargetListener { address, ..*listener }))
         };
         self.listeners.iter().filter_map(shown).collect()
     }
 }
 
-fn entry(subtype: u8, nqn: &str, listener: &Listener, limits: &Limits) -> DiscoveryEntry {
+fn entry(
+    subtype: u8,
+    nqn: &str,
+    listener: &TargetListener,
+    limits: &TargetLimits,
+) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new(subtype, nqn);
     let (required, sectype) = match listener.tls {
         TlsUse::Off => (0, sectype::NONE),
@@ -102,7 +111,7 @@ fn frame_entry(
     subtype: u8,
     nqn: &str,
     (portid, port): (u16, &FrameListener),
-    limits: &Limits,
+    limits: &TargetLimits,
 ) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new(subtype, nqn);
     let [a, b, c, d, e, f] = port.address;
@@ -118,13 +127,13 @@ fn frame_entry(
 }
 
 /// Returns an entry for another discovery controller; its TLS use is not known.
-fn referral(address: SocketAddr, limits: &Limits) -> DiscoveryEntry {
+fn referral(address: SocketAddr, limits: &TargetLimits) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new(subtype::REFERRAL, DISCOVERY_NQN);
     set_place(&mut entry, address, limits);
     entry
 }
 
-fn set_place(entry: &mut DiscoveryEntry, address: SocketAddr, limits: &Limits) {
+fn set_place(entry: &mut DiscoveryEntry, address: SocketAddr, limits: &TargetLimits) {
     entry.cntlid = CNTLID_DYNAMIC.into();
     entry.asqsz = limits.queue_entries_max.into();
     let ip = address.ip().to_canonical();

@@ -1,8 +1,8 @@
 //! Execution of commands at the target: each command is checked, gets its data and a buffer for it, is executed by a
 //! store, and is completed once.
 //!
-//! Sans-IO: the caller passes received commands and data ([`Execution::command`], [`Execution::data_done`]) and the
-//! results of stores ([`Execution::finish`]). It lends an [`Environment`] that sends, keeps buffers, and reaches the
+//! Sans-IO: the caller passes received commands and data ([`CommandExecution::command`], [`CommandExecution::data_done`]) and the
+//! results of stores ([`CommandExecution::finish`]). It lends an [`Environment`] that sends, keeps buffers, and reaches the
 //! stores.
 //!
 //! ```text
@@ -28,10 +28,12 @@ mod slot;
 mod task;
 mod waiting;
 
-pub use buffers::Fed;
-pub use environment::{Environment, FusedOutcome, Job, Namespace, Outcome, Payload, Place};
-pub use slot::{Admin, Data};
-pub use task::{Flushes, Step, Store, Task};
+pub use buffers::ResumeAction;
+pub use environment::{
+    CommandPayload, Environment, FusedOutcome, InPlaceData, LaneNamespace, StoreJob, StoreOutcome,
+};
+pub use slot::{AdminCommand, SlotData};
+pub use task::{CommandTask, Flushes, TaskStep, TaskStore};
 
 use crate::buffer_shares::BufferShare;
 use core::ops::DerefMut;
@@ -45,7 +47,7 @@ use std::collections::VecDeque;
 use waiting::RateWaiters;
 
 /// The commands of a connection. `N` is a namespace, `B` a buffer.
-pub struct Execution<N: Namespace, B> {
+pub struct CommandExecution<N: LaneNamespace, B> {
     slots: Vec<CommandSlot<N, B>>,
     /// Commands that wait for a buffer, first come first served.
     buffer_waiters: VecDeque<u16>,
@@ -83,9 +85,9 @@ enum ReceiveHold {
     Released,
 }
 
-impl<N: Namespace, B> Default for Execution<N, B> {
+impl<N: LaneNamespace, B> Default for CommandExecution<N, B> {
     fn default() -> Self {
-        Execution {
+        CommandExecution {
             slots: Vec::new(),
             buffer_waiters: VecDeque::new(),
             deferred: VecDeque::new(),
@@ -103,16 +105,16 @@ impl<N: Namespace, B> Default for Execution<N, B> {
     }
 }
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Executes a received command. Returns the slot of an admin or fabrics command, which the control plane is to
-    /// execute now ([`Execution::take_admin`]).
+    /// execute now ([`CommandExecution::take_admin`]).
     #[must_use]
     pub fn command(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) -> Option<u16> {
         let session = env.session();
         session.note_received();
@@ -133,7 +135,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Continues a command whose data has arrived; `intact` is false if it was corrupted. Returns as
-    /// [`Execution::command`] does.
+    /// [`CommandExecution::command`] does.
     #[must_use]
     pub fn data_done(
         &mut self,
@@ -164,13 +166,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         None
     }
 
-    /// Completes a command that a store has executed. Returns as [`Execution::command`] does.
+    /// Completes a command that a store has executed. Returns as [`CommandExecution::command`] does.
     #[must_use]
     pub fn finish(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        outcome: Outcome<B>,
+        outcome: StoreOutcome<B>,
     ) -> Option<u16> {
         self.slots[usize::from(slot)].in_store = false;
         let session = env.session();
@@ -235,7 +237,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// before the command's arrival if that did not happen. `None`: its data moved in place, and the command completed
     /// with it.
     #[must_use]
-    pub fn moments(&self, slot: u16) -> (Instant, Option<Instant>) {
+    pub fn timestamps(&self, slot: u16) -> (Instant, Option<Instant>) {
         let slot = &self.slots[usize::from(slot)];
         let in_place = matches!(slot.command, SlotCommand::InPlace(_) | SlotCommand::Split { .. });
         (slot.buffered, (!in_place).then_some(slot.started))
@@ -243,13 +245,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Returns a command's data.
     #[must_use]
-    pub fn data(&self, slot: u16) -> &Data<N, B> {
+    pub fn data(&self, slot: u16) -> &SlotData<N, B> {
         &self.slots[usize::from(slot)].data
     }
 
     /// Returns a command's data for writing.
     #[inline]
-    pub fn data_mut(&mut self, slot: u16) -> &mut Data<N, B> {
+    pub fn data_mut(&mut self, slot: u16) -> &mut SlotData<N, B> {
         &mut self.slots[usize::from(slot)].data
     }
 
@@ -274,9 +276,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env: &mut impl Environment<N, B>,
         slot: u16,
         status: Status,
-        payload: &Payload<'_, B>,
+        payload: &CommandPayload<'_, B>,
     ) {
-        let follows = if let Payload::Follows(bytes) = payload { *bytes } else { 0 };
+        let follows = if let CommandPayload::Follows(bytes) = payload { *bytes } else { 0 };
         self.fail_data(env, slot, status, follows);
     }
 
@@ -292,7 +294,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return env.respond(slot, status, 0);
         }
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (SlotCommand::Failing(status), Data::Discarded);
+        (s.command, s.data) = (SlotCommand::Failing(status), SlotData::Discarded);
     }
 
     /// Refuses a command that has not begun, because the controller shuts down.
@@ -303,16 +305,16 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 }
 
 /// Releases every buffer of a completed command.
-fn give_all<N: Namespace, B: DerefMut<Target = [u8]>>(
+fn give_all<N: LaneNamespace, B: DerefMut<Target = [u8]>>(
     env: &mut impl Environment<N, B>,
-    outcome: Outcome<B>,
+    outcome: StoreOutcome<B>,
 ) {
     let other = outcome.fused.and_then(|fused| fused.buffer);
     outcome.buffer.into_iter().chain(other).for_each(|buffer| env.give(buffer));
 }
 
 #[inline]
-fn report_quiesced<N: Namespace, B: DerefMut<Target = [u8]>>(env: &mut impl Environment<N, B>) {
+fn report_quiesced<N: LaneNamespace, B: DerefMut<Target = [u8]>>(env: &mut impl Environment<N, B>) {
     if env.session().quiet().is_some() {
         env.quiesced();
     }

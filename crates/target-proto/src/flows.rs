@@ -46,7 +46,7 @@ const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// A connection as its reactor sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct ConnectionFlow {
     /// Identifier of the connection, for its lifetime.
     pub id: u64,
     /// Work of its reactor since the last report, in any unit.
@@ -148,7 +148,7 @@ impl Flows {
         now: Instant,
         reactor: usize,
         (own, busy): (u32, &[u32]),
-        flows: &[Flow],
+        flows: &[ConnectionFlow],
     ) -> Vec<Move> {
         self.pending.retain(|pending| pending.until > now);
         for (known, &busy) in self.reactors.iter_mut().zip(busy) {
@@ -173,7 +173,7 @@ impl Flows {
     }
 
     /// Records the connections of a report.
-    fn note(&mut self, now: Instant, reactor: usize, own: u32, flows: &[Flow]) {
+    fn note(&mut self, now: Instant, reactor: usize, own: u32, flows: &[ConnectionFlow]) {
         let all: u64 = flows.iter().map(|flow| flow.work).sum();
         let is_gone = |id: &u64, known: &FlowState| {
             let is_here = || flows.iter().any(|flow| flow.id == *id);

@@ -3,17 +3,17 @@
 //! A Connect only *claims* a queue. Until its host is authenticated, where that is required, the claim holds nothing
 //! that another host could need: no controller, no queue identifier, no share of a host's limits, no keep-alive timer.
 //! A new controller's identifier is reserved, and given to a newer claim when no other is left
-//! ([`Claims`](super::claims::Claims)). [`Target::grant`] repeats all checks, against the current state of the target,
+//! ([`Claims`](super::claims::Claims)). [`TargetControl::grant`] repeats all checks, against the current state of the target,
 //! and creates the controller or the queue.
 //!
 //! The security with which a queue was granted is stored ([`QueueAdmission`]). After a change of keys, of TLS or of
-//! listeners, a controller ends that would not be admitted any more ([`Target::end_unadmitted`]).
+//! listeners, a controller ends that would not be admitted any more ([`TargetControl::end_unadmitted`]).
 
 use super::aborts::Aborts;
 use super::ana::AnaOfController;
 use super::carrier::{Carrier, QueueAdmission};
-use super::connected::{ConnectNames, ConnectRefused, Connected, no_controller_left};
-use super::control::Target;
+use super::connected::{ConnectNames, ConnectRefused, ConnectedQueue, no_controller_left};
+use super::control::TargetControl;
 use super::controller::TargetController;
 use super::events::Events;
 use super::feature_values::FeatureValues;
@@ -28,14 +28,14 @@ use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-impl Target {
+impl TargetControl {
     /// Grants a queue whose host is authenticated, or need not be: the queue exists from now on, and with queue 0 its
     /// controller.
     ///
     /// # Errors
     /// The reason of the refusal; the connection has to be closed.
-    pub fn grant(&mut self, now: Instant, queue: &Connected) -> Result<(), ConnectRefused> {
-        let Connected { cntlid, qid, claim, .. } = queue;
+    pub fn grant(&mut self, now: Instant, queue: &ConnectedQueue) -> Result<(), ConnectRefused> {
+        let ConnectedQueue { cntlid, qid, claim, .. } = queue;
         let is_claimed = *qid != 0 || self.claims.take(*cntlid, claim.number);
         if let Some(refusal) = &claim.refusal {
             return Err(refusal.clone());
@@ -63,7 +63,7 @@ impl Target {
     }
 
     /// Ends a claim that was not granted, because its connection is gone.
-    pub fn withdraw(&mut self, queue: &Connected) {
+    pub fn withdraw(&mut self, queue: &ConnectedQueue) {
         if queue.qid == 0 {
             self.claims.take(queue.cntlid, queue.claim.number);
         }
@@ -72,7 +72,7 @@ impl Target {
     fn grant_queue(
         &mut self,
         now: Instant,
-        queue: &Connected,
+        queue: &ConnectedQueue,
         admission: QueueAdmission,
     ) -> Result<(), ConnectRefused> {
         self.drop_missed(now, queue.cntlid);
@@ -93,14 +93,14 @@ impl Target {
     fn grant_controller(
         &mut self,
         now: Instant,
-        queue: &Connected,
+        queue: &ConnectedQueue,
         admission: QueueAdmission,
     ) -> Result<(), ConnectRefused> {
         let (count, claim) = (self.controllers.len(), &queue.claim);
         if count >= usize::from(self.config.limits.cntlids()) {
             return Err(no_controller_left(count));
         }
-        let &Connected { cntlid, kind, hostid, .. } = queue;
+        let &ConnectedQueue { cntlid, kind, hostid, .. } = queue;
         let bound = match kind {
             ControllerKind::Io => self.host_ids.enter(queue, admission.is_proof()),
             ControllerKind::Discovery => Ok(()),

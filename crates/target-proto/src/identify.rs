@@ -2,7 +2,7 @@
 
 use super::aborts::ABORTS_MAX;
 use super::ana::TRANSITION_SECONDS;
-use super::config::{Limits, NAMESPACES_MAX};
+use super::config::{NAMESPACES_MAX, TargetLimits};
 use super::context::{CommandContext, byte};
 use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
@@ -208,7 +208,7 @@ fn controller(context: &CommandContext<'_>) -> IdentifyController {
 }
 
 /// Returns the fields common to both kinds of controllers.
-fn common(controller: &TargetController, limits: &Limits) -> IdentifyController {
+fn common(controller: &TargetController, limits: &TargetLimits) -> IdentifyController {
     let mut page = IdentifyController::new_zeroed();
     page.fr = ascii_field(REVISION);
     page.mdts = limits.mdts;
@@ -225,7 +225,7 @@ fn common(controller: &TargetController, limits: &Limits) -> IdentifyController 
     page
 }
 
-fn fill_io(page: &mut IdentifyController, subsystem: &TargetSubsystem, limits: &Limits) {
+fn fill_io(page: &mut IdentifyController, subsystem: &TargetSubsystem, limits: &TargetLimits) {
     page.sn = ascii_field(&subsystem.serial);
     page.mn = ascii_field(&subsystem.model);
     page.cmic = cmic::MULTI_PORT | cmic::MULTI_CONTROLLER | cmic::ANA;

@@ -1,6 +1,6 @@
 //! I/O commands of the NVM command set, checked against a namespace (NVM Command Set 1.0, section 3.2).
 
-use super::reservations::Group;
+use super::reservations::CommandGroup;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_wire::sqe::{
     COPY_RANGE_BYTES, FLAG_FUSE, FLAG_PSDT, FLAG_SGL, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode,
@@ -27,7 +27,7 @@ pub const COPY_BUFFER_BYTES: u32 = 64 << 10;
 
 /// Properties of a namespace for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct BlockGeometry {
     /// Logical block size as a power of two.
     pub lba_shift: u8,
     /// Size in logical blocks.
@@ -40,7 +40,7 @@ pub struct Geometry {
 
 /// A checked I/O command, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoCommand {
+pub enum TargetIoCommand {
     /// Sends the data at `offset`.
     Read {
         /// Offset in the namespace, in bytes.
@@ -111,19 +111,19 @@ pub enum IoCommand {
     Flush,
 }
 
-impl IoCommand {
+impl TargetIoCommand {
     /// Returns the offset in the namespace, in bytes, of a command with one range.
     #[must_use]
     pub fn offset(&self) -> u64 {
         match *self {
-            IoCommand::Read { offset, .. }
-            | IoCommand::Write { offset, .. }
-            | IoCommand::Compare { offset, .. }
-            | IoCommand::Verify { offset, .. }
-            | IoCommand::Copy { offset, .. }
-            | IoCommand::WriteZeroes { offset, .. }
-            | IoCommand::WriteUncorrectable { offset, .. } => offset,
-            IoCommand::DatasetManagement { .. } | IoCommand::Flush => 0,
+            TargetIoCommand::Read { offset, .. }
+            | TargetIoCommand::Write { offset, .. }
+            | TargetIoCommand::Compare { offset, .. }
+            | TargetIoCommand::Verify { offset, .. }
+            | TargetIoCommand::Copy { offset, .. }
+            | TargetIoCommand::WriteZeroes { offset, .. }
+            | TargetIoCommand::WriteUncorrectable { offset, .. } => offset,
+            TargetIoCommand::DatasetManagement { .. } | TargetIoCommand::Flush => 0,
         }
     }
 
@@ -132,11 +132,10 @@ impl IoCommand {
     #[must_use]
     pub fn range(&self) -> Option<ByteRange> {
         let (offset, len) = match *self {
-            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
-                (offset, u64::from(length))
-            }
-            IoCommand::WriteZeroes { offset, length, .. }
-            | IoCommand::WriteUncorrectable { offset, length } => (offset, length),
+            TargetIoCommand::Read { offset, length, .. }
+            | TargetIoCommand::Write { offset, length, .. } => (offset, u64::from(length)),
+            TargetIoCommand::WriteZeroes { offset, length, .. }
+            | TargetIoCommand::WriteUncorrectable { offset, length } => (offset, length),
             _ => return None,
         };
         Some(ByteRange { offset, len })
@@ -147,9 +146,11 @@ impl IoCommand {
     #[inline]
     pub fn data_out_bytes(&self) -> u32 {
         match *self {
-            IoCommand::Write { length, .. } | IoCommand::Compare { length, .. } => length,
-            IoCommand::DatasetManagement { data_bytes, .. }
-            | IoCommand::Copy { data_bytes, .. } => data_bytes,
+            TargetIoCommand::Write { length, .. } | TargetIoCommand::Compare { length, .. } => {
+                length
+            }
+            TargetIoCommand::DatasetManagement { data_bytes, .. }
+            | TargetIoCommand::Copy { data_bytes, .. } => data_bytes,
             _ => 0,
         }
     }
@@ -157,9 +158,9 @@ impl IoCommand {
     /// True if the data has to be on stable storage before it is read: Read, Compare and Verify with FUA.
     #[must_use]
     pub fn reads_stable_data(&self) -> bool {
-        let (IoCommand::Read { fua, .. }
-        | IoCommand::Compare { fua, .. }
-        | IoCommand::Verify { fua, .. }) = *self
+        let (TargetIoCommand::Read { fua, .. }
+        | TargetIoCommand::Compare { fua, .. }
+        | TargetIoCommand::Verify { fua, .. }) = *self
         else {
             return false;
         };
@@ -170,40 +171,40 @@ impl IoCommand {
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         match *self {
-            IoCommand::Write { fua, .. }
-            | IoCommand::WriteZeroes { fua, .. }
-            | IoCommand::Copy { fua, .. } => !fua,
-            IoCommand::DatasetManagement { deallocate, .. } => deallocate,
-            IoCommand::Read { .. }
-            | IoCommand::Compare { .. }
-            | IoCommand::Verify { .. }
-            | IoCommand::WriteUncorrectable { .. }
-            | IoCommand::Flush => false,
+            TargetIoCommand::Write { fua, .. }
+            | TargetIoCommand::WriteZeroes { fua, .. }
+            | TargetIoCommand::Copy { fua, .. } => !fua,
+            TargetIoCommand::DatasetManagement { deallocate, .. } => deallocate,
+            TargetIoCommand::Read { .. }
+            | TargetIoCommand::Compare { .. }
+            | TargetIoCommand::Verify { .. }
+            | TargetIoCommand::WriteUncorrectable { .. }
+            | TargetIoCommand::Flush => false,
         }
     }
 
     /// Returns the group to which reservations assign the command.
     #[inline]
     #[must_use]
-    pub fn group(&self) -> Group {
+    pub fn group(&self) -> CommandGroup {
         match self {
-            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Verify { .. } => {
-                Group::Read
-            }
-            IoCommand::Write { .. }
-            | IoCommand::WriteZeroes { .. }
-            | IoCommand::WriteUncorrectable { .. }
-            | IoCommand::Copy { .. }
-            | IoCommand::DatasetManagement { .. }
-            | IoCommand::Flush => Group::Write,
+            TargetIoCommand::Read { .. }
+            | TargetIoCommand::Compare { .. }
+            | TargetIoCommand::Verify { .. } => CommandGroup::Read,
+            TargetIoCommand::Write { .. }
+            | TargetIoCommand::WriteZeroes { .. }
+            | TargetIoCommand::WriteUncorrectable { .. }
+            | TargetIoCommand::Copy { .. }
+            | TargetIoCommand::DatasetManagement { .. }
+            | TargetIoCommand::Flush => CommandGroup::Write,
         }
     }
 
     /// Sets FUA on a write, as when the volatile write cache is disabled.
     pub(super) fn force_unit_access(&mut self) {
-        if let IoCommand::Write { fua, .. }
-        | IoCommand::WriteZeroes { fua, .. }
-        | IoCommand::Copy { fua, .. } = self
+        if let TargetIoCommand::Write { fua, .. }
+        | TargetIoCommand::WriteZeroes { fua, .. }
+        | TargetIoCommand::Copy { fua, .. } = self
         {
             *fua = true;
         }
@@ -214,15 +215,19 @@ impl IoCommand {
     /// # Errors
     /// The status of the completion.
     #[inline]
-    pub fn parse(sqe: &Sqe, geometry: &Geometry, in_capsule_bytes: u32) -> Result<Self, Status> {
+    pub fn parse(
+        sqe: &Sqe,
+        geometry: &BlockGeometry,
+        in_capsule_bytes: u32,
+    ) -> Result<Self, Status> {
         let command = parse_fields(sqe, geometry)?;
         check_sgl(sqe, &command, in_capsule_bytes)?;
         let writes = !matches!(
             command,
-            IoCommand::Read { .. }
-                | IoCommand::Compare { .. }
-                | IoCommand::Verify { .. }
-                | IoCommand::Flush
+            TargetIoCommand::Read { .. }
+                | TargetIoCommand::Compare { .. }
+                | TargetIoCommand::Verify { .. }
+                | TargetIoCommand::Flush
         );
         if writes && geometry.read_only {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
@@ -231,44 +236,44 @@ impl IoCommand {
     }
 }
 
-fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
+fn parse_fields(sqe: &Sqe, geometry: &BlockGeometry) -> Result<TargetIoCommand, Status> {
     // Fused commands are not executed alone, and over fabrics PSDT is 01b.
     if sqe.flags & (FLAG_FUSE | FLAG_PSDT) != FLAG_SGL {
         return Err(Status::INVALID_FIELD.dnr());
     }
     match sqe.opcode {
-        opcode::FLUSH => Ok(IoCommand::Flush),
+        opcode::FLUSH => Ok(TargetIoCommand::Flush),
         opcode::READ => {
             let (offset, length, fua) = data_range(sqe, geometry)?;
-            Ok(IoCommand::Read { offset, length, fua })
+            Ok(TargetIoCommand::Read { offset, length, fua })
         }
         opcode::WRITE => {
             let (offset, length, fua) = data_range(sqe, geometry)?;
-            Ok(IoCommand::Write { offset, length, fua })
+            Ok(TargetIoCommand::Write { offset, length, fua })
         }
         opcode::COMPARE => {
             let (offset, length, fua) = data_range(sqe, geometry)?;
-            Ok(IoCommand::Compare { offset, length, fua })
+            Ok(TargetIoCommand::Compare { offset, length, fua })
         }
         opcode::VERIFY => {
             let (offset, length, fua) = data_range(sqe, geometry)?; // VSL is MDTS
-            Ok(IoCommand::Verify { offset, length, fua })
+            Ok(TargetIoCommand::Verify { offset, length, fua })
         }
         opcode::WRITE_ZEROES => {
             let (offset, length) = block_range(sqe, geometry)?;
             let flags = sqe.cdw12.get();
             let (deallocate, fua) = (flags & cdw12::DEAC != 0, flags & cdw12::FUA != 0);
-            Ok(IoCommand::WriteZeroes { offset, length, deallocate, fua })
+            Ok(TargetIoCommand::WriteZeroes { offset, length, deallocate, fua })
         }
         opcode::WRITE_UNCORRECTABLE => {
             let (offset, length) = block_range(sqe, geometry)?;
-            Ok(IoCommand::WriteUncorrectable { offset, length })
+            Ok(TargetIoCommand::WriteUncorrectable { offset, length })
         }
         opcode::DATASET_MANAGEMENT => {
             let ranges = (sqe.cdw10.get() & 0xff) + 1;
             let deallocate = sqe.cdw11.get() & 4 != 0;
             let data_bytes = range_list_bytes(sqe, ranges)?;
-            Ok(IoCommand::DatasetManagement { ranges, data_bytes, deallocate })
+            Ok(TargetIoCommand::DatasetManagement { ranges, data_bytes, deallocate })
         }
         opcode::COPY => copy(sqe, geometry),
         _ => Err(Status::INVALID_OPCODE.dnr()),
@@ -276,7 +281,7 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
 }
 
 /// Checks a Copy with source ranges of format 0; its list is checked once it has arrived.
-fn copy(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
+fn copy(sqe: &Sqe, geometry: &BlockGeometry) -> Result<TargetIoCommand, Status> {
     let flags = sqe.cdw12.get();
     if flags & (cdw12::COPY_FORMAT | cdw12::COPY_PRINFO) != 0 {
         return Err(Status::INVALID_FIELD.dnr());
@@ -293,7 +298,7 @@ fn copy(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
         return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
     }
     let (offset, fua) = (sqe.slba() << geometry.lba_shift, flags & cdw12::FUA != 0);
-    Ok(IoCommand::Copy { offset, ranges, data_bytes, fua })
+    Ok(TargetIoCommand::Copy { offset, ranges, data_bytes, fua })
 }
 
 /// Returns the size of the list of ranges: at least the ranges named, at most as many as a command can name.
@@ -308,7 +313,7 @@ fn range_list_bytes(sqe: &Sqe, ranges: u32) -> Result<u32, Status> {
     }
 }
 
-fn block_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u64), Status> {
+fn block_range(sqe: &Sqe, geometry: &BlockGeometry) -> Result<(u64, u64), Status> {
     if sqe.cdw12.get() & cdw12::PRINFO != 0 {
         return Err(Status::INVALID_FIELD.dnr()); // no protection information without metadata
     }
@@ -321,7 +326,7 @@ fn block_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u64), Status> {
     }
 }
 
-fn data_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u32, bool), Status> {
+fn data_range(sqe: &Sqe, geometry: &BlockGeometry) -> Result<(u64, u32, bool), Status> {
     let (offset, length) = block_range(sqe, geometry)?;
     if length > u64::from(geometry.transfer_bytes_max) {
         return Err(Status::INVALID_FIELD.dnr());
@@ -331,10 +336,10 @@ fn data_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u32, bool), Status
 
 /// Checks that the SGL describes exactly the command's data (NVMe TCP Transport, section 3.3.2.1).
 #[inline]
-fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<(), Status> {
+fn check_sgl(sqe: &Sqe, command: &TargetIoCommand, in_capsule_bytes: u32) -> Result<(), Status> {
     let out = command.data_out_bytes();
     let length = match *command {
-        IoCommand::Read { length, .. } => length,
+        TargetIoCommand::Read { length, .. } => length,
         _ => out,
     };
     check_data(sqe, (out, length), in_capsule_bytes)
@@ -368,22 +373,22 @@ pub(super) fn check_data(
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry =
-        Geometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
+    const GEOMETRY: BlockGeometry =
+        BlockGeometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
 
-    fn dsm(ranges: u32, data_bytes: u32) -> Result<IoCommand, Status> {
+    fn dsm(ranges: u32, data_bytes: u32) -> Result<TargetIoCommand, Status> {
         let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
         sqe.cdw10 = (ranges - 1).into();
         sqe.cdw11 = 4.into();
         sqe.set_in_capsule(data_bytes);
-        IoCommand::parse(&sqe, &GEOMETRY, data_bytes)
+        TargetIoCommand::parse(&sqe, &GEOMETRY, data_bytes)
     }
 
     #[test]
     fn data_pointers_are_sgls() {
         for (flags, is_taken) in [(FLAG_SGL, true), (0, false), (0x80, false), (0xc0, false)] {
             let sqe = Sqe { flags, ..Sqe::new(opcode::FLUSH, 1) };
-            assert_eq!(IoCommand::parse(&sqe, &GEOMETRY, 0).is_ok(), is_taken, "{flags:#x}");
+            assert_eq!(TargetIoCommand::parse(&sqe, &GEOMETRY, 0).is_ok(), is_taken, "{flags:#x}");
         }
     }
 
@@ -396,7 +401,7 @@ mod tests {
                 let mut sqe = Sqe::new(opcode, 1);
                 sqe.cdw12 = flags.into();
                 sqe.set_transport(512);
-                let command = IoCommand::parse(&sqe, &GEOMETRY, 0).unwrap();
+                let command = TargetIoCommand::parse(&sqe, &GEOMETRY, 0).unwrap();
                 assert_eq!(command.reads_stable_data(), stable && flags != 0, "{opcode:#x}");
             }
         }
@@ -405,16 +410,16 @@ mod tests {
     #[test]
     fn blocks_are_marked_as_they_are_written() {
         let mark = |slba, blocks| Sqe::rw(opcode::WRITE_UNCORRECTABLE, 1, slba, blocks);
-        let parse = |sqe: &Sqe, geometry| IoCommand::parse(sqe, geometry, 0);
-        let command = IoCommand::WriteUncorrectable { offset: 1000 << 9, length: 24 << 9 };
+        let parse = |sqe: &Sqe, geometry| TargetIoCommand::parse(sqe, geometry, 0);
+        let command = TargetIoCommand::WriteUncorrectable { offset: 1000 << 9, length: 24 << 9 };
         assert_eq!(parse(&mark(1000, 24), &GEOMETRY), Ok(command));
-        assert_eq!((command.group(), command.needs_flush()), (Group::Write, false));
+        assert_eq!((command.group(), command.needs_flush()), (CommandGroup::Write, false));
         let beyond = Err(Status::LBA_OUT_OF_RANGE.dnr());
         assert_eq!(parse(&mark(1000, 25), &GEOMETRY), beyond);
         assert_eq!(parse(&mark(u64::MAX, 1), &GEOMETRY), beyond);
-        let large = Geometry { blocks: 1 << 30, ..GEOMETRY };
+        let large = BlockGeometry { blocks: 1 << 30, ..GEOMETRY };
         assert!(parse(&mark(0, 65536), &large).is_ok(), "the transfer size is no limit");
-        let read_only = Geometry { read_only: true, ..GEOMETRY };
+        let read_only = BlockGeometry { read_only: true, ..GEOMETRY };
         let protected = Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
         assert_eq!(parse(&mark(0, 1), &read_only), protected);
     }
@@ -422,16 +427,17 @@ mod tests {
     #[test]
     fn commands_without_data_bring_none() {
         let flush = Sqe::new(opcode::FLUSH, 1);
-        assert_eq!(IoCommand::parse(&flush, &GEOMETRY, 0), Ok(IoCommand::Flush));
+        assert_eq!(TargetIoCommand::parse(&flush, &GEOMETRY, 0), Ok(TargetIoCommand::Flush));
         let refused = Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
-        assert_eq!(IoCommand::parse(&flush, &GEOMETRY, 512), refused);
+        assert_eq!(TargetIoCommand::parse(&flush, &GEOMETRY, 512), refused);
     }
 
     #[test]
     fn a_range_list_may_be_longer_than_its_ranges() {
         // Linux sends 4,096 bytes for any number of ranges.
         for data_bytes in [32, 48, 4096] {
-            let command = IoCommand::DatasetManagement { ranges: 2, data_bytes, deallocate: true };
+            let command =
+                TargetIoCommand::DatasetManagement { ranges: 2, data_bytes, deallocate: true };
             assert_eq!(dsm(2, data_bytes), Ok(command));
             assert_eq!(command.data_out_bytes(), data_bytes);
         }

@@ -6,7 +6,7 @@
 use super::config::NAMESPACES_MAX;
 use super::context::{CommandContext, byte};
 use super::namespace::ExportedNamespace;
-use super::outcome::LookUp;
+use super::outcome::LbaStatusQuery;
 use core::time::Duration;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::lba_status::{GetLbaStatus, action};
@@ -19,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 const KEEP_ALIVE_PART: u32 = 4;
 
 /// Checks a Get LBA Status command.
-pub(super) fn parse(context: &CommandContext<'_>) -> Result<LookUp, CommandError> {
+pub(super) fn parse(context: &CommandContext<'_>) -> Result<LbaStatusQuery, CommandError> {
     let get = GetLbaStatus::parse(context.sqe);
     let namespace = namespace(context)?;
     // Blocks that may be unreadable are not known here.
@@ -41,7 +41,7 @@ pub(super) fn parse(context: &CommandContext<'_>) -> Result<LookUp, CommandError
         0 => WAIT_MAX,
         kato_ms => WAIT_MAX.min(Duration::from_millis(kato_ms.into()) / KEEP_ALIVE_PART),
     };
-    Ok(LookUp { nsid, lba_shift, slba: get.slba, blocks, bytes, patience })
+    Ok(LbaStatusQuery { nsid, lba_shift, slba: get.slba, blocks, bytes, timeout: patience })
 }
 
 /// Returns the namespace that the command names.

@@ -1,4 +1,4 @@
-//! The target's protocol: queue pairs and I/O commands (data plane), and [`Target`], the control plane with subsystems,
+//! The target's protocol: queue pairs and I/O commands (data plane), and [`TargetControl`], the control plane with subsystems,
 //! namespaces, controllers, admin commands and discovery.
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //! | [`execution`] | each command's checks, buffer, data, store and completion |
 //! | [`io`] | I/O commands checked against their namespace |
 //! | [`service`] | order of checks of a Connect, authentication, the grant, events, the end of a lane; rules of a reactor for its lanes |
-//! | [`presence`] | stale connections of a host, and the Connect that waits for their end |
+//! | [`host_connections`] | stale connections of a host, and the Connect that waits for their end |
 //! | [`reservations`], [`exclusion`], [`uncorrectable`] | access of hosts, exclusive ranges of a command, marked blocks |
 //! | [`stability`] | hosts that receive the error of a failed flush |
 //! | [`buffer_shares`], [`rate`] | limits on buffers that wait for hosts, and on commands per second |
@@ -26,17 +26,17 @@
 //! An *authenticating* connection stays in that state until its host is authenticated. Until then it holds nothing that
 //! another host could need.
 //!
-//! [`Target`] is behind one lock; lanes take it for Connect, admin and fabrics commands only. For I/O a lane keeps a
-//! copy of the state that it needs: the [`NamespaceTable`] of its subsystem (renewed after
+//! [`TargetControl`] is behind one lock; lanes take it for Connect, admin and fabrics commands only. For I/O a lane keeps a
+//! copy of the state that it needs: the [`SubsystemNamespaces`] of its subsystem (renewed after
 //! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:
 //!
 //! 1. 1. `connect_over` for the first command of a connection, `grant` once its host is authenticated, or need not be
 //! 1. ([`session::Session::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics
 //! 1. commands on I/O queues), `disconnect` when the connection is gone;
-//! 2. 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event
+//! 2. 2. after any call, [`host_connections::Presences::next_event`] until it is empty: completions of asynchronous event
 //! 2. requests and queues to close may concern other connections than the caller's;
 //! 3. 3. `handle_timeout` at `poll_timeout`;
-//! 4. 4. after a lane's [`Target::reserve`]: [`Target::saved`] and [`Target::fenced`] as events request it;
+//! 4. 4. after a lane's [`TargetControl::reserve`]: [`TargetControl::saved`] and [`TargetControl::fenced`] as events request it;
 //! 5. 5. `drained` when a lane closed by its controller (reset, Disconnect) has no command in a store any more,
 //! 5. `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 #![forbid(unsafe_code)]
@@ -53,10 +53,10 @@ pub mod exclusion;
 pub mod execution;
 pub mod flows;
 pub mod gateways;
+pub mod host_connections;
 pub mod io;
 pub mod moves;
 pub mod pauses;
-pub mod presence;
 pub mod qpair;
 pub mod rate;
 pub mod reservations;
@@ -109,24 +109,25 @@ mod revocation;
 mod subsystem;
 mod target_event;
 
-pub use admission::{Admission, Admitted, ConnectionLimits, Full};
+pub use admission::{Admitted, ConnectionAdmission, ConnectionLimitReached, ConnectionLimits};
 pub use ana::{AnaListener, AnaState, AnaStates};
 pub use authentication::{
-    Authentication, AuthenticationRequirement, AuthenticationResult, Authenticator, Reaction,
+    AuthenticationRequirement, AuthenticationResult, Authenticator, HostAuthentication, Reaction,
 };
 pub use config::{
-    Description, Limits, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+    NAMESPACES_MAX, NamespaceConfig, NamespaceDescription, SubsystemConfig, TargetConfig,
+    TargetLimits,
 };
-pub use config_error::{ConfigError, Place};
-pub use connected::{ConnectRefused, Connected, host_name};
-pub use control::Target;
-pub use controller::{ControllerShared, ControllerView, Usage};
+pub use config_error::{ConfigError, ConfigObject};
+pub use connected::{ConnectRefused, ConnectedQueue, host_name};
+pub use control::TargetControl;
+pub use controller::{CommandUsage, ControllerShared, ControllerSummary};
 pub use identity::NamespaceId;
 pub use image::ImageError;
 pub use keep_alive::KEEP_ALIVE_GRANULARITY;
 pub use kind::ControllerKind;
-pub use listen::{FrameListener, Listener, TlsUse};
-pub use namespace::NamespaceTable;
-pub use operations::Operation;
-pub use outcome::{LookUp, Outcome};
+pub use listen::{FrameListener, TargetListener, TlsUse};
+pub use namespace::SubsystemNamespaces;
+pub use operations::ConfigOperation;
+pub use outcome::{AdminOutcome, LbaStatusQuery};
 pub use target_event::{CloseReason, TargetEvent, TurnOf};

@@ -18,7 +18,7 @@ pub enum TlsUse {
 
 /// An address on which the target listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct TargetListener {
     /// Port identifier in discovery log entries.
     pub portid: u16,
     /// Address. An unspecified one (`0.0.0.0`, `::`) is shown as the local address of the host's connection. In a
@@ -30,10 +30,10 @@ pub struct Listener {
     pub named_only: bool,
 }
 
-impl Listener {
+impl TargetListener {
     /// True if both have the same address and port identifier; their use of TLS may differ.
     #[must_use]
-    pub fn is_same_place(&self, other: &Self) -> bool {
+    pub fn is_same_listener(&self, other: &Self) -> bool {
         (self.portid, self.address) == (other.portid, other.address)
     }
 }
@@ -53,7 +53,7 @@ pub struct FrameListener {
 type NamedListeners = BTreeMap<SocketAddr, AnaState>;
 
 /// True if a subsystem that names those listeners (`None`: none) is reachable at this one.
-pub(super) fn is_at(named: Option<&NamedListeners>, listener: &Listener) -> bool {
+pub(super) fn is_at(named: Option<&NamedListeners>, listener: &TargetListener) -> bool {
     match named {
         Some(named) => named.contains_key(&listener.address),
         None => !listener.named_only,
@@ -64,7 +64,7 @@ pub(super) fn is_at(named: Option<&NamedListeners>, listener: &Listener) -> bool
 /// Ethernet, with port 0, only subsystems that name no listener are.
 pub(super) fn path_state(
     named: Option<&NamedListeners>,
-    listeners: &[Listener],
+    listeners: &[TargetListener],
     local: SocketAddr,
 ) -> Option<AnaState> {
     let Some(named) = named else {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_names_nothing_is_reached_everywhere_else() {
-        let listener = |address: &str, named_only| Listener {
+        let listener = |address: &str, named_only| TargetListener {
             portid: 1,
             address: at(address),
             tls: TlsUse::Off,

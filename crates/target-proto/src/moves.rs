@@ -21,34 +21,34 @@
 //! lane ends at the end of its bytes, and no Connect is completed before.
 
 use crate::TargetEvent;
-use crate::session::{Session, State};
+use crate::session::{ConnectionState, TargetConnection};
 
 /// Relation of a lane to its reactor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct LanePlacement {
     /// True if it is to move to another reactor: it receives nothing more here.
     pub is_leaving: bool,
     /// True if it has come from another reactor, which may still forward events to it.
     pub is_arriving: bool,
 }
 
-impl Placement {
+impl LanePlacement {
     /// True if the lane may move at some time: its queue is an I/O queue, and no event is still forwarded to it.
     #[must_use]
-    pub fn is_movable(self, session: &Session) -> bool {
+    pub fn is_movable(self, session: &TargetConnection) -> bool {
         let is_io = session.queue().is_some_and(|connected| connected.qid > 0);
-        is_io && session.state() == State::Live && !self.is_arriving
+        is_io && session.state() == ConnectionState::Live && !self.is_arriving
     }
 
     /// True if the lane may move now: none of its commands is in a store. Unsent bytes are the driver's to check.
     #[must_use]
-    pub fn may_move_now(self, session: &Session) -> bool {
-        session.state() == State::Live && session.in_store() == 0 && !self.is_arriving
+    pub fn may_move_now(self, session: &TargetConnection) -> bool {
+        session.state() == ConnectionState::Live && session.in_store() == 0 && !self.is_arriving
     }
 
     /// Records the lane's arrival at another reactor.
     pub fn arrive(&mut self) {
-        *self = Placement { is_leaving: false, is_arriving: true };
+        *self = LanePlacement { is_leaving: false, is_arriving: true };
     }
 }
 
@@ -68,7 +68,7 @@ pub struct Departures(Vec<Departed>);
 impl Departures {
     /// Records that a lane leaves for reactor `to`. Returns false if it has no queue, and stays.
     #[must_use]
-    pub fn leave(&mut self, ticket: u64, session: &Session, to: usize) -> bool {
+    pub fn leave(&mut self, ticket: u64, session: &TargetConnection, to: usize) -> bool {
         let Some(connected) = session.queue() else { return false };
         self.0.push(Departed { ticket, queue: (connected.cntlid, connected.qid), to });
         true
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn a_lane_without_a_queue_stays() {
-        let session = Session::new(crate::session::Settings::default());
+        let session = TargetConnection::new(crate::session::ListenerRequirements::default());
         assert!(!Departures::default().leave(7, &session, 1));
-        let placement = Placement::default();
+        let placement = LanePlacement::default();
         assert!(!placement.is_movable(&session) && !placement.may_move_now(&session));
     }
 }

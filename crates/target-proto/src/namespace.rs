@@ -3,7 +3,7 @@
 use super::ana::{AnaState, ana_group};
 use super::config::NamespaceConfig;
 use super::identity::NamespaceId;
-use super::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, Geometry};
+use super::io::{BlockGeometry, COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX};
 use roadtrain_wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, LbaFormat, NMIC_SHARED,
     NSATTR_WRITE_PROTECTED, NSID_ALL, NSTAT_READY, dlfeat, nsfeat, rescap,
@@ -24,8 +24,8 @@ impl ExportedNamespace {
         ExportedNamespace { id, config }
     }
 
-    pub(super) fn geometry(&self, transfer_bytes_max: u32) -> Geometry {
-        Geometry {
+    pub(super) fn geometry(&self, transfer_bytes_max: u32) -> BlockGeometry {
+        BlockGeometry {
             lba_shift: self.config.lba_shift,
             blocks: self.config.blocks,
             read_only: self.config.read_only,
@@ -95,7 +95,7 @@ impl ExportedNamespace {
 
 /// Snapshot of a subsystem's active namespaces, for the I/O path.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct NamespaceTable {
+pub struct SubsystemNamespaces {
     /// Number of changes to the subsystem's namespaces.
     pub generation: u64,
     /// ANA state of the path.
@@ -106,12 +106,12 @@ pub struct NamespaceTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NamespaceEntry {
     nsid: u32,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     /// ANA state over an optimized path.
     ana: AnaState,
 }
 
-impl NamespaceTable {
+impl SubsystemNamespaces {
     /// Creates a table of namespaces in increasing order of NSID.
     pub(super) fn new<'a>(
         generation: u64,
@@ -125,18 +125,18 @@ impl NamespaceTable {
         };
         let entries: Vec<NamespaceEntry> = namespaces.map(entry).collect();
         debug_assert!(entries.is_sorted_by_key(|entry| entry.nsid), "binary search needs order");
-        NamespaceTable { generation, ana: AnaState::default(), entries }
+        SubsystemNamespaces { generation, ana: AnaState::default(), entries }
     }
 
     /// Returns the table without the namespaces for which `hides` is true.
     pub(super) fn without(&self, hides: impl Fn(u32) -> bool) -> Self {
         let entries = self.entries.iter().filter(|entry| !hides(entry.nsid)).copied().collect();
-        NamespaceTable { entries, ..*self }
+        SubsystemNamespaces { entries, ..*self }
     }
 
     /// Returns the table for a path with that state.
     pub(super) fn over(&self, ana: AnaState) -> Self {
-        NamespaceTable { ana, ..self.clone() }
+        SubsystemNamespaces { ana, ..self.clone() }
     }
 
     /// Returns the status for commands to a namespace that exists but is not accessible. All namespaces together (NSID
@@ -162,12 +162,12 @@ impl NamespaceTable {
 
     /// Returns the geometry of `nsid`; `None` when it is not active.
     #[must_use]
-    pub fn get(&self, nsid: u32) -> Option<&Geometry> {
+    pub fn get(&self, nsid: u32) -> Option<&BlockGeometry> {
         self.entry(nsid).map(|entry| &entry.geometry)
     }
 
     /// Returns NSIDs and geometries, in increasing order of NSID.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Geometry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &BlockGeometry)> {
         self.entries.iter().map(|entry| (entry.nsid, &entry.geometry))
     }
 }

@@ -7,14 +7,14 @@ use roadtrain_wire::status::Status;
 
 /// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AdminOutcome {
     /// Complete the command so; data, if any, only with success.
     Complete { status: Status, result: u64 },
     /// The command is an Asynchronous Event Request, an Abort or a Cross-Controller Reset: a
     /// [`TargetEvent::Completion`](super::TargetEvent::Completion) will complete it, maybe at once.
     Pending,
     /// The command is a valid Get LBA Status: the lane queries the namespace's store, and completes the command.
-    LookUp(LookUp),
+    QueryLbaStatus(LbaStatusQuery),
     /// The command is Disconnect: complete it with success, then close the connection. The controller has dropped the
     /// queue.
     Disconnected,
@@ -22,7 +22,7 @@ pub enum Outcome {
 
 /// Query for the allocated blocks of a namespace, from Get LBA Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookUp {
+pub struct LbaStatusQuery {
     /// Namespace.
     pub nsid: u32,
     /// Block size as a power of two.
@@ -34,10 +34,10 @@ pub struct LookUp {
     /// Size of the list in bytes.
     pub bytes: u32,
     /// Longest wait for the store.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
-impl LookUp {
+impl LbaStatusQuery {
     /// Returns the range in bytes.
     #[must_use]
     pub fn range(&self) -> ByteRange {
@@ -46,7 +46,7 @@ impl LookUp {
 
     /// Writes a list to `place` that reports the whole range as allocated. That is always safe, because no data is
     /// taken for a hole.
-    pub fn call_allocated(&self, place: &mut [u8]) {
+    pub fn report_allocated(&self, place: &mut [u8]) {
         let mut list = LbaStatusList::new(place);
         let is_whole = list.add(self.slba, self.blocks);
         list.end(if is_whole { condition::COMPLETE } else { condition::NO_ROOM });

@@ -1,7 +1,7 @@
 //! ANA states of controllers' paths at a running target, which may change, and end with the target.
 
 use super::ana::AnaState;
-use super::control::Target;
+use super::control::TargetControl;
 use super::controller::TargetController;
 use super::events::EventNotice;
 use super::kind::ControllerKind;
@@ -10,7 +10,7 @@ use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
-impl Target {
+impl TargetControl {
     /// Returns the ANA state of a controller with the local address `local`.
     pub(super) fn ana_at(&self, local: SocketAddr) -> AnaState {
         if self.is_leaving() { AnaState::Inaccessible } else { self.config.ana.at(local) }
@@ -55,7 +55,7 @@ impl Target {
         self.update_ana();
     }
 
-    /// True after [`Target::depart`] or [`Target::hand_over`]: the target begins to serve nothing.
+    /// True after [`TargetControl::depart`] or [`TargetControl::hand_over`]: the target begins to serve nothing.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.departing || self.handing_over

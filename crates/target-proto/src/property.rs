@@ -1,6 +1,6 @@
 //! Controller properties (NVMe Base 2.1, section 3.1.4): CAP, VS, CC, CSTS, CRTO.
 
-use super::config::Limits;
+use super::config::TargetLimits;
 use super::kind::ControllerKind;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -153,7 +153,7 @@ impl Properties {
         &self,
         get: &Property,
         kind: ControllerKind,
-        limits: &Limits,
+        limits: &TargetLimits,
     ) -> Result<u64, CommandError> {
         let (value, size) = match get.offset {
             property::CAP => (capabilities(kind, limits), PropertySize::Eight),
@@ -203,7 +203,7 @@ impl Properties {
     }
 }
 
-fn capabilities(kind: ControllerKind, limits: &Limits) -> u64 {
+fn capabilities(kind: ControllerKind, limits: &TargetLimits) -> u64 {
     let command_sets = match kind {
         ControllerKind::Io => cap::CSS_NVM | cap::CSS_PROFILES,
         ControllerKind::Discovery => cap::CSS_NONE,
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn only_known_properties_of_the_right_size_are_there() {
         let properties = Properties::default();
-        let limits = Limits::default();
+        let limits = TargetLimits::default();
         let get = |offset, size| {
             properties.get(&Property::parse(&Property::get(offset, size)), IO, &limits)
         };

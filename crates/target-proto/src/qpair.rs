@@ -1,25 +1,26 @@
 //! Target queue pair: commands and data in, completions and data out (NVMe TCP Transport, section 3.3).
 //!
-//! Sans-IO, the mirror of the host's: the caller passes received bytes to [`Qpair::poll_rx`] and executes each
-//! [`RxEvent::Command`]. It completes them with [`Qpair::request_data`], [`Qpair::respond`] or
-//! [`Qpair::respond_with_data`]. A slot lives from its command until its response was sent ([`Qpair::sent`]); the
+//! Sans-IO, the mirror of the host's: the caller passes received bytes to [`TargetQpair::poll_rx`] and executes each
+//! [`TargetRxEvent::Command`]. It completes them with [`TargetQpair::request_data`], [`TargetQpair::respond`] or
+//! [`TargetQpair::respond_with_data`]. A slot lives from its command until its response was sent ([`TargetQpair::sent`]); the
 //! caller keeps the slot's data.
 
-use super::state::State;
+use super::state::ConnectionState;
 use core::iter;
 use roadtrain_proto::caravan::{Caravan, put_header};
-use roadtrain_proto::error::{PeerMisbehaved, QpairError};
-use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::error::{QpairError, TermReqError};
+use roadtrain_proto::framing::{FramingStep, PduFramer};
 use roadtrain_proto::policy::{
-    Batcher, Class, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+    Batcher, CaravanLoad, Class, DoorbellTotals, PduInfo, PduKind, PolicyConfig, PolicyRole,
+    SendQueue, Urgency,
 };
 use roadtrain_proto::slots::SLOTS_MAX;
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::view::view;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{
-    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
-    PduType, R2t, TermReq, alignment_bytes, flag,
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp,
+    PduLayout, PduType, R2t, TermReq, alignment_bytes, flag,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -27,7 +28,7 @@ use roadtrain_wire::zerocopy::FromBytes;
 
 /// Parameters that a target grants a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct TargetQpairConfig {
     /// Digests granted on request.
     pub digests: Digests,
     /// MAXH2CDATA: data of an H2CData PDU in bytes, at most; a multiple of 4, at least 4,096.
@@ -44,7 +45,7 @@ pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
 /// Event of received data. It borrows the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RxEvent<'a> {
+pub enum TargetRxEvent<'a> {
     /// ICReq: the connection is initialized.
     Initialized,
     /// A command. In-capsule data follows, with a `DataDone` event.
@@ -55,7 +56,7 @@ pub enum RxEvent<'a> {
         /// Bytes of in-capsule data.
         in_capsule_bytes: u32,
     },
-    /// The command requires whole blocks ([`Qpair::deliver_whole`]), but the next data ends inside of one, and its rest
+    /// The command requires whole blocks ([`TargetQpair::deliver_whole`]), but the next data ends inside of one, and its rest
     /// arrives later. From now on data is delivered as it arrives.
     SplitBlock {
         slot: u16,
@@ -113,7 +114,7 @@ enum TargetTx {
     IcResp,
     R2t { slot: u16 },
     Response { slot: u16 },
-    Term { error: PeerMisbehaved },
+    Term { error: TermReqError },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,9 +126,9 @@ enum TargetRxState {
 }
 
 /// A target queue pair.
-pub struct Qpair {
-    config: Config,
-    framer: Framer,
+pub struct TargetQpair {
+    config: TargetQpairConfig,
+    framer: PduFramer,
     rx: TargetRxState,
     digests: Digests,
     /// HPDA in bytes.
@@ -144,13 +145,13 @@ pub struct Qpair {
     out: SendQueue<TargetTx>,
 }
 
-impl Qpair {
+impl TargetQpair {
     /// Creates the queue pair of a new connection.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        Qpair {
+    pub fn new(config: TargetQpairConfig) -> Self {
+        TargetQpair {
             config,
-            framer: Framer::new(true),
+            framer: PduFramer::new(true),
             rx: TargetRxState::AwaitIcReq,
             digests: Digests::default(),
             alignment: 1,
@@ -163,7 +164,7 @@ impl Qpair {
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
-            out: SendQueue::new(&config.policy, Role::Target),
+            out: SendQueue::new(&config.policy, PolicyRole::Target),
         }
     }
 
@@ -201,7 +202,7 @@ impl Qpair {
     /// Returns the number of doorbells rung.
     #[must_use]
     #[inline]
-    pub fn doorbells(&self) -> Doorbells {
+    pub fn doorbells(&self) -> DoorbellTotals {
         self.out.batcher().doorbells()
     }
 
@@ -303,7 +304,7 @@ impl Qpair {
         (whole > 0).then_some((number, slot.received, whole))
     }
 
-    /// Records that bytes returned by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into the slot's data.
+    /// Records that bytes returned by [`TargetQpair::wanted`] or [`TargetQpair::wanted_whole`] were received into the slot's data.
     pub fn placed(&mut self, data: &[u8]) {
         if let TargetRxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
@@ -337,7 +338,7 @@ impl Qpair {
         input: &'a [u8],
         at: &mut usize,
         fill: impl FnMut(u16, u32, &[u8]),
-    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+    ) -> Result<Option<TargetRxEvent<'a>>, QpairError> {
         if *at == input.len() && self.framer.is_at_header() {
             return Ok(None); // most receives end with a PDU
         }
@@ -353,11 +354,11 @@ impl Qpair {
         self.rx = TargetRxState::Ended;
         self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.push(now, TargetTx::Term { error }, &Parcel::control());
+            self.push(now, TargetTx::Term { error }, &PduInfo::control());
         }
     }
 
-    fn push(&mut self, now: Instant, tx: TargetTx, parcel: &Parcel) {
+    fn push(&mut self, now: Instant, tx: TargetTx, parcel: &PduInfo) {
         if self.rx == TargetRxState::Ended && !matches!(tx, TargetTx::Term { .. }) {
             return; // a command that was executing when the connection ended
         }
@@ -370,7 +371,7 @@ impl Qpair {
         input: &'a [u8],
         at: &mut usize,
         mut fill: impl FnMut(u16, u32, &[u8]),
-    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+    ) -> Result<Option<TargetRxEvent<'a>>, QpairError> {
         loop {
             if self.rx == TargetRxState::Ended {
                 *at = input.len();
@@ -381,13 +382,13 @@ impl Qpair {
             let (used, step) = self.framer.next(&input[from..from + offered])?;
             *at += used;
             let event = match step {
-                Step::Need(_) => return Ok(None),
-                Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
-                Step::Data(range) => {
+                FramingStep::Need(_) => return Ok(None),
+                FramingStep::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
+                FramingStep::Data(range) => {
                     self.handle_data(&input[from..][range], &mut fill);
                     None
                 }
-                Step::DataEnd { intact } => self.handle_data_end(intact),
+                FramingStep::DataEnd { intact } => self.handle_data_end(intact),
             };
             if event.is_some() {
                 return Ok(event);
@@ -412,12 +413,13 @@ impl Qpair {
         &mut self,
         now: Instant,
         pdu: &'a [u8],
-        layout: &Layout,
-    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+        layout: &PduLayout,
+    ) -> Result<Option<TargetRxEvent<'a>>, QpairError> {
         let is_new = self.rx == TargetRxState::AwaitIcReq;
-        let state = if is_new { State::Initializing } else { State::Connecting };
+        let state =
+            if is_new { ConnectionState::Initializing } else { ConnectionState::Connecting };
         if !state.takes(layout.kind) {
-            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICReq out of order").into());
+            return Err(TermReqError::new(Fes::PduSequenceError, "ICReq out of order").into());
         }
         match layout.kind {
             PduType::IcReq => self.handle_icreq(now, view(pdu)?),
@@ -428,7 +430,7 @@ impl Qpair {
                 let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
                 Err(QpairError::Terminated { fes, fei })
             }
-            _ => Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU a target never gets").into()),
+            _ => Err(TermReqError::new(Fes::PduSequenceError, "PDU a target never gets").into()),
         }
     }
 
@@ -436,15 +438,15 @@ impl Qpair {
         &mut self,
         now: Instant,
         pdu: &IcReq,
-    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+    ) -> Result<Option<TargetRxEvent<'a>>, QpairError> {
         if pdu.pfv.get() != 0 {
             let what = "PDU format version";
-            return Err(PeerMisbehaved { fes: Fes::UnsupportedParameter, fei: 8, what }.into());
+            return Err(TermReqError { fes: Fes::UnsupportedParameter, fei: 8, what }.into());
         }
         self.alignment =
-            alignment_bytes(pdu.hpda).ok_or(PeerMisbehaved::field(10, "HPDA above 31"))?;
-        let requested = Digests::from_byte(pdu.dgst)
-            .ok_or(PeerMisbehaved::field(11, "reserved digest bits"))?;
+            alignment_bytes(pdu.hpda).ok_or(TermReqError::field(10, "HPDA above 31"))?;
+        let requested =
+            Digests::from_byte(pdu.dgst).ok_or(TermReqError::field(11, "reserved digest bits"))?;
         let granted = self.config.digests;
         self.digests = Digests {
             header: requested.header && granted.header,
@@ -453,18 +455,18 @@ impl Qpair {
         self.rx = TargetRxState::Ready;
         // The target's own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
-        self.push(now, TargetTx::IcResp, &Parcel::control());
-        Ok(Some(RxEvent::Initialized))
+        self.push(now, TargetTx::IcResp, &PduInfo::control());
+        Ok(Some(TargetRxEvent::Initialized))
     }
 
     fn handle_command<'a>(
         &mut self,
         pdu: &'a CapsuleCmd,
         in_capsule_bytes: u32,
-    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+    ) -> Result<Option<TargetRxEvent<'a>>, QpairError> {
         if in_capsule_bytes > self.config.in_capsule_bytes_max {
             let what = "in-capsule data above IOCCSZ";
-            return Err(PeerMisbehaved { fes: Fes::LimitExceeded, fei: 4, what }.into());
+            return Err(TermReqError { fes: Fes::LimitExceeded, fei: 4, what }.into());
         }
         if !self.is_io {
             self.retire_event_request(pdu.sqe.cid.get());
@@ -472,12 +474,12 @@ impl Qpair {
         // A queue of N entries holds N - 1 commands; the response that frees a slot may be in a caravan.
         if self.in_flight() >= u32::from(self.entries) + self.departing.len() as u32 {
             let what = "more commands than the submission queue holds";
-            return Err(PeerMisbehaved::new(Fes::PduSequenceError, what).into());
+            return Err(TermReqError::new(Fes::PduSequenceError, what).into());
         }
         // The control plane identifies commands that it completes later by that identifier.
         if !self.is_io && self.unanswered(pdu.sqe.cid.get()).is_some() {
             let what = "a command identifier that another command of the admin queue has";
-            return Err(PeerMisbehaved::field(10, what).into());
+            return Err(TermReqError::field(10, what).into());
         }
         if self.sq_flow_control {
             self.sqhd = (self.sqhd + 1) % self.entries;
@@ -486,7 +488,7 @@ impl Qpair {
         if in_capsule_bytes > 0 {
             self.rx = TargetRxState::InData { slot, last: true };
         }
-        Ok(Some(RxEvent::Command { slot, sqe: &pdu.sqe, in_capsule_bytes }))
+        Ok(Some(TargetRxEvent::Command { slot, sqe: &pdu.sqe, in_capsule_bytes }))
     }
 
     fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
@@ -544,8 +546,8 @@ impl Qpair {
         );
         s.state = TargetSlotState::Requesting;
         s.data_bytes = data_bytes;
-        let (kind, urgency) = (Kind::R2t, s.urgency);
-        let parcel = Parcel { kind, urgency, data_bytes: 0, request_bytes: data_bytes };
+        let (kind, urgency) = (PduKind::R2t, s.urgency);
+        let parcel = PduInfo { kind, urgency, data_bytes: 0, request_bytes: data_bytes };
         self.push(now, TargetTx::R2t { slot }, &parcel);
     }
 
@@ -553,31 +555,31 @@ impl Qpair {
         &mut self,
         pdu: &H2cData,
         data_bytes: u32,
-    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+    ) -> Result<Option<TargetRxEvent<'a>>, QpairError> {
         if data_bytes > self.config.maxh2cdata {
-            return Err(PeerMisbehaved::new(Fes::LimitExceeded, "H2CData above MAXH2CDATA").into());
+            return Err(TermReqError::new(Fes::LimitExceeded, "H2CData above MAXH2CDATA").into());
         }
         if data_bytes == 0 || pdu.datal.get() != data_bytes {
-            return Err(PeerMisbehaved::field(16, "DATAL and PLEN disagree").into());
+            return Err(TermReqError::field(16, "DATAL and PLEN disagree").into());
         }
         let number = pdu.ttag.get();
         let Some(slot) = self.slots.get(usize::from(number)) else {
-            return Err(PeerMisbehaved::field(10, "TTAG of no R2T").into());
+            return Err(TermReqError::field(10, "TTAG of no R2T").into());
         };
         if slot.state != (TargetSlotState::Receiving { by_r2t: true }) {
-            return Err(PeerMisbehaved::field(10, "TTAG of no R2T outstanding").into());
+            return Err(TermReqError::field(10, "TTAG of no R2T outstanding").into());
         }
         if slot.cid != pdu.cccid.get() {
-            return Err(PeerMisbehaved::field(8, "CCCID does not belong to TTAG").into());
+            return Err(TermReqError::field(8, "CCCID does not belong to TTAG").into());
         }
         let end = pdu.datao.get().checked_add(data_bytes);
         if pdu.datao.get() != slot.received || end.is_none_or(|end| end > slot.data_bytes) {
             let what = "H2CData outside of its R2T or out of order";
-            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+            return Err(TermReqError::new(Fes::DataTransferOutOfRange, what).into());
         }
         let last = end == Some(slot.data_bytes);
         if (pdu.ch.flags & flag::LAST != 0) != last {
-            return Err(PeerMisbehaved::field(1, "LAST in the wrong H2CData").into());
+            return Err(TermReqError::field(1, "LAST in the wrong H2CData").into());
         }
         self.rx = TargetRxState::InData { slot: number, last };
         let slot = &mut self.slots[usize::from(number)];
@@ -585,7 +587,7 @@ impl Qpair {
             return Ok(None);
         }
         slot.block_bytes = 1;
-        Ok(Some(RxEvent::SplitBlock { slot: number, offset: slot.received }))
+        Ok(Some(TargetRxEvent::SplitBlock { slot: number, offset: slot.received }))
     }
 
     #[inline]
@@ -597,7 +599,7 @@ impl Qpair {
     }
 
     #[inline]
-    fn handle_data_end<'a>(&mut self, intact: bool) -> Option<RxEvent<'a>> {
+    fn handle_data_end<'a>(&mut self, intact: bool) -> Option<TargetRxEvent<'a>> {
         let TargetRxState::InData { slot: number, last } = self.rx else { return None };
         self.rx = TargetRxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
@@ -606,7 +608,7 @@ impl Qpair {
             return None;
         }
         slot.state = TargetSlotState::Executing;
-        Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt })
+        Some(TargetRxEvent::DataDone { slot: number, intact: !slot.corrupt })
     }
 
     /// Queues the response of a command that returns no data.
@@ -634,15 +636,15 @@ impl Qpair {
         let request_bytes = s.data_bytes.max(bytes);
         (s.status, s.result, s.data_bytes) = (status, result, bytes);
         s.answered = now;
-        let kind = if bytes > 0 { Kind::ResponseData } else { Kind::Response };
-        let parcel = Parcel { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
+        let kind = if bytes > 0 { PduKind::ResponseData } else { PduKind::Response };
+        let parcel = PduInfo { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
         self.push(now, TargetTx::Response { slot }, &parcel);
     }
 
     /// Fills `caravan` with released entries, within the policy's limits. Returns false if none was added.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
-        let mut load = Load::default();
-        while caravan.has_room() {
+        let mut load = CaravanLoad::default();
+        while caravan.has_capacity() {
             let slots = &self.slots;
             let size = |tx: &TargetTx| match *tx {
                 TargetTx::Response { slot } => slots[usize::from(slot)].data_bytes,

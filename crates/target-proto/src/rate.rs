@@ -5,7 +5,7 @@
 //! commands begin in the order of arrival, none has to check twice, and the only timer is that of the first waiting
 //! command. Reactors share a limit without a lock. Commands without a limit skip all of this.
 
-use super::io::IoCommand;
+use super::io::TargetIoCommand;
 use core::fmt;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,7 +27,7 @@ const SECOND_PS: u64 = 1_000_000_000_000;
 
 /// Rates per second. `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Rates {
+pub struct RateSettings {
     /// Commands that read or write.
     pub iops: Option<NonZeroU64>,
     /// Commands that read.
@@ -44,9 +44,9 @@ pub struct Rates {
     pub burst: Option<Duration>,
 }
 
-impl Rates {
+impl RateSettings {
     /// No limits.
-    pub const UNLIMITED: Rates = Rates {
+    pub const UNLIMITED: RateSettings = RateSettings {
         iops: None,
         read_iops: None,
         write_iops: None,
@@ -76,7 +76,7 @@ impl Rates {
 }
 
 /// Text for logs and replies.
-impl fmt::Display for Rates {
+impl fmt::Display for RateSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names =
             ["IOPS", "read IOPS", "write IOPS", "bytes/s", "bytes/s read", "bytes/s written"];
@@ -123,7 +123,7 @@ impl RatePoint {
     }
 }
 
-/// A rate limit: [`Rates`] with their use, shared by all reactors. Other rates are another limit.
+/// A rate limit: [`RateSettings`] with their use, shared by all reactors. Other rates are another limit.
 #[derive(Debug, Default)]
 pub struct RateLimit {
     points: [RatePoint; 6],
@@ -134,7 +134,7 @@ pub struct RateLimit {
 impl RateLimit {
     /// Creates an unused limit.
     #[must_use]
-    pub fn new(rates: &Rates) -> Self {
+    pub fn new(rates: &RateSettings) -> Self {
         let burst = rates.burst.unwrap_or(BURST).min(BURST_MAX).as_nanos() as u64;
         let points = rates.each().map(|rate| RatePoint {
             cost_ps: rate.map_or(0, |rate| (SECOND_PS / rate).max(1)),
@@ -145,7 +145,7 @@ impl RateLimit {
 
     /// Returns when a command that arrives now may begin, and charges it.
     #[must_use]
-    pub fn take(&self, now: Instant, command: &IoCommand) -> Instant {
+    pub fn take(&self, now: Instant, command: &TargetIoCommand) -> Instant {
         let units = self.units(command).into_iter().flatten();
         let begins = units.map(|(point, units)| point.take(now.0, units, self.burst));
         match begins.fold(now.0, u64::max) {
@@ -155,13 +155,13 @@ impl RateLimit {
     }
 
     /// Refunds a command that has waited and does not begin. Waiting commands keep their start.
-    pub fn give_back(&self, command: &IoCommand) {
+    pub fn give_back(&self, command: &TargetIoCommand) {
         let units = self.units(command).into_iter().flatten();
         units.for_each(|(point, units)| point.give_back(units));
     }
 
     /// Returns a command's units for each point that applies to it.
-    fn units(&self, command: &IoCommand) -> Option<[(&RatePoint, u64); 4]> {
+    fn units(&self, command: &TargetIoCommand) -> Option<[(&RatePoint, u64); 4]> {
         let (is_write, bytes) = load(command)?;
         let own = if is_write { 2 } else { 1 };
         let units = [(0, 1), (own, 1), (3, bytes), (3 + own, bytes)];
@@ -177,17 +177,17 @@ fn round_start(begins: u64, burst: u64) -> u64 {
 
 /// Returns whether a command writes, and the bytes that it transfers; `None`: unlimited, because other hosts depend on
 /// it.
-fn load(command: &IoCommand) -> Option<(bool, u64)> {
+fn load(command: &TargetIoCommand) -> Option<(bool, u64)> {
     Some(match *command {
-        IoCommand::Read { length, .. }
-        | IoCommand::Compare { length, .. }
-        | IoCommand::Verify { length, .. } => (false, length.into()),
-        IoCommand::Write { length, .. } => (true, length.into()),
-        IoCommand::WriteZeroes { .. }
-        | IoCommand::WriteUncorrectable { .. }
-        | IoCommand::DatasetManagement { .. }
-        | IoCommand::Copy { .. } => (true, 0),
-        IoCommand::Flush => return None,
+        TargetIoCommand::Read { length, .. }
+        | TargetIoCommand::Compare { length, .. }
+        | TargetIoCommand::Verify { length, .. } => (false, length.into()),
+        TargetIoCommand::Write { length, .. } => (true, length.into()),
+        TargetIoCommand::WriteZeroes { .. }
+        | TargetIoCommand::WriteUncorrectable { .. }
+        | TargetIoCommand::DatasetManagement { .. }
+        | TargetIoCommand::Copy { .. } => (true, 0),
+        TargetIoCommand::Flush => return None,
     })
 }
 
@@ -198,12 +198,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn read(length: u32) -> IoCommand {
-        IoCommand::Read { offset: 0, length, fua: false }
+    fn read(length: u32) -> TargetIoCommand {
+        TargetIoCommand::Read { offset: 0, length, fua: false }
     }
 
-    fn write(length: u32) -> IoCommand {
-        IoCommand::Write { offset: 0, length, fua: false }
+    fn write(length: u32) -> TargetIoCommand {
+        TargetIoCommand::Write { offset: 0, length, fua: false }
     }
 
     fn rate(number: u64) -> Option<NonZeroU64> {
@@ -212,7 +212,12 @@ mod tests {
 
     /// Returns the commands that begin within a second of a closed loop: each of `depth` repeats `service` nanoseconds
     /// after its start.
-    fn in_a_second(limit: &RateLimit, command: &IoCommand, depth: usize, service: u64) -> u64 {
+    fn in_a_second(
+        limit: &RateLimit,
+        command: &TargetIoCommand,
+        depth: usize,
+        service: u64,
+    ) -> u64 {
         let mut comes: std::collections::BinaryHeap<_> =
             (0..depth).map(|_| std::cmp::Reverse(SECOND)).collect();
         let mut begun = 0;
@@ -229,14 +234,16 @@ mod tests {
     #[test]
     fn a_second_has_what_it_may_have() {
         for iops in [1_000, 3_333, 30_000, 500_000] {
-            let limit = RateLimit::new(&Rates { iops: rate(iops), ..Rates::default() });
+            let limit =
+                RateLimit::new(&RateSettings { iops: rate(iops), ..RateSettings::default() });
             let begun = in_a_second(&limit, &read(4096), 64, 50_000);
             let ratio = begun as f64 / iops as f64;
             assert!((0.99..1.01).contains(&ratio), "{iops}: {begun}");
         }
         for megabytes in [1, 100, 10_000] {
             let bytes = megabytes * 1_000_000;
-            let limit = RateLimit::new(&Rates { bandwidth: rate(bytes), ..Rates::default() });
+            let limit =
+                RateLimit::new(&RateSettings { bandwidth: rate(bytes), ..RateSettings::default() });
             let begun = in_a_second(&limit, &write(4096), 256, 10_000);
             let ratio = (begun * 4096) as f64 / bytes as f64;
             assert!((0.97..1.01).contains(&ratio), "{megabytes} MB/s: {begun}");
@@ -245,7 +252,7 @@ mod tests {
 
     #[test]
     fn who_needs_less_never_waits() {
-        let limit = RateLimit::new(&Rates { iops: rate(1_000), ..Rates::default() });
+        let limit = RateLimit::new(&RateSettings { iops: rate(1_000), ..RateSettings::default() });
         for at in 1..2_000 {
             let now = Instant(at * 1_000_001);
             assert_eq!(limit.take(now, &read(4096)), now);
@@ -254,7 +261,8 @@ mod tests {
 
     #[test]
     fn reads_and_writes_are_limited_apart_and_together() {
-        let rates = Rates { iops: rate(1_000), write_iops: rate(100), ..Rates::default() };
+        let rates =
+            RateSettings { iops: rate(1_000), write_iops: rate(100), ..RateSettings::default() };
         let limit = RateLimit::new(&rates);
         let now = Instant(SECOND);
         let writes: Vec<_> = (0..11).map(|_| limit.take(now, &write(512))).collect();
@@ -268,7 +276,8 @@ mod tests {
     #[test]
     fn what_was_not_used_may_be_caught_up_on() {
         let burst = Some(Duration::from_millis(100));
-        let limit = RateLimit::new(&Rates { iops: rate(1_000), burst, ..Rates::default() });
+        let limit =
+            RateLimit::new(&RateSettings { iops: rate(1_000), burst, ..RateSettings::default() });
         let now = Instant(SECOND);
         let begun = (0..200).filter(|_| limit.take(now, &read(512)) == now).count();
         assert_eq!(begun, 101, "those of 100 ms, and the one after them");
@@ -276,13 +285,14 @@ mod tests {
 
     #[test]
     fn those_that_wait_begin_together() {
-        let limit = RateLimit::new(&Rates { iops: rate(100_000), ..Rates::default() });
+        let limit =
+            RateLimit::new(&RateSettings { iops: rate(100_000), ..RateSettings::default() });
         let mut times: Vec<_> =
             (0..2_000).map(|_| limit.take(Instant(SECOND), &read(512)).0).collect();
         times.dedup();
         assert_eq!(times.len(), 1 + 30, "at once in a burst of 5 ms, then 15 ms in steps of 0.5");
         // A queue depth of one loses nothing by it.
-        let limit = RateLimit::new(&Rates { iops: rate(20_000), ..Rates::default() });
+        let limit = RateLimit::new(&RateSettings { iops: rate(20_000), ..RateSettings::default() });
         let begun = in_a_second(&limit, &read(4096), 1, 5_000);
         assert!((19_800..20_200).contains(&begun), "{begun}");
     }
@@ -290,7 +300,11 @@ mod tests {
     /// A host that queues many commands and ends delays no other one.
     #[test]
     fn what_does_not_begin_takes_no_time() {
-        let rates = Rates { iops: rate(100), write_bandwidth: rate(1 << 20), ..Rates::default() };
+        let rates = RateSettings {
+            iops: rate(100),
+            write_bandwidth: rate(1 << 20),
+            ..RateSettings::default()
+        };
         let limit = RateLimit::new(&rates);
         let now = Instant(SECOND);
         let kept = limit.take(now, &write(4096));
@@ -302,22 +316,29 @@ mod tests {
         (0..1_000).for_each(|_| limit.give_back(&write(4096)));
         assert_eq!(kept, now);
         assert!(limit.take(now, &write(4096)).since(now) < Duration::from_millis(11));
-        limit.give_back(&IoCommand::Flush);
+        limit.give_back(&TargetIoCommand::Flush);
         (0..9).for_each(|_| limit.give_back(&write(4096)));
         assert_eq!(limit.take(now, &write(4096)), now, "never more than a burst at once");
     }
 
     #[test]
     fn flushes_and_what_has_no_bytes_wait_for_no_bandwidth() {
-        let limit =
-            RateLimit::new(&Rates { bandwidth: rate(1), iops: rate(1), ..Rates::default() });
+        let limit = RateLimit::new(&RateSettings {
+            bandwidth: rate(1),
+            iops: rate(1),
+            ..RateSettings::default()
+        });
         let now = Instant(SECOND);
         let _ = limit.take(now, &write(1 << 20));
-        assert_eq!(limit.take(now, &IoCommand::Flush), now);
-        let limit = RateLimit::new(&Rates { bandwidth: rate(1), ..Rates::default() });
+        assert_eq!(limit.take(now, &TargetIoCommand::Flush), now);
+        let limit = RateLimit::new(&RateSettings { bandwidth: rate(1), ..RateSettings::default() });
         let _ = limit.take(now, &write(1 << 20));
-        let zeroes =
-            IoCommand::WriteZeroes { offset: 0, length: 1 << 40, deallocate: true, fua: false };
+        let zeroes = TargetIoCommand::WriteZeroes {
+            offset: 0,
+            length: 1 << 40,
+            deallocate: true,
+            fua: false,
+        };
         assert_eq!(limit.take(now, &zeroes), now);
     }
 
@@ -331,7 +352,7 @@ mod tests {
             gaps in prop::collection::vec(0_u64..3_000_000, 1..200),
         ) {
             let burst = Some(Duration::from_micros(burst_us));
-            let limit = RateLimit::new(&Rates { iops: rate(iops), burst, ..Rates::default() });
+            let limit = RateLimit::new(&RateSettings { iops: rate(iops), burst, ..RateSettings::default() });
             let mut now = SECOND;
             let mut begins = Vec::new();
             for gap in gaps {

@@ -1,13 +1,13 @@
 //! End of controllers after changes of keys, TLS or listeners: those that would not be admitted any more
-//! ([`Target::end_unadmitted`]), and those whose hosts have no key any more.
+//! ([`TargetControl::end_unadmitted`]), and those whose hosts have no key any more.
 
-use super::authentication::{Authentication, AuthenticationRequirement};
+use super::authentication::{AuthenticationRequirement, HostAuthentication};
 use super::carrier::{Carrier, QueueAdmission};
-use super::connected::Connected;
-use super::control::Target;
+use super::connected::ConnectedQueue;
+use super::control::TargetControl;
 use super::controller::TargetController;
 use super::kind::ControllerKind;
-use super::listen::{self, Listener, TlsUse};
+use super::listen::{self, TargetListener, TlsUse};
 use super::target_event::CloseReason;
 use core::net::SocketAddr;
 use roadtrain_proto::security::TlsHosts;
@@ -15,9 +15,9 @@ use roadtrain_proto::security::dhchap::Concatenation;
 
 /// Settings that decide on the admission of a queue, apart from its names.
 struct AdmissionRules<'a> {
-    authentication: &'a Authentication,
+    authentication: &'a HostAuthentication,
     tls_hosts: &'a TlsHosts,
-    listeners: &'a [Listener],
+    listeners: &'a [TargetListener],
 }
 
 impl AdmissionRules<'_> {
@@ -60,10 +60,10 @@ impl AdmissionRules<'_> {
     }
 }
 
-impl Target {
+impl TargetControl {
     /// Returns the authentication currently required of a queue's host.
     #[must_use]
-    pub fn requirement(&self, connected: &Connected) -> Option<AuthenticationRequirement> {
+    pub fn requirement(&self, connected: &ConnectedQueue) -> Option<AuthenticationRequirement> {
         let is_discovery = connected.kind == ControllerKind::Discovery;
         let concatenation = Concatenation::Refused;
         let (hostnqn, subnqn) = (&connected.hostnqn, &connected.subnqn);
@@ -72,7 +72,7 @@ impl Target {
 
     /// True if a host has the same keys as when it connected this queue.
     #[must_use]
-    pub fn has_keys_of(&self, connected: &Connected) -> bool {
+    pub fn has_keys_of(&self, connected: &ConnectedQueue) -> bool {
         let keys = |requirement: Option<&AuthenticationRequirement>| {
             requirement.map(|requirement| (requirement.parties.clone(), requirement.former.clone()))
         };
@@ -82,8 +82,8 @@ impl Target {
     /// Ends the controllers that these settings would not admit any more.
     pub(super) fn end_unadmitted(
         &mut self,
-        authentication: &Authentication,
-        listeners: &[Listener],
+        authentication: &HostAuthentication,
+        listeners: &[TargetListener],
     ) {
         let rules = AdmissionRules { authentication, tls_hosts: &self.tls_hosts, listeners };
         let is_admitted = |one: &TargetController| {
@@ -111,7 +111,7 @@ impl Target {
     }
 
     /// Ends the controllers of hosts that have a key now, and none in `next`.
-    pub(super) fn end_keyless(&mut self, next: &Authentication) {
+    pub(super) fn end_keyless(&mut self, next: &HostAuthentication) {
         let had = &self.config.authentication;
         let ended = self.controllers_of(|host, subnqn| {
             had.has_key(host, subnqn) && !next.has_key(host, subnqn)

@@ -5,20 +5,20 @@
 //!    TLS         ICReq          Connect        AUTH_Send...    I/O      none      only commands in a store
 //! ```
 //!
-//! A state that the listener's [`Settings`] do not require is skipped. A connection may end in every state.
-//! [`State::takes`] and [`State::admits`] are the tables of allowed PDUs and commands.
+//! A state that the listener's [`ListenerRequirements`] do not require is skipped. A connection may end in every state.
+//! [`ConnectionState::takes`] and [`ConnectionState::admits`] are the tables of allowed PDUs and commands.
 
-use super::io::IoCommand;
+use super::host_connections::{HostConnection, HostConnections};
+use super::io::TargetIoCommand;
 use super::pauses;
-use super::presence::{Presence, Presences};
-use super::stability::User;
-pub use super::state::{Request, State};
+use super::stability::StoreUser;
+pub use super::state::{ConnectionState, SessionRequest};
 use super::{
-    AuthenticationResult, Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage,
-    connect,
+    AuthenticationResult, Authenticator, CloseReason, CommandUsage, ConnectRefused, ConnectedQueue,
+    TargetControl, connect,
 };
 use core::time::Duration;
-pub use roadtrain_proto::security::{Channel, SecuredAs};
+pub use roadtrain_proto::security::{ConnectionSecurity, SecuredAs};
 use roadtrain_proto::security::{FrameSecret, SealUse};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::fctype;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// Requirements of a listener for its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Settings {
+pub struct ListenerRequirements {
     /// True if connections are secured before their first PDU.
     pub secures: bool,
     /// True if connections could have been secured, and are not.
@@ -40,8 +40,8 @@ pub struct Settings {
 
 /// State of a connection.
 #[derive(Debug)]
-pub struct Session {
-    state: State,
+pub struct TargetConnection {
+    state: ConnectionState,
     /// True if the queue is an I/O queue.
     is_io: bool,
     /// Host and subsystem of the TLS key of a secured connection.
@@ -49,9 +49,9 @@ pub struct Session {
     /// True if it could have been secured, and is not.
     declined_tls: bool,
     /// Queue that its Connect has claimed, until it is granted.
-    claim: Option<Box<Connected>>,
+    claim: Option<Box<ConnectedQueue>>,
     /// Queue, once it was granted.
-    connected: Option<Box<Connected>>,
+    connected: Option<Box<ConnectedQueue>>,
     /// Authentication required of its host.
     authenticator: Option<Box<Authenticator>>,
     seals: SealUse,
@@ -61,9 +61,9 @@ pub struct Session {
     reauthenticates_by: Option<Instant>,
     computing: ComputingTime,
     /// Identity of the controller for stores.
-    user: Option<Arc<User>>,
+    user: Option<Arc<StoreUser>>,
     /// Registration of the connection, which outlives the controller.
-    presence: Option<Presence>,
+    presence: Option<HostConnection>,
     /// Controller that has closed the queue, by a reset or Disconnect, and waits for its end.
     closed_by: Option<u16>,
     /// Slots of commands that wait for others: Connects, and shutdowns.
@@ -75,7 +75,7 @@ pub struct Session {
     /// True if a command was received since traffic was last reported to the control plane.
     has_received: bool,
     /// Usage not yet added to the SMART log.
-    usage: Usage,
+    usage: CommandUsage,
     /// Units of data added to the SMART log.
     units: u64,
 }
@@ -126,18 +126,18 @@ pub struct AfterPause {
 /// Final report of a connection of which nothing is left.
 #[derive(Debug)]
 pub struct ConnectionEnd {
-    presence: Option<Presence>,
+    presence: Option<HostConnection>,
     /// Queue that was never granted.
-    claim: Option<Box<Connected>>,
+    claim: Option<Box<ConnectedQueue>>,
     /// Queue that the controller still has.
-    connected: Option<Box<Connected>>,
+    connected: Option<Box<ConnectedQueue>>,
     /// Controller that waits for its end.
     closed_by: Option<u16>,
 }
 
 impl ConnectionEnd {
     /// Sends the report.
-    pub fn report<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
+    pub fn report<C: Copy>(&self, target: &mut TargetControl, presences: &mut HostConnections<C>) {
         self.presence.iter().for_each(|presence| presences.leave(presence));
         self.claim.iter().for_each(|claim| target.withdraw(claim));
         if let Some(connected) = &self.connected {
@@ -149,12 +149,16 @@ impl ConnectionEnd {
     }
 }
 
-impl Session {
+impl TargetConnection {
     /// Creates the state of a new connection.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        Session {
-            state: if settings.secures { State::Securing } else { State::Initializing },
+    pub fn new(settings: ListenerRequirements) -> Self {
+        TargetConnection {
+            state: if settings.secures {
+                ConnectionState::Securing
+            } else {
+                ConnectionState::Initializing
+            },
             is_io: false,
             secured_as: None,
             declined_tls: settings.declined_tls,
@@ -172,18 +176,18 @@ impl Session {
             connecting: None,
             in_store: 0,
             has_received: false,
-            usage: Usage::default(),
+            usage: CommandUsage::default(),
             units: 0,
         }
     }
 
     /// Returns the state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ConnectionState {
         self.state
     }
 
-    fn step(&mut self, from: State, to: State) {
+    fn step(&mut self, from: ConnectionState, to: ConnectionState) {
         if self.state == from {
             self.state = to;
         }
@@ -192,12 +196,12 @@ impl Session {
     /// Records a successful TLS handshake, with a key of this host and subsystem.
     pub fn secured(&mut self, secured_as: SecuredAs) {
         self.secured_as = Some(secured_as);
-        self.step(State::Securing, State::Initializing);
+        self.step(ConnectionState::Securing, ConnectionState::Initializing);
     }
 
     /// Records that the transport is initialized: ICReq was received, or a link was joined.
     pub fn initialized(&mut self) {
-        self.step(State::Initializing, State::Connecting);
+        self.step(ConnectionState::Initializing, ConnectionState::Connecting);
     }
 
     /// Checks that the names in a Connect's data are those of the connection's TLS key.
@@ -210,31 +214,31 @@ impl Session {
 
     /// Returns the security of the connection.
     #[must_use]
-    pub fn channel(&self) -> Channel<'_> {
+    pub fn channel(&self) -> ConnectionSecurity<'_> {
         match &self.secured_as {
-            Some(secured_as) => Channel::Secured(secured_as),
-            None if self.declined_tls => Channel::Securable,
-            None => Channel::Plain,
+            Some(secured_as) => ConnectionSecurity::Secured(secured_as),
+            None if self.declined_tls => ConnectionSecurity::Securable,
+            None => ConnectionSecurity::Plain,
         }
     }
 
-    /// Records a successful Connect, which has claimed a queue. [`Session::take_granted`] follows.
-    pub fn connected(&mut self, connected: Connected) {
+    /// Records a successful Connect, which has claimed a queue. [`TargetConnection::take_granted`] follows.
+    pub fn connected(&mut self, connected: ConnectedQueue) {
         self.is_io = connected.qid > 0;
         self.user = Some(Arc::new(connected.user()));
         self.authenticator = connected.requirement.as_ref().map(|requirement| {
             Box::new(Authenticator::new(requirement, self.seals, connected.context))
         });
         (self.claim, self.connecting) = (Some(Box::new(connected)), None);
-        self.step(State::Connecting, State::Authenticating);
+        self.step(ConnectionState::Connecting, ConnectionState::Authenticating);
         // If frames have to be sealed, a host that cannot seal them is never authenticated.
         if self.authenticator.is_none() && self.seals != SealUse::Required {
             self.authenticated();
         }
     }
 
-    /// Grants the host its claimed queue, if it is authenticated or need not be. To call after [`Session::connected`],
-    /// [`Session::authenticates`] and [`Session::sealed`]. Returns true once, when the queue exists. `connection`
+    /// Grants the host its claimed queue, if it is authenticated or need not be. To call after [`TargetConnection::connected`],
+    /// [`TargetConnection::authenticates`] and [`TargetConnection::sealed`]. Returns true once, when the queue exists. `connection`
     /// identifies the connection by which a loss is detected.
     ///
     /// # Errors
@@ -242,16 +246,16 @@ impl Session {
     pub fn take_granted<C: Copy>(
         &mut self,
         now: Instant,
-        target: &mut Target,
-        presences: &mut Presences<C>,
+        target: &mut TargetControl,
+        presences: &mut HostConnections<C>,
         connection: Option<C>,
     ) -> Result<bool, ConnectRefused> {
-        if self.state != State::Live {
+        if self.state != ConnectionState::Live {
             return Ok(false);
         }
         let Some(claim) = self.claim.take() else { return Ok(false) };
         if let Err(refused) = target.grant(now, &claim) {
-            (self.state, self.claim) = (State::Refused, Some(claim));
+            (self.state, self.claim) = (ConnectionState::Refused, Some(claim));
             return Err(refused);
         }
         self.presence = Some(presences.enter(now, &claim, connection));
@@ -261,12 +265,12 @@ impl Session {
 
     /// Records that the host is authenticated.
     pub fn authenticated(&mut self) {
-        self.step(State::Authenticating, State::Live);
+        self.step(ConnectionState::Authenticating, ConnectionState::Live);
     }
 
     /// True if the host is authenticated, and has not begun to authenticate again.
     #[must_use]
-    pub fn has_proved(&self) -> bool {
+    pub fn is_authenticated(&self) -> bool {
         let verdict = self.authenticator.as_ref().and_then(|one| one.verdict());
         verdict == Some(AuthenticationResult::Authenticated)
     }
@@ -281,7 +285,7 @@ impl Session {
     /// reason. A connection whose host has generated a PSK stays as it is: nothing more arrives on it.
     pub fn authenticates(&mut self, now: Instant, time: Duration) -> bool {
         let Some(authenticator) = &self.authenticator else { return false };
-        let begins_again = self.state == State::Live && authenticator.verdict().is_none();
+        let begins_again = self.state == ConnectionState::Live && authenticator.verdict().is_none();
         if begins_again && self.reauthenticates_by.is_none() {
             (self.reauthenticates_by, self.computing) =
                 (Some(now + time), ComputingTime::default());
@@ -297,7 +301,8 @@ impl Session {
             *by += std::mem::take(&mut self.computing.spared);
         }
         let has_failed = authenticator.verdict() == Some(AuthenticationResult::Failed);
-        let ends = has_failed || (authenticator.has_refused() && self.state == State::Live);
+        let ends =
+            has_failed || (authenticator.has_refused() && self.state == ConnectionState::Live);
         if authenticator.verdict() == Some(AuthenticationResult::Authenticated) {
             // A relay that only forwards the host's messages does not have its keys.
             let is_sealed = self.is_sealed || !authenticator.seals();
@@ -305,8 +310,8 @@ impl Session {
                 self.authenticated();
             }
         } else if ends {
-            self.step(State::Authenticating, State::Refused);
-            self.step(State::Live, State::Refused);
+            self.step(ConnectionState::Authenticating, ConnectionState::Refused);
+            self.step(ConnectionState::Live, ConnectionState::Refused);
         }
         ends
     }
@@ -343,15 +348,15 @@ impl Session {
 
     /// Stops execution for a controller shutdown. A host that is not authenticated by then is refused.
     pub fn quiesce(&mut self) {
-        self.step(State::Authenticating, State::Refused);
-        self.step(State::Live, State::Draining);
+        self.step(ConnectionState::Authenticating, ConnectionState::Refused);
+        self.step(ConnectionState::Live, ConnectionState::Draining);
     }
 
     /// Records the host's Disconnect.
     pub fn disconnected(&mut self) {
         self.closed_by = self.connected.take().map(|connected| connected.cntlid);
-        if self.state != State::Ended {
-            self.state = State::Draining;
+        if self.state != ConnectionState::Ended {
+            self.state = ConnectionState::Draining;
         }
     }
 
@@ -362,22 +367,22 @@ impl Session {
     }
 
     /// Ends the connection. Returns its registration if commands of it are in a store.
-    pub fn end(&mut self) -> Option<&Presence> {
-        self.state = State::Ended;
+    pub fn end(&mut self) -> Option<&HostConnection> {
+        self.state = ConnectionState::Ended;
         self.presence.as_ref().filter(|_| self.in_store > 0)
     }
 
     /// True if the connection has ended, and no command of it is in a store.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.state == State::Ended && self.in_store == 0
+        self.state == ConnectionState::Ended && self.in_store == 0
     }
 
     /// Returns the final report once nothing is left. Only then is the queue removed from the controller, so that a
     /// host which connects again never overtakes its own old commands.
     #[must_use]
     pub fn leave(self) -> Option<ConnectionEnd> {
-        let Session { presence, claim, connected, closed_by, .. } = self;
+        let TargetConnection { presence, claim, connected, closed_by, .. } = self;
         let has_any = presence.is_some() || claim.is_some();
         has_any.then_some(ConnectionEnd { presence, claim, connected, closed_by })
     }
@@ -386,16 +391,19 @@ impl Session {
     #[must_use]
     #[inline]
     pub fn is_ended(&self) -> bool {
-        self.state == State::Ended
+        self.state == ConnectionState::Ended
     }
 
     /// True if no queue was connected: the connection gives way to others at a limit, and ends when that takes too
     /// long.
     #[must_use]
-    pub fn is_newcomer(&self) -> bool {
+    pub fn is_unauthenticated(&self) -> bool {
         matches!(
             self.state,
-            State::Securing | State::Initializing | State::Connecting | State::Authenticating
+            ConnectionState::Securing
+                | ConnectionState::Initializing
+                | ConnectionState::Connecting
+                | ConnectionState::Authenticating
         )
     }
 
@@ -403,28 +411,30 @@ impl Session {
     /// connection is no longer unauthenticated.
     pub fn take_spared(&mut self, now: Instant) -> Option<Duration> {
         self.computing.add_time(now);
-        self.is_newcomer().then(|| std::mem::take(&mut self.computing.spared))
+        self.is_unauthenticated().then(|| std::mem::take(&mut self.computing.spared))
     }
 
     /// True if commands of an I/O queue are executed.
     #[inline]
     #[must_use]
     pub fn executes_io(&self) -> bool {
-        self.state == State::Live && self.is_io
+        self.state == ConnectionState::Live && self.is_io
     }
 
     /// Returns the kind of a command on this queue.
     #[must_use]
-    pub fn request(&self, sqe: &Sqe) -> Request {
+    pub fn request(&self, sqe: &Sqe) -> SessionRequest {
         if sqe.opcode != opcode::FABRICS {
-            return if self.is_io { Request::Io } else { Request::Admin };
+            return if self.is_io { SessionRequest::Io } else { SessionRequest::Admin };
         }
         match sqe.fctype() {
-            fctype::CONNECT => Request::Connect,
-            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE => Request::Authentication,
-            fctype::PROPERTY_GET | fctype::PROPERTY_SET => Request::Property,
-            fctype::DISCONNECT => Request::Disconnect,
-            _ => Request::Fabrics,
+            fctype::CONNECT => SessionRequest::Connect,
+            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE => {
+                SessionRequest::Authentication
+            }
+            fctype::PROPERTY_GET | fctype::PROPERTY_SET => SessionRequest::Property,
+            fctype::DISCONNECT => SessionRequest::Disconnect,
+            _ => SessionRequest::Fabrics,
         }
     }
 
@@ -432,8 +442,8 @@ impl Session {
     ///
     /// # Errors
     /// The status of the completion.
-    pub fn admits(&self, request: Request) -> Result<(), Status> {
-        let expects_queue = !matches!(self.state, State::Connecting);
+    pub fn admits(&self, request: SessionRequest) -> Result<(), Status> {
+        let expects_queue = !matches!(self.state, ConnectionState::Connecting);
         if expects_queue && !self.is_connected() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
@@ -448,14 +458,14 @@ impl Session {
 
     /// Returns the claimed queue until it is granted: an existing queue of that name is another one.
     #[must_use]
-    pub fn claim(&self) -> Option<&Connected> {
+    pub fn claim(&self) -> Option<&ConnectedQueue> {
         self.claim.as_deref()
     }
 
     /// Returns its queue, once granted.
     #[inline]
     #[must_use]
-    pub fn queue(&self) -> Option<&Connected> {
+    pub fn queue(&self) -> Option<&ConnectedQueue> {
         self.connected.as_deref()
     }
 
@@ -469,7 +479,7 @@ impl Session {
     #[must_use]
     pub fn after_pause(&self, pause: Duration) -> AfterPause {
         let closes = self.has_expired();
-        let is_late = |queue: &Connected| pauses::is_too_long(pause, queue.keep_alive);
+        let is_late = |queue: &ConnectedQueue| pauses::is_too_long(pause, queue.keep_alive);
         let cancels = closes || (self.is_ended() && self.queue().is_some_and(is_late));
         AfterPause { cancels, closes }
     }
@@ -483,13 +493,13 @@ impl Session {
     /// Returns the identity of its controller for stores.
     #[inline]
     #[must_use]
-    pub fn user(&self) -> Option<&Arc<User>> {
+    pub fn user(&self) -> Option<&Arc<StoreUser>> {
         self.user.as_ref()
     }
 
     /// Returns its registration, if a queue was ever granted.
     #[must_use]
-    pub fn presence(&self) -> Option<&Presence> {
+    pub fn presence(&self) -> Option<&HostConnection> {
         self.presence.as_ref()
     }
 
@@ -541,9 +551,11 @@ impl Session {
     /// Returns the queue once it has nothing in a store, for its controller's shutdown.
     #[inline]
     #[must_use]
-    pub fn quiet(&self) -> Option<&Connected> {
+    pub fn quiet(&self) -> Option<&ConnectedQueue> {
         match self.state {
-            State::Draining | State::Refused if self.in_store == 0 => self.connected.as_deref(),
+            ConnectionState::Draining | ConnectionState::Refused if self.in_store == 0 => {
+                self.connected.as_deref()
+            }
             _ => None,
         }
     }
@@ -561,7 +573,7 @@ impl Session {
             && let Some(connected) = &self.connected
         {
             connected.shared.mark_traffic();
-            if self.usage != Usage::default() {
+            if self.usage != CommandUsage::default() {
                 self.units += self.usage.units();
                 connected.shared.add_usage(&core::mem::take(&mut self.usage));
             }
@@ -577,13 +589,13 @@ impl Session {
 
     /// Counts a command for the SMART log.
     #[inline]
-    pub fn account(&mut self, command: &IoCommand) {
+    pub fn account(&mut self, command: &TargetIoCommand) {
         match *command {
-            IoCommand::Read { length, .. } | IoCommand::Compare { length, .. } => {
+            TargetIoCommand::Read { length, .. } | TargetIoCommand::Compare { length, .. } => {
                 self.usage.read_commands += 1;
                 self.usage.read_units += u64::from(length) / 512;
             }
-            IoCommand::Write { length, .. } => {
+            TargetIoCommand::Write { length, .. } => {
                 self.usage.write_commands += 1;
                 self.usage.write_units += u64::from(length) / 512;
             }
@@ -609,26 +621,26 @@ impl Session {
 /// Connections without a connected queue, by age. One that does not connect in time is closed, as nothing else would
 /// ever end it.
 #[derive(Debug)]
-pub struct Newcomers<C> {
+pub struct UnauthenticatedConnections<C> {
     timeout: Duration,
     /// Start time of each connection, plus the time in which it waited for computations.
     by_age: VecDeque<(Instant, C)>,
 }
 
-impl<C> Default for Newcomers<C> {
+impl<C> Default for UnauthenticatedConnections<C> {
     fn default() -> Self {
-        Newcomers { timeout: Duration::ZERO, by_age: VecDeque::new() }
+        UnauthenticatedConnections { timeout: Duration::ZERO, by_age: VecDeque::new() }
     }
 }
 
 /// Shortest interval between checks of a connection while computations for it are pending.
 const SPARED_MIN: Duration = Duration::from_millis(10);
 
-impl<C: Copy> Newcomers<C> {
+impl<C: Copy> UnauthenticatedConnections<C> {
     /// Creates an empty list; each connection has `timeout`.
     #[must_use]
     pub fn new(timeout: Duration) -> Self {
-        Newcomers { timeout, by_age: VecDeque::new() }
+        UnauthenticatedConnections { timeout, by_age: VecDeque::new() }
     }
 
     /// Adds a new connection.
@@ -637,7 +649,7 @@ impl<C: Copy> Newcomers<C> {
     }
 
     /// Returns the next connection whose time is over, of those still unauthenticated: it has to be closed.
-    /// `take_spared` is [`Session::take_spared`] of a connection.
+    /// `take_spared` is [`TargetConnection::take_spared`] of a connection.
     #[inline]
     pub fn overdue(
         &mut self,

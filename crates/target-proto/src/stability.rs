@@ -4,7 +4,7 @@
 //! So a failure is final, and it concerns everyone whose writes may be lost:
 //!
 //! - a store's *epoch* counts its failed flushes;
-//! - a lane records the epoch in which each completed write began ([`Mark`]);
+//! - a lane records the epoch in which each completed write began ([`WriteMark`]);
 //! - a flush of a controller takes these marks. If one of them is of an earlier epoch, the flush fails: this reports
 //!   the loss to the controller, once.
 //!
@@ -39,9 +39,9 @@ const ARRIVED: Duration = Duration::from_secs(120);
 /// line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Mark(AtomicU64);
+pub struct WriteMark(AtomicU64);
 
-impl Mark {
+impl WriteMark {
     /// Records a successful write that began in epoch `began`, before its completion.
     pub fn wrote(&self, began: Epoch) {
         self.0.fetch_min(began, AcqRel);
@@ -58,14 +58,14 @@ impl Mark {
 
 /// A controller and its host, for stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct StoreUser {
     pub cntlid: u16,
     pub hostid: [u8; 16],
     pub hostnqn: Arc<str>,
 }
 
-impl User {
-    fn is_same_host(&self, other: &User) -> bool {
+impl StoreUser {
+    fn is_same_host(&self, other: &StoreUser) -> bool {
         self.hostid == other.hostid && self.hostnqn == other.hostnqn
     }
 }
@@ -93,8 +93,8 @@ pub enum Wake {
 /// A flush of a controller in progress.
 #[derive(Debug)]
 #[must_use]
-pub struct Ticket {
-    user: User,
+pub struct FlushTicket {
+    user: StoreUser,
     number: u64,
     oldest: Epoch,
     /// Oldest epoch for which the host's other controllers may need a report, including ended ones.
@@ -104,8 +104,8 @@ pub struct Ticket {
 /// Account of a controller's writes and reports.
 #[derive(Debug)]
 struct StabilityAccount {
-    user: User,
-    marks: Vec<Arc<Mark>>,
+    user: StoreUser,
+    marks: Vec<Arc<WriteMark>>,
     /// Oldest mark of ended lanes, and of earlier controllers of the host.
     rest: Epoch,
     /// By number, the marks taken by flushes in progress, except those reported since.
@@ -191,21 +191,21 @@ impl<W> Stability<W> {
 
     /// Adds a lane of `user` that may write.
     #[must_use]
-    pub fn enter(&mut self, now: Instant, user: &User) -> Arc<Mark> {
-        let mark = Arc::new(Mark(AtomicU64::new(CLEAN)));
+    pub fn enter(&mut self, now: Instant, user: &StoreUser) -> Arc<WriteMark> {
+        let mark = Arc::new(WriteMark(AtomicU64::new(CLEAN)));
         self.account(now, user).marks.push(mark.clone());
         mark
     }
 
     /// Adds the admin queue of `user` for its last flush; its lanes may have ended.
     #[must_use]
-    pub fn enter_last(&mut self, now: Instant, user: &User) -> Arc<Mark> {
+    pub fn enter_last(&mut self, now: Instant, user: &StoreUser) -> Arc<WriteMark> {
         self.reopen_account(user);
         self.enter(now, user)
     }
 
     /// Removes a lane that has ended, with all its writes.
-    pub fn leave(&mut self, now: Instant, user: &User, mark: &Arc<Mark>) {
+    pub fn leave(&mut self, now: Instant, user: &StoreUser, mark: &Arc<WriteMark>) {
         let account = self.account(now, user);
         account.rest = account.rest.min(mark.oldest());
         account.marks.retain(|other| !Arc::ptr_eq(other, mark));
@@ -213,14 +213,14 @@ impl<W> Stability<W> {
     }
 
     /// Ends the reports to a controller after its successful shutdown: the host waits for nothing more.
-    pub fn part(&mut self, now: Instant, user: &User) {
+    pub fn end_reports(&mut self, now: Instant, user: &StoreUser) {
         self.reopen_account(user);
         self.account(now, user).reported = None;
         self.close(now, user);
     }
 
     /// Begins a flush of `user`, for its writes until now.
-    pub fn begin(&mut self, now: Instant, user: &User) -> Ticket {
+    pub fn begin(&mut self, now: Instant, user: &StoreUser) -> FlushTicket {
         self.reopen_account(user);
         self.tickets += 1;
         let number = self.tickets;
@@ -231,11 +231,11 @@ impl<W> Stability<W> {
         let oldest = marks.chain(untold).fold(account.rest, Epoch::min);
         account.rest = CLEAN;
         account.taken.push((number, oldest));
-        Ticket { user: user.clone(), number, oldest, oldest_of_others }
+        FlushTicket { user: user.clone(), number, oldest, oldest_of_others }
     }
 
     /// Returns the oldest epoch for which other controllers of that host may need a report, living or ended.
-    fn oldest_of_others(&self, now: Instant, user: &User) -> Epoch {
+    fn oldest_of_others(&self, now: Instant, user: &StoreUser) -> Epoch {
         let live = self.accounts.iter().filter(|account| account.user != *user);
         let live = live.filter(|account| account.user.is_same_host(user));
         let ended = self.former_hosts.iter().filter(|host| host.account.user.is_same_host(user));
@@ -245,8 +245,8 @@ impl<W> Stability<W> {
 
     /// Ends a flush. Returns true if its controller may receive success. Otherwise this is its report of everything
     /// lost by now.
-    pub fn settle(&mut self, now: Instant, ticket: Ticket, flushed: Flushed) -> bool {
-        let Ticket { user, number, oldest, oldest_of_others } = ticket;
+    pub fn settle(&mut self, now: Instant, ticket: FlushTicket, flushed: Flushed) -> bool {
+        let FlushTicket { user, number, oldest, oldest_of_others } = ticket;
         let epoch = self.epoch;
         let account = self.account(now, &user);
         let taken = account.taken.iter().position(|(other, _)| *other == number);
@@ -310,7 +310,7 @@ impl<W> Stability<W> {
 
     /// Returns the number of hosts with an unreported loss.
     #[must_use]
-    pub fn untold(&self) -> usize {
+    pub fn unreported_hosts(&self) -> usize {
         let oldest = |account: &StabilityAccount| {
             account.marks.iter().map(|mark| mark.oldest()).fold(account.rest, Epoch::min)
         };
@@ -332,7 +332,7 @@ impl<W> Stability<W> {
 
     /// Returns the account of `user`. A new one begins with the marks of the host's earlier controllers, and of its
     /// living ones: these may be lost connections that were not noticed.
-    fn account(&mut self, now: Instant, user: &User) -> &mut StabilityAccount {
+    fn account(&mut self, now: Instant, user: &StoreUser) -> &mut StabilityAccount {
         if let Some(at) = self.accounts.iter().position(|account| account.user == *user) {
             return &mut self.accounts[at];
         }
@@ -362,14 +362,14 @@ impl<W> Stability<W> {
 
     /// Reopens the account of a controller whose lanes have ended, for commands on its admin queue such as its last
     /// flush. Earlier reports are not repeated, unlike for its host's next controller.
-    fn reopen_account(&mut self, user: &User) {
+    fn reopen_account(&mut self, user: &StoreUser) {
         if let Some(at) = self.former_hosts.iter().position(|host| host.account.user == *user) {
             self.accounts.push(self.former_hosts.remove(at).account);
         }
     }
 
     /// Closes the account when nothing of the controller is left.
-    fn close(&mut self, now: Instant, user: &User) {
+    fn close(&mut self, now: Instant, user: &StoreUser) {
         let is_it = |account: &StabilityAccount| account.user == *user && account.is_over();
         let Some(at) = self.accounts.iter().position(is_it) else { return };
         let account = self.accounts.swap_remove(at);

@@ -5,7 +5,7 @@ use roadtrain_wire::status::Status;
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ConnectionState {
     /// TLS handshake: no NVMe/TCP PDU is received.
     Securing,
     /// ICReq is expected.
@@ -26,7 +26,7 @@ pub enum State {
 
 /// Kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum SessionRequest {
     Connect,
     /// Authentication Send and Receive.
     Authentication,
@@ -41,19 +41,19 @@ pub enum Request {
     Io,
 }
 
-impl State {
+impl ConnectionState {
     /// True if a PDU of that type may be received.
     #[inline]
     #[must_use]
     pub const fn takes(self, pdu: PduType) -> bool {
         match self {
-            State::Securing | State::Ended => false,
-            State::Initializing => matches!(pdu, PduType::IcReq | PduType::H2cTermReq),
-            State::Connecting
-            | State::Authenticating
-            | State::Refused
-            | State::Live
-            | State::Draining => {
+            ConnectionState::Securing | ConnectionState::Ended => false,
+            ConnectionState::Initializing => matches!(pdu, PduType::IcReq | PduType::H2cTermReq),
+            ConnectionState::Connecting
+            | ConnectionState::Authenticating
+            | ConnectionState::Refused
+            | ConnectionState::Live
+            | ConnectionState::Draining => {
                 matches!(pdu, PduType::CapsuleCmd | PduType::H2cData | PduType::H2cTermReq)
             }
         }
@@ -63,17 +63,18 @@ impl State {
     ///
     /// # Errors
     /// The status of the completion.
-    pub const fn admits(self, request: Request) -> Result<(), Status> {
-        use Request::{Admin, Authentication, Connect, Disconnect, Fabrics, Io, Property};
+    pub const fn admits(self, request: SessionRequest) -> Result<(), Status> {
+        use SessionRequest::{Admin, Authentication, Connect, Disconnect, Fabrics, Io, Property};
         match (self, request) {
-            (State::Connecting, Connect) | (State::Authenticating, Authentication) => Ok(()),
+            (ConnectionState::Connecting, Connect)
+            | (ConnectionState::Authenticating, Authentication) => Ok(()),
             (
-                State::Authenticating | State::Refused,
+                ConnectionState::Authenticating | ConnectionState::Refused,
                 Disconnect | Property | Fabrics | Admin | Io,
             ) => Err(Status::AUTHENTICATION_REQUIRED.dnr()),
             // The control plane decides on these, and on a second Connect.
-            (State::Live, _) => Ok(()),
-            (State::Draining, Disconnect | Property | Fabrics | Admin) => Ok(()),
+            (ConnectionState::Live, _) => Ok(()),
+            (ConnectionState::Draining, Disconnect | Property | Fabrics | Admin) => Ok(()),
             _ => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
         }
     }

@@ -2,10 +2,10 @@
 
 use super::ana::AnaState;
 use super::cntlids::Cntlids;
-use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
-use super::controller::{ControllerShared, Usage};
+use super::config::{NamespaceConfig, NamespaceDescription, SubsystemConfig, TargetLimits};
+use super::controller::{CommandUsage, ControllerShared};
 use super::identity;
-use super::namespace::{ExportedNamespace, NamespaceTable};
+use super::namespace::{ExportedNamespace, SubsystemNamespaces};
 use super::reservations::{NamespaceReservations, ReservationOrigin};
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,16 +32,16 @@ pub(super) struct TargetSubsystem {
     turn_last: u64,
     /// Number of changes to the namespaces, also the change count of the ANA group.
     pub(super) generation: u64,
-    pub(super) table: Arc<NamespaceTable>,
+    pub(super) table: Arc<SubsystemNamespaces>,
     /// Controllers, for the sums in the SMART log.
     pub(super) attached: BTreeMap<u16, Arc<ControllerShared>>,
     /// Usage of controllers that are gone.
-    pub(super) retired: Usage,
+    pub(super) retired: CommandUsage,
     transfer_bytes_max: u32,
 }
 
 impl TargetSubsystem {
-    pub(super) fn new(config: &SubsystemConfig, limits: &Limits, origin: u128) -> Self {
+    pub(super) fn new(config: &SubsystemConfig, limits: &TargetLimits, origin: u128) -> Self {
         let make = |namespace: &NamespaceConfig| {
             (namespace.nsid, ExportedNamespace::new(&config.nqn, namespace.clone()))
         };
@@ -61,7 +61,7 @@ impl TargetSubsystem {
             generation: 0,
             table: Arc::default(),
             attached: BTreeMap::new(),
-            retired: Usage::default(),
+            retired: CommandUsage::default(),
             transfer_bytes_max: limits.transfer_bytes_max(),
         };
         subsystem.changed();
@@ -77,7 +77,7 @@ impl TargetSubsystem {
     pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<ReservationOrigin>> {
         let namespace = self.namespaces.get(&nsid);
         let is_same = |old: &NamespaceReservations, new: &ExportedNamespace| {
-            old.is_of(&new.id.nguid) && old.tenure() == new.config.tenure
+            old.is_of(&new.id.nguid) && old.tenure() == new.config.ownership_term
         };
         let is_of = |old: &NamespaceReservations| namespace.is_some_and(|new| is_same(old, new));
         let ended = match self.reservations.get(&nsid) {
@@ -91,7 +91,8 @@ impl TargetSubsystem {
         });
         if let Some(ExportedNamespace { config, id }) = namespace {
             let (keeps, first) = (config.keeps_reservations, self.turn_last);
-            let new = || NamespaceReservations::new((id.nguid, config.tenure), keeps, first);
+            let new =
+                || NamespaceReservations::new((id.nguid, config.ownership_term), keeps, first);
             self.reservations.entry(nsid).or_insert_with(new).set_can_persist(keeps);
         }
         ended
@@ -138,11 +139,11 @@ impl TargetSubsystem {
     fn changed(&mut self) {
         self.generation += 1;
         let (namespaces, transfer_max) = (self.namespaces.values(), self.transfer_bytes_max);
-        self.table = Arc::new(NamespaceTable::new(self.generation, namespaces, transfer_max));
+        self.table = Arc::new(SubsystemNamespaces::new(self.generation, namespaces, transfer_max));
     }
 
     /// Returns the usage of all hosts since the target's start.
-    pub(super) fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> CommandUsage {
         self.attached.values().fold(self.retired, |sum, shared| sum.plus(&shared.usage()))
     }
 

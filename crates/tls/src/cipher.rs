@@ -4,7 +4,7 @@
 //! besides the cipher's own, so this module calls the C functions.
 
 use crate::record::TAG_BYTES;
-use crate::{Error, suite};
+use crate::{TlsError, suite};
 use aws_lc_sys::{
     EVP_CIPHER_CTX, EVP_CIPHER_CTX_ctrl, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new,
     EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG, EVP_CipherFinal_ex, EVP_CipherInit_ex,
@@ -40,19 +40,23 @@ impl Drop for AeadCipher {
 }
 
 /// Converts the library's return code.
-fn check(done: c_int) -> Result<(), Error> {
+fn check(done: c_int) -> Result<(), TlsError> {
     match done {
         1 => Ok(()),
-        _ => Err(Error::Library("AES-GCM".to_owned())),
+        _ => Err(TlsError::Library("AES-GCM".to_owned())),
     }
 }
 
 impl AeadCipher {
-    pub(crate) fn new(suite: Suite, key: &[u8], direction: CipherDirection) -> Result<Self, Error> {
+    pub(crate) fn new(
+        suite: Suite,
+        key: &[u8],
+        direction: CipherDirection,
+    ) -> Result<Self, TlsError> {
         assert_eq!(key.len(), suite::key_bytes(suite));
         // SAFETY: a plain allocation.
         let context = NonNull::new(unsafe { EVP_CIPHER_CTX_new() });
-        let context = context.ok_or_else(|| Error::Library("no memory".to_owned()))?;
+        let context = context.ok_or_else(|| TlsError::Library("no memory".to_owned()))?;
         let made = AeadCipher { context, direction };
         let seals = c_int::from(direction == CipherDirection::Seal);
         // SAFETY: the context is valid, and the key has the cipher's length.
@@ -67,7 +71,7 @@ impl AeadCipher {
     }
 
     /// Begins a message.
-    pub(crate) fn begin(&mut self, nonce: &[u8; IV_BYTES], header: &[u8]) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, nonce: &[u8; IV_BYTES], header: &[u8]) -> Result<(), TlsError> {
         let context = self.context.as_ptr();
         let mut taken = 0;
         // SAFETY: the nonce has the default length; without an output the input is authenticated only.
@@ -79,9 +83,10 @@ impl AeadCipher {
     }
 
     /// Processes the next bytes of the message from `input` to `output`, which has the same length.
-    pub(crate) fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), TlsError> {
         assert_eq!(input.len(), output.len());
-        let length = c_int::try_from(input.len()).map_err(|_| Error::Library("length".into()))?;
+        let length =
+            c_int::try_from(input.len()).map_err(|_| TlsError::Library("length".into()))?;
         let context = self.context.as_ptr();
         let mut written = 0;
         // SAFETY: a stream cipher writes as many bytes as it reads; the two do not overlap.
@@ -94,8 +99,9 @@ impl AeadCipher {
     }
 
     /// Processes the next bytes of the message in place.
-    pub(crate) fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
-        let length = c_int::try_from(bytes.len()).map_err(|_| Error::Library("length".into()))?;
+    pub(crate) fn update_in_place(&mut self, bytes: &mut [u8]) -> Result<(), TlsError> {
+        let length =
+            c_int::try_from(bytes.len()).map_err(|_| TlsError::Library("length".into()))?;
         let context = self.context.as_ptr();
         let mut written = 0;
         // SAFETY: a stream cipher writes as many bytes as it reads, and may write where it has read.
@@ -108,7 +114,7 @@ impl AeadCipher {
     }
 
     /// Returns the tag of the sealed message.
-    pub(crate) fn seal(&mut self, tag: &mut [u8; TAG_BYTES]) -> Result<(), Error> {
+    pub(crate) fn seal(&mut self, tag: &mut [u8; TAG_BYTES]) -> Result<(), TlsError> {
         debug_assert_eq!(self.direction, CipherDirection::Seal);
         let context = self.context.as_ptr();
         // SAFETY: GCM has no bytes left to write; the tag has 16 bytes.
@@ -120,14 +126,14 @@ impl AeadCipher {
     }
 
     /// Checks the tag of the opened message.
-    pub(crate) fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> Result<(), Error> {
+    pub(crate) fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> Result<(), TlsError> {
         debug_assert_eq!(self.direction, CipherDirection::Open);
         let context = self.context.as_ptr();
         // SAFETY: the library copies the tag, and does not write to it.
         unsafe {
             let (bytes, from) = (TAG_BYTES as c_int, tag.as_ptr().cast_mut().cast());
             check(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, bytes, from))?;
-            check(self.finish()).map_err(|_| Error::Tag)
+            check(self.finish()).map_err(|_| TlsError::Tag)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Records without data: alerts, and messages after the handshake.
 
-use crate::Error;
+use crate::TlsError;
 use crate::record::{CONTENT_TYPE_ALERT, CONTENT_TYPE_HANDSHAKE};
 
 /// Maximum number of consecutive records without data.
@@ -38,7 +38,7 @@ pub fn parse_control_record(
     kind: u8,
     content: &[u8],
     is_host: bool,
-) -> Result<ControlRecord, Error> {
+) -> Result<ControlRecord, TlsError> {
     match kind {
         CONTENT_TYPE_ALERT => alert(content),
         CONTENT_TYPE_HANDSHAKE => handshake(content, is_host),
@@ -46,20 +46,20 @@ pub fn parse_control_record(
     }
 }
 
-fn wrong<T>(what: &'static str, value: usize) -> Result<T, Error> {
-    Err(Error::Record { what, value: value as u32 })
+fn wrong<T>(what: &'static str, value: usize) -> Result<T, TlsError> {
+    Err(TlsError::Record { what, value: value as u32 })
 }
 
-fn alert(content: &[u8]) -> Result<ControlRecord, Error> {
+fn alert(content: &[u8]) -> Result<ControlRecord, TlsError> {
     match *content {
         [_, CLOSE_NOTIFY] => Ok(ControlRecord { closed: true, ..ControlRecord::default() }),
-        [_, code] => Err(Error::Alert(code)),
+        [_, code] => Err(TlsError::Alert(code)),
         _ => wrong("alert's length", content.len()),
     }
 }
 
 /// Parses messages after the handshake; each lies in one record.
-fn handshake(mut content: &[u8], is_host: bool) -> Result<ControlRecord, Error> {
+fn handshake(mut content: &[u8], is_host: bool) -> Result<ControlRecord, TlsError> {
     let mut record = ControlRecord::default();
     if content.is_empty() {
         return wrong("handshake message's length", 0);

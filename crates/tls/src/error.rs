@@ -10,7 +10,7 @@ const INTERNAL_ERROR: u8 = 80;
 
 /// Error of the peer, or of its key.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TlsError {
     /// The peer has refused this end.
     #[error("the peer sent the TLS alert {name} ({0})", name = alert_name(*.0))]
     Alert(u8),
@@ -51,20 +51,20 @@ pub enum Error {
     Library(String),
 }
 
-impl From<Error> for std::io::Error {
-    fn from(error: Error) -> Self {
+impl From<TlsError> for std::io::Error {
+    fn from(error: TlsError) -> Self {
         std::io::Error::new(std::io::ErrorKind::InvalidData, error)
     }
 }
 
-impl Error {
+impl TlsError {
     /// Returns the alert with which a target refuses a ClientHello. A host with a PSK from an authentication drops it,
     /// and authenticates again, only after `unknown_psk_identity` (NVMe/TCP Transport 1.1, section 3.6.1.4: generated
     /// PSKs).
     #[must_use]
     pub(crate) fn refusal(&self) -> u8 {
         match self {
-            Error::UnknownIdentity(identity) if is_generated(identity) => UNKNOWN_PSK_IDENTITY,
+            TlsError::UnknownIdentity(identity) if is_generated(identity) => UNKNOWN_PSK_IDENTITY,
             _ => DECRYPT_ERROR,
         }
     }
@@ -73,14 +73,14 @@ impl Error {
     #[must_use]
     pub fn alert(&self) -> u8 {
         match self {
-            Error::Record { what: "length", .. } => 22,
-            Error::Record { .. } | Error::Idle | Error::Plain => 10,
-            Error::Tag => 20,
-            Error::UnknownIdentity(_) => self.refusal(),
-            Error::WrongKey(_) | Error::Handshake(_) => DECRYPT_ERROR,
-            Error::TooLong => 50,
-            Error::Alert(_) | Error::UsedUp => 0,
-            Error::Library(_) => 80,
+            TlsError::Record { what: "length", .. } => 22,
+            TlsError::Record { .. } | TlsError::Idle | TlsError::Plain => 10,
+            TlsError::Tag => 20,
+            TlsError::UnknownIdentity(_) => self.refusal(),
+            TlsError::WrongKey(_) | TlsError::Handshake(_) => DECRYPT_ERROR,
+            TlsError::TooLong => 50,
+            TlsError::Alert(_) | TlsError::UsedUp => 0,
+            TlsError::Library(_) => 80,
         }
     }
 
@@ -88,15 +88,15 @@ impl Error {
     /// process it.
     #[must_use]
     pub fn may_know_another(&self) -> bool {
-        self.is_refusal() || matches!(self, Error::Alert(INTERNAL_ERROR))
+        self.is_refusal() || matches!(self, TlsError::Alert(INTERNAL_ERROR))
     }
 
     /// True if one end has refused the other's key: trying again does not help.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Error::Alert(code) => matches!(code, 20 | 40 | 47 | 48 | 49 | 51 | 71 | 115 | 116),
-            Error::UnknownIdentity(_) | Error::WrongKey(_) => true,
+            TlsError::Alert(code) => matches!(code, 20 | 40 | 47 | 48 | 49 | 51 | 71 | 115 | 116),
+            TlsError::UnknownIdentity(_) | TlsError::WrongKey(_) => true,
             _ => false,
         }
     }

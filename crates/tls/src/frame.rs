@@ -1,17 +1,17 @@
 //! The cipher of frames on Ethernet, for `roadtrain_proto::seal`.
 
 use crate::cipher::{AeadCipher, CipherDirection};
-use roadtrain_proto::seal::{self, CipherFailed, Direction, TAG_BYTES};
+use roadtrain_proto::seal::{self, CipherFailed, SealDirection, TAG_BYTES};
 use roadtrain_proto::security::{NONCE_BYTES, Suite};
 
 /// AES-GCM with one key in one direction.
 pub struct FrameCipher(AeadCipher);
 
-impl seal::Cipher for FrameCipher {
-    fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed> {
+impl seal::SealCipher for FrameCipher {
+    fn new(suite: Suite, key: &[u8], direction: SealDirection) -> Result<Self, CipherFailed> {
         let direction = match direction {
-            Direction::Seal => CipherDirection::Seal,
-            Direction::Open => CipherDirection::Open,
+            SealDirection::Seal => CipherDirection::Seal,
+            SealDirection::Open => CipherDirection::Open,
         };
         AeadCipher::new(suite, key, direction).map(FrameCipher).map_err(|_| CipherFailed)
     }

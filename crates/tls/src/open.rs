@@ -1,6 +1,6 @@
 //! Opening: records become data.
 
-use crate::Error;
+use crate::TlsError;
 use crate::cipher::CipherDirection;
 use crate::control_record::{IDLE_MAX, parse_control_record};
 use crate::record::{
@@ -50,8 +50,8 @@ impl DataDestinations<'_, '_> {
     fn each(
         &mut self,
         mut length: usize,
-        mut each: impl FnMut(&mut [u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut each: impl FnMut(&mut [u8]) -> Result<(), TlsError>,
+    ) -> Result<(), TlsError> {
         let (mut place, mut filled) = self.at;
         while length > 0 {
             let rest = &mut self.places[place][filled..];
@@ -78,7 +78,7 @@ impl DataDestinations<'_, '_> {
     }
 
     /// Copies the next `length` bytes.
-    fn copy(&mut self, length: usize) -> Result<Vec<u8>, Error> {
+    fn copy(&mut self, length: usize) -> Result<Vec<u8>, TlsError> {
         let mut all = Vec::with_capacity(length);
         self.each(length, |bytes| {
             all.extend_from_slice(bytes);
@@ -93,7 +93,7 @@ impl Opener {
     ///
     /// # Errors
     /// The library's.
-    pub fn new(secret: TrafficSecret, blocks_max: u64, is_host: bool) -> Result<Self, Error> {
+    pub fn new(secret: TrafficSecret, blocks_max: u64, is_host: bool) -> Result<Self, TlsError> {
         let key = secret.key(CipherDirection::Open)?;
         Ok(Opener { secret, key, blocks_left: blocks_max, blocks_max, idle: 0, is_host })
     }
@@ -113,7 +113,7 @@ impl Opener {
         &mut self,
         sealed: &[u8],
         places: &mut [&mut [u8]],
-    ) -> Result<OpenedRecords, Error> {
+    ) -> Result<OpenedRecords, TlsError> {
         let mut places = DataDestinations { places, at: (0, 0) };
         let mut opened = OpenedRecords::default();
         while let Some(length) = record_bytes(&sealed[opened.used..])? {
@@ -133,12 +133,12 @@ impl Opener {
         record: &[u8],
         places: &mut DataDestinations<'_, '_>,
         opened: &mut OpenedRecords,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, TlsError> {
         let (header, rest) = record.split_at(HEADER_BYTES);
         let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().expect("checked with the length");
         let (last, mut content) = body.split_last().expect("checked with the length");
         let used = blocks(content.len());
-        self.blocks_left = self.blocks_left.checked_sub(used).ok_or(Error::UsedUp)?;
+        self.blocks_left = self.blocks_left.checked_sub(used).ok_or(TlsError::UsedUp)?;
         let length = content.len();
         let nonce = self.key.next_nonce()?;
         let cipher = &mut self.key.cipher;
@@ -156,11 +156,11 @@ impl Opener {
             _ => self.other(kind[0], places.copy(length)?, opened)?,
         };
         if length > CONTENT_BYTES_MAX {
-            return Err(Error::Record { what: "length", value: length as u32 });
+            return Err(TlsError::Record { what: "length", value: length as u32 });
         }
         self.idle = if length > 0 { 0 } else { self.idle + 1 };
         if self.idle > IDLE_MAX {
-            return Err(Error::Idle);
+            return Err(TlsError::Idle);
         }
         places.advance(length);
         Ok(length)
@@ -172,10 +172,10 @@ impl Opener {
         mut kind: u8,
         mut content: Vec<u8>,
         opened: &mut OpenedRecords,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, TlsError> {
         if kind == 0 {
             while content.pop_if(|byte| *byte == 0).is_some() {}
-            kind = content.pop().ok_or(Error::Record { what: "type", value: 0 })?;
+            kind = content.pop().ok_or(TlsError::Record { what: "type", value: 0 })?;
             if kind == CONTENT_TYPE_DATA {
                 return Ok(content.len());
             }

@@ -1,6 +1,6 @@
 //! Format of TLS 1.3 records (RFC 8446, 5).
 
-use crate::Error;
+use crate::TlsError;
 
 /// Bytes of a record's header.
 pub(crate) const HEADER_BYTES: usize = 5;
@@ -56,11 +56,11 @@ pub(crate) fn header(inner: usize) -> [u8; HEADER_BYTES] {
 ///
 /// # Errors
 /// The input does not begin with a sealed record.
-pub(crate) fn record_bytes(input: &[u8]) -> Result<Option<usize>, Error> {
+pub(crate) fn record_bytes(input: &[u8]) -> Result<Option<usize>, TlsError> {
     let Some(&[kind, version_1, version_0, length_1, length_0]) = input.first_chunk() else {
         return Ok(None);
     };
-    let wrong = |what, value: u16| Err(Error::Record { what, value: value.into() });
+    let wrong = |what, value: u16| Err(TlsError::Record { what, value: value.into() });
     if kind != CONTENT_TYPE_DATA {
         return wrong("type", kind.into());
     }

@@ -5,7 +5,7 @@
 //! Only incomplete records, and records that the full socket has not taken, are kept here.
 
 use crate::record::RECORD_BYTES_MAX;
-use crate::{CONTENT_TYPE_ALERT, Error, Keys, Opener, Sealer, alert_message};
+use crate::{CONTENT_TYPE_ALERT, Opener, Sealer, TlsError, TlsSessionKeys, alert_message};
 
 /// Result of a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub enum Incoming {
 }
 
 /// Non-blocking socket below the records.
-pub trait Socket {
+pub trait RecordSocket {
     /// Error of the socket.
-    type Error: From<Error>;
+    type Error: From<TlsError>;
 
     /// Sends some of `bytes`, which are not empty; returns the bytes taken, or `None` when the socket is full.
     ///
@@ -37,7 +37,7 @@ pub trait Socket {
 }
 
 /// Records of a connection.
-pub struct Records {
+pub struct TlsRecords {
     sealer: Sealer,
     opener: Opener,
     /// Bytes of an incomplete record.
@@ -51,13 +51,13 @@ pub struct Records {
     is_closed: bool,
 }
 
-impl Records {
+impl TlsRecords {
     /// Records with the `keys` of a handshake.
     #[must_use]
-    pub fn new(keys: Keys) -> Self {
-        let Keys { sealer, opener, rest: kept, .. } = keys;
+    pub fn new(keys: TlsSessionKeys) -> Self {
+        let TlsSessionKeys { sealer, opener, rest: kept, .. } = keys;
         let (unsent, sent) = (Vec::new(), 0);
-        Records { sealer, opener, kept, unsent, sent, is_full: false, is_closed: false }
+        TlsRecords { sealer, opener, kept, unsent, sent, is_full: false, is_closed: false }
     }
 
     /// True if more may be available at once: the last receive filled its buffer, or returned data and the peer's end.
@@ -70,7 +70,7 @@ impl Records {
     ///
     /// # Errors
     /// The socket's, or an invalid record: the peer receives an alert, and the connection has to end.
-    pub fn receive<S: Socket>(
+    pub fn receive<S: RecordSocket>(
         &mut self,
         socket: &mut S,
         buffer: &mut [u8],
@@ -85,7 +85,7 @@ impl Records {
         }
     }
 
-    fn receive_once<S: Socket>(
+    fn receive_once<S: RecordSocket>(
         &mut self,
         socket: &mut S,
         buffer: &mut [u8],
@@ -134,7 +134,7 @@ impl Records {
     ///
     /// # Errors
     /// The socket's, or the key is used up: the connection has to end.
-    pub fn send<'a, S: Socket>(
+    pub fn send<'a, S: RecordSocket>(
         &mut self,
         socket: &mut S,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -169,7 +169,7 @@ impl Records {
     ///
     /// # Errors
     /// The socket's.
-    pub fn drain<S: Socket>(&mut self, socket: &mut S) -> Result<bool, S::Error> {
+    pub fn drain<S: RecordSocket>(&mut self, socket: &mut S) -> Result<bool, S::Error> {
         while self.sent < self.unsent.len() {
             match socket.send(&self.unsent[self.sent..])? {
                 Some(sent) => self.sent += sent,
@@ -184,7 +184,7 @@ impl Records {
     }
 
     /// Sends close_notify: no more data follows.
-    pub fn close_notify<S: Socket>(&mut self, socket: &mut S) {
+    pub fn close_notify<S: RecordSocket>(&mut self, socket: &mut S) {
         self.alert(socket, 0);
     }
 
@@ -197,7 +197,7 @@ impl Records {
     ///
     /// # Errors
     /// The key is used up.
-    pub fn say<S: Socket>(
+    pub fn send_record<S: RecordSocket>(
         &mut self,
         socket: &mut S,
         kind: u8,
@@ -208,7 +208,7 @@ impl Records {
     }
 
     /// Sends an alert with the reason why the connection ends. A full socket drops it: the connection is closed anyway.
-    fn alert<S: Socket>(&mut self, socket: &mut S, code: u8) {
-        let _ = self.say(socket, CONTENT_TYPE_ALERT, &alert_message(code));
+    fn alert<S: RecordSocket>(&mut self, socket: &mut S, code: u8) {
+        let _ = self.send_record(socket, CONTENT_TYPE_ALERT, &alert_message(code));
     }
 }

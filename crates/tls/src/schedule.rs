@@ -1,7 +1,7 @@
 //! Key schedule: from a traffic secret to the key of its records, and to the next secret (RFC 8446, 7).
 
 use crate::cipher::{AeadCipher, CipherDirection, IV_BYTES};
-use crate::{Error, suite};
+use crate::{TlsError, suite};
 use aws_lc_rs::hkdf::{KeyType, Prk};
 use roadtrain_proto::security::Suite;
 use zeroize::Zeroizing;
@@ -30,10 +30,10 @@ pub(crate) struct RecordKey {
 
 impl RecordKey {
     /// Returns the nonce of the next record; each is used once.
-    pub(crate) fn next_nonce(&mut self) -> Result<[u8; IV_BYTES], Error> {
+    pub(crate) fn next_nonce(&mut self) -> Result<[u8; IV_BYTES], TlsError> {
         let mut nonce = *self.iv;
         let sequence = self.sequence;
-        self.sequence = sequence.checked_add(1).ok_or(Error::UsedUp)?;
+        self.sequence = sequence.checked_add(1).ok_or(TlsError::UsedUp)?;
         for (byte, number) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
             *byte ^= number;
         }
@@ -46,9 +46,9 @@ impl TrafficSecret {
     ///
     /// # Errors
     /// The length is wrong.
-    pub fn new(suite: Suite, secret: &[u8]) -> Result<Self, Error> {
+    pub fn new(suite: Suite, secret: &[u8]) -> Result<Self, TlsError> {
         if secret.len() != suite.hash().bytes() {
-            return Err(Error::Library(format!("a secret of {} bytes", secret.len())));
+            return Err(TlsError::Library(format!("a secret of {} bytes", secret.len())));
         }
         Ok(TrafficSecret { suite, secret: Zeroizing::new(secret.to_vec()) })
     }
@@ -57,13 +57,13 @@ impl TrafficSecret {
     ///
     /// # Errors
     /// The library's.
-    pub fn next(&self) -> Result<Self, Error> {
+    pub fn next(&self) -> Result<Self, TlsError> {
         let secret = self.expand("traffic upd", self.suite.hash().bytes())?;
         Ok(TrafficSecret { suite: self.suite, secret })
     }
 
     /// Returns the key of the secret's records.
-    pub(crate) fn key(&self, direction: CipherDirection) -> Result<RecordKey, Error> {
+    pub(crate) fn key(&self, direction: CipherDirection) -> Result<RecordKey, TlsError> {
         let key = self.expand("key", suite::key_bytes(self.suite))?;
         let mut iv = Zeroizing::new([0; IV_BYTES]);
         iv.copy_from_slice(&self.expand("iv", IV_BYTES)?);
@@ -75,7 +75,7 @@ impl TrafficSecret {
     ///
     /// # Errors
     /// The library's.
-    pub fn for_linux(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+    pub fn for_linux(&self) -> Result<Zeroizing<Vec<u8>>, TlsError> {
         const TLS_1_3_VERSION: u16 = 0x0304;
         const SALT_BYTES: usize = 4;
         let cipher: u16 = match self.suite {
@@ -92,7 +92,7 @@ impl TrafficSecret {
     }
 
     /// HKDF-Expand-Label without a context.
-    fn expand(&self, label: &str, length: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
+    fn expand(&self, label: &str, length: usize) -> Result<Zeroizing<Vec<u8>>, TlsError> {
         let mut info = Vec::with_capacity(16 + label.len());
         info.extend((length as u16).to_be_bytes());
         info.push((6 + label.len()) as u8);
@@ -100,7 +100,7 @@ impl TrafficSecret {
         info.extend(label.as_bytes());
         info.push(0);
         let mut out = Zeroizing::new(vec![0; length]);
-        let failed = |_| Error::Library("HKDF".to_owned());
+        let failed = |_| TlsError::Library("HKDF".to_owned());
         let prk = Prk::new_less_safe(suite::hkdf(self.suite), &self.secret);
         prk.expand(&[&info], Length(length)).and_then(|okm| okm.fill(&mut out)).map_err(failed)?;
         Ok(out)

@@ -1,6 +1,6 @@
 //! Sealing: data becomes records.
 
-use crate::Error;
+use crate::TlsError;
 use crate::cipher::CipherDirection;
 use crate::control_record::KEY_UPDATE_MESSAGE;
 use crate::record::{
@@ -25,7 +25,7 @@ impl Sealer {
     ///
     /// # Errors
     /// The library's.
-    pub fn new(secret: TrafficSecret, blocks_max: u64) -> Result<Self, Error> {
+    pub fn new(secret: TrafficSecret, blocks_max: u64) -> Result<Self, TlsError> {
         let key = secret.key(CipherDirection::Seal)?;
         Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: None })
     }
@@ -66,7 +66,7 @@ impl Sealer {
         mut pieces: impl Iterator<Item = &'a [u8]>,
         mut length: usize,
         out: &mut [u8],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, TlsError> {
         let mut at = self.begin_update(out)?;
         let mut piece: &[u8] = &[];
         while length > 0 {
@@ -97,7 +97,7 @@ impl Sealer {
     ///
     /// # Errors
     /// The library's, or the key is used up.
-    pub fn record(&mut self, kind: u8, content: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn record(&mut self, kind: u8, content: &[u8]) -> Result<Vec<u8>, TlsError> {
         let mut out = vec![0; content.len() + OVERHEAD_BYTES];
         self.message(content, kind, &mut out)?;
         Ok(out)
@@ -108,7 +108,7 @@ impl Sealer {
         self.update_due = Some(requests_update || self.update_due == Some(true));
     }
 
-    fn begin_update(&mut self, out: &mut [u8]) -> Result<usize, Error> {
+    fn begin_update(&mut self, out: &mut [u8]) -> Result<usize, TlsError> {
         let Some(requests_update) = self.update_due else { return Ok(0) };
         let mut message = KEY_UPDATE_MESSAGE;
         message[message.len() - 1] = requests_update.into();
@@ -122,7 +122,7 @@ impl Sealer {
     }
 
     /// Seals a whole message without data.
-    fn message(&mut self, content: &[u8], kind: u8, record: &mut [u8]) -> Result<(), Error> {
+    fn message(&mut self, content: &[u8], kind: u8, record: &mut [u8]) -> Result<(), TlsError> {
         let (body, tag) = self.begin(content.len(), record)?;
         let (place, last) = body.split_at_mut(content.len());
         self.key.cipher.update(content, place)?;
@@ -135,8 +135,8 @@ impl Sealer {
         &mut self,
         content: usize,
         record: &'a mut [u8],
-    ) -> Result<(&'a mut [u8], &'a mut [u8; TAG_BYTES]), Error> {
-        self.blocks_left = self.blocks_left.checked_sub(blocks(content)).ok_or(Error::UsedUp)?;
+    ) -> Result<(&'a mut [u8], &'a mut [u8; TAG_BYTES]), TlsError> {
+        self.blocks_left = self.blocks_left.checked_sub(blocks(content)).ok_or(TlsError::UsedUp)?;
         let (head, rest) = record.split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header(content + 1));
         let nonce = self.key.next_nonce()?;

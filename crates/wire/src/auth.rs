@@ -3,7 +3,7 @@
 //!
 //! A message has a head of a fixed size, and values behind it with lengths from the head.
 
-use crate::fabrics::Authentication;
+use crate::fabrics::AuthenticationFields;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -129,7 +129,7 @@ pub struct Negotiate {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Challenge {
+pub struct ChallengeHead {
     pub head: MessageHead,
     /// Bytes of the hash.
     pub hl: u8,
@@ -147,7 +147,7 @@ pub struct Challenge {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Reply {
+pub struct ReplyHead {
     pub head: MessageHead,
     /// Bytes of the hash.
     pub hl: u8,
@@ -202,8 +202,8 @@ pub struct AuthFailure {
 const _: () = {
     assert!(size_of::<MessageHead>() == 6);
     assert!(size_of::<Negotiate>() == 72);
-    assert!(size_of::<Challenge>() == 16);
-    assert!(size_of::<Reply>() == 16);
+    assert!(size_of::<ChallengeHead>() == 16);
+    assert!(size_of::<ReplyHead>() == 16);
     assert!(size_of::<Success1>() == 16);
     assert!(size_of::<Success2>() == 16);
     assert!(size_of::<AuthFailure>() == 8);
@@ -223,11 +223,11 @@ impl MessageHead {
     }
 }
 
-impl Authentication {
+impl AuthenticationFields {
     /// Fields of a command that sends or receives a message of NVMe's authentication.
     #[must_use]
     pub fn of_nvme(length: u32) -> Self {
-        Authentication { spsp: SPSP_NVME, secp: SECP_NVME, length }
+        AuthenticationFields { spsp: SPSP_NVME, secp: SECP_NVME, length }
     }
 
     /// True if the command carries NVMe's authentication.

@@ -219,7 +219,7 @@ impl Property {
 
 /// Authentication Send and Receive fields (sections 6.1 and 6.2): framing only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Authentication {
+pub struct AuthenticationFields {
     /// Security protocol specific (SPSP0 in the low byte).
     pub spsp: u16,
     /// Security protocol: E9h.
@@ -228,12 +228,12 @@ pub struct Authentication {
     pub length: u32,
 }
 
-impl Authentication {
+impl AuthenticationFields {
     /// Parses the fields of an Authentication Send or Receive `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let dw10 = sqe.cdw10.get();
-        Authentication {
+        AuthenticationFields {
             spsp: (dw10 >> 8) as u16,
             secp: (dw10 >> 24) as u8,
             length: sqe.cdw11.get(),

@@ -22,7 +22,7 @@ pub mod action {
 /// CMPC: reason why a list has ended.
 pub mod condition {
     /// No reason. Blocks behind the last descriptor are unknown.
-    pub const UNTOLD: u8 = 0;
+    pub const UNSPECIFIED: u8 = 0;
     /// The buffer was full (MNDW). Blocks behind the last descriptor are unknown.
     pub const NO_ROOM: u8 = 1;
     /// The whole range was checked.

@@ -203,7 +203,7 @@ impl Digests {
 
 /// Positions of the parts of a PDU, in bytes from its start: the result of a checked common header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct PduLayout {
     pub kind: PduType,
     /// Bytes of the header with its digest.
     pub header_bytes: u32,
@@ -261,7 +261,7 @@ impl CommonHeader {
     /// # Errors
     /// The first wrong field.
     #[inline]
-    pub fn layout(&self, digests: Digests, alignment: u32) -> Result<Layout, FieldError> {
+    pub fn layout(&self, digests: Digests, alignment: u32) -> Result<PduLayout, FieldError> {
         let kind = PduType::from_byte(self.pdu_type).ok_or(TYPE)?;
         let digests = if kind.has_digests() { digests } else { Digests::default() };
         if usize::from(self.hlen) != kind.header_bytes() {
@@ -310,8 +310,8 @@ impl CommonHeader {
         if self.flags & !more & !optional == wanted { Ok(()) } else { Err(FLAGS) }
     }
 
-    fn at(&self, kind: PduType, header: u32, offset: u32, data: u32, digest: bool) -> Layout {
-        Layout {
+    fn at(&self, kind: PduType, header: u32, offset: u32, data: u32, digest: bool) -> PduLayout {
+        PduLayout {
             kind,
             header_bytes: header,
             data_offset: offset,

@@ -82,14 +82,14 @@ pub enum ChangePersistence {
 
 /// Reservation Register (opcode 0Dh), without its keys. `None` stands for a reserved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Register {
+pub struct ReservationRegister {
     pub action: Option<RegisterAction>,
     /// IEKEY: the host's current key is ignored.
     pub ignores_key: bool,
     pub persistence: Option<ChangePersistence>,
 }
 
-impl Register {
+impl ReservationRegister {
     /// Parses the fields of a Reservation Register `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
@@ -106,7 +106,7 @@ impl Register {
             3 => Some(ChangePersistence::Set),
             _ => None,
         };
-        Register { action, ignores_key: cdw10 & IEKEY != 0, persistence }
+        ReservationRegister { action, ignores_key: cdw10 & IEKEY != 0, persistence }
     }
 
     /// Returns the command, with its data ([`TwoKeys`]) in the capsule.
@@ -141,14 +141,14 @@ pub enum AcquireAction {
 
 /// Reservation Acquire (opcode 11h), without its keys. `None` stands for a reserved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acquire {
+pub struct ReservationAcquire {
     pub action: Option<AcquireAction>,
     /// IEKEY, which must be 0.
     pub ignores_key: bool,
     pub kind: Option<ReservationType>,
 }
 
-impl Acquire {
+impl ReservationAcquire {
     /// Parses the fields of a Reservation Acquire `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
@@ -160,7 +160,7 @@ impl Acquire {
             _ => None,
         };
         let kind = ReservationType::parse((cdw10 >> 8) as u8);
-        Acquire { action, ignores_key: cdw10 & IEKEY != 0, kind }
+        ReservationAcquire { action, ignores_key: cdw10 & IEKEY != 0, kind }
     }
 
     /// Returns the command, with its data ([`TwoKeys`]) in the capsule.
@@ -188,14 +188,14 @@ pub enum ReleaseAction {
 
 /// Reservation Release (opcode 15h), without its key. `None` stands for a reserved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Release {
+pub struct ReservationRelease {
     pub action: Option<ReleaseAction>,
     /// IEKEY, which must be 0.
     pub ignores_key: bool,
     pub kind: Option<ReservationType>,
 }
 
-impl Release {
+impl ReservationRelease {
     /// Parses the fields of a Reservation Release `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
@@ -206,7 +206,7 @@ impl Release {
             _ => None,
         };
         let kind = ReservationType::parse((cdw10 >> 8) as u8);
-        Release { action, ignores_key: cdw10 & IEKEY != 0, kind }
+        ReservationRelease { action, ignores_key: cdw10 & IEKEY != 0, kind }
     }
 
     /// Returns the command, with its data (the key) in the capsule.
@@ -234,19 +234,19 @@ fn rtype(kind: Option<ReservationType>) -> u32 {
 
 /// Reservation Report (opcode 0Eh).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ReservationReportFields {
     /// Bytes to read, 4..=2^34.
     pub bytes: u64,
     /// EDS: host identifiers of 128 bits.
     pub extended: bool,
 }
 
-impl Report {
+impl ReservationReportFields {
     /// Parses the fields of a Reservation Report `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let bytes = (u64::from(sqe.cdw10.get()) + 1) * 4;
-        Report { bytes, extended: sqe.cdw11.get() & EDS != 0 }
+        ReservationReportFields { bytes, extended: sqe.cdw11.get() & EDS != 0 }
     }
 
     /// Returns the command, with data moved by the transport. `bytes` must be a multiple of 4, not 0.

@@ -107,7 +107,7 @@ pub const RANGE_BYTES: usize = size_of::<RangeSegment>();
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Config {
+pub struct VirtioBlkConfig {
     /// Sectors of the device.
     pub capacity: U64,
     /// Maximum bytes of a segment.
@@ -148,18 +148,18 @@ pub struct Config {
     pub unused1: [u8; 3],
 }
 
-impl Config {
+impl VirtioBlkConfig {
     /// A configuration space of zeroes.
     #[must_use]
     pub fn zeroed() -> Self {
-        Config::new_zeroed()
+        VirtioBlkConfig::new_zeroed()
     }
 }
 
 const _: () = {
-    assert!(HEADER_BYTES == 16 && RANGE_BYTES == 16 && size_of::<Config>() == 60);
-    assert!(core::mem::offset_of!(Config, blk_size) == 20);
-    assert!(core::mem::offset_of!(Config, num_queues) == 34);
-    assert!(core::mem::offset_of!(Config, max_discard_sectors) == 36);
-    assert!(core::mem::offset_of!(Config, write_zeroes_may_unmap) == 56);
+    assert!(HEADER_BYTES == 16 && RANGE_BYTES == 16 && size_of::<VirtioBlkConfig>() == 60);
+    assert!(core::mem::offset_of!(VirtioBlkConfig, blk_size) == 20);
+    assert!(core::mem::offset_of!(VirtioBlkConfig, num_queues) == 34);
+    assert!(core::mem::offset_of!(VirtioBlkConfig, max_discard_sectors) == 36);
+    assert!(core::mem::offset_of!(VirtioBlkConfig, write_zeroes_may_unmap) == 56);
 };

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use roadtrain_target_engine::AnaState;
-use roadtrain_target_proto::Limits;
+use roadtrain_target_proto::TargetLimits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -147,10 +147,10 @@ impl FromStr for CntlidRange {
         let number = |text: &str| text.parse::<u16>().ok();
         let ends = text.split_once('-').and_then(|(min, max)| Some((number(min)?, number(max)?)));
         match ends {
-            Some((min, max)) if min >= 1 && min <= max && max <= Limits::CNTLID_MAX => {
+            Some((min, max)) if min >= 1 && min <= max && max <= TargetLimits::CNTLID_MAX => {
                 Ok(CntlidRange { min, max })
             }
-            _ => Err(format!("'{text}': write MIN-MAX, within 1-{}", Limits::CNTLID_MAX)),
+            _ => Err(format!("'{text}': write MIN-MAX, within 1-{}", TargetLimits::CNTLID_MAX)),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::units::parse_size;
 use clap::Args;
-use roadtrain_front::fuse::Uring;
+use roadtrain_front::fuse::FuseUring;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -45,8 +45,8 @@ pub struct FrontArgs {
     pub loop_device: bool,
     /// fuse: requests over io_uring: auto (if the kernel can), on (or fail), off (over /dev/fuse)
     /// [default: auto].
-    #[arg(long, value_name = "WHEN", value_parser = str::parse::<Uring>)]
-    pub fuse_uring: Option<Uring>,
+    #[arg(long, value_name = "WHEN", value_parser = str::parse::<FuseUring>)]
+    pub fuse_uring: Option<FuseUring>,
     /// Most memory for data in flight. Of nbd, at least 36MiB for each reactor; when it is used up clients wait
     /// [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -3,9 +3,9 @@
 use super::stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec, parse_rate};
 use super::{
     ClassName, ConnectArgs, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName, Portals,
-    SlowOverName, Transport, WaitArgs,
+    SlowOverName, TransportName, WaitArgs,
 };
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub enum BenchMode {
 pub struct BenchArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
-    pub transport: Transport,
+    pub transport: TransportName,
     /// Transport address of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn", help = concat!(
         "Transport address. IP address or name of the target, with :PORT or without; repeated, each is a path to the \
@@ -264,7 +264,7 @@ impl LoadArgs {
 pub struct OwnTargetArgs {
     /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable) [default: mem:1GiB].
     #[arg(long = "namespace", value_name = "SPEC", conflicts_with = "traddr")]
-    pub namespaces: Vec<NamespaceSpec>,
+    pub namespaces: Vec<NamespaceSettings>,
     /// Its cores [default: not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores, conflicts_with = "traddr")]
     pub target_cores: Option<CoreList>,

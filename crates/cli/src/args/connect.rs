@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// NVMe-oF transports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
+pub enum TransportName {
     /// NVMe over TCP.
     #[default]
     Tcp,
@@ -18,11 +18,11 @@ pub enum Transport {
     Ether,
 }
 
-impl Transport {
+impl TransportName {
     /// True if its lanes send Ethernet frames.
     #[must_use]
     pub fn has_frames(self) -> bool {
-        self != Transport::Tcp
+        self != TransportName::Tcp
     }
 }
 
@@ -31,7 +31,7 @@ impl Transport {
 pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
-    pub transport: Transport,
+    pub transport: TransportName,
     /// Transport address of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
         "Transport address. IP address or name of the target, with :PORT or without; a name is resolved for each \

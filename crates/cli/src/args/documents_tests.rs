@@ -1,6 +1,6 @@
 //! Parses each command that a documentation page shows with the command line of the program.
 
-use super::Cli;
+use super::CommandLine;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::path::{Path, PathBuf};
@@ -240,7 +240,7 @@ fn refusal(mut words: Vec<String>, is_synopsis: bool) -> Option<String> {
     let mut given = None;
     loop {
         let all = std::iter::once("roadtrain").chain(words.iter().map(String::as_str));
-        let error = Cli::try_parse_from(all).err()?;
+        let error = CommandLine::try_parse_from(all).err()?;
         let invalid = invalid_value(&error);
         let is_value = matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue);
         match error.kind() {
@@ -310,7 +310,7 @@ fn commands_of_code_blocks_are_parsed() {
 
 #[test]
 fn commands_in_running_text_are_parsed() {
-    let commands = Cli::command();
+    let commands = CommandLine::command();
     let nouns = commands.find_subcommand("ctl").expect("ctl");
     // A page may leave out `roadtrain`, and `ctl` before an object and what is done with it.
     let arguments_of = |words: &[String]| {

@@ -1,7 +1,7 @@
 //! One grammar for the whole command line: an option of several commands has one letter, one value name and one help
 //! text. The text begins with the same sentence; a command's peculiarities follow.
 
-use super::Cli;
+use super::CommandLine;
 use clap::{Arg, Command, CommandFactory};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,7 +152,7 @@ fn options() -> Vec<CommandOption> {
             collect(sub, format!("{words} {}", sub.get_name()).trim(), &above, options);
         }
     }
-    let mut command = Cli::command();
+    let mut command = CommandLine::command();
     command.build();
     let mut options = Vec::new();
     // clap's own texts differ with the length of a command's help.

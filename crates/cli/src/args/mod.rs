@@ -50,7 +50,9 @@ pub use ana::{AnaName, AnaPort, CntlidRange, ListenerAna};
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, BenchMode, LoadArgs, OwnTargetArgs};
 pub use class::ClassName;
-pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
+pub use connect::{
+    ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, TransportName,
+};
 pub use ctl::{
     ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
     DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
@@ -120,10 +122,10 @@ const LONG_ABOUT: &str = concat!(
 /// Remote block storage over NVMe/TCP, in user space.
 #[derive(Debug, Parser)]
 #[command(name = "roadtrain", version, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = WIDTH_MAX)]
-pub struct Cli {
+pub struct CommandLine {
     /// Command to run.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: RoadtrainCommand,
     /// Options of every command.
     #[command(flatten)]
     pub global: GlobalArgs,
@@ -143,7 +145,7 @@ pub struct GlobalArgs {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum RoadtrainCommand {
     /// Export memory, files and block devices.
     #[command(about = concat!("Export memory, files and block devices, over NVMe/TCP", ether!(" or straight on Ethernet")))]
     Serve(Box<ServeArgs>),
@@ -195,15 +197,15 @@ pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
     })
 }
 
-impl Cli {
+impl CommandLine {
     /// Parses a command line whose first word is the program's name.
     ///
     /// # Errors
     /// The line is wrong, or requests help, which is the error's text then.
-    pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-        let mut command = Cli::command().mut_subcommand("serve", serve::with_short_help);
+    pub(crate) fn read(arguments: Vec<OsString>) -> Result<CommandLine, clap::Error> {
+        let mut command = CommandLine::command().mut_subcommand("serve", serve::with_short_help);
         let matches = command.try_get_matches_from_mut(arguments)?;
-        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+        CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }
 
@@ -215,7 +217,7 @@ mod tests {
     fn short_help_of_serve_fits_on_two_screens() {
         let help = |option: &str| {
             let words = ["roadtrain", "serve", option].map(OsString::from);
-            Cli::read(words.into()).unwrap_err().to_string()
+            CommandLine::read(words.into()).unwrap_err().to_string()
         };
         let (short, long) = (help("-h"), help("--help"));
         assert!(short.lines().count() < 70, "{short}");
@@ -229,12 +231,12 @@ mod tests {
 
     #[test]
     fn definition_is_consistent() {
-        Cli::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]
     fn every_command_has_an_example() {
-        let mut command = Cli::command();
+        let mut command = CommandLine::command();
         command.build();
         for sub in command.get_subcommands_mut().filter(|s| !s.is_hide_set()) {
             if sub.get_name() == "help" {
@@ -247,7 +249,7 @@ mod tests {
 
     #[test]
     fn options_are_listed_where_they_belong() {
-        let mut command = Cli::command();
+        let mut command = CommandLine::command();
         command.build();
         let ethernet = "Ethernet (-t ether)";
         for sub in command.get_subcommands() {
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn examples_are_not_wrapped() {
-        let mut command = Cli::command();
+        let mut command = CommandLine::command();
         command.build();
         for sub in command.get_subcommands() {
             let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -334,7 +336,7 @@ mod tests {
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
-            Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{line}: {e}"));
+            CommandLine::try_parse_from(words).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
     }
 
@@ -394,7 +396,7 @@ mod tests {
             "resv register -a h -n nqn.x:y --namespace-id 1 --nrkey x",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
-            assert!(Cli::try_parse_from(words).is_err(), "{line}");
+            assert!(CommandLine::try_parse_from(words).is_err(), "{line}");
         }
     }
 }

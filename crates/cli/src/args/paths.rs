@@ -1,6 +1,6 @@
 //! A target's addresses: one path or several.
 
-use super::{EtherArgs, Portal, Transport};
+use super::{EtherArgs, Portal, TransportName};
 use clap::Args;
 
 /// A target's addresses: one path or several.
@@ -8,7 +8,7 @@ use clap::Args;
 pub struct Portals {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
-    pub transport: Transport,
+    pub transport: TransportName,
     /// Transport address of the target. Repeated, each is a path to the same subsystem.
     #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
         "Transport address. IP address or name of the target, with :PORT or without ([IPv6]:PORT); a name is resolved \
@@ -37,14 +37,14 @@ impl Portals {
         let named = |address: &String| {
             let over = |name| address.strip_prefix(name).map(str::to_owned);
             match (over("ether:"), over("tcp:")) {
-                (Some(interfaces), _) => (Transport::Ether, interfaces),
-                (_, Some(address)) => (Transport::Tcp, address),
+                (Some(interfaces), _) => (TransportName::Ether, interfaces),
+                (_, Some(address)) => (TransportName::Tcp, address),
                 _ => (self.transport, address.clone()),
             }
         };
-        let named: Vec<(Transport, String)> = self.traddr.iter().map(named).collect();
+        let named: Vec<(TransportName, String)> = self.traddr.iter().map(named).collect();
         let has_frames = named.iter().any(|(transport, _)| transport.has_frames());
-        let portal = |(transport, traddr): (Transport, String)| {
+        let portal = |(transport, traddr): (TransportName, String)| {
             // In a mix of transports, the Ethernet options are not for TCP paths.
             let is_for_others = has_frames && !transport.has_frames();
             let ether = if is_for_others { EtherArgs::default() } else { self.ether };

@@ -2,7 +2,7 @@
 
 use super::word;
 use clap::ValueEnum;
-use roadtrain_system::platform::Placement;
+use roadtrain_system::platform::NumaPlacement;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -19,12 +19,12 @@ pub enum PlacementName {
     Full,
 }
 
-impl From<PlacementName> for Placement {
-    fn from(name: PlacementName) -> Placement {
+impl From<PlacementName> for NumaPlacement {
+    fn from(name: PlacementName) -> NumaPlacement {
         match name {
-            PlacementName::None => Placement::None,
-            PlacementName::Buffers => Placement::Buffers,
-            PlacementName::Full => Placement::Full,
+            PlacementName::None => NumaPlacement::None,
+            PlacementName::Buffers => NumaPlacement::Buffers,
+            PlacementName::Full => NumaPlacement::Full,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::units::{parse_caravan_bytes, parse_size_u32, size_field};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
-use roadtrain_reactor::waits::Waiting;
+use roadtrain_reactor::waits::WaitPolicy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -328,13 +328,13 @@ impl WaitArgs {
 
     /// Returns the engine's waiting mode.
     #[must_use]
-    pub fn waiting(&self) -> Waiting {
+    pub fn waiting(&self) -> WaitPolicy {
         match (self.busy_poll, self.spin_us) {
-            _ if self.no_spin => Waiting::Sleep,
-            (true, _) => Waiting::BusyPoll,
-            (false, Some(us @ 1..)) => Waiting::Spin(Duration::from_micros(us.into())),
-            (false, Some(0)) => Waiting::Sleep,
-            (false, None) => Waiting::Adaptive,
+            _ if self.no_spin => WaitPolicy::Sleep,
+            (true, _) => WaitPolicy::BusyPoll,
+            (false, Some(us @ 1..)) => WaitPolicy::Spin(Duration::from_micros(us.into())),
+            (false, Some(0)) => WaitPolicy::Sleep,
+            (false, None) => WaitPolicy::Adaptive,
         }
     }
 }
@@ -434,10 +434,10 @@ mod tests {
     #[test]
     fn waiting_follows_the_flags() {
         let waits = |busy_poll, spin_us| WaitArgs { busy_poll, spin_us, no_spin: false }.waiting();
-        assert_eq!(waits(false, None), Waiting::Adaptive);
-        assert_eq!(WaitArgs { no_spin: true, ..WaitArgs::default() }.waiting(), Waiting::Sleep);
-        assert_eq!(waits(false, Some(0)), Waiting::Sleep);
-        assert_eq!(waits(false, Some(20)), Waiting::Spin(Duration::from_micros(20)));
-        assert_eq!(waits(true, None), Waiting::BusyPoll);
+        assert_eq!(waits(false, None), WaitPolicy::Adaptive);
+        assert_eq!(WaitArgs { no_spin: true, ..WaitArgs::default() }.waiting(), WaitPolicy::Sleep);
+        assert_eq!(waits(false, Some(0)), WaitPolicy::Sleep);
+        assert_eq!(waits(false, Some(20)), WaitPolicy::Spin(Duration::from_micros(20)));
+        assert_eq!(waits(true, None), WaitPolicy::BusyPoll);
     }
 }

@@ -1,6 +1,6 @@
 //! Commands that only read: discover, identify, list.
 
-use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Portals, Transport};
+use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Portals, TransportName};
 use clap::Args;
 
 const DISCOVER_EXAMPLES: &str = concat!(
@@ -18,7 +18,7 @@ Examples:
 pub struct DiscoverArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
-    pub transport: Transport,
+    pub transport: TransportName,
     /// Transport address of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
         "Transport address. IP address or name of the target",
@@ -90,7 +90,7 @@ Examples:
 pub struct ListArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
-    pub transport: Transport,
+    pub transport: TransportName,
     /// Transport address of a target.
     #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
         "Transport address. IP address or name of a target, with :PORT or without; repeated, all of them",

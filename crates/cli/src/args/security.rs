@@ -3,7 +3,7 @@
 use super::tls::{HostTlsKeyFile, ListenerTls, TlsMode};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::security::Hash;
-use roadtrain_proto::security::dhchap::Group;
+use roadtrain_proto::security::dhchap::DhGroup;
 use serde::{Deserialize, Serialize};
 
 /// TLS and authentication of a target's hosts.
@@ -81,14 +81,14 @@ pub enum DhGroupName {
 impl DhGroupName {
     /// Returns the group.
     #[must_use]
-    pub fn group(self) -> Group {
+    pub fn group(self) -> DhGroup {
         match self {
-            DhGroupName::Null => Group::Null,
-            DhGroupName::Ffdhe2048 => Group::Ffdhe2048,
-            DhGroupName::Ffdhe3072 => Group::Ffdhe3072,
-            DhGroupName::Ffdhe4096 => Group::Ffdhe4096,
-            DhGroupName::Ffdhe6144 => Group::Ffdhe6144,
-            DhGroupName::Ffdhe8192 => Group::Ffdhe8192,
+            DhGroupName::Null => DhGroup::Null,
+            DhGroupName::Ffdhe2048 => DhGroup::Ffdhe2048,
+            DhGroupName::Ffdhe3072 => DhGroup::Ffdhe3072,
+            DhGroupName::Ffdhe4096 => DhGroup::Ffdhe4096,
+            DhGroupName::Ffdhe6144 => DhGroup::Ffdhe6144,
+            DhGroupName::Ffdhe8192 => DhGroup::Ffdhe8192,
         }
     }
 }

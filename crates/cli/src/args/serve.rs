@@ -3,9 +3,9 @@
 use super::LvStoreArg;
 use super::{
     CntlidRange, EtherArgs, ListenerAna, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
-    SlowOverName, Transport, WaitArgs,
+    SlowOverName, TransportName, WaitArgs,
 };
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32, size_field};
 use clap::{Args, Command};
 use serde::{Deserialize, Serialize};
@@ -178,7 +178,7 @@ pub struct ServeArgs {
 pub struct ExportArgs {
     /// Transport. That of addresses that do not name theirs.
     #[arg(short = 't', long, default_value = "tcp")]
-    pub transport: Transport,
+    pub transport: TransportName,
     /// Transport address to listen on.
     #[arg(
         short = 'a',
@@ -213,7 +213,7 @@ pub struct ExportArgs {
     pub model: Option<String>,
     /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). See below.
     #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state", "gateway_group"])]
-    pub namespaces: Vec<NamespaceSpec>,
+    pub namespaces: Vec<NamespaceSettings>,
     /// NQN of a host that may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
     pub allow_hosts: Vec<String>,

@@ -8,7 +8,7 @@ use crate::units::show_bytes;
 use roadtrain_front::attachment::{AttachError, Attachment};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
 use roadtrain_front::nbd::{
-    BUFFER_BYTES_MIN, Clients, NbdAddress, NbdAttachment, NbdConfig, NbdTls,
+    BUFFER_BYTES_MIN, NbdAddress, NbdAttachment, NbdClients, NbdConfig, NbdTls,
 };
 use roadtrain_front::spec::{FrontKind, FrontSpec};
 use roadtrain_front::ublk::{UblkAttachment, UblkConfig};
@@ -78,7 +78,7 @@ pub(super) fn start(
             let buffer_bytes_max =
                 options.buffers.map(|bytes| nbd_buffers(bytes, &host)).transpose()?;
             let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
-            let clients = if options.nbd_insecure { Clients::Anyone } else { Clients::Local };
+            let clients = if options.nbd_insecure { NbdClients::Anyone } else { NbdClients::Local };
             let config = NbdConfig::new(nsid, address.clone());
             let tls = nbd_tls(options)?;
             let config = NbdConfig { clients, tls, buffer_bytes_max, ..config };
@@ -169,13 +169,13 @@ fn advice(error: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RoadtrainCommand};
     use clap::Parser;
 
     fn choice(options: &str) -> CommandResult<FrontSpec> {
         let line = format!("roadtrain attach -a h -n nqn.x:y {options}");
-        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
-        let Command::Attach(args) = cli.command else { panic!() };
+        let cli = CommandLine::try_parse_from(line.split_whitespace()).unwrap();
+        let RoadtrainCommand::Attach(args) = cli.command else { panic!() };
         choose(&args)
     }
 

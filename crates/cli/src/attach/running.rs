@@ -10,15 +10,15 @@ use crate::status::report::{
     AttachmentState, DeviceReport, ExpressReport, PathLine, RecentRates,
 };
 use crate::status::waiting::WaitReport;
-use roadtrain_front::attachment::{Attachment, Device};
+use roadtrain_front::attachment::{AttachedDevice, Attachment};
 use roadtrain_host_engine::{
-    ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
+    HostControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
 };
 use roadtrain_manage::bursts::Bursts;
-use roadtrain_manage::rpc::message::{KeptRequest, Params};
-use roadtrain_manage::rpc::{Access, Called, RpcError, Table, UnixServer};
-use roadtrain_reactor::pulse::Pulse;
-use roadtrain_reactor::recorded::Recorded;
+use roadtrain_manage::rpc::message::{KeptRequest, MethodParams};
+use roadtrain_manage::rpc::{CallerAccess, MethodOutcome, MethodTable, RpcError, UnixServer};
+use roadtrain_reactor::probes::ReactorProbes;
+use roadtrain_reactor::recorded::RecordedRequests;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
@@ -46,7 +46,7 @@ pub(super) struct AttachmentFacts {
 pub(super) struct RunningAttachment {
     facts: AttachmentFacts,
     begun: Instant,
-    view: ControllerView,
+    view: HostControllerView,
     /// The namespaces at the start.
     shown: Vec<NamespaceInfo>,
     /// The front-end with its connection; `None` once the attachment stops.
@@ -54,7 +54,7 @@ pub(super) struct RunningAttachment {
     /// Recent samples, oldest first; never empty.
     history: Mutex<VecDeque<RateSample>>,
     /// The HTTP server, while it runs.
-    http: Mutex<Option<roadtrain_manage::http::Server>>,
+    http: Mutex<Option<roadtrain_manage::http::HttpServer>>,
     /// Callers that have requested the end; each receives a list of what was lost.
     stop_requests: Mutex<Vec<PendingReply>>,
     bursts: Bursts,
@@ -69,12 +69,12 @@ struct RateSample {
     paths: Vec<(String, u64)>,
 }
 
-impl Table for RunningAttachment {
+impl MethodTable for RunningAttachment {
     fn names(&self) -> Vec<&'static str> {
         ATTACHMENT_METHODS.iter().map(|method| method.name).chain(["rpc_get_methods"]).collect()
     }
 
-    fn run(&self, name: &str, params: Params<'_>, _: Access) -> Option<Called> {
+    fn run(&self, name: &str, params: MethodParams<'_>, _: CallerAccess) -> Option<MethodOutcome> {
         let method = ATTACHMENT_METHODS.iter().find(|method| method.name == name)?;
         let refuse = |why: String| ControlRefusal::new(RefusalReason::Request, why);
         let params = params.read().map_err(|error| refuse(error.to_string()));
@@ -86,7 +86,7 @@ impl Table for RunningAttachment {
                 _ => Err(refuse(format!("{name} is not for an attachment"))),
             });
         let (name, changes) = (method.name, method.changes);
-        Some(Called { name, changes, result: result.map_err(RpcError::from) })
+        Some(MethodOutcome { name, changes, result: result.map_err(RpcError::from) })
     }
 
     fn bursts(&self) -> &Bursts {
@@ -160,12 +160,12 @@ impl RunningAttachment {
     }
 
     /// Keeps the HTTP server until the attachment ends.
-    pub(super) fn keep_http(&self, server: roadtrain_manage::http::Server) {
+    pub(super) fn keep_http(&self, server: roadtrain_manage::http::HttpServer) {
         *self.http.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
 
     /// Returns the pulse, with which a caller checks that all reactors make progress.
-    pub(super) fn pulse(&self) -> Option<Pulse> {
+    pub(super) fn pulse(&self) -> Option<ReactorProbes> {
         self.attachment().as_ref().map(|attachment| attachment.controller().pulse())
     }
 
@@ -222,12 +222,12 @@ impl RunningAttachment {
     }
 
     /// Returns the view of the controller.
-    pub(super) fn view(&self) -> &ControllerView {
+    pub(super) fn view(&self) -> &HostControllerView {
         &self.view
     }
 
     /// Returns recent slow requests, and a sample of others.
-    fn recorded(&self) -> Recorded {
+    fn recorded(&self) -> RecordedRequests {
         let attachment = self.attachment();
         let recorded = attachment.as_ref().map(|attachment| attachment.controller().recorded());
         let mut recorded = recorded.unwrap_or_default();
@@ -264,7 +264,7 @@ impl RunningAttachment {
         .with_problems()
     }
 
-    fn inside(&self, state: AttachmentState, devices: Vec<Device>) -> AttachmentDetails {
+    fn inside(&self, state: AttachmentState, devices: Vec<AttachedDevice>) -> AttachmentDetails {
         let lanes = self.view.lanes();
         let sum: LaneReading = lanes.iter().copied().sum();
         AttachmentDetails {
@@ -284,8 +284,8 @@ impl RunningAttachment {
         }
     }
 
-    fn device(&self, device: Device) -> DeviceReport {
-        let Device { nsid, names } = device;
+    fn device(&self, device: AttachedDevice) -> DeviceReport {
+        let AttachedDevice { nsid, names } = device;
         let shown = self.shown.iter().find(|shown| shown.nsid == nsid);
         // Another namespace with the same NSID is not the one that the device shows.
         let is_shown = |now: &NamespaceInfo| shown.is_none_or(|shown| shown.is_same(now));

@@ -4,10 +4,10 @@ use super::running::RunningAttachment;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::status::report::{AttachmentDetails, AttachmentLinkReport, AttachmentReport, PathState};
 use roadtrain_host_engine::{LaneReading, PathReport};
-use roadtrain_manage::metrics::{self, Source};
+use roadtrain_manage::metrics::{self, MetricsSource};
 use roadtrain_reactor::metrics::{
-    AttachmentSample, Io, Kind, LaneSample, LinkSample, NamespaceSample, PathSample, ReactorSample,
-    Snapshot, bounds, name_in_file,
+    AttachmentSample, IoCounters, LaneSample, LinkSample, MetricsSnapshot, NamespaceSample,
+    PathSample, ReactorSample, SnapshotKind, bounds, name_in_file,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -20,9 +20,9 @@ const TURN_LIMIT: Duration = Duration::from_secs(2);
 /// An attachment as the source of its metrics.
 struct AttachmentMetrics(Weak<RunningAttachment>);
 
-impl Source for AttachmentMetrics {
-    fn snapshot(&self) -> Snapshot {
-        self.0.upgrade().map_or_else(Snapshot::default, |running| running.snapshot())
+impl MetricsSource for AttachmentMetrics {
+    fn snapshot(&self) -> MetricsSnapshot {
+        self.0.upgrade().map_or_else(MetricsSnapshot::default, |running| running.snapshot())
     }
 
     fn problems(&self) -> Vec<String> {
@@ -53,20 +53,20 @@ impl RunningAttachment {
     }
 
     /// Returns all counters.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> MetricsSnapshot {
         let (report, view) = (self.report(), self.view());
         let (reactors, readings) = (view.reactors(), view.lanes());
-        let mut io = Io::default();
+        let mut io = IoCounters::default();
         reactors.iter().for_each(|(_, of)| io += of);
         let taken: i64 = readings.iter().map(|lane| i64::from(lane.in_flight)).sum();
         io.in_flight = taken;
         let AttachmentReport { id, state, problems, address, nqn, spec, inside, .. } = report;
-        let Some(inside) = inside else { return Snapshot::default() };
+        let Some(inside) = inside else { return MetricsSnapshot::default() };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let attachment = attachment((&nqn, spec, address), &inside, &readings, io.clone());
         let connected = state == crate::status::report::AttachmentState::Connected;
-        Snapshot {
-            kind: Kind::Attachment,
+        MetricsSnapshot {
+            kind: SnapshotKind::Attachment,
             id,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_seconds: now.as_secs_f64(),
@@ -80,7 +80,7 @@ impl RunningAttachment {
             links: inside.links.iter().map(link).collect(),
             paths: view.routes().into_iter().map(path).collect(),
             attachment: Some(AttachmentSample { connected, ..attachment }),
-            ..Snapshot::default()
+            ..MetricsSnapshot::default()
         }
     }
 }
@@ -89,7 +89,7 @@ fn attachment(
     (nqn, front, address): (&str, String, String),
     inside: &AttachmentDetails,
     readings: &[LaneReading],
-    io: Io,
+    io: IoCounters,
 ) -> AttachmentSample {
     let devices = inside.devices.iter();
     AttachmentSample {
@@ -109,7 +109,7 @@ fn attachment(
 
 /// Returns the namespaces that the devices show. Counters cover all namespaces, so a namespace has them only if it is
 /// the only one.
-fn namespaces(nqn: &str, inside: &AttachmentDetails, io: &Io) -> Vec<NamespaceSample> {
+fn namespaces(nqn: &str, inside: &AttachmentDetails, io: &IoCounters) -> Vec<NamespaceSample> {
     let is_alone = inside.devices.len() == 1;
     let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {
         nqn: nqn.to_owned(),
@@ -119,18 +119,26 @@ fn namespaces(nqn: &str, inside: &AttachmentDetails, io: &Io) -> Vec<NamespaceSa
         block_bytes: device.block_bytes.unwrap_or_default(),
         capacity_bytes: device.capacity_bytes.unwrap_or_default(),
         read_only: device.read_only.unwrap_or_default(),
-        io: if is_alone { io.clone() } else { Io::default() },
+        io: if is_alone { io.clone() } else { IoCounters::default() },
         ..NamespaceSample::default()
     };
     inside.devices.iter().map(sample).collect()
 }
 
-fn lanes(nqn: &str, readings: &[LaneReading], reactors: &[(ReactorSample, Io)]) -> Vec<LaneSample> {
+fn lanes(
+    nqn: &str,
+    readings: &[LaneReading],
+    reactors: &[(ReactorSample, IoCounters)],
+) -> Vec<LaneSample> {
     let sample = |(lane, reading): (usize, &LaneReading)| LaneSample {
         nqn: nqn.to_owned(),
         qid: u16::try_from(lane + 1).unwrap_or(u16::MAX),
         reactor: lane % reactors.len().max(1),
-        io: Io { in_flight: reading.in_flight.into(), errors: reading.errors, ..Io::default() },
+        io: IoCounters {
+            in_flight: reading.in_flight.into(),
+            errors: reading.errors,
+            ..IoCounters::default()
+        },
         batching: reading.batching,
         reconnects: reading.reconnects,
         ..LaneSample::default()

@@ -4,7 +4,7 @@ use super::lane::{LaneLoad, LaneResult, LoadPosition};
 use super::plan::LoadPlan;
 use super::run_state::{RunPhase, RunState};
 use crate::args::LaneChoice;
-use roadtrain_host_engine::{Front, LaneId, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, LaneId};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Arena;
 use std::io;
@@ -85,7 +85,7 @@ impl Generator {
 }
 
 impl Front for Generator {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         self.now = turn.now();
         let phase = self.run_state.phase();
         while let Some(completion) = turn.next_completion() {

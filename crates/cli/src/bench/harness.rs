@@ -4,7 +4,9 @@ use super::generator::{Generator, ReactorLanes};
 use super::lane::LaneResult;
 use super::plan::LoadPlan;
 use super::run_state::RunState;
-use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
+use roadtrain_host_engine::{
+    Front, FrontTurn, Interest, IoCompletion, IoOp, IoRequest, LaneId, UringCommand,
+};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
@@ -15,14 +17,14 @@ use std::sync::mpsc::{Receiver, channel};
 /// A reactor. Requests wait in `queue` until [`LoadHarness::execute`] completes them.
 pub(super) struct LoadHarness {
     pub(super) now: u64,
-    pub(super) queue: VecDeque<(LaneId, Request)>,
+    pub(super) queue: VecDeque<(LaneId, IoRequest)>,
     pub(super) capacity: u32,
     pub(super) status: Status,
     pub(super) stopped: bool,
     /// True once the reactor has to stop.
     pub(super) stopping: bool,
     pub(super) store: Vec<u8>,
-    completions: VecDeque<Completion>,
+    completions: VecDeque<IoCompletion>,
     block_bytes: usize,
 }
 
@@ -51,8 +53,8 @@ impl LoadHarness {
                 assert_eq!(buffer.len(), request.blocks as usize * self.block_bytes);
                 let range = &mut self.store[start..start + buffer.len()];
                 match request.op {
-                    Op::Read => buffer.copy_from_slice(range),
-                    Op::Write => range.copy_from_slice(buffer),
+                    IoOp::Read => buffer.copy_from_slice(range),
+                    IoOp::Write => range.copy_from_slice(buffer),
                     _ => panic!("a load only reads and writes"),
                 }
             }
@@ -66,8 +68,8 @@ impl LoadHarness {
         self.complete(request, 1);
     }
 
-    fn complete(&mut self, request: Request, latency_ns: u64) {
-        self.completions.push_back(Completion {
+    fn complete(&mut self, request: IoRequest, latency_ns: u64) {
+        self.completions.push_back(IoCompletion {
             token: request.token,
             op: request.op,
             status: self.status,
@@ -77,12 +79,12 @@ impl LoadHarness {
     }
 }
 
-impl Turn for LoadHarness {
+impl FrontTurn for LoadHarness {
     fn now(&self) -> Instant {
         Instant(self.now)
     }
 
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<IoCompletion> {
         self.completions.pop_front()
     }
 
@@ -90,7 +92,7 @@ impl Turn for LoadHarness {
         self.capacity.saturating_sub(self.queue.len() as u32)
     }
 
-    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+    fn submit(&mut self, lane: LaneId, request: IoRequest) -> Result<(), IoRequest> {
         if self.room(lane) == 0 {
             return Err(request);
         }
@@ -106,7 +108,7 @@ impl Turn for LoadHarness {
         None
     }
 
-    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
+    unsafe fn command(&mut self, _: &UringCommand, _: u64) {}
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         None

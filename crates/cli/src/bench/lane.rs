@@ -9,7 +9,7 @@ use super::step::DepthSteps;
 use super::sweep::{self, Sweep, SweepKind, SweepResult};
 use super::verify::{ExpectedBlock, Ledger};
 use super::workload::{PickedRequest, RequestSequence};
-use roadtrain_host_engine::{Completion, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{FrontTurn, IoCompletion, IoOp, IoRequest, LaneId};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::buffer::Buffer;
@@ -199,7 +199,7 @@ impl LaneLoad {
 
     /// Takes a completion of this lane.
     #[inline]
-    pub(super) fn complete(&mut self, completion: Completion, now: Instant, phase: RunPhase) {
+    pub(super) fn complete(&mut self, completion: IoCompletion, now: Instant, phase: RunPhase) {
         if completion.token & SWEEP != 0 {
             return self.complete_sweep(completion);
         }
@@ -276,7 +276,7 @@ impl LaneLoad {
         swept.wrong.into_iter().for_each(|text| self.record_error(text));
     }
 
-    fn complete_sweep(&mut self, completion: Completion) {
+    fn complete_sweep(&mut self, completion: IoCompletion) {
         let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
         let index = (completion.token & (SWEEP - 1)) as usize;
         let swept = sweep.complete(&self.plan, self.ledger.as_mut(), completion, index);
@@ -284,7 +284,7 @@ impl LaneLoad {
     }
 
     /// Runs the load's stage after the completions of this turn.
-    pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+    pub(super) fn turn(&mut self, turn: &mut dyn FrontTurn, phase: RunPhase) {
         match self.stage {
             LoadStage::Load => self.load(turn, phase),
             LoadStage::Fill(_) | LoadStage::ReadBack(_) => self.sweep(turn, phase),
@@ -314,7 +314,7 @@ impl LaneLoad {
         progress.errors.store(result.errors, Ordering::Relaxed);
     }
 
-    fn load(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+    fn load(&mut self, turn: &mut dyn FrontTurn, phase: RunPhase) {
         if phase == RunPhase::Measure && !std::mem::replace(&mut self.has_begun, true) {
             self.steps.iter_mut().for_each(|steps| steps.begin(self.run_state.began_at()));
         }
@@ -329,7 +329,7 @@ impl LaneLoad {
     }
 
     /// Sends as many requests as may be in flight (and are due).
-    fn submit(&mut self, turn: &mut dyn Turn) {
+    fn submit(&mut self, turn: &mut dyn FrontTurn) {
         let now = turn.now();
         let depth = self.steps.as_ref().map_or(u32::MAX, |steps| steps.depth(now)) as usize;
         while let Some(&index) = self.free.last() {
@@ -364,7 +364,7 @@ impl LaneLoad {
     }
 
     #[inline]
-    fn prepare(&mut self, index: u32, pick: PickedRequest, now: Instant) -> Request {
+    fn prepare(&mut self, index: u32, pick: PickedRequest, now: Instant) -> IoRequest {
         let flight = &mut self.flights[index as usize];
         flight.started = self.schedule.as_ref().map_or(now, Schedule::next);
         flight.slot = pick.slot;
@@ -374,8 +374,8 @@ impl LaneLoad {
             flight.generation = ledger.next_generation(pick.slot - self.first_slot);
             sweep::stamp(&self.plan, data, pick.slot, flight.generation);
         }
-        Request {
-            op: if pick.is_read { Op::Read } else { Op::Write },
+        IoRequest {
+            op: if pick.is_read { IoOp::Read } else { IoOp::Write },
             nsid: self.plan.nsid,
             slba: self.plan.lba_of(pick.slot),
             blocks: self.plan.slot_blocks,
@@ -388,7 +388,7 @@ impl LaneLoad {
     }
 
     /// Undoes `prepare` for a request that the lane had no capacity for.
-    fn undo_prepare(&mut self, index: u32, request: Request) {
+    fn undo_prepare(&mut self, index: u32, request: IoRequest) {
         let flight = &mut self.flights[index as usize];
         flight.buffer = request.buffer;
         if let Some(ledger) = &mut self.ledger {
@@ -397,7 +397,7 @@ impl LaneLoad {
         }
     }
 
-    fn end_drain(&mut self, turn: &mut dyn Turn) {
+    fn end_drain(&mut self, turn: &mut dyn FrontTurn) {
         self.progress().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
         self.stage = LoadStage::Done;
@@ -411,7 +411,7 @@ impl LaneLoad {
         }
     }
 
-    fn sweep(&mut self, turn: &mut dyn Turn, phase: RunPhase) {
+    fn sweep(&mut self, turn: &mut dyn FrontTurn, phase: RunPhase) {
         let filling = matches!(self.stage, LoadStage::Fill(_));
         let (LoadStage::Fill(sweep) | LoadStage::ReadBack(sweep)) = &mut self.stage else { return };
         if self.result.errors > 0 || filling && phase == RunPhase::Stop {

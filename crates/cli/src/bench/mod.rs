@@ -38,7 +38,7 @@ mod workload;
 use crate::args::{BenchArgs, ConnectArgs, GlobalArgs, word};
 use crate::config::assign_nsids;
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::Kind;
+use crate::namespace::NamespaceKind;
 use crate::query::no_namespace;
 use crate::signals::BlockedSignals;
 use crate::{connect, logs, output};
@@ -48,7 +48,8 @@ use own_target::{OwnKey, OwnTarget};
 use plan::{LaneTopology, LoadPlan, PlanLimits};
 use report::{BenchReport, RunManner};
 use roadtrain_host_engine::{
-    Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
+    ControllerInfo, Front, FrontTurn, HostClient, HostConfig, HostController, HostControllerView,
+    ReactorInfo,
 };
 use roadtrain_system::clock;
 use run_state::RunState;
@@ -143,7 +144,7 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> CommandResult<HostC
 /// Driver of the load.
 enum LoadDriver {
     /// Reactors with the load on them.
-    Inline(Controller),
+    Inline(HostController),
     /// Threads of the load, and the reactors that execute its requests.
     Queue(LoadThreads),
 }
@@ -151,16 +152,16 @@ enum LoadDriver {
 impl LoadDriver {
     fn start(config: HostConfig, fronts: &mut LoadFronts) -> CommandResult<LoadDriver> {
         let Some(threads) = fronts.args.load.queue_threads() else {
-            let make = |reactor, view: &ControllerView| fronts.make(reactor, view);
-            return Ok(LoadDriver::Inline(Controller::connect(config, make)?));
+            let make = |reactor, view: &HostControllerView| fronts.make(reactor, view);
+            return Ok(LoadDriver::Inline(HostController::connect(config, make)?));
         };
         let cores = config.cores.clone();
-        let client = Client::connect(config)?;
+        let client = HostClient::connect(config)?;
         let generators = fronts.thread_loads(threads, client.view())?;
         Ok(LoadDriver::Queue(LoadThreads::start(client, generators, &cores)?))
     }
 
-    fn view(&self) -> &ControllerView {
+    fn view(&self) -> &HostControllerView {
         match self {
             LoadDriver::Inline(controller) => controller.view(),
             LoadDriver::Queue(threads) => threads.view(),
@@ -217,7 +218,7 @@ struct LoadFronts<'a> {
 }
 
 impl LoadFronts<'_> {
-    fn make(&mut self, reactor: ReactorInfo, view: &ControllerView) -> Box<dyn Front + Send> {
+    fn make(&mut self, reactor: ReactorInfo, view: &HostControllerView) -> Box<dyn Front + Send> {
         if self.bench.is_none() {
             self.bench = Some(self.plan(view));
         }
@@ -234,14 +235,14 @@ impl LoadFronts<'_> {
     fn thread_loads(
         &mut self,
         threads: u32,
-        view: &ControllerView,
+        view: &HostControllerView,
     ) -> CommandResult<Vec<Generator>> {
         self.bench = Some(self.plan(view));
         let lanes = |thread| ReactorLanes { reactor: (thread, threads), first: thread, main: 1 };
         (0..threads).map(|thread| self.generator(lanes(thread))).collect()
     }
 
-    fn plan(&self, view: &ControllerView) -> CommandResult<PlannedLoads> {
+    fn plan(&self, view: &HostControllerView) -> CommandResult<PlannedLoads> {
         let (args, info) = (self.args, view.info());
         let nsid = args.nsid;
         let namespace = view.namespace(nsid);
@@ -305,8 +306,8 @@ impl LoadFronts<'_> {
         let namespaces = assign_nsids(own_target::namespaces(self.args));
         let kind = namespaces.iter().find(|n| n.nsid == Some(plan.nsid)).map(|n| n.kind);
         match kind {
-            Some(Kind::Mem | Kind::Ssd) => true,
-            Some(Kind::File) => plan.verify && plan.reads(),
+            Some(NamespaceKind::Mem | NamespaceKind::Ssd) => true,
+            Some(NamespaceKind::File) => plan.verify && plan.reads(),
             _ => false,
         }
     }
@@ -335,7 +336,7 @@ impl LoadFronts<'_> {
 struct NoLoadFront;
 
 impl Front for NoLoadFront {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         turn.stop();
     }
 }

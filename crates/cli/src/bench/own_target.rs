@@ -4,15 +4,15 @@ use super::usage::ProcessWork;
 use crate::args::BenchArgs;
 use crate::control::{Call, socket};
 use crate::failure::{CommandFailure, CommandResult};
-use crate::identity::Identity;
-use crate::namespace::NamespaceSpec;
+use crate::identity::HostIdentity;
+use crate::namespace::NamespaceSettings;
 use crate::signals::stop_child;
 use crate::{keys, tls};
-use roadtrain_host_engine::{HostKey, HostTls};
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_host_engine::{HostTls, TlsKeySource};
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
-use roadtrain_reactor::metrics::Snapshot;
-use roadtrain_target_proto::Limits;
+use roadtrain_reactor::metrics::MetricsSnapshot;
+use roadtrain_target_proto::TargetLimits;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -87,13 +87,13 @@ impl OwnKey {
     }
 
     /// Returns the keys with which the host connects.
-    pub(super) fn host(&self) -> (HostTls, Keys) {
+    pub(super) fn host(&self) -> (HostTls, DhchapKeys) {
         match &self.key {
             OwnKeyKind::Tls(key) => {
-                (HostTls::new(HostKey::Configured(key.clone())), Keys::default())
+                (HostTls::new(TlsKeySource::Configured(key.clone())), DhchapKeys::default())
             }
             OwnKeyKind::Authentication(key) => {
-                let keys = Keys { host: Some(key.clone()), controller: None };
+                let keys = DhchapKeys { host: Some(key.clone()), controller: None };
                 (HostTls::concatenated(), keys)
             }
         }
@@ -137,7 +137,7 @@ impl OwnTarget {
         let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
         let has_tls = args.connect.tls || args.connect.concat;
         let tls = has_tls.then(|| OwnKey::of(args)).transpose()?;
-        let host = Identity::choose(args.connect.hostnqn.as_deref(), None)
+        let host = HostIdentity::choose(args.connect.hostnqn.as_deref(), None)
             .map_err(CommandFailure::usage)?;
         let options = tls.as_ref().map(|tls| tls.options(&host.nqn, &tls.file(args)));
         let mut child = Command::new(program)
@@ -173,7 +173,7 @@ impl OwnTarget {
         let control = self.control.as_ref().ok_or_else(|| failed(&"it ends"))?;
         let reply =
             socket::call_over(control, &Call::Snapshot, COUNTERS_WAIT).map_err(|e| failed(&e))?;
-        let seen: Snapshot = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
+        let seen: MetricsSnapshot = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
         ProcessWork::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
     }
 }
@@ -196,9 +196,9 @@ impl Drop for OwnTarget {
 
 /// Returns the namespaces that it exports.
 #[must_use]
-pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
+pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSettings> {
     match &args.own.namespaces[..] {
-        [] => vec![NamespaceSpec::mem(1 << 30)],
+        [] => vec![NamespaceSettings::mem(1 << 30)],
         some => some.to_vec(),
     }
 }
@@ -225,7 +225,7 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
     if let Some(cores) = &args.own.target_cores {
         add("--cores", cores.to_string());
     }
-    let granted = u32::from(Limits::default().io_queues_max);
+    let granted = u32::from(TargetLimits::default().io_queues_max);
     if let Some(lanes) = args.lanes.lanes.filter(|&lanes| lanes > granted) {
         add("--max-queues", lanes.to_string());
     }
@@ -251,12 +251,13 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RoadtrainCommand};
     use clap::Parser;
 
     fn bench(line: &str) -> BenchArgs {
         let words = ["roadtrain", "bench"].into_iter().chain(line.split_whitespace());
-        let Command::Bench(args) = Cli::try_parse_from(words).unwrap().command else {
+        let RoadtrainCommand::Bench(args) = CommandLine::try_parse_from(words).unwrap().command
+        else {
             unreachable!()
         };
         *args
@@ -269,7 +270,10 @@ mod tests {
              --caravan-requests 1 --spin-us 20 --placement buffers --lanes 512",
         );
         let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
-        let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        let RoadtrainCommand::Serve(serve) = CommandLine::try_parse_from(words).unwrap().command
+        else {
+            panic!()
+        };
         assert_eq!(serve.export.namespaces, args.own.namespaces);
         assert_eq!(serve.export.cores, args.own.target_cores);
         assert_eq!(serve.policy.config().limits.count_max, 1);
@@ -278,6 +282,6 @@ mod tests {
         assert_eq!(serve.export.placement, args.lanes.placement);
         assert_eq!(serve.limits.max_queues, Some(512));
         assert!(serve.control_stdin);
-        assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);
+        assert_eq!(namespaces(&bench("")), [NamespaceSettings::mem(1 << 30)]);
     }
 }

@@ -245,12 +245,13 @@ impl LoadRegion {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RoadtrainCommand};
     use clap::Parser;
 
     pub(crate) fn load(line: &str) -> LoadArgs {
         let words = ["roadtrain", "bench"].into_iter().chain(line.split_whitespace());
-        let Command::Bench(args) = Cli::try_parse_from(words).unwrap().command else {
+        let RoadtrainCommand::Bench(args) = CommandLine::try_parse_from(words).unwrap().command
+        else {
             unreachable!()
         };
         args.load

@@ -10,7 +10,7 @@ use super::usage::ProcessWork;
 use crate::args::LoadArgs;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::signals::{BlockedSignals, Signal};
-use roadtrain_host_engine::{ControllerView, LaneReading};
+use roadtrain_host_engine::{HostControllerView, LaneReading};
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::clock;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct BenchRun<'a> {
     pub run_state: &'a RunState,
     pub signals: &'a BlockedSignals,
     /// Connections of the load.
-    pub view: &'a ControllerView,
+    pub view: &'a HostControllerView,
 }
 
 /// Totals of both ends at one time.

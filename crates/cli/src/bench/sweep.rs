@@ -3,7 +3,7 @@
 use super::plan::LoadPlan;
 use super::rng::SplitMix;
 use super::verify::{self, ExpectedBlock, Ledger};
-use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{Class, FrontTurn, IoCompletion, IoOp, IoRequest, LaneId};
 use roadtrain_system::buffer::Buffer;
 use std::io;
 use std::ops::Range;
@@ -76,7 +76,7 @@ impl Sweep {
         &mut self,
         plan: &LoadPlan,
         ledger: Option<&Ledger>,
-        (turn, lane): (&mut dyn Turn, LaneId),
+        (turn, lane): (&mut dyn FrontTurn, LaneId),
         mark: u64,
     ) {
         while let Some(index) = self.flights.iter().position(Option::is_none) {
@@ -86,8 +86,8 @@ impl Sweep {
             if self.kind == SweepKind::Fill && plan.verify {
                 stamp(plan, &mut buffer, first, 1);
             }
-            let request = Request {
-                op: if self.kind == SweepKind::Fill { Op::Write } else { Op::Read },
+            let request = IoRequest {
+                op: if self.kind == SweepKind::Fill { IoOp::Write } else { IoOp::Read },
                 nsid: plan.nsid,
                 slba: plan.lba_of(first),
                 blocks: count as u32 * plan.slot_blocks,
@@ -129,7 +129,7 @@ impl Sweep {
         &mut self,
         plan: &LoadPlan,
         ledger: Option<&mut Ledger>,
-        completion: Completion,
+        completion: IoCompletion,
         index: usize,
     ) -> SweepResult {
         let mut swept = SweepResult::default();

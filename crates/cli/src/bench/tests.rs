@@ -6,7 +6,7 @@ use super::plan::tests::{plan, plans};
 use super::run::add_counters;
 use super::run_state::RunPhase;
 use super::usage::ProcessUsage;
-use roadtrain_host_engine::{Class, Front, Op};
+use roadtrain_host_engine::{Class, Front, IoOp};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_wire::status::Status;
@@ -227,7 +227,7 @@ fn streams_run_beside_the_main_load() {
     let on = |lane: usize| harness.queue.iter().filter(|(id, _)| id.0 == lane).count();
     assert_eq!([0, 1, 2, 3].map(on), [6, 6, 3, 0], "the third lane is a stream's own");
     let requests = harness.queue.iter().map(|(_, request)| request);
-    assert!(requests.clone().all(|r| (r.op == Op::Write) == (r.blocks == 16)));
+    assert!(requests.clone().all(|r| (r.op == IoOp::Write) == (r.blocks == 16)));
     assert_eq!(
         requests.filter(|request| request.class == Class::Latency).count(),
         8,

@@ -4,7 +4,8 @@
 use super::generator::Generator;
 use crate::failure::{CommandFailure, CommandResult};
 use roadtrain_host_engine::{
-    Client, Completion, ControllerView, Front, Interest, LaneId, Request, RingCommand, Turn,
+    Front, FrontTurn, HostClient, HostControllerView, Interest, IoCompletion, IoRequest, LaneId,
+    UringCommand,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::tuning;
@@ -21,7 +22,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The threads, and the connection that they share.
 pub(super) struct LoadThreads {
-    client: Client,
+    client: HostClient,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -31,7 +32,7 @@ impl LoadThreads {
     /// # Errors
     /// The system cannot create another thread.
     pub(super) fn start(
-        client: Client,
+        client: HostClient,
         generators: Vec<Generator>,
         cores: &[usize],
     ) -> CommandResult<LoadThreads> {
@@ -57,7 +58,7 @@ impl LoadThreads {
     }
 
     /// Returns the view of the controller.
-    pub(super) fn view(&self) -> &ControllerView {
+    pub(super) fn view(&self) -> &HostControllerView {
         self.client.view()
     }
 
@@ -72,12 +73,12 @@ impl LoadThreads {
     }
 }
 
-/// The turn of a load on a thread: as on a reactor, but over a [`Client`].
+/// The turn of a load on a thread: as on a reactor, but over a [`HostClient`].
 struct ClientTurn {
-    client: Client,
+    client: HostClient,
     /// Channel of completions.
-    ends: (Sender<Completion>, Receiver<Completion>),
-    completions: VecDeque<Completion>,
+    ends: (Sender<IoCompletion>, Receiver<IoCompletion>),
+    completions: VecDeque<IoCompletion>,
     /// Tokens of requests in flight, with the times when they were handed over.
     flights: Vec<(u64, Instant)>,
     now: Instant,
@@ -85,7 +86,7 @@ struct ClientTurn {
 }
 
 impl ClientTurn {
-    fn new(client: Client) -> ClientTurn {
+    fn new(client: HostClient) -> ClientTurn {
         ClientTurn {
             client,
             ends: channel(),
@@ -116,17 +117,17 @@ impl ClientTurn {
             let Some(index) = found else { continue };
             let (_, began) = self.flights.swap_remove(index);
             let latency_ns = now.0.saturating_sub(began.0);
-            self.completions.push_back(Completion { latency_ns, ..completion });
+            self.completions.push_back(IoCompletion { latency_ns, ..completion });
         }
     }
 }
 
-impl Turn for ClientTurn {
+impl FrontTurn for ClientTurn {
     fn now(&self) -> Instant {
         self.now
     }
 
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<IoCompletion> {
         self.completions.pop_front()
     }
 
@@ -134,7 +135,7 @@ impl Turn for ClientTurn {
         u32::MAX
     }
 
-    fn submit(&mut self, _: LaneId, request: Request) -> Result<(), Request> {
+    fn submit(&mut self, _: LaneId, request: IoRequest) -> Result<(), IoRequest> {
         let flight = (request.token, clock::now());
         self.client.try_submit_to(request, &self.ends.0)?;
         self.flights.push(flight);
@@ -149,7 +150,7 @@ impl Turn for ClientTurn {
         None
     }
 
-    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
+    unsafe fn command(&mut self, _: &UringCommand, _: u64) {}
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         None

@@ -118,12 +118,12 @@ impl Spelling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
+    use crate::args::CommandLine;
     use clap::CommandFactory;
 
     #[test]
     fn every_option_is_one_of_serve() {
-        let mut command = Cli::command();
+        let mut command = CommandLine::command();
         command.build();
         let serve = command.find_subcommand("serve").unwrap();
         let keys = OPTIONS.iter().map(|(key, _)| *key);

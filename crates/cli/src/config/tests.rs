@@ -1,11 +1,11 @@
 //! Command lines and files, and the configurations that they produce.
 
 use super::*;
-use crate::args::{Cli, Command, PolicyName};
-use crate::namespace::Kind;
+use crate::args::{CommandLine, PolicyName, RoadtrainCommand};
+use crate::namespace::NamespaceKind;
 use clap::Parser;
 use roadtrain_host_engine::Class;
-use roadtrain_reactor::waits::Waiting;
+use roadtrain_reactor::waits::WaitPolicy;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::Export;
 
@@ -13,8 +13,9 @@ const EXAMPLE: &str = include_str!("../../../../examples/serve.toml");
 
 fn flags(line: &str) -> Result<ServeConfig, CommandFailure> {
     let words = ["roadtrain", "serve", "-a", "127.0.0.1", "-n", "nqn.x:y"];
-    let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
-    let Command::Serve(args) = cli.command else { unreachable!() };
+    let cli =
+        CommandLine::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+    let RoadtrainCommand::Serve(args) = cli.command else { unreachable!() };
     ServeConfig::from_args(&args)
 }
 
@@ -22,9 +23,9 @@ fn flags(line: &str) -> Result<ServeConfig, CommandFailure> {
 fn the_example_is_good() {
     let config = ServeConfig::parse(EXAMPLE).unwrap();
     assert!(config.subsystems.len() >= 2);
-    let kinds: Vec<Kind> =
+    let kinds: Vec<NamespaceKind> =
         config.subsystems.iter().flat_map(|s| &s.namespaces).map(|n| n.kind).collect();
-    for kind in [Kind::Mem, Kind::Ssd, Kind::Null, Kind::File] {
+    for kind in [NamespaceKind::Mem, NamespaceKind::Ssd, NamespaceKind::Null, NamespaceKind::File] {
         assert!(kinds.contains(&kind), "the example shows no {kind:?}");
     }
 }
@@ -57,7 +58,7 @@ fn addresses_and_interfaces_go_together() {
     assert_eq!((ether.frames.vlan, ether.frames.packing().pieces), (Some(7), false));
     assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
     let mixed =
-        split_transports(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
+        split_transports(["a", "tcp:b", "ether:c"].map(String::from).into(), TransportName::Ether);
     assert_eq!(mixed, (vec!["a".into(), "c".into()], vec!["b".into()]));
     let head = "[[subsystem]]\nnqn = \"nqn.x:y\"\n[ether]\ninterfaces = ";
     let alone = ServeConfig::parse(&format!("{head}\"eth1\"\n")).unwrap();
@@ -175,7 +176,7 @@ fn the_engine_gets_the_settings() {
     assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
     assert_eq!(config.limits.io_queues_max, 4);
     assert_eq!(config.digests, Digests { header: true, data: false });
-    assert_eq!(config.waiting, Waiting::Spin(std::time::Duration::from_micros(20)));
+    assert_eq!(config.waiting, WaitPolicy::Spin(std::time::Duration::from_micros(20)));
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.allowed_hosts, Some(Default::default()), "an empty list allows no host");
     let kind = StoreKind::File { path: "x".into(), size: None, create: false };
@@ -273,8 +274,9 @@ fn managed(file: &str, line: &str) -> Result<ServeConfig, String> {
     let path = folder.path().join("serve.toml");
     std::fs::write(&path, file).unwrap();
     let words = ["roadtrain", "serve", "--config", path.to_str().unwrap()];
-    let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
-    let Command::Serve(args) = cli.command else { unreachable!() };
+    let cli =
+        CommandLine::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+    let RoadtrainCommand::Serve(args) = cli.command else { unreachable!() };
     ServeConfig::from_args(&args).map_err(|failure| failure.message)
 }
 
@@ -341,7 +343,7 @@ fn the_configuration_of_the_service_is_managed_here() {
 #[cfg(not(feature = "ether"))]
 mod without_ethernet {
     use super::ServeConfig;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RoadtrainCommand};
     use clap::{CommandFactory, Parser};
 
     const REASON: &str = "built without Ethernet";
@@ -353,8 +355,8 @@ mod without_ethernet {
         assert!(error.contains(REASON), "{error}");
         for line in ["-t ether -a eth1", "-a ether:eth1"] {
             let words = format!("roadtrain serve {line} -n nqn.x:y --namespace mem:4k");
-            let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
-            let Command::Serve(args) = cli.command else { unreachable!() };
+            let cli = CommandLine::try_parse_from(words.split_whitespace()).unwrap();
+            let RoadtrainCommand::Serve(args) = cli.command else { unreachable!() };
             let error = ServeConfig::from_args(&args).expect_err("there is no Ethernet");
             assert!(error.message.contains(REASON), "{}", error.message);
         }
@@ -362,7 +364,7 @@ mod without_ethernet {
 
     #[test]
     fn help_does_not_mention_it() {
-        let mut command = Cli::command();
+        let mut command = CommandLine::command();
         command.build();
         for sub in command.get_subcommands_mut() {
             let help = sub.render_long_help().to_string().to_lowercase();
@@ -479,7 +481,7 @@ fn errors_of_the_command_line_name_options() {
         ("mem:1MiB,read-iops=0", "read-iops=0 lets"),
         ("rbd:x", "write rbd:POOL/IMAGE"),
     ] {
-        let error = word.parse::<crate::namespace::NamespaceSpec>().unwrap_err();
+        let error = word.parse::<crate::namespace::NamespaceSettings>().unwrap_err();
         assert!(error.contains(why), "{word}\n-> {error}");
     }
     let none = RateArgs { read_iops: Some(0), ..RateArgs::default() };

@@ -8,12 +8,12 @@ pub(crate) mod socket;
 use crate::args::{AnaName, AnaPort};
 use crate::config::{SubsystemSettings, default_port};
 use crate::failure::CommandFailure;
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
 use crate::units::size_field;
 use roadtrain_manage::rpc::RpcError;
-use roadtrain_target_engine::{AnaListener, ConfigError, Operation};
-use roadtrain_target_proto::{Description, Place};
+use roadtrain_target_engine::{AnaListener, ConfigError, ConfigOperation};
+use roadtrain_target_proto::{ConfigObject, NamespaceDescription};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
@@ -201,14 +201,14 @@ pub(crate) enum ExportChange {
         /// The subsystem.
         nqn: Option<String>,
         /// As in the configuration file.
-        namespace: NamespaceSpec,
+        namespace: NamespaceSettings,
     },
     /// Replaces the blocks of an NSID, or their options.
     ReplaceNamespace {
         /// The subsystem.
         nqn: Option<String>,
         /// As in the configuration file.
-        namespace: NamespaceSpec,
+        namespace: NamespaceSettings,
     },
     /// Removes a namespace.
     RemoveNamespace {
@@ -321,7 +321,7 @@ impl ExportChange {
             ExportChange::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
             _ => &mut [],
         };
-        namespaces.iter_mut().for_each(NamespaceSpec::make_paths_absolute);
+        namespaces.iter_mut().for_each(NamespaceSettings::make_paths_absolute);
         self
     }
 }
@@ -417,17 +417,17 @@ pub(crate) struct HostVisibleChange {
     pub address: Option<SocketAddr>,
 }
 
-impl<N: Description> From<&Operation<N>> for HostVisibleChange {
-    fn from(operation: &Operation<N>) -> HostVisibleChange {
+impl<N: NamespaceDescription> From<&ConfigOperation<N>> for HostVisibleChange {
+    fn from(operation: &ConfigOperation<N>) -> HostVisibleChange {
         let (nqn, nsid, address) = match operation.place() {
-            Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
-            Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
-            Place::Listener(address)
-            | Place::Referral(address)
-            | Place::Ana(AnaListener::Tcp(address)) => (None, None, Some(address)),
-            Place::Ana(AnaListener::Ether) | Place::Limits | Place::Authentication => {
-                (None, None, None)
-            }
+            ConfigObject::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
+            ConfigObject::Subsystem(nqn) | ConfigObject::Host(nqn, _) => (Some(nqn), None, None),
+            ConfigObject::Listener(address)
+            | ConfigObject::Referral(address)
+            | ConfigObject::Ana(AnaListener::Tcp(address)) => (None, None, Some(address)),
+            ConfigObject::Ana(AnaListener::Ether)
+            | ConfigObject::Limits
+            | ConfigObject::Authentication => (None, None, None),
         };
         HostVisibleChange { what: operation.to_string(), nqn, nsid, address }
     }
@@ -596,7 +596,7 @@ mod tests {
     #[test]
     fn requests_are_read_as_they_are_written() {
         let host = || "nqn.x:h".to_owned();
-        let namespace: NamespaceSpec = "file:a.img,size=2GiB,lba=4096,nsid=3".parse().unwrap();
+        let namespace: NamespaceSettings = "file:a.img,size=2GiB,lba=4096,nsid=3".parse().unwrap();
         let operations = vec![
             ExportChange::AddNamespace { nqn: None, namespace },
             ExportChange::ResizeNamespace { nqn: Some(host()), nsid: 3, size: Some(1 << 30) },
@@ -655,7 +655,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_wrong_and_where() {
-        let place = Place::Namespace("nqn.x:y".into(), 7);
+        let place = ConfigObject::Namespace("nqn.x:y".into(), 7);
         let error = ConfigError::invalid(place, "nsid", 7000, "choose a number from 1 to 1024");
         let refusal = ControlRefusal::from(error);
         assert_eq!(ControlRefusal::from(RpcError::from(refusal.clone())), refusal);

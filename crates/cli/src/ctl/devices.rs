@@ -3,7 +3,7 @@
 use super::target::ControlledTarget;
 use crate::args::DeviceCommand;
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::{Kind, NamespaceSpec};
+use crate::namespace::{NamespaceKind, NamespaceSettings};
 use serde_json::{Value, json};
 
 impl ControlledTarget {
@@ -76,10 +76,10 @@ impl ControlledTarget {
 /// Returns the call that creates a device.
 fn new_device(
     name: &str,
-    spec: &NamespaceSpec,
+    spec: &NamespaceSettings,
     cluster: Option<&str>,
 ) -> CommandResult<(&'static str, Value)> {
-    if cluster.is_some() && spec.kind != Kind::Rbd {
+    if cluster.is_some() && spec.kind != NamespaceKind::Rbd {
         return Err(CommandFailure::usage(format!(
             "{spec}: --cluster is for images, rbd:POOL/IMAGE"
         )));
@@ -89,20 +89,20 @@ fn new_device(
         params["uuid"] = uuid.as_str().into();
     }
     let method = match (spec.kind, spec.size, &spec.path) {
-        (Kind::Mem | Kind::Null, Some(size), _) if !spec.read_only => {
+        (NamespaceKind::Mem | NamespaceKind::Null, Some(size), _) if !spec.read_only => {
             params["num_blocks"] = (size / u64::from(spec.lba)).into();
-            if spec.kind == Kind::Mem { "bdev_malloc_create" } else { "bdev_null_create" }
+            if spec.kind == NamespaceKind::Mem { "bdev_malloc_create" } else { "bdev_null_create" }
         }
-        (Kind::File | Kind::Block, None, Some(path)) => {
+        (NamespaceKind::File | NamespaceKind::Block, None, Some(path)) => {
             params["filename"] = json!(std::path::absolute(path)?);
             params["readonly"] = spec.read_only.into();
             "bdev_aio_create"
         }
-        (Kind::File, Some(size), _) => {
+        (NamespaceKind::File, Some(size), _) => {
             let hint = format!("make the file first: truncate -s {size} FILE");
             return Err(CommandFailure::usage(format!("{spec}: {hint}")));
         }
-        (Kind::Rbd, ..) => {
+        (NamespaceKind::Rbd, ..) => {
             name_image(&mut params, spec, cluster)?;
             "bdev_rbd_create"
         }
@@ -115,7 +115,11 @@ fn new_device(
 }
 
 /// Adds the parameters of the image of `spec`.
-fn name_image(params: &mut Value, spec: &NamespaceSpec, cluster: Option<&str>) -> CommandResult {
+fn name_image(
+    params: &mut Value,
+    spec: &NamespaceSettings,
+    cluster: Option<&str>,
+) -> CommandResult {
     let unfit = |hint: &str| CommandFailure::usage(format!("{spec}: {hint}"));
     if spec.conf.is_some() || spec.keyring.is_some() {
         return Err(unfit(

@@ -11,7 +11,7 @@ use crate::control::{
     Call, ExportChange, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView,
 };
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::output;
 use serde_json::{Value, json};
 
@@ -215,12 +215,12 @@ fn place(namespace: NamespaceRef) -> (Option<String>, u32) {
 }
 
 /// Sets the NSID of the namespace; the option and the word have to agree.
-fn numbered(spec: NamespaceSpec, nsid: Option<u32>) -> CommandResult<NamespaceSpec> {
+fn numbered(spec: NamespaceSettings, nsid: Option<u32>) -> CommandResult<NamespaceSettings> {
     match (spec.nsid, nsid) {
         (Some(own), Some(given)) if own != given => {
             Err(CommandFailure::usage(format!("--nsid {given} and nsid={own}: give one of them")))
         }
-        (own, given) => Ok(NamespaceSpec { nsid: given.or(own), ..spec }),
+        (own, given) => Ok(NamespaceSettings { nsid: given.or(own), ..spec }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::machine::ExaminedMachine;
-use roadtrain_system::platform::Interface;
+use roadtrain_system::platform::InterfaceTopology;
 
 /// Payload bytes of a jumbo frame.
 const JUMBO: u64 = 9000;
@@ -11,7 +11,7 @@ const JUMBO: u64 = 9000;
 struct NetworkCard<'a> {
     name: &'a str,
     folder: String,
-    interface: Interface,
+    interface: InterfaceTopology,
     queues: usize,
     cores: usize,
     machine: &'a ExaminedMachine,
@@ -38,7 +38,7 @@ fn examine(machine: &ExaminedMachine, name: &str) -> Vec<Finding> {
     }
     let queues = machine.entries(&format!("{folder}/queues"));
     let queues = queues.iter().filter(|queue| queue.starts_with("rx-")).count();
-    let interface = Interface::read(machine.root(), name);
+    let interface = InterfaceTopology::read(machine.root(), name);
     let card = NetworkCard { name, folder, interface, queues, cores: machine.cores(), machine };
     vec![card.queues(), card.interrupts(), card.steering(), card.mtu(), card.offloads()]
 }

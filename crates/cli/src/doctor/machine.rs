@@ -1,7 +1,7 @@
 //! A machine's state for the checks: its files below a root directory, and the results of calls and programs.
 
-use roadtrain_system::platform::{Channels, Offloads};
-use roadtrain_system::ring::Ring;
+use roadtrain_system::platform::{NicChannels, Offloads};
+use roadtrain_system::ring::ReactorRing;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) struct MachineProbes {
     /// Offloads by interface.
     pub(super) offloads: BTreeMap<String, Offloads>,
     /// Channels by interface.
-    pub(super) channels: BTreeMap<String, Channels>,
+    pub(super) channels: BTreeMap<String, NicChannels>,
 }
 
 /// The firewall's rules.
@@ -56,7 +56,7 @@ impl ExaminedMachine {
         let names = machine.entries("sys/class/net");
         let of = |name: &String| Some((name.clone(), Offloads::read(name).ok()?));
         machine.probes = MachineProbes {
-            no_ring: Ring::new(8).err().map(|error| error.to_string()),
+            no_ring: ReactorRing::new(8).err().map(|error| error.to_string()),
             rules: FirewallRules {
                 nft: list(&[&["nft", "-n", "list", "ruleset"]]),
                 iptables: list(&[&["iptables-save"], &["ip6tables-save"]]),
@@ -64,7 +64,7 @@ impl ExaminedMachine {
             offloads: names.iter().filter_map(of).collect(),
             channels: names
                 .iter()
-                .filter_map(|name| Some((name.clone(), Channels::read(name).ok()?)))
+                .filter_map(|name| Some((name.clone(), NicChannels::read(name).ok()?)))
                 .collect(),
         };
         machine

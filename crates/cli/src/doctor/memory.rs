@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::machine::ExaminedMachine;
-use roadtrain_system::platform::Topology;
+use roadtrain_system::platform::NumaTopology;
 
 const MIB: u64 = 1 << 20;
 /// Memory that `serve` takes for data in flight by default, and as much again for all else.
@@ -55,7 +55,7 @@ pub(super) fn reserved(machine: &ExaminedMachine) -> Vec<Finding> {
 /// Checks for several nodes between which the kernel moves pages.
 pub(super) fn nodes(machine: &ExaminedMachine) -> Vec<Finding> {
     let check = "NUMA";
-    if !Topology::read(machine.root()).has_nodes() {
+    if !NumaTopology::read(machine.root()).has_nodes() {
         return vec![Finding::ok(check, "one node")];
     }
     let moves = machine.number("proc/sys/kernel/numa_balancing").unwrap_or(0) != 0;

@@ -2,7 +2,7 @@
 
 use super::machine::{ExaminedMachine, FirewallRules, Listing, MachineProbes};
 use super::{Finding, FindingState, examine, text};
-use roadtrain_system::platform::{Channels, Offloads};
+use roadtrain_system::platform::{NicChannels, Offloads};
 use std::collections::BTreeMap;
 
 #[allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
@@ -19,7 +19,10 @@ fn probes(rules: FirewallRules) -> MachineProbes {
         no_ring: None,
         rules,
         offloads: BTreeMap::from([("eth0".to_owned(), ON)]),
-        channels: BTreeMap::from([("eth0".to_owned(), Channels { combined: 4, combined_max: 8 })]),
+        channels: BTreeMap::from([(
+            "eth0".to_owned(),
+            NicChannels { combined: 4, combined_max: 8 },
+        )]),
     }
 }
 

@@ -4,7 +4,7 @@ use super::config::GroupConfig;
 use crate::config::{HostSpec, SubsystemSettings, assign_nsids};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 
 /// Descriptions of changes.
 pub(crate) type ChangeDescriptions = Vec<String>;
@@ -23,7 +23,7 @@ pub(crate) struct GroupAddition {
     pub(crate) nqn: Option<String>,
     pub(crate) serial: Option<String>,
     pub(crate) model: Option<String>,
-    pub(crate) namespaces: Vec<NamespaceSpec>,
+    pub(crate) namespaces: Vec<NamespaceSettings>,
     pub(crate) allow_hosts: Vec<String>,
     pub(crate) require_auth: bool,
     pub(crate) require_tls: bool,
@@ -167,7 +167,7 @@ fn set_numbers(
 
 fn add_namespace(
     subsystem: &mut SubsystemSettings,
-    namespace: NamespaceSpec,
+    namespace: NamespaceSettings,
     changes: &mut ChangeDescriptions,
 ) -> Result<(), String> {
     let nqn = &subsystem.nqn;
@@ -178,7 +178,7 @@ fn add_namespace(
     }
     subsystem.namespaces.push(namespace);
     subsystem.namespaces = assign_nsids(std::mem::take(&mut subsystem.namespaces));
-    if let Some(NamespaceSpec { nsid: Some(nsid), image: Some(image), .. }) =
+    if let Some(NamespaceSettings { nsid: Some(nsid), image: Some(image), .. }) =
         subsystem.namespaces.last()
     {
         changes.push(format!("subsystem {nqn}: namespace {nsid}: rbd:{image}"));
@@ -259,7 +259,7 @@ fn remove_from(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RoadtrainCommand};
     use crate::ctl::group_change;
     use crate::gateway::GroupChange;
     use clap::Parser;
@@ -268,8 +268,9 @@ mod tests {
 
     fn change(config: &mut GroupConfig, line: &str) -> Result<ChangeDescriptions, String> {
         let words = ["roadtrain", "ctl", "--group", "gates", "--pool", "disks"];
-        let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
-        let Command::Ctl(args) = cli.command else { unreachable!() };
+        let cli =
+            CommandLine::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+        let RoadtrainCommand::Ctl(args) = cli.command else { unreachable!() };
         match group_change(&args.command).unwrap().unwrap() {
             GroupChange::Add(args) => {
                 add(config, &args, &AddedKeys::read(&args).unwrap(), "01234567890123456789")

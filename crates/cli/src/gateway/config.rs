@@ -4,7 +4,7 @@ use crate::args::{CephArgs, TlsMode};
 use crate::config::{HostSpec, ServeConfig, SubsystemSettings};
 use crate::failure::CommandResult;
 use crate::keys::authentication::AuthenticationSpec;
-use crate::namespace::{Kind, NamespaceSpec};
+use crate::namespace::{NamespaceKind, NamespaceSettings};
 use crate::tls::TlsSpec;
 use roadtrain_store::RbdImage;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ impl GroupConfig {
                 namespace.conf.is_some() || namespace.id.is_some() || namespace.keyring.is_some();
             let image = image_of(namespace);
             let wrong = match namespace {
-                _ if namespace.kind != Kind::Rbd => {
+                _ if namespace.kind != NamespaceKind::Rbd => {
                     "a group serves images that all its gateways reach: write rbd:POOL/IMAGE"
                 }
                 _ if has_own_access => {
@@ -93,7 +93,7 @@ impl GroupConfig {
     }
 
     /// Returns all namespaces with their subsystems' NQNs.
-    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &NamespaceSpec)> {
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &NamespaceSettings)> {
         self.subsystems
             .iter()
             .flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&*subsystem.nqn, one)))
@@ -131,7 +131,7 @@ impl GroupConfig {
     }
 }
 
-fn image_of(namespace: &NamespaceSpec) -> &str {
+fn image_of(namespace: &NamespaceSettings) -> &str {
     namespace.image.as_deref().unwrap_or_default()
 }
 

@@ -19,7 +19,7 @@ pub(crate) use changes::{GroupAddition, GroupRemoval, HostKeyFile};
 
 use crate::args::{CephArgs, GlobalArgs};
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::output;
 use changes::{AddedKeys, ChangeDescriptions};
 use roadtrain_proto::digest::digest;
@@ -101,11 +101,11 @@ fn add(place: &GroupAccess, mut args: GroupAddition, global: &GlobalArgs) -> Com
 }
 
 /// Creates the images that have `create`, and checks that all exist.
-fn images(args: &GroupAccess, namespaces: &[NamespaceSpec]) -> CommandResult {
+fn images(args: &GroupAccess, namespaces: &[NamespaceSettings]) -> CommandResult {
     for namespace in namespaces {
-        let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
+        let numbered = NamespaceSettings { nsid: Some(1), ..namespace.clone() };
         let spec = numbered.export().map_err(CommandFailure::usage)?.blocks;
-        let roadtrain_target_engine::Blocks::Spec(StoreSpec {
+        let roadtrain_target_engine::ExportBlocks::Spec(StoreSpec {
             kind: StoreKind::Rbd(image),
             lba_bytes,
             ..
@@ -303,18 +303,18 @@ fn say(report: &GroupChangeReport, global: &GlobalArgs) -> CommandResult {
 mod tests {
     use super::object::GroupObject;
     use super::*;
-    use crate::args::Cli;
+    use crate::args::CommandLine;
     use clap::Parser;
-    use roadtrain_store::{Heard, Map, MapChange, Notified, Watch};
+    use roadtrain_store::{NotifyHandler, NotifyReplies, ObjectMap, ObjectMapChange, ObjectWatch};
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    type Failing = fn(&mut FailingCluster) -> Result<Notified, ObjectError>;
+    type Failing = fn(&mut FailingCluster) -> Result<NotifyReplies, ObjectError>;
 
     /// A cluster that fails as a test requires, once a change was made.
     #[derive(Debug)]
     struct FailingCluster {
-        map: Map,
+        map: ObjectMap,
         is_changed: bool,
         fails_to_read: bool,
         notify: Failing,
@@ -328,7 +328,7 @@ mod tests {
     }
 
     impl GroupObject for Object {
-        fn read(&self, prefix: &str) -> Result<Map, ObjectError> {
+        fn read(&self, prefix: &str) -> Result<ObjectMap, ObjectError> {
             let mut cluster = self.0.lock().unwrap();
             if cluster.is_changed && std::mem::take(&mut cluster.fails_to_read) {
                 return Err(failed("not read"));
@@ -337,19 +337,19 @@ mod tests {
             Ok(named.map(|(name, value)| (name.clone(), value.clone())).collect())
         }
 
-        fn change(&self, change: &MapChange) -> Result<bool, ObjectError> {
+        fn change(&self, change: &ObjectMapChange) -> Result<bool, ObjectError> {
             let mut cluster = self.0.lock().unwrap();
             cluster.is_changed = true;
             cluster.map.extend(change.set.clone());
             Ok(true)
         }
 
-        fn notify(&self, _: &[u8]) -> Result<Notified, ObjectError> {
+        fn notify(&self, _: &[u8]) -> Result<NotifyReplies, ObjectError> {
             let mut cluster = self.0.lock().unwrap();
             (cluster.notify)(&mut cluster)
         }
 
-        fn watch(&self, _: Box<Heard>) -> Result<Watch, ObjectError> {
+        fn watch(&self, _: Box<NotifyHandler>) -> Result<ObjectWatch, ObjectError> {
             Err(failed("not watched"))
         }
     }
@@ -369,12 +369,13 @@ mod tests {
     }
 
     /// Adds a host, with notifications as in `notify`; returns the outcome, the object and the log.
-    fn added(fails_to_read: bool, notify: Failing) -> (CommandResult, Map, String) {
-        let cluster = FailingCluster { map: Map::new(), is_changed: false, fails_to_read, notify };
+    fn added(fails_to_read: bool, notify: Failing) -> (CommandResult, ObjectMap, String) {
+        let cluster =
+            FailingCluster { map: ObjectMap::new(), is_changed: false, fails_to_read, notify };
         let object = Object(Arc::new(Mutex::new(cluster)));
         let group = GatewayGroup::new("disks", "gates", Box::new(object.clone()));
         let line = "roadtrain ctl --group gates --pool disks gateway list";
-        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let cli = CommandLine::try_parse_from(line.split(' ')).unwrap();
         let lines = GroupTestLog::default();
         let log = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || log.clone()).finish();
@@ -398,19 +399,21 @@ mod tests {
     /// A change in the object is no failure, even if its notification fails.
     #[test]
     fn a_change_without_notification_is_made() {
-        let made = |(outcome, map, log): (CommandResult, Map, String)| {
+        let made = |(outcome, map, log): (CommandResult, ObjectMap, String)| {
             assert_eq!(outcome, Ok(()));
             assert!(map["configuration"].starts_with(b"[[host]]"), "{map:?}");
             log
         };
         let log = made(added(false, |_| Err(failed("not passed on"))));
         assert!(log.contains("not every gateway was notified") && log.contains("not passed on"));
-        let log = made(added(false, |_| Ok(Notified::default())));
+        let log = made(added(false, |_| Ok(NotifyReplies::default())));
         assert!(
             log.contains("not every gateway was notified") && log.contains("no reply"),
             "{log}"
         );
-        let log = made(added(false, |_| Ok(Notified { is_complete: true, ..Notified::default() })));
+        let log = made(added(false, |_| {
+            Ok(NotifyReplies { is_complete: true, ..NotifyReplies::default() })
+        }));
         assert_eq!(log, "", "all is well");
         // A gateway replies, but its state cannot be read at once.
         let log = made(added(true, |cluster| {
@@ -418,7 +421,7 @@ mod tests {
                 serde_json::to_vec(&GatewayStatus { version: 1, ..GatewayStatus::default() })
                     .unwrap();
             cluster.map.insert("gateway/one".into(), status);
-            Ok(Notified { replies: vec![b"one".to_vec()], is_complete: true })
+            Ok(NotifyReplies { replies: vec![b"one".to_vec()], is_complete: true })
         }));
         assert!(log.contains("cannot be read"), "{log}");
     }

@@ -11,7 +11,9 @@
 use super::config::GroupConfig;
 use crate::args::CephArgs;
 use crate::failure::{CommandFailure, CommandResult};
-use roadtrain_store::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
+use roadtrain_store::{
+    NotifyHandler, NotifyReplies, ObjectError, ObjectMap, ObjectMapChange, ObjectWatch, RadosObject,
+};
 use roadtrain_target_proto::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,32 +72,32 @@ pub(crate) struct GroupHeartbeats {
 /// The map of a group, and its watchers: the object in the pool, or a test's.
 pub(super) trait GroupObject: Debug + Send + Sync {
     /// As [`RadosObject::read`].
-    fn read(&self, prefix: &str) -> Result<Map, ObjectError>;
+    fn read(&self, prefix: &str) -> Result<ObjectMap, ObjectError>;
 
     /// As [`RadosObject::change`].
-    fn change(&self, change: &MapChange) -> Result<bool, ObjectError>;
+    fn change(&self, change: &ObjectMapChange) -> Result<bool, ObjectError>;
 
     /// As [`RadosObject::notify`].
-    fn notify(&self, text: &[u8]) -> Result<Notified, ObjectError>;
+    fn notify(&self, text: &[u8]) -> Result<NotifyReplies, ObjectError>;
 
     /// As [`RadosObject::watch`].
-    fn watch(&self, on_notification: Box<Heard>) -> Result<Watch, ObjectError>;
+    fn watch(&self, on_notification: Box<NotifyHandler>) -> Result<ObjectWatch, ObjectError>;
 }
 
 impl GroupObject for RadosObject {
-    fn read(&self, prefix: &str) -> Result<Map, ObjectError> {
+    fn read(&self, prefix: &str) -> Result<ObjectMap, ObjectError> {
         RadosObject::read(self, prefix)
     }
 
-    fn change(&self, change: &MapChange) -> Result<bool, ObjectError> {
+    fn change(&self, change: &ObjectMapChange) -> Result<bool, ObjectError> {
         RadosObject::change(self, change)
     }
 
-    fn notify(&self, text: &[u8]) -> Result<Notified, ObjectError> {
+    fn notify(&self, text: &[u8]) -> Result<NotifyReplies, ObjectError> {
         RadosObject::notify(self, text, ANSWER_WAIT)
     }
 
-    fn watch(&self, on_notification: Box<Heard>) -> Result<Watch, ObjectError> {
+    fn watch(&self, on_notification: Box<NotifyHandler>) -> Result<ObjectWatch, ObjectError> {
         RadosObject::watch(self, on_notification)
     }
 }
@@ -200,7 +202,7 @@ impl GatewayGroup {
         }
         let before = if version == 0 { String::new() } else { version.to_string() };
         let next = (version + 1).to_string().into_bytes();
-        let change = MapChange {
+        let change = ObjectMapChange {
             expected: [(VERSION.into(), before.into_bytes())].into(),
             set: [(CONFIGURATION.into(), text), (VERSION.into(), next)].into(),
             removed: Vec::new(),
@@ -224,7 +226,7 @@ impl GatewayGroup {
             }
             let Some(free) = (0..SLOTS_MAX).find(|slot| !slots.contains_key(slot)) else { break };
             let name = format!("{SLOT}{free}");
-            let change = MapChange {
+            let change = ObjectMapChange {
                 expected: [(name.clone(), Vec::new())].into(),
                 set: [(name, gateway.as_bytes().to_vec())].into(),
                 removed: Vec::new(),
@@ -253,7 +255,7 @@ impl GatewayGroup {
     ) -> Result<bool, ObjectError> {
         let name = format!("{BEAT}{gateway}");
         let last = last.map_or_else(Vec::new, |last| last.to_string().into_bytes());
-        let change = MapChange {
+        let change = ObjectMapChange {
             expected: [(name.clone(), last)].into(),
             set: [(name, heartbeat.to_string().into_bytes())].into(),
             removed: Vec::new(),
@@ -268,7 +270,7 @@ impl GatewayGroup {
     pub(crate) fn publish(&self, gateway: &str, status: &GatewayStatus) -> Result<(), ObjectError> {
         let value = serde_json::to_vec(status).unwrap_or_default();
         let set = [(format!("{GATEWAY}{gateway}"), value)].into();
-        self.object.change(&MapChange { set, ..MapChange::default() }).map(drop)
+        self.object.change(&ObjectMapChange { set, ..ObjectMapChange::default() }).map(drop)
     }
 
     /// Removes a gateway's heartbeat; the others are notified at once.
@@ -282,7 +284,8 @@ impl GatewayGroup {
     ) -> Result<(), ObjectError> {
         let name = format!("{BEAT}{gateway}");
         let expected = [(name.clone(), heartbeat.to_string().into_bytes())].into();
-        let change = MapChange { expected, removed: vec![name], ..MapChange::default() };
+        let change =
+            ObjectMapChange { expected, removed: vec![name], ..ObjectMapChange::default() };
         if self.object.change(&change)? {
             self.notify_gateways();
         }
@@ -297,7 +300,7 @@ impl GatewayGroup {
         let slots = state.slots.iter().filter(|(_, owner)| *owner == gateway);
         let mut removed: Vec<String> = slots.map(|(slot, _)| format!("{SLOT}{slot}")).collect();
         removed.extend([format!("{GATEWAY}{gateway}"), format!("{BEAT}{gateway}")]);
-        self.object.change(&MapChange { removed, ..MapChange::default() })?;
+        self.object.change(&ObjectMapChange { removed, ..ObjectMapChange::default() })?;
         Ok(())
     }
 
@@ -306,7 +309,7 @@ impl GatewayGroup {
     /// # Errors
     /// The cluster does not notify them.
     pub(crate) fn live_gateways(&self) -> Result<Vec<String>, ObjectError> {
-        let Notified { replies, .. } = self.object.notify(WHO)?;
+        let NotifyReplies { replies, .. } = self.object.notify(WHO)?;
         let names = replies.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
         let mut names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
         names.sort();
@@ -318,7 +321,7 @@ impl GatewayGroup {
     /// object periodically.
     fn notify_gateways(&self) {
         let gap = match self.object.notify(CHANGED) {
-            Ok(Notified { is_complete: true, .. }) => return,
+            Ok(NotifyReplies { is_complete: true, .. }) => return,
             Ok(_) => format!("no reply within {} s", ANSWER_WAIT.as_secs()),
             Err(error) => error.to_string(),
         };
@@ -334,9 +337,9 @@ impl GatewayGroup {
         &self,
         gateway: &str,
         changed: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Watch, ObjectError> {
+    ) -> Result<ObjectWatch, ObjectError> {
         let name = gateway.as_bytes().to_vec();
-        let on_notification: Box<Heard> = Box::new(move |what| {
+        let on_notification: Box<NotifyHandler> = Box::new(move |what| {
             if what == CHANGED {
                 changed();
             }
@@ -346,7 +349,7 @@ impl GatewayGroup {
     }
 }
 
-fn parse_heartbeats(map: &Map) -> GroupHeartbeats {
+fn parse_heartbeats(map: &ObjectMap) -> GroupHeartbeats {
     let number = |value: &[u8]| String::from_utf8_lossy(value).parse().unwrap_or(0);
     let heartbeat = |(name, value): (&String, &Vec<u8>)| {
         Some((name.strip_prefix(BEAT)?.to_owned(), number(value)))

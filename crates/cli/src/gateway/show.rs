@@ -4,7 +4,7 @@ use super::{GatewayStatus, GroupAccess, GroupState};
 use crate::args::GlobalArgs;
 use crate::config::SubsystemSettings;
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::output;
 use roadtrain_target_proto::gateways::preferred;
 use serde::Serialize;
@@ -138,7 +138,7 @@ fn subsystem(
     state: &GroupState,
     living: &BTreeSet<String>,
 ) -> GroupSubsystemReport {
-    let namespace = |namespace: &NamespaceSpec| {
+    let namespace = |namespace: &NamespaceSettings| {
         let (nsid, image) =
             (namespace.nsid.unwrap_or(0), namespace.image.clone().unwrap_or_default());
         let serves = |status: &GatewayStatus| {
@@ -148,7 +148,7 @@ fn subsystem(
             state.gateways.iter().filter(|(name, status)| living.contains(*name) && serves(status));
         GroupNamespaceReport {
             nsid,
-            spec: NamespaceSpec { nsid: None, ..namespace.clone() }.to_string(),
+            spec: NamespaceSettings { nsid: None, ..namespace.clone() }.to_string(),
             served_by: served.map(|(name, _)| name.clone()).collect(),
             preferred: preferred(&image, living.iter().map(String::as_str)).map(str::to_owned),
             image,

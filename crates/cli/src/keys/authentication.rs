@@ -6,8 +6,8 @@ use crate::config::Spelling;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::identity::check_nqn;
 use roadtrain_proto::security::DhchapKey;
-use roadtrain_proto::security::dhchap::{Keys, Offer};
-use roadtrain_target_proto::Authentication;
+use roadtrain_proto::security::dhchap::{AuthOffer, DhchapKeys};
+use roadtrain_target_proto::HostAuthentication;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -57,8 +57,8 @@ impl AuthenticationSpec {
         &self,
         hosts: &[HostSpec],
         spelling: &Spelling,
-    ) -> CommandResult<Authentication> {
-        let mut offer = Offer::default();
+    ) -> CommandResult<HostAuthentication> {
+        let mut offer = AuthOffer::default();
         if !self.hashes.is_empty() {
             offer.hashes = self.hashes.iter().map(|hash| hash.hash()).collect();
         }
@@ -73,11 +73,11 @@ impl AuthenticationSpec {
             let what = format!("{} of host {nqn}", spelling.name("dhchap_ctrl_key"));
             let controller = key(&what, dhchap_ctrl_key.as_deref())?;
             if host.is_some() {
-                keys.insert(nqn.clone(), Keys { host, controller });
+                keys.insert(nqn.clone(), DhchapKeys { host, controller });
             }
         }
         let required = self.required;
-        Ok(Authentication { required, offer, keys, former, ..Authentication::default() })
+        Ok(HostAuthentication { required, offer, keys, former, ..HostAuthentication::default() })
     }
 }
 
@@ -172,8 +172,8 @@ pub(crate) fn check(
 ///
 /// # Errors
 /// A key cannot be read, or is invalid.
-pub(crate) fn of_host(args: &KeyArgs) -> CommandResult<Keys> {
-    Ok(Keys {
+pub(crate) fn of_host(args: &KeyArgs) -> CommandResult<DhchapKeys> {
+    Ok(DhchapKeys {
         host: key("--dhchap-secret", args.dhchap_secret.as_deref())?,
         controller: key("--dhchap-ctrl-secret", args.dhchap_ctrl_secret.as_deref())?,
     })

@@ -57,7 +57,7 @@ fn choose(
     (hostnqn, subnqn): (&str, &str),
 ) -> Result<TlsPsk, String> {
     if let Some(identity) = identity {
-        let Some((psk, of)) = keyring.look_up(identity) else {
+        let Some((psk, of)) = keyring.find(identity) else {
             return Err(format!("--tls-key-identity: {argument} has no PSK with this identity"));
         };
         if (&of.hostnqn[..], &of.subnqn[..]) != (hostnqn, subnqn) {

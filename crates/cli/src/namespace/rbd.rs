@@ -1,6 +1,6 @@
 //! Settings of an image of a Ceph cluster.
 
-use super::{Kind, NamespaceSpec};
+use super::{NamespaceKind, NamespaceSettings};
 use crate::config::SettingForm;
 use roadtrain_store::StoreKind;
 use std::fmt;
@@ -37,9 +37,9 @@ impl<'a> RbdImageName<'a> {
     }
 }
 
-impl NamespaceSpec {
+impl NamespaceSettings {
     pub(super) fn check_image(&self, form: SettingForm) -> Result<(), String> {
-        if self.kind != Kind::Rbd {
+        if self.kind != NamespaceKind::Rbd {
             let is_plain = self.conf.is_none() && self.id.is_none() && self.keyring.is_none();
             return match is_plain && self.create.is_none() && self.image.is_none() {
                 true => Ok(()),

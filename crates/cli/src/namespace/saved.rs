@@ -1,19 +1,19 @@
 //! Converts running namespaces to tables of a configuration.
 
-use super::{Kind, NOWHERE, NamespaceSpec};
+use super::{NOWHERE, NamespaceKind, NamespaceSettings};
 use crate::args::ClassName;
 use crate::rates::RateArgs;
 use roadtrain_host_engine::Class;
-use roadtrain_manage::model::{Device, DeviceKind, Model, RbdAccess, show_uuid};
+use roadtrain_manage::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, show_uuid};
 use roadtrain_store::StoreKind;
-use roadtrain_target_engine::{Blocks, Export, KeptPlace};
+use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use std::path::PathBuf;
 
-impl NamespaceSpec {
+impl NamespaceSettings {
     /// Returns the table or word for `export`; `None` for blocks that another part of the program has opened.
-    pub(crate) fn of_export(export: &Export) -> Option<NamespaceSpec> {
-        let Blocks::Spec(store) = &export.blocks else { return None };
-        let mut spec = NamespaceSpec::of_store(&store.kind);
+    pub(crate) fn of_export(export: &Export) -> Option<NamespaceSettings> {
+        let ExportBlocks::Spec(store) = &export.blocks else { return None };
+        let mut spec = NamespaceSettings::of_store(&store.kind);
         (spec.lba, spec.read_only) = (store.lba_bytes, store.read_only);
         spec.standby = export.standby;
         Some(spec.shown_as(export))
@@ -21,67 +21,80 @@ impl NamespaceSpec {
 
     /// Returns the table for a device of the state; `None` for a volume, which only its store has.
     pub(crate) fn of_device(
-        (model, device): (&Model, &Device),
+        (model, device): (&ManagedModel, &ManagedDevice),
         export: &Export,
-    ) -> Option<NamespaceSpec> {
+    ) -> Option<NamespaceSettings> {
         let geometry = device.store.geometry();
         let mut spec = match &device.kind {
-            DeviceKind::Malloc => NamespaceSpec::new(Kind::Mem),
-            DeviceKind::Null => NamespaceSpec::new(Kind::Null),
+            DeviceKind::Malloc => NamespaceSettings::new(NamespaceKind::Mem),
+            DeviceKind::Null => NamespaceSettings::new(NamespaceKind::Null),
             DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
-                let kind = if device.file.is_some() { Kind::File } else { Kind::Block };
-                NamespaceSpec { path: Some(path.clone()), ..NamespaceSpec::new(kind) }
+                let kind =
+                    if device.file.is_some() { NamespaceKind::File } else { NamespaceKind::Block };
+                NamespaceSettings { path: Some(path.clone()), ..NamespaceSettings::new(kind) }
             }
             DeviceKind::Rbd(of) => {
                 let cluster = of.cluster.as_deref().and_then(|name| model.rbd_cluster(name));
                 let access = cluster.map_or(&of.access, |cluster| &cluster.access).clone();
                 let RbdAccess { id, conf, keyring } = access;
                 let image = Some(format!("{}/{}", of.pool, of.image));
-                NamespaceSpec { image, id, conf, keyring, ..NamespaceSpec::new(Kind::Rbd) }
+                NamespaceSettings {
+                    image,
+                    id,
+                    conf,
+                    keyring,
+                    ..NamespaceSettings::new(NamespaceKind::Rbd)
+                }
             }
             DeviceKind::Volume(_) => return None,
         };
-        if matches!(spec.kind, Kind::Mem | Kind::Null) {
+        if matches!(spec.kind, NamespaceKind::Mem | NamespaceKind::Null) {
             spec.size = Some(geometry.bytes());
         }
         (spec.lba, spec.read_only) = (geometry.lba_bytes(), geometry.read_only);
-        let kept = KeptPlace::Beside; // the device's default
+        let kept = KeptPlace::NextToStore; // the device's default
         Some(spec.shown_as(&Export { uncorrectable: kept, ..export.clone() }))
     }
 
     /// True for blocks that outlive the process, in a file or on a device.
     pub(crate) fn is_stored(&self) -> bool {
-        matches!(self.kind, Kind::File | Kind::Block)
+        matches!(self.kind, NamespaceKind::File | NamespaceKind::Block)
     }
 
-    fn of_store(kind: &StoreKind) -> NamespaceSpec {
-        let new = NamespaceSpec::new;
+    fn of_store(kind: &StoreKind) -> NamespaceSettings {
+        let new = NamespaceSettings::new;
         match kind.clone() {
-            StoreKind::Memory { size } => NamespaceSpec { size: Some(size), ..new(Kind::Mem) },
-            StoreKind::Null { size } => NamespaceSpec { size: Some(size), ..new(Kind::Null) },
-            StoreKind::Ssd { size, service, parallel } => NamespaceSpec {
+            StoreKind::Memory { size } => {
+                NamespaceSettings { size: Some(size), ..new(NamespaceKind::Mem) }
+            }
+            StoreKind::Null { size } => {
+                NamespaceSettings { size: Some(size), ..new(NamespaceKind::Null) }
+            }
+            StoreKind::Ssd { size, service, parallel } => NamespaceSettings {
                 size: Some(size),
                 service_us: u32::try_from(service.as_micros()).ok(),
                 parallel: Some(parallel),
-                ..new(Kind::Ssd)
+                ..new(NamespaceKind::Ssd)
             },
             StoreKind::File { path, size, .. } => {
-                NamespaceSpec { path: Some(path), size, ..new(Kind::File) }
+                NamespaceSettings { path: Some(path), size, ..new(NamespaceKind::File) }
             }
-            StoreKind::Block { path } => NamespaceSpec { path: Some(path), ..new(Kind::Block) },
+            StoreKind::Block { path } => {
+                NamespaceSettings { path: Some(path), ..new(NamespaceKind::Block) }
+            }
             #[cfg(feature = "rbd")]
-            StoreKind::Rbd(image) => NamespaceSpec {
+            StoreKind::Rbd(image) => NamespaceSettings {
                 image: Some(image.to_string()),
                 conf: image.conf,
                 id: image.id,
                 keyring: image.keyring,
                 create: image.create,
-                ..new(Kind::Rbd)
+                ..new(NamespaceKind::Rbd)
             },
         }
     }
 
-    fn shown_as(mut self, export: &Export) -> NamespaceSpec {
+    fn shown_as(mut self, export: &Export) -> NamespaceSettings {
         self.nsid = Some(export.nsid);
         self.uuid = export.uuid.as_ref().map(show_uuid);
         let hex = |id: &[u8; 16]| format!("{:032x}", u128::from_be_bytes(*id));
@@ -107,7 +120,7 @@ impl From<Class> for ClassName {
 
 fn kept_file(place: &KeptPlace) -> Option<PathBuf> {
     match place {
-        KeptPlace::Beside | KeptPlace::BesideFile(_) => None,
+        KeptPlace::NextToStore | KeptPlace::NextToFile(_) => None,
         KeptPlace::File(path) => Some(path.clone()),
         KeptPlace::Nowhere => Some(NOWHERE.into()),
     }
@@ -127,10 +140,14 @@ mod tests {
             "block:/dev/sdb,nsid=7,iops=1000,write-bandwidth=1MiB,burst=1s",
             "mem:1MiB,nsid=9,nguid=00112233445566778899aabbccddeeff",
         ] {
-            let export = text.parse::<NamespaceSpec>().unwrap().export().unwrap();
-            let written = NamespaceSpec::of_export(&export).unwrap();
+            let export = text.parse::<NamespaceSettings>().unwrap().export().unwrap();
+            let written = NamespaceSettings::of_export(&export).unwrap();
             assert_eq!(written.export().unwrap(), export, "{text}");
-            assert_eq!(written.to_string().parse::<NamespaceSpec>().unwrap(), written, "{text}");
+            assert_eq!(
+                written.to_string().parse::<NamespaceSettings>().unwrap(),
+                written,
+                "{text}"
+            );
         }
     }
 }

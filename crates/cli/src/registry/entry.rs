@@ -2,7 +2,7 @@
 
 use super::directory;
 use super::process::ProcessIdentity;
-use roadtrain_front::attachment::Device;
+use roadtrain_front::attachment::AttachedDevice;
 use roadtrain_front::system_resource::SystemResource;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -127,8 +127,8 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-impl From<Device> for DeviceEntry {
-    fn from(device: Device) -> DeviceEntry {
+impl From<AttachedDevice> for DeviceEntry {
+    fn from(device: AttachedDevice) -> DeviceEntry {
         DeviceEntry { nsid: device.nsid, names: device.names }
     }
 }

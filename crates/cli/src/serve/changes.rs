@@ -5,16 +5,17 @@ use crate::config::{SubsystemSettings, default_port, listener_of};
 use crate::connect::resolve;
 use crate::control::{ControlRefusal, ExportChange, RefusalReason};
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
-use roadtrain_manage::model::{self, Model};
-use roadtrain_manage::rpc::Session;
+use roadtrain_manage::model::{self, ManagedModel};
+use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{
-    Blocks, ConfigError, Export, Listener, Operation, Place, Server, Subsystem,
+    ConfigError, ConfigObject, ConfigOperation, Export, ExportBlocks, Server, Subsystem,
+    TargetListener,
 };
 use roadtrain_target_proto::TargetConfig;
-use roadtrain_target_proto::rate::Rates;
+use roadtrain_target_proto::rate::RateSettings;
 use std::net::SocketAddr;
 
 /// Returns the named subsystem, or the only one.
@@ -47,7 +48,7 @@ fn only_of<'a>(
 pub(super) struct Batch<'a> {
     exports: TargetConfig<Export>,
     seen: TargetConfig,
-    session: Session<'a>,
+    session: ManagerSession<'a>,
     /// True if subsystems of the configuration file are changed.
     pub(super) touches_file: bool,
     /// True if subsystems of the state are changed.
@@ -55,7 +56,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(server: &Server, session: Session<'a>) -> Batch<'a> {
+    pub(super) fn new(server: &Server, session: ManagerSession<'a>) -> Batch<'a> {
         let (exports, (seen, _)) = (server.exports(), server.view());
         Batch { exports, seen, session, touches_file: false, touches_state: false }
     }
@@ -67,7 +68,7 @@ impl<'a> Batch<'a> {
     pub(super) fn add(
         &mut self,
         change: ExportChange,
-        (model, operations): (&mut Model, &mut Vec<Operation<Export>>),
+        (model, operations): (&mut ManagedModel, &mut Vec<ConfigOperation<Export>>),
     ) -> Result<(), ControlRefusal> {
         if let Some(nqn) = self.state_subsystem(&change, model)? {
             self.touches_state = true;
@@ -83,7 +84,7 @@ impl<'a> Batch<'a> {
                 operation(&self.exports, &self.seen, change)?
             }
         };
-        if let Operation::RemoveNamespace { nqn, nsid } = &operation {
+        if let ConfigOperation::RemoveNamespace { nqn, nsid } = &operation {
             model.lent.retain(|_, (of, one)| (&*of, &*one) != (nqn, nsid));
         }
         self.exports = self.exports.with(std::slice::from_ref(&operation))?;
@@ -96,7 +97,7 @@ impl<'a> Batch<'a> {
     fn state_subsystem(
         &self,
         change: &ExportChange,
-        model: &Model,
+        model: &ManagedModel,
     ) -> Result<Option<String>, ControlRefusal> {
         let nqn = match change {
             ExportChange::Listen { .. }
@@ -106,7 +107,7 @@ impl<'a> Batch<'a> {
             }
             ExportChange::AddSubsystem { subsystem } => {
                 let is_there = self.exports.subsystems.iter().any(|one| one.nqn == subsystem.nqn);
-                let exists = ConfigError::Exists(Place::Subsystem(subsystem.nqn.clone()));
+                let exists = ConfigError::Exists(ConfigObject::Subsystem(subsystem.nqn.clone()));
                 return match is_there {
                     true => Err(exists.into()),
                     false if model.shadowed.contains(&subsystem.nqn) => {
@@ -132,9 +133,9 @@ impl<'a> Batch<'a> {
     /// Adds a device of the state to a subsystem of the configuration file.
     fn show_device(
         &self,
-        model: &mut Model,
-        (nqn, new): (Option<String>, NamespaceSpec),
-    ) -> Result<Operation<Export>, ControlRefusal> {
+        model: &mut ManagedModel,
+        (nqn, new): (Option<String>, NamespaceSettings),
+    ) -> Result<ConfigOperation<Export>, ControlRefusal> {
         let nqn = subsystem_of(&self.exports, nqn)?;
         let subsystem = self.exports.subsystems.iter().find(|one| one.nqn == nqn);
         let used = subsystem.map_or(&[][..], |one| &one.namespaces);
@@ -143,17 +144,17 @@ impl<'a> Batch<'a> {
         let device = state::device_for(model, (&nqn, nsid), &new, &self.session)?;
         let (uuid, nguid, reservations) = (new.uuid, new.nguid, None);
         let shown =
-            model::NamespaceSpec { nsid, device: device.clone(), uuid, nguid, reservations };
+            model::SavedNamespace { nsid, device: device.clone(), uuid, nguid, reservations };
         let export = shown.export(model);
         let export = export
             .ok_or_else(|| ControlRefusal::new(RefusalReason::Unknown, "it has no blocks"))?;
         model.lent.insert(device, (nqn.clone(), nsid));
-        Ok(Operation::AddNamespace { nqn, namespace: export })
+        Ok(ConfigOperation::AddNamespace { nqn, namespace: export })
     }
 }
 
 /// Checks that the caller may open the files of a change.
-fn check_paths(change: &ExportChange, session: &Session<'_>) -> Result<(), ControlRefusal> {
+fn check_paths(change: &ExportChange, session: &ManagerSession<'_>) -> Result<(), ControlRefusal> {
     let (ExportChange::AddNamespace { namespace, .. }
     | ExportChange::ReplaceNamespace { namespace, .. }) = change
     else {
@@ -176,28 +177,28 @@ pub(super) fn operation(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
     change: ExportChange,
-) -> Result<Operation<Export>, ControlRefusal> {
+) -> Result<ConfigOperation<Export>, ControlRefusal> {
     let only = |nqn| subsystem_of(exports, nqn);
     let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
         ExportChange::AddSubsystem { subsystem } => {
-            Operation::AddSubsystem(new_subsystem(&subsystem)?)
+            ConfigOperation::AddSubsystem(new_subsystem(&subsystem)?)
         }
-        ExportChange::RemoveSubsystem { nqn } => Operation::RemoveSubsystem { nqn },
+        ExportChange::RemoveSubsystem { nqn } => ConfigOperation::RemoveSubsystem { nqn },
         ExportChange::SetSubsystem { nqn, serial, model } => {
             let nqn = only(nqn)?;
-            let unknown = || ConfigError::Unknown(Place::Subsystem(nqn.clone()));
+            let unknown = || ConfigError::Unknown(ConfigObject::Subsystem(nqn.clone()));
             let old = subsystem(&nqn).ok_or_else(unknown)?;
             let serial = serial.or_else(|| old.serial.clone());
             let model = model.unwrap_or_else(|| old.model.clone());
-            Operation::SetSubsystem { nqn, serial, model }
+            ConfigOperation::SetSubsystem { nqn, serial, model }
         }
         ExportChange::AddNamespace { nqn, mut namespace } => {
             let nqn = only(nqn)?;
             let is_free = |nsid: &u32| namespaces(&nqn).iter().all(|other| other.nsid != *nsid);
             namespace.nsid = namespace.nsid.or_else(|| (1..).find(is_free));
-            Operation::AddNamespace { nqn, namespace: checked(&namespace)? }
+            ConfigOperation::AddNamespace { nqn, namespace: checked(&namespace)? }
         }
         ExportChange::ReplaceNamespace { nqn, namespace } => {
             if namespace.nsid.is_none() {
@@ -205,45 +206,47 @@ pub(super) fn operation(
                     ControlRefusal::new(RefusalReason::Invalid, "which namespace? Give its nsid");
                 return Err(ControlRefusal { field: Some("nsid".into()), ..refusal });
             }
-            Operation::ReplaceNamespace { nqn: only(nqn)?, namespace: checked(&namespace)? }
+            ConfigOperation::ReplaceNamespace { nqn: only(nqn)?, namespace: checked(&namespace)? }
         }
         ExportChange::RemoveNamespace { nqn, nsid } => {
-            Operation::RemoveNamespace { nqn: only(nqn)?, nsid }
+            ConfigOperation::RemoveNamespace { nqn: only(nqn)?, nsid }
         }
         ExportChange::ResizeNamespace { nqn, nsid, size: Some(bytes) } => {
-            Operation::ResizeNamespace { nqn: only(nqn)?, nsid, bytes }
+            ConfigOperation::ResizeNamespace { nqn: only(nqn)?, nsid, bytes }
         }
         ExportChange::ResizeNamespace { nqn, nsid, size: None } => {
             let nqn = only(nqn)?;
             let there = namespaces(&nqn).iter().find(|namespace| namespace.nsid == nsid).cloned();
-            let unknown = || ConfigError::Unknown(Place::Namespace(nqn.clone(), nsid));
+            let unknown = || ConfigError::Unknown(ConfigObject::Namespace(nqn.clone(), nsid));
             let namespace = there.ok_or_else(unknown)?;
-            Operation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
+            ConfigOperation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
         }
-        ExportChange::AllowHost { nqn, host } => Operation::AllowHost { nqn: only(nqn)?, host },
+        ExportChange::AllowHost { nqn, host } => {
+            ConfigOperation::AllowHost { nqn: only(nqn)?, host }
+        }
         ExportChange::DisallowHost { nqn, host } => {
-            Operation::DisallowHost { nqn: only(nqn)?, host }
+            ConfigOperation::DisallowHost { nqn: only(nqn)?, host }
         }
         ExportChange::AllowAnyHost { nqn, allow } => {
-            Operation::AllowAnyHost { nqn: only(nqn)?, allow }
+            ConfigOperation::AllowAnyHost { nqn: only(nqn)?, allow }
         }
         ExportChange::LimitNamespace { nqn, nsid, rates } => {
             let rates = checked_rates(&rates)?;
-            Operation::LimitNamespace { nqn: only(nqn)?, nsid, rates }
+            ConfigOperation::LimitNamespace { nqn: only(nqn)?, nsid, rates }
         }
         ExportChange::LimitHost { nqn, host, rates } => {
             let rates = checked_rates(&rates)?;
-            Operation::LimitHost { nqn: only(nqn)?, host, rates }
+            ConfigOperation::LimitHost { nqn: only(nqn)?, host, rates }
         }
         ExportChange::Listen { address, port } => {
-            Operation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
+            ConfigOperation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
         }
         ExportChange::Unlisten { address, port } => {
-            Operation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
+            ConfigOperation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
         }
         ExportChange::SetAna { listener, state } => {
             let listener = listener_of(&listener, default_port())?;
-            Operation::SetAna { listener, state: Some(state.into()) }
+            ConfigOperation::SetAna { listener, state: Some(state.into()) }
         }
     })
 }
@@ -262,7 +265,7 @@ fn new_subsystem(new: &SubsystemSettings) -> Result<Subsystem, ControlRefusal> {
 fn listener_to_come(
     exports: &TargetConfig<Export>,
     address: SocketAddr,
-) -> Result<Listener, ControlRefusal> {
+) -> Result<TargetListener, ControlRefusal> {
     let addresses = exports.listeners.iter().map(|listener| listener.address).chain([address]);
     let listeners = exports.listeners_at(&addresses.collect::<Vec<_>>());
     listeners
@@ -276,19 +279,22 @@ fn listener_at(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
     address: SocketAddr,
-) -> Result<Listener, ConfigError> {
+) -> Result<TargetListener, ConfigError> {
     let mut known = exports.listeners.iter().chain(&seen.listeners);
     let known = known.find(|listener| listener.address == address);
     let as_requested =
-        |known: &Listener| exports.listeners.iter().find(|one| one.portid == known.portid);
-    known.and_then(as_requested).copied().ok_or(ConfigError::Unknown(Place::Listener(address)))
+        |known: &TargetListener| exports.listeners.iter().find(|one| one.portid == known.portid);
+    known
+        .and_then(as_requested)
+        .copied()
+        .ok_or(ConfigError::Unknown(ConfigObject::Listener(address)))
 }
 
-fn checked(namespace: &NamespaceSpec) -> Result<Export, ControlRefusal> {
+fn checked(namespace: &NamespaceSettings) -> Result<Export, ControlRefusal> {
     namespace.export().map_err(|e| ControlRefusal::new(RefusalReason::Invalid, e))
 }
 
-fn checked_rates(rates: &RateArgs) -> Result<Rates, ControlRefusal> {
+fn checked_rates(rates: &RateArgs) -> Result<RateSettings, ControlRefusal> {
     rates.rates().map_err(|e| ControlRefusal::new(RefusalReason::Invalid, e))
 }
 
@@ -301,7 +307,7 @@ fn tcp_address(address: &str, port: u16) -> CommandResult<SocketAddr> {
 
 /// Removes the size, so that the one of the file or device applies.
 fn as_large_as_it_is(mut export: Export) -> Export {
-    if let Blocks::Spec(spec) = &mut export.blocks
+    if let ExportBlocks::Spec(spec) = &mut export.blocks
         && let StoreKind::File { size, create, .. } = &mut spec.kind
     {
         (*size, *create) = (None, false);
@@ -312,7 +318,7 @@ fn as_large_as_it_is(mut export: Export) -> Export {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
+    use crate::args::CommandLine;
     use clap::CommandFactory;
     use roadtrain_target_proto::TlsUse;
     use serde_json::{Value, json};
@@ -320,38 +326,38 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../docs/reference/control-socket.md");
 
-    fn word(operation: &Operation<Export>) -> &'static str {
+    fn word(operation: &ConfigOperation<Export>) -> &'static str {
         match operation {
-            Operation::AddSubsystem(_) => "add_subsystem",
-            Operation::RemoveSubsystem { .. } => "remove_subsystem",
-            Operation::SetSubsystem { .. } => "set_subsystem",
+            ConfigOperation::AddSubsystem(_) => "add_subsystem",
+            ConfigOperation::RemoveSubsystem { .. } => "remove_subsystem",
+            ConfigOperation::SetSubsystem { .. } => "set_subsystem",
             // Only RPC makes this operation.
-            Operation::SetListeners { .. } => "set_listeners",
-            Operation::SetKeys { .. } => "set_keys",
-            Operation::AddReferral(_) => "add_referral",
-            Operation::RemoveReferral(_) => "remove_referral",
-            Operation::AddNamespace { .. } => "add_namespace",
-            Operation::RemoveNamespace { .. } => "remove_namespace",
-            Operation::ReplaceNamespace { .. } => "replace_namespace",
-            Operation::ResizeNamespace { .. } => "resize_namespace",
-            Operation::AllowAnyHost { .. } => "allow_any_host",
-            Operation::LimitNamespace { .. } => "limit_namespace",
-            Operation::LimitHost { .. } => "limit_host",
-            Operation::AllowHost { .. } => "allow_host",
-            Operation::DisallowHost { .. } => "disallow_host",
-            Operation::Listen(_) => "listen",
-            Operation::Unlisten(_) => "unlisten",
-            Operation::SetTls(_) => "set-tls",
-            Operation::SetAna { .. } => "set_ana",
+            ConfigOperation::SetListeners { .. } => "set_listeners",
+            ConfigOperation::SetKeys { .. } => "set_keys",
+            ConfigOperation::AddReferral(_) => "add_referral",
+            ConfigOperation::RemoveReferral(_) => "remove_referral",
+            ConfigOperation::AddNamespace { .. } => "add_namespace",
+            ConfigOperation::RemoveNamespace { .. } => "remove_namespace",
+            ConfigOperation::ReplaceNamespace { .. } => "replace_namespace",
+            ConfigOperation::ResizeNamespace { .. } => "resize_namespace",
+            ConfigOperation::AllowAnyHost { .. } => "allow_any_host",
+            ConfigOperation::LimitNamespace { .. } => "limit_namespace",
+            ConfigOperation::LimitHost { .. } => "limit_host",
+            ConfigOperation::AllowHost { .. } => "allow_host",
+            ConfigOperation::DisallowHost { .. } => "disallow_host",
+            ConfigOperation::Listen(_) => "listen",
+            ConfigOperation::Unlisten(_) => "unlisten",
+            ConfigOperation::SetTls(_) => "set-tls",
+            ConfigOperation::SetAna { .. } => "set_ana",
             // Keys come from files only: see the configuration.
-            Operation::SetAuthentication(_) => "set_authentication",
+            ConfigOperation::SetAuthentication(_) => "set_authentication",
         }
     }
 
     /// Each operation has one name: at the socket, as a command, and on the page.
     #[test]
     fn every_operation_has_one_name_everywhere() {
-        let listener = Listener {
+        let listener = TargetListener {
             portid: 1,
             address: ([127, 0, 0, 1], 4420).into(),
             tls: TlsUse::Off,
@@ -396,7 +402,7 @@ mod tests {
         let named: BTreeSet<String> =
             names.filter(|name| name.starts_with(char::is_alphabetic)).map(str::to_owned).collect();
         assert_eq!(named, words, "docs/reference/control-socket.md");
-        let mut cli = Cli::command();
+        let mut cli = CommandLine::command();
         cli.build();
         let ctl = cli.find_subcommand("ctl").unwrap();
         for word in &words {

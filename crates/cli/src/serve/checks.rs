@@ -97,12 +97,13 @@ pub(super) fn warn_if_open(config: &ServerConfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RoadtrainCommand};
     use clap::Parser;
 
     fn parsed(options: &str) -> ServeConfig {
         let line = format!("roadtrain serve -n nqn.2026-11.test:a --namespace mem:8k {options}");
-        let Ok(Cli { command: Command::Serve(args), .. }) = Cli::try_parse_from(line.split(' '))
+        let Ok(CommandLine { command: RoadtrainCommand::Serve(args), .. }) =
+            CommandLine::try_parse_from(line.split(' '))
         else {
             panic!("{line}");
         };

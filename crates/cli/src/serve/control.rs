@@ -10,8 +10,8 @@ use crate::control::{
 };
 use crate::signals;
 use roadtrain_manage::bursts::Bursts;
-use roadtrain_manage::rpc::message::{KeptRequest, Params};
-use roadtrain_manage::rpc::{Access, Called, RpcError, Table, serve_stream};
+use roadtrain_manage::rpc::message::{KeptRequest, MethodParams};
+use roadtrain_manage::rpc::{CallerAccess, MethodOutcome, MethodTable, RpcError, serve_stream};
 use serde_json::{Value, json};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -55,14 +55,19 @@ impl TargetMethods {
     }
 }
 
-impl Table for TargetMethods {
+impl MethodTable for TargetMethods {
     fn names(&self) -> Vec<&'static str> {
         let own = TARGET_METHODS.iter().map(|method| method.name);
         let manager = self.served.manager();
         own.chain(manager.iter().flat_map(|manager| manager.names())).collect()
     }
 
-    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called> {
+    fn run(
+        &self,
+        name: &str,
+        params: MethodParams<'_>,
+        access: CallerAccess,
+    ) -> Option<MethodOutcome> {
         let Some(method) = TARGET_METHODS.iter().find(|method| method.name == name) else {
             return self.served.manager()?.run(name, params, access);
         };
@@ -75,7 +80,7 @@ impl Table for TargetMethods {
             let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
             manager.count(method.name, code, began.elapsed());
         }
-        Some(Called { name: method.name, changes: method.changes, result })
+        Some(MethodOutcome { name: method.name, changes: method.changes, result })
     }
 
     fn bursts(&self) -> &Bursts {
@@ -98,14 +103,14 @@ impl Table for TargetMethods {
 }
 
 impl RunningTarget {
-    fn run(&self, name: &str, params: Params<'_>, access: Access) -> ControlReply {
+    fn run(&self, name: &str, params: MethodParams<'_>, access: CallerAccess) -> ControlReply {
         let params =
             params.read().map_err(|error| ControlRefusal::new(RefusalReason::Request, error))?;
         match Call::read(name, params)? {
             Call::Status => Ok(json!(self.report())),
             Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Recorded => Ok(json!(self.server().recorded())),
-            Call::Config if access != Access::Owner => {
+            Call::Config if access != CallerAccess::Owner => {
                 let hint = "only at the control socket: keys may be in it";
                 Err(ControlRefusal::new(RefusalReason::Invalid, format!("{name}: {hint}")))
             }

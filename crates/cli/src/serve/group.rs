@@ -13,8 +13,8 @@ use crate::config::ServeConfig;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::gateway::{GatewayGroup, GatewayStatus, GroupHeartbeats, GroupState};
 use roadtrain_reactor::metrics::GatewaySample;
-use roadtrain_store::{ObjectError, StoreKind, Watch};
-use roadtrain_target_engine::{Blocks, Subsystem};
+use roadtrain_store::{ObjectError, ObjectWatch, StoreKind};
+use roadtrain_target_engine::{ExportBlocks, Subsystem};
 use roadtrain_target_proto::gateways::{Members, cntlids, preferred};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -275,9 +275,9 @@ impl GroupMember {
 
     /// Thread that writes heartbeats until this gateway leaves.
     fn run_heartbeats(self: Arc<Self>) {
-        let mut watch: Option<Watch> = None;
+        let mut watch: Option<ObjectWatch> = None;
         while !self.lock().is_leaving {
-            if watch.as_ref().is_none_or(Watch::is_lost) {
+            if watch.as_ref().is_none_or(ObjectWatch::is_lost) {
                 let member = Arc::downgrade(&self);
                 let called = move || {
                     if let Some(member) = Weak::upgrade(&member) {
@@ -479,7 +479,7 @@ impl GroupMember {
 /// images.
 fn share(subsystems: &mut [Subsystem], me: &str, living: &BTreeSet<String>) {
     for export in subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
-        let Blocks::Spec(spec) = &export.blocks else { continue };
+        let ExportBlocks::Spec(spec) = &export.blocks else { continue };
         let StoreKind::Rbd(image) = &spec.kind else { continue };
         if spec.read_only || image.snapshot.is_some() {
             continue;

@@ -28,11 +28,11 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::notify::{self, NotifyState};
 use crate::registry::ProcessIdentity;
 use crate::signals::{self, BlockedSignals, Signal};
-use roadtrain_manage::rpc::LetGo;
+use roadtrain_manage::rpc::ReleasedStores;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{
-    Blocks, ConfigError, Export, HandOverError, Inherited, Reserved, Server, ServerConfig,
-    ServerError,
+    ConfigError, Export, ExportBlocks, HandOverError, Inherited, InheritedReservations, Server,
+    ServerConfig, ServerError,
 };
 use roadtrain_target_proto::TargetConfig;
 use serde_json::json;
@@ -109,7 +109,7 @@ impl RunningTarget {
 fn check_kept(exports: &TargetConfig<Export>) -> Result<(), ControlRefusal> {
     for subsystem in &exports.subsystems {
         for export in &subsystem.namespaces {
-            let Blocks::Spec(spec) = &export.blocks else { continue };
+            let ExportBlocks::Spec(spec) = &export.blocks else { continue };
             let has_name = export.uuid.is_some() || export.nguid.is_some();
             let why = match spec.kind {
                 StoreKind::File { .. } | StoreKind::Block { .. } => continue,
@@ -207,8 +207,8 @@ fn share_sockets(served: &RunningTarget, successor: &mut Successor) -> Option<Ve
     }
 }
 
-fn known_reservations(reservations: &[Reserved]) -> Vec<KnownReservations> {
-    let known = |reserved: &Reserved| KnownReservations {
+fn known_reservations(reservations: &[InheritedReservations]) -> Vec<KnownReservations> {
+    let known = |reserved: &InheritedReservations| KnownReservations {
         nqn: reserved.nqn.clone(),
         nsid: reserved.nsid,
         image: String::from_utf8_lossy(&reserved.image).into_owned(),
@@ -217,7 +217,7 @@ fn known_reservations(reservations: &[Reserved]) -> Vec<KnownReservations> {
 }
 
 /// Waits until no request uses a store of volumes any more: only one process may have it open.
-fn wait_until_released(released: &LetGo) -> Result<(), HandOverError> {
+fn wait_until_released(released: &ReleasedStores) -> Result<(), HandOverError> {
     let until = Instant::now() + VOLUMES_WAIT;
     while !released.is_gone() {
         if Instant::now() >= until {
@@ -275,13 +275,13 @@ pub(super) fn open_soon(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::NamespaceSpec;
+    use crate::namespace::NamespaceSettings;
     use roadtrain_target_engine::Subsystem;
 
     #[test]
     fn what_would_be_lost_is_refused_by_its_name() {
         let check = |spec: &str| {
-            let spec: NamespaceSpec = spec.parse().unwrap();
+            let spec: NamespaceSettings = spec.parse().unwrap();
             let namespaces = vec![spec.export().unwrap()];
             let subsystem = Subsystem { namespaces, ..Subsystem::new("nqn.x:y") };
             check_kept(&TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() })

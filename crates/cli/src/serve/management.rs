@@ -9,12 +9,14 @@ use crate::config::ServeConfig;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, signals};
 use roadtrain_manage::http;
-use roadtrain_manage::model::{self, Base, LvStore, Model};
-use roadtrain_manage::rpc::{Credentials, Files, LetGo, Manager, Plane, Psks, UnixServer, router};
-use roadtrain_manage::volumes::Store;
+use roadtrain_manage::model::{self, Base, LvStore, ManagedModel};
+use roadtrain_manage::rpc::{
+    ControlPlane, Credentials, Files, Manager, Psks, ReleasedStores, UnixServer, router,
+};
+use roadtrain_manage::volumes::VolumeStore;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_target_engine::{
-    ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
+    ConfigError, ConfigOperation, Export, Server, ServerConfig, TlsConfig, TlsUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -34,7 +36,7 @@ const RPC_SUFFIX_BYTES: usize = 4;
 #[derive(Default)]
 pub(super) struct Management {
     _unix: Option<UnixServer>,
-    _http: Option<http::Server>,
+    _http: Option<http::HttpServer>,
     manager: Option<Arc<Manager>>,
 }
 
@@ -58,7 +60,7 @@ impl Management {
     }
 
     /// Stops the servers, and closes what is open, so that another process can continue.
-    pub(super) fn release(&mut self) -> Option<LetGo> {
+    pub(super) fn release(&mut self) -> Option<ReleasedStores> {
         let Management { _unix, _http, manager } = std::mem::take(self);
         drop((_unix, _http));
         manager.map(|manager| manager.release())
@@ -67,12 +69,12 @@ impl Management {
 
 struct RunningTargetPlane(Arc<RunningTarget>);
 
-impl Plane for RunningTargetPlane {
+impl ControlPlane for RunningTargetPlane {
     fn apply(
         &self,
-        operations: &[Operation<Export>],
+        operations: &[ConfigOperation<Export>],
         psks: Option<Psks>,
-    ) -> Result<Vec<Operation>, Option<ConfigError>> {
+    ) -> Result<Vec<ConfigOperation>, Option<ConfigError>> {
         self.0.apply_all(operations, psks)
     }
 
@@ -102,7 +104,7 @@ impl Plane for RunningTargetPlane {
 ///
 /// # Errors
 /// The file is invalid, one of its objects is missing, or the configuration file names it, too.
-pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> CommandResult<Model> {
+pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> CommandResult<ManagedModel> {
     let roots = files(own)?.roots;
     let state = own.state.as_deref().map(|path| model::load(path, &roots)).transpose();
     let mut model = state.map_err(CommandFailure::failed)?.unwrap_or_default();
@@ -150,12 +152,13 @@ pub(super) fn addresses(own: &ServeConfig) -> CommandResult<Vec<SocketAddr>> {
 }
 
 /// Opens a store of volumes.
-fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> CommandResult {
+fn add_lvstore(model: &mut ManagedModel, spec: &LvStoreArg) -> CommandResult {
     let LvStoreArg { name, path, size, lba } = spec;
     let path = std::path::absolute(path).map_err(CommandFailure::failed)?;
     let failed =
         |error: &dyn std::fmt::Display| CommandFailure::failed(format!("lvstore {name}: {error}"));
-    let store = Store::open(&path, name, *size, lba.unwrap_or(512)).map_err(|e| failed(&e))?;
+    let store =
+        VolumeStore::open(&path, name, *size, lba.unwrap_or(512)).map_err(|e| failed(&e))?;
     let lvstore = LvStore::new(store, Base::Folder(path), true);
     model.add_lvstore(lvstore).map_err(|e| failed(&e))
 }
@@ -198,7 +201,7 @@ pub(super) fn start(
     own: &ServeConfig,
     web: Option<(SocketAddr, Credentials)>,
     over: AfterTakeover,
-    (methods, model, files): (&Arc<TargetMethods>, Model, Files),
+    (methods, model, files): (&Arc<TargetMethods>, ManagedModel, Files),
 ) -> CommandResult<Management> {
     let served = methods.served();
     let manager =
@@ -230,9 +233,9 @@ fn over_http(
     address: SocketAddr,
     credentials: Credentials,
     methods: &Arc<TargetMethods>,
-) -> CommandResult<http::Server> {
+) -> CommandResult<http::HttpServer> {
     let answers = router(methods.clone(), credentials);
-    let server = http::Server::start("roadtrain-http", address, answers);
+    let server = http::HttpServer::start("roadtrain-http", address, answers);
     let server = server.map_err(|e| CommandFailure::failed(format!("rpc_http {address}: {e}")))?;
     info!("JSON-RPC over HTTP at {}", server.address());
     Ok(server)

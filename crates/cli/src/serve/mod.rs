@@ -29,9 +29,9 @@ use handover::HandoverOutcome;
 use management::Management;
 use observed::TargetMetrics;
 use roadtrain_manage::http;
-use roadtrain_manage::model::Model;
+use roadtrain_manage::model::ManagedModel;
 use roadtrain_manage::rpc::{Files, UnixServer};
-use roadtrain_target_engine::{ConfigError, Place, Server, ServerConfig, ServerError};
+use roadtrain_target_engine::{ConfigError, ConfigObject, Server, ServerConfig, ServerError};
 use served::{RunningTarget, interfaces, listeners};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -161,7 +161,10 @@ fn join(
 }
 
 /// Starts the HTTP server for metrics, if the command line or the file has an address.
-fn metrics(args: &ServeArgs, served: &Arc<RunningTarget>) -> CommandResult<Option<http::Server>> {
+fn metrics(
+    args: &ServeArgs,
+    served: &Arc<RunningTarget>,
+) -> CommandResult<Option<http::HttpServer>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
     let until = Instant::now() + PREDECESSOR_WAIT;
     loop {
@@ -190,7 +193,7 @@ fn take_over(
     (args, own): (&ServeArgs, &ServeConfig),
     config: &mut ServerConfig,
     signals: &BlockedSignals,
-) -> CommandResult<(Server, Option<String>, Model)> {
+) -> CommandResult<(Server, Option<String>, ManagedModel)> {
     let (server, model, predecessor) = signals.guard(|| {
         let mut seen = config.clone();
         // Their sockets exist already.
@@ -308,7 +311,8 @@ impl From<ServerError> for CommandFailure {
     fn from(error: ServerError) -> CommandFailure {
         match error {
             ServerError::Config(ConfigError::Listen {
-                place: Place::Listener(address), ..
+                place: ConfigObject::Listener(address),
+                ..
             }) => CommandFailure::failed(format!("{error}{}", takeover_hint(address))),
             ServerError::Config(ConfigError::Store { .. } | ConfigError::Listen { .. }) => {
                 CommandFailure::failed(error)

@@ -1,8 +1,8 @@
 //! A target as the source of its metrics.
 
 use super::served::RunningTarget;
-use roadtrain_manage::metrics::{Managed, Source};
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_manage::metrics::{ManagementSample, MetricsSource};
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ const TURN_LIMIT: Duration = Duration::from_secs(2);
 /// Metrics of [`RunningTarget`], and its RPC manager.
 pub(super) struct TargetMetrics(pub(super) Arc<RunningTarget>);
 
-impl Source for TargetMetrics {
-    fn snapshot(&self) -> Snapshot {
+impl MetricsSource for TargetMetrics {
+    fn snapshot(&self) -> MetricsSnapshot {
         let snapshot = self.0.snapshot();
         let inside = self.0.server().problems();
         let problems = snapshot.problems.into_iter().chain(inside).collect();
-        Snapshot { problems, ..snapshot }
+        MetricsSnapshot { problems, ..snapshot }
     }
 
-    fn managed(&self) -> Option<Managed> {
+    fn managed(&self) -> Option<ManagementSample> {
         self.0.manager().map(|manager| manager.managed())
     }
 

@@ -1,8 +1,8 @@
 //! Problems of a target's blocks that hosts may not have noticed yet.
 
-use roadtrain_manage::model::Model;
+use roadtrain_manage::model::ManagedModel;
 use roadtrain_store::StoreKind;
-use roadtrain_target_engine::{Blocks, Export};
+use roadtrain_target_engine::{Export, ExportBlocks};
 use roadtrain_target_proto::TargetConfig;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn truncated(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
-    model: &Model,
+    model: &ManagedModel,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     for subsystem in &seen.subsystems {
@@ -35,16 +35,16 @@ pub(super) fn truncated(
 fn file_of(
     exports: &TargetConfig<Export>,
     (nqn, nsid): (&str, u32),
-    model: &Model,
+    model: &ManagedModel,
 ) -> Option<PathBuf> {
     let subsystem = exports.subsystems.iter().find(|one| one.nqn == nqn)?;
     let export = subsystem.namespaces.iter().find(|one| one.nsid == nsid)?;
     match &export.blocks {
-        Blocks::Spec(spec) => match &spec.kind {
+        ExportBlocks::Spec(spec) => match &spec.kind {
             StoreKind::File { path, .. } => Some(Path::new(path).to_owned()),
             _ => None,
         },
-        Blocks::Store(_) => {
+        ExportBlocks::Store(_) => {
             let claim = model.claims().find(|(place, _)| *place == (nqn, nsid));
             model.device(claim?.1)?.file.clone()
         }

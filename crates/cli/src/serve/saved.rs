@@ -6,10 +6,10 @@ use crate::args::{AnaName, AnaPort, TlsMode};
 use crate::config::{ListenerSettings, ServeConfig, SubsystemSettings};
 use crate::control::{ConfigDiff, ConfigText, ControlRefusal, HostVisibleChange, RefusalReason};
 use crate::failure::{CommandFailure, CommandResult};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
-use roadtrain_manage::model::{Model, show_uuid};
-use roadtrain_target_engine::{AnaListener, AnaState, Export, Listener, Subsystem};
+use roadtrain_manage::model::{ManagedModel, show_uuid};
+use roadtrain_target_engine::{AnaListener, AnaState, Export, Subsystem, TargetListener};
 use roadtrain_target_proto::TargetConfig;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ impl RunningTarget {
 /// listeners.
 fn close_if_narrower(
     saved: &mut SubsystemSettings,
-    (subsystem, model): (&Subsystem, &Model),
+    (subsystem, model): (&Subsystem, &ManagedModel),
     missing: &mut Vec<String>,
 ) {
     let nqn = &saved.nqn;
@@ -92,19 +92,19 @@ fn add_identity(saved: &mut SubsystemSettings, seen: &TargetConfig) {
 
 fn saved_subsystem(
     subsystem: &Subsystem,
-    (known, model): (Option<&SubsystemSettings>, &Model),
+    (known, model): (Option<&SubsystemSettings>, &ManagedModel),
     missing: &mut Vec<String>,
 ) -> SubsystemSettings {
     let nqn = &subsystem.nqn;
     let mut save = |export: &Export| {
         let same = known.into_iter().flat_map(|known| &known.namespaces);
         let same = same.into_iter().find(|spec| spec.export().is_ok_and(|own| own == *export));
-        let saved = same.cloned().or_else(|| NamespaceSpec::of_export(export)).or_else(|| {
+        let saved = same.cloned().or_else(|| NamespaceSettings::of_export(export)).or_else(|| {
             let claims = model.claims().find(|(place, _)| *place == (nqn.as_str(), export.nsid));
             let lent = model.lent.iter().find(|(_, place)| **place == (nqn.clone(), export.nsid));
             let name = claims.map(|(_, device)| device).or(lent.map(|(device, _)| device.as_str()));
             let device = model.device(name?)?;
-            NamespaceSpec::of_device((model, device), export)
+            NamespaceSettings::of_device((model, device), export)
         });
         if saved.is_none() {
             missing.push(format!(
@@ -130,7 +130,8 @@ fn saved_subsystem(
 
 /// Writes the present listeners, if they differ from those of the file, and their ANA states.
 fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> CommandResult {
-    let shared: Vec<&Listener> = exports.listeners.iter().filter(|one| !one.named_only).collect();
+    let shared: Vec<&TargetListener> =
+        exports.listeners.iter().filter(|one| !one.named_only).collect();
     let addresses: BTreeSet<SocketAddr> = shared.iter().map(|one| one.address).collect();
     if config.addresses()?.into_iter().collect::<BTreeSet<_>>() != addresses {
         let mode = config.tls_mode();
@@ -142,7 +143,7 @@ fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> C
     Ok(())
 }
 
-fn saved_listener(listener: &Listener, all: TlsMode) -> ListenerSettings {
+fn saved_listener(listener: &TargetListener, all: TlsMode) -> ListenerSettings {
     let modes = [TlsMode::Off, TlsMode::Allowed, TlsMode::Required].into_iter();
     let tls = modes.into_iter().find(|mode| listener.tls == (*mode).into());
     let (address, port) = (listener.address.ip().to_string(), Some(listener.address.port()));
@@ -182,7 +183,7 @@ fn make_paths_absolute(config: &mut ServeConfig) {
     state.iter_mut().chain(rpc).chain(rpc_credentials).chain(file_roots).for_each(absolute);
     lvstores.iter_mut().for_each(|store| absolute(&mut store.path));
     let namespaces = subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
-    namespaces.for_each(NamespaceSpec::make_paths_absolute);
+    namespaces.for_each(NamespaceSettings::make_paths_absolute);
     let hosts = hosts.iter_mut().flat_map(|host| [&mut host.dhchap_key, &mut host.dhchap_ctrl_key]);
     let tls = tls.iter_mut().flat_map(|tls| tls.keys.values_mut());
     hosts.flatten().chain(tls).for_each(make_key_file_absolute);

@@ -20,15 +20,15 @@ use crate::signals;
 use crate::status::target::{TargetReport, TargetTraffic};
 use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
-use roadtrain_manage::model::Model;
-use roadtrain_manage::rpc::{Access, Manager, Psks, RpcError};
+use roadtrain_manage::model::ManagedModel;
+use roadtrain_manage::rpc::{CallerAccess, Manager, Psks, RpcError};
 use roadtrain_proto::security::TlsKeys;
-use roadtrain_reactor::metrics::{Batching, Snapshot};
+use roadtrain_reactor::metrics::{Batching, MetricsSnapshot};
 use roadtrain_target_engine::{
-    AnaListener, AnaStates, ConfigError, Export, Operation, Place, Server, ServerConfig,
-    ServerError, Subsystem, TlsUse,
+    AnaListener, AnaStates, ConfigError, ConfigObject, ConfigOperation, Export, Server,
+    ServerConfig, ServerError, Subsystem, TlsUse,
 };
-use roadtrain_target_proto::Authentication;
+use roadtrain_target_proto::HostAuthentication;
 #[cfg(feature = "rbd")]
 use roadtrain_target_proto::SubsystemConfig;
 use serde_json::json;
@@ -122,9 +122,9 @@ impl RunningTarget {
     /// Problem of the change; `None` while nothing may change.
     pub(super) fn apply_all(
         &self,
-        operations: &[Operation<Export>],
+        operations: &[ConfigOperation<Export>],
         psks: Option<Psks>,
-    ) -> Result<Vec<Operation>, Option<ConfigError>> {
+    ) -> Result<Vec<ConfigOperation>, Option<ConfigError>> {
         let _config = lock(&self.config);
         self.check_no_handover().map_err(|_| None)?;
         let server = self.server();
@@ -286,7 +286,7 @@ impl RunningTarget {
 
     fn export_with_state(
         &self,
-        model: &Model,
+        model: &ManagedModel,
         (config, new): (&mut ServeConfig, ServeConfig),
         from: &str,
     ) -> CommandResult<Vec<HostVisibleChange>> {
@@ -322,7 +322,7 @@ impl RunningTarget {
     }
 
     /// Makes all of `changes`, or none.
-    pub(super) fn apply(&self, changes: Vec<ExportChange>, access: Access) -> ControlReply {
+    pub(super) fn apply(&self, changes: Vec<ExportChange>, access: CallerAccess) -> ControlReply {
         let manager = self.managed()?;
         if let [ExportChange::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
             let nqn = subsystem_of(&self.server().exports(), nqn.clone())?;
@@ -364,7 +364,7 @@ impl RunningTarget {
     fn check_ether(&self, change: &ExportChange) -> Result<(), ControlRefusal> {
         match change {
             ExportChange::SetAna { listener: AnaPort::Ether, .. } if self.interfaces.is_empty() => {
-                Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)).into())
+                Err(ConfigError::Unknown(ConfigObject::Ana(AnaListener::Ether)).into())
             }
             _ => Ok(()),
         }
@@ -402,7 +402,11 @@ impl RunningTarget {
     }
 
     /// Returns the exports for the configuration `new`, together with those of the state.
-    pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> CommandResult<WantedExports> {
+    pub(super) fn wanted(
+        &self,
+        new: &ServeConfig,
+        model: &ManagedModel,
+    ) -> CommandResult<WantedExports> {
         let (listen, mut subsystems) =
             (new.addresses()?, new.exports().map_err(CommandFailure::usage)?);
         let mut authentication = new.authentication()?;
@@ -434,7 +438,7 @@ impl RunningTarget {
     }
 
     /// Returns all counters.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> MetricsSnapshot {
         let mut seen = self.server().snapshot();
         seen.gateway = self.member.as_ref().map(|member| member.sample());
         let is_gateway = seen.gateway.is_some();
@@ -442,7 +446,7 @@ impl RunningTarget {
         if let Some(manager) = self.manager() {
             manager.describe(&mut seen);
         }
-        Snapshot {
+        MetricsSnapshot {
             id: self.id().unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
@@ -508,7 +512,7 @@ impl GroupFollower for RunningTarget {
 pub(super) struct WantedExports {
     listen: Vec<SocketAddr>,
     subsystems: Vec<Subsystem>,
-    authentication: Authentication,
+    authentication: HostAuthentication,
     tls: (TlsUse, BTreeMap<SocketAddr, TlsUse>),
     ana: AnaStates,
     /// True for a gateway group, which determines only the exports.
@@ -516,7 +520,7 @@ pub(super) struct WantedExports {
 }
 
 impl WantedExports {
-    fn apply(&self, server: &Server) -> Result<Vec<Operation>, ConfigError> {
+    fn apply(&self, server: &Server) -> Result<Vec<ConfigOperation>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);
         match self.follows {
@@ -526,7 +530,10 @@ impl WantedExports {
     }
 
     /// Returns the operations that [`WantedExports::apply`] would make.
-    pub(super) fn preview(&self, server: &Server) -> Result<Vec<Operation<Export>>, ConfigError> {
+    pub(super) fn preview(
+        &self,
+        server: &Server,
+    ) -> Result<Vec<ConfigOperation<Export>>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);
         server.preview(&self.listen, subsystems, authentication, tls, &self.ana)

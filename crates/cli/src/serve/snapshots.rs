@@ -3,7 +3,7 @@
 use crate::control::{
     ControlRefusal, ControlReply, RefusalReason, SnapshotAction, SnapshotReply, SnapshotView,
 };
-use roadtrain_store::{Snapshot, SnapshotError, Snapshots, Store};
+use roadtrain_store::{SnapshotError, Snapshots, Store, StoreSnapshot};
 use roadtrain_target_engine::Server;
 use serde_json::json;
 use std::sync::Arc;
@@ -83,9 +83,9 @@ fn act(
     }
 }
 
-impl From<Snapshot> for SnapshotView {
-    fn from(snapshot: Snapshot) -> SnapshotView {
-        let Snapshot { name, bytes, created, is_protected: protected } = snapshot;
+impl From<StoreSnapshot> for SnapshotView {
+    fn from(snapshot: StoreSnapshot) -> SnapshotView {
+        let StoreSnapshot { name, bytes, created, is_protected: protected } = snapshot;
         SnapshotView { name, bytes, created, protected }
     }
 }
@@ -93,8 +93,10 @@ impl From<Snapshot> for SnapshotView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_host_engine::{Admin, HostConfig};
-    use roadtrain_store::{Completion, Geometry, Io, Op, OpenError, Token};
+    use roadtrain_host_engine::{AdminConnection, HostConfig};
+    use roadtrain_store::{
+        OpenError, StoreCompletion, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+    };
     use roadtrain_system::buffer::Buffer;
     use roadtrain_target_engine::{Export, ServerConfig, Subsystem};
 
@@ -106,16 +108,22 @@ mod tests {
     struct TestImage(u128);
 
     impl Store for TestImage {
-        fn geometry(&self) -> Geometry {
-            Geometry { lba_shift: 9, blocks: 8, read_only: false, volatile_cache: false }
+        fn geometry(&self) -> StoreGeometry {
+            StoreGeometry { lba_shift: 9, blocks: 8, read_only: false, volatile_cache: false }
         }
 
         fn identity(&self) -> Result<u128, OpenError> {
             Ok(self.0)
         }
 
-        fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-            io.complete(Completion::new(token, Ok(()), buffer));
+        fn submit(
+            &self,
+            _: StoreOperation,
+            buffer: Option<Buffer>,
+            token: StoreToken,
+            io: &mut StoreIo<'_>,
+        ) {
+            io.complete(StoreCompletion::new(token, Ok(()), buffer));
         }
 
         fn snapshots(&self) -> Option<&dyn Snapshots> {
@@ -124,7 +132,7 @@ mod tests {
     }
 
     impl Snapshots for TestImage {
-        fn list(&self) -> Result<Vec<Snapshot>, SnapshotError> {
+        fn list(&self) -> Result<Vec<StoreSnapshot>, SnapshotError> {
             Ok(Vec::new())
         }
 
@@ -169,7 +177,7 @@ mod tests {
         let server = Server::start(ServerConfig::new(listen, subsystems)).unwrap();
         let host =
             HostConfig::new(server.addresses()[0], nqn, "nqn.2026-11.test:stranger", [7; 16]);
-        let connected = Admin::connect(&host).unwrap();
+        let connected = AdminConnection::connect(&host).unwrap();
         let rollback = SnapshotAction::Rollback { name: "one".into() };
         let reply = answer(&server, (NQN, 1), &rollback);
         drop(connected);

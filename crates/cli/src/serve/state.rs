@@ -2,15 +2,16 @@
 
 use crate::config::SubsystemSettings as NewSubsystem;
 use crate::control::{ControlRefusal, ExportChange, RefusalReason};
-use crate::namespace::{Kind, NamespaceSpec as NewNamespace};
+use crate::namespace::{NamespaceKind, NamespaceSettings as NewNamespace};
 use crate::rates::RateArgs;
 use roadtrain_manage::model::{
-    Device, DeviceKind, Limits, Model, NamespaceSpec, RbdAccess, RbdOf, SubsystemSpec, new_uuid,
+    DeviceKind, ManagedDevice, ManagedModel, RateLimitsSpec, RbdAccess, RbdImageSpec,
+    SavedNamespace, SavedSubsystem, new_uuid,
 };
-use roadtrain_manage::rpc::Session;
+use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_reactor::metrics::name_in_file;
 use roadtrain_store::OpenError;
-use roadtrain_target_engine::Blocks;
+use roadtrain_target_engine::ExportBlocks;
 use roadtrain_target_proto::NAMESPACES_MAX;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,9 @@ fn invalid(why: impl Display) -> ControlRefusal {
 /// # Errors
 /// The change cannot be made.
 pub(super) fn edit(
-    model: &mut Model,
+    model: &mut ManagedModel,
     (nqn, change): (&str, ExportChange),
-    session: &Session<'_>,
+    session: &ManagerSession<'_>,
 ) -> Result<(), ControlRefusal> {
     match change {
         ExportChange::AddSubsystem { subsystem } => add_subsystem(model, subsystem, session),
@@ -106,13 +107,16 @@ fn unknown(nqn: &str, nsid: u32) -> ControlRefusal {
     ControlRefusal::new(RefusalReason::Unknown, format!("{nqn} has no namespace {nsid}"))
 }
 
-fn limits(rates: &RateArgs) -> Result<Limits, ControlRefusal> {
+fn limits(rates: &RateArgs) -> Result<RateLimitsSpec, ControlRefusal> {
     let limits = rates.limits().map_err(invalid)?;
     limits.check().map_err(invalid)?;
     Ok(limits)
 }
 
-fn subsystem<'a>(model: &'a mut Model, nqn: &str) -> Result<&'a mut SubsystemSpec, ControlRefusal> {
+fn subsystem<'a>(
+    model: &'a mut ManagedModel,
+    nqn: &str,
+) -> Result<&'a mut SavedSubsystem, ControlRefusal> {
     let known = model.subsystem_mut(nqn);
     known.ok_or_else(|| {
         ControlRefusal::new(RefusalReason::Unknown, format!("there is no subsystem {nqn}"))
@@ -120,9 +124,9 @@ fn subsystem<'a>(model: &'a mut Model, nqn: &str) -> Result<&'a mut SubsystemSpe
 }
 
 fn add_subsystem(
-    model: &mut Model,
+    model: &mut ManagedModel,
     new: NewSubsystem,
-    session: &Session<'_>,
+    session: &ManagerSession<'_>,
 ) -> Result<(), ControlRefusal> {
     let nqn = new.nqn.clone();
     if new.require_auth || new.require_tls {
@@ -138,7 +142,7 @@ fn add_subsystem(
     let rates = new.host_rates.iter();
     let host_limits = rates.map(|(host, rates)| Ok((host.clone(), limits(rates)?)));
     let host_limits = host_limits.collect::<Result<_, ControlRefusal>>()?;
-    model.subsystems.push(SubsystemSpec {
+    model.subsystems.push(SavedSubsystem {
         nqn: nqn.clone(),
         serial: new.serial,
         model: new.model,
@@ -148,7 +152,7 @@ fn add_subsystem(
         ana_reporting: true,
         host_limits,
         all_listeners: true,
-        ..SubsystemSpec::default()
+        ..SavedSubsystem::default()
     });
     for namespace in new.namespaces {
         add_namespace(model, (&nqn, namespace), session)?;
@@ -158,9 +162,9 @@ fn add_subsystem(
 
 /// Adds a namespace with the blocks of `new`; without an NSID it gets the first free one.
 fn add_namespace(
-    model: &mut Model,
+    model: &mut ManagedModel,
     (nqn, new): (&str, NewNamespace),
-    session: &Session<'_>,
+    session: &ManagerSession<'_>,
 ) -> Result<(), ControlRefusal> {
     let known = subsystem(model, nqn)?;
     let most = known.max_namespaces;
@@ -178,7 +182,7 @@ fn add_namespace(
     let reservations = reservation_file(&new, session)?;
     let (uuid, nguid) = (new.uuid, new.nguid);
     let namespaces = &mut subsystem(model, nqn)?.namespaces;
-    namespaces.push(NamespaceSpec { nsid, device, uuid, nguid, reservations });
+    namespaces.push(SavedNamespace { nsid, device, uuid, nguid, reservations });
     namespaces.sort_by_key(|one| one.nsid);
     Ok(())
 }
@@ -186,12 +190,12 @@ fn add_namespace(
 /// Returns the file for persistent reservations: the named one, or one in the directory of the blocks' file.
 fn reservation_file(
     new: &NewNamespace,
-    session: &Session<'_>,
+    session: &ManagerSession<'_>,
 ) -> Result<Option<PathBuf>, ControlRefusal> {
     let file = match (&new.reservations, &new.path) {
         (Some(file), _) if file.as_os_str() == "none" => return Ok(None),
         (Some(file), _) => file.clone(),
-        (None, Some(path)) if new.kind == Kind::File && !new.read_only => {
+        (None, Some(path)) if new.kind == NamespaceKind::File && !new.read_only => {
             let mut file = path.clone().into_os_string();
             file.push(RESERVATIONS_SUFFIX);
             file.into()
@@ -204,10 +208,10 @@ fn reservation_file(
 /// Returns the name of the device of `new`: an existing one, or a new one that is named after its namespace and removed
 /// with it.
 pub(super) fn device_for(
-    model: &mut Model,
+    model: &mut ManagedModel,
     (nqn, nsid): (&str, u32),
     new: &NewNamespace,
-    session: &Session<'_>,
+    session: &ManagerSession<'_>,
 ) -> Result<String, ControlRefusal> {
     if new.class.is_some() || new.standby || new.uncorrectable.is_some() {
         return Err(invalid("class, standby and uncorrectable are for the configuration file"));
@@ -234,17 +238,21 @@ pub(super) fn device_for(
 }
 
 /// Opens the blocks of `new`; creates a file or image with `size` or `create`.
-fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device, ControlRefusal> {
+fn open(
+    name: &str,
+    new: &NewNamespace,
+    session: &ManagerSession<'_>,
+) -> Result<ManagedDevice, ControlRefusal> {
     let failed = |error: OpenError| ControlRefusal::new(RefusalReason::Store, error);
     let kind = match new.kind {
-        Kind::Mem => DeviceKind::Malloc,
-        Kind::Null => DeviceKind::Null,
-        Kind::File | Kind::Block => {
+        NamespaceKind::Mem => DeviceKind::Malloc,
+        NamespaceKind::Null => DeviceKind::Null,
+        NamespaceKind::File | NamespaceKind::Block => {
             let path = session.allowed_new(new.path.as_deref().unwrap_or(Path::new("")))?;
             make(new, Some(path.clone()))?;
             DeviceKind::Aio(path.canonicalize().unwrap_or(path))
         }
-        Kind::Rbd => {
+        NamespaceKind::Rbd => {
             make(new, None)?;
             let image = new.image.as_deref().and_then(|image| image.split_once('/'));
             let (pool, image) = image.ok_or_else(|| invalid("write rbd:POOL/IMAGE"))?;
@@ -253,15 +261,20 @@ fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device,
             };
             let (conf, keyring) = (allowed(&new.conf)?, allowed(&new.keyring)?);
             let access = RbdAccess { id: new.id.clone(), conf, keyring };
-            DeviceKind::Rbd(RbdOf { pool: pool.into(), image: image.into(), cluster: None, access })
+            DeviceKind::Rbd(RbdImageSpec {
+                pool: pool.into(),
+                image: image.into(),
+                cluster: None,
+                access,
+            })
         }
-        Kind::Ssd | Kind::Device => return Err(invalid("ssd is for `serve`")),
+        NamespaceKind::Ssd | NamespaceKind::Device => return Err(invalid("ssd is for `serve`")),
     };
     let [uuid, nguid] = new.ids().map_err(invalid)?;
     let uuid = uuid.or(nguid).map_or_else(new_uuid, Ok);
     let uuid = uuid.map_err(|error| ControlRefusal::new(RefusalReason::Failed, error))?;
     let shape = (new.lba, new.size.unwrap_or(0), new.read_only);
-    Device::open((name.to_owned(), uuid), kind, shape).map_err(failed)
+    ManagedDevice::open((name.to_owned(), uuid), kind, shape).map_err(failed)
 }
 
 /// Creates a missing file or image, if its size is given.
@@ -270,12 +283,15 @@ fn make(new: &NewNamespace, path: Option<PathBuf>) -> Result<(), ControlRefusal>
         return Ok(());
     }
     let wanted = NewNamespace { nsid: Some(1), path, device: None, ..new.clone() };
-    let Blocks::Spec(spec) = wanted.export().map_err(invalid)?.blocks else { return Ok(()) };
+    let ExportBlocks::Spec(spec) = wanted.export().map_err(invalid)?.blocks else { return Ok(()) };
     let made = roadtrain_store::open(&spec);
     made.map(drop).map_err(|error| ControlRefusal::new(RefusalReason::Store, error))
 }
 
-fn remove_namespace(model: &mut Model, (nqn, nsid): (&str, u32)) -> Result<(), ControlRefusal> {
+fn remove_namespace(
+    model: &mut ManagedModel,
+    (nqn, nsid): (&str, u32),
+) -> Result<(), ControlRefusal> {
     let namespaces = &mut subsystem(model, nqn)?.namespaces;
     let at = namespaces.iter().position(|one| one.nsid == nsid);
     let removed = namespaces.remove(at.ok_or_else(|| unknown(nqn, nsid))?);

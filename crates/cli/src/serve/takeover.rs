@@ -10,7 +10,9 @@ use crate::control::{
 use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{ProcessIdentity, TargetEntry, Targets};
 use roadtrain_store::StoreKind;
-use roadtrain_target_engine::{Blocks, Inherited, Reserved, Server, ServerConfig};
+use roadtrain_target_engine::{
+    ExportBlocks, Inherited, InheritedReservations, Server, ServerConfig,
+};
 use serde::de::DeserializeOwned;
 use std::io;
 use std::net::TcpListener;
@@ -179,12 +181,12 @@ fn check_paths(config: &ServerConfig) -> CommandResult {
     };
     let exports = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
     exports.into_iter().try_for_each(|export| match &export.blocks {
-        Blocks::Spec(spec) => match &spec.kind {
+        ExportBlocks::Spec(spec) => match &spec.kind {
             StoreKind::File { path, size, create } => check(path, size.is_some() && *create),
             StoreKind::Block { path } => check(path, false),
             _ => Ok(()),
         },
-        Blocks::Store(_) => Ok(()),
+        ExportBlocks::Store(_) => Ok(()),
     })
 }
 
@@ -220,6 +222,6 @@ fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> CommandResult<T> {
     serde_json::from_value(answer).map_err(nonsense)
 }
 
-fn reserved(known: KnownReservations) -> Reserved {
-    Reserved { nqn: known.nqn, nsid: known.nsid, image: known.image.into_bytes() }
+fn reserved(known: KnownReservations) -> InheritedReservations {
+    InheritedReservations { nqn: known.nqn, nsid: known.nsid, image: known.image.into_bytes() }
 }

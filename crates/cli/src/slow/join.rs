@@ -6,7 +6,7 @@
 //! span lies within the host's. Timestamps may be early by one turn of a reactor, as they are taken at its beginning.
 
 use super::RecordSource;
-use roadtrain_reactor::recorded::{Line, RecordedRequest, Side};
+use roadtrain_reactor::recorded::{ConnectionInfo, RecordedRequest, RecordingEnd};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
@@ -31,14 +31,16 @@ impl<'a> JoinedRequests<'a> {
         let mut joined = JoinedRequests { sources, other_ends: HashMap::new() };
         let mut commands: HashMap<_, Vec<RecordIndex>> = HashMap::new();
         for place in joined.places() {
-            if joined.request(place).end == Side::Target
+            if joined.request(place).end == RecordingEnd::Target
                 && let Some(key) = joined.key(place)
             {
                 commands.entry(key).or_default().push(place);
             }
         }
-        let hosts: Vec<RecordIndex> =
-            joined.places().filter(|place| joined.request(*place).end == Side::Host).collect();
+        let hosts: Vec<RecordIndex> = joined
+            .places()
+            .filter(|place| joined.request(*place).end == RecordingEnd::Host)
+            .collect();
         for host in hosts {
             let candidates = joined.key(host).and_then(|key| commands.get(&key));
             let fits = |place: &&RecordIndex| joined.lies_within(**place, host);
@@ -62,8 +64,8 @@ impl<'a> JoinedRequests<'a> {
         &self.sources[place.source].recorded.requests[place.request]
     }
 
-    pub(super) fn line(&self, place: RecordIndex) -> &'a Line {
-        static NONE: Line = Line {
+    pub(super) fn line(&self, place: RecordIndex) -> &'a ConnectionInfo {
+        static NONE: ConnectionInfo = ConnectionInfo {
             nqn: String::new(),
             host_nqn: String::new(),
             local: String::new(),
@@ -84,7 +86,7 @@ impl<'a> JoinedRequests<'a> {
     /// Returns the boot ID, the host's address, the queue and the command identifier.
     fn key(&self, place: RecordIndex) -> Option<(&'a str, SocketAddr, u16, u16)> {
         let (request, line) = (self.request(place), self.line(place));
-        let address = if request.end == Side::Host { &line.local } else { &line.peer };
+        let address = if request.end == RecordingEnd::Host { &line.local } else { &line.peer };
         let address: SocketAddr = address.parse().ok()?;
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let boot = &*self.sources[place.source].recorded.boot;

@@ -11,7 +11,9 @@ use crate::running::{self, ControlledProcess};
 use crate::units::{show_bytes, show_us};
 use crate::{logs, output, terminal};
 use join::JoinedRequests;
-use roadtrain_reactor::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
+use roadtrain_reactor::recorded::{
+    ConnectionInfo, RecordedRequest, RecordedRequests, RecorderState, RecordingEnd, RecordingReason,
+};
 use serde::Serialize;
 use table::TableRow;
 
@@ -20,7 +22,7 @@ use table::TableRow;
 pub(crate) struct RecordSource {
     /// Name of the process.
     pub(crate) id: String,
-    pub(crate) recorded: Recorded,
+    pub(crate) recorded: RecordedRequests,
 }
 
 /// A request in the output, with the other end's record if that is known.
@@ -30,7 +32,7 @@ struct ShownRequest<'a> {
     id: &'a str,
     #[serde(flatten)]
     request: &'a RecordedRequest,
-    line: &'a Line,
+    line: &'a ConnectionInfo,
     /// The same request's record at the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     other_end: Option<Box<ShownRequest<'a>>>,
@@ -83,11 +85,13 @@ fn report<'a>(sources: &'a [RecordSource], count: usize, sampled: bool) -> SlowR
     let joined = JoinedRequests::new(sources);
     let mut places: Vec<join::RecordIndex> = joined.places().collect();
     let request = |place: &join::RecordIndex| joined.request(*place);
-    places.retain(|place| sampled || request(place).why == Reason::Slow);
+    places.retain(|place| sampled || request(place).why == RecordingReason::Slow);
     // A request with records of both ends is listed once.
     places.retain(|place| {
-        let host = (request(place).end == Side::Target).then(|| joined.other_end(*place)).flatten();
-        host.is_none_or(|host| !sampled && request(&host).why != Reason::Slow)
+        let host = (request(place).end == RecordingEnd::Target)
+            .then(|| joined.other_end(*place))
+            .flatten();
+        host.is_none_or(|host| !sampled && request(&host).why != RecordingReason::Slow)
     });
     places.sort_by(|a, b| request(b).total_us.total_cmp(&request(a).total_us));
     places.truncate(count);

@@ -10,7 +10,7 @@ fn stages(names: &[&str], us: &[f64]) -> Vec<StageTime> {
 
 fn at_host(begun_us: u64, cid: u16, us: [f64; 4]) -> RecordedRequest {
     RecordedRequest {
-        why: Reason::Slow,
+        why: RecordingReason::Slow,
         cid,
         op: "read".into(),
         nsid: 1,
@@ -28,7 +28,7 @@ fn at_host(begun_us: u64, cid: u16, us: [f64; 4]) -> RecordedRequest {
 
 fn at_target(begun_us: u64, cid: u16, us: [f64; 5]) -> RecordedRequest {
     RecordedRequest {
-        end: Side::Target,
+        end: RecordingEnd::Target,
         longest: "store".into(),
         total_us: us.iter().sum(),
         stages: stages(&["buffer", "data", "store", "caravan", "send"], &us),
@@ -36,19 +36,20 @@ fn at_target(begun_us: u64, cid: u16, us: [f64; 5]) -> RecordedRequest {
     }
 }
 
-fn source(id: &str, line: Line, requests: Vec<RecordedRequest>) -> RecordSource {
+fn source(id: &str, line: ConnectionInfo, requests: Vec<RecordedRequest>) -> RecordSource {
     let reactors = vec![RecorderState { slow_over_us: Some(120.4), sampled_one_in: 64 }];
     let (boot, connections) = ("boot".to_owned(), vec![line]);
-    let recorded = Recorded { boot, reactors, connections, requests, ..Recorded::default() };
+    let recorded =
+        RecordedRequests { boot, reactors, connections, requests, ..RecordedRequests::default() };
     RecordSource { id: id.into(), recorded }
 }
 
 /// Returns a host and its target.
 fn both(host: Vec<RecordedRequest>, target: Vec<RecordedRequest>) -> [RecordSource; 2] {
     let (local, peer) = ("127.0.0.1:5555".to_owned(), "127.0.0.1:4420".to_owned());
-    let here = Line { local, peer, qid: 2, ..Line::default() };
+    let here = ConnectionInfo { local, peer, qid: 2, ..ConnectionInfo::default() };
     let (peer, host_nqn) = ("[::ffff:127.0.0.1]:5555".to_owned(), "nqn.x:host".to_owned());
-    let there = Line { peer, host_nqn, qid: 2, cntlid: 1, ..Line::default() };
+    let there = ConnectionInfo { peer, host_nqn, qid: 2, cntlid: 1, ..ConnectionInfo::default() };
     [source("nbd0", here, host), source("target0", there, target)]
 }
 
@@ -110,7 +111,7 @@ fn requests_are_joined_only_where_that_is_sure() {
 
 #[test]
 fn sampled_requests_are_shown_on_request() {
-    let sampled = RecordedRequest { why: Reason::Sampled, ..at_host(1, 1, [1.0; 4]) };
+    let sampled = RecordedRequest { why: RecordingReason::Sampled, ..at_host(1, 1, [1.0; 4]) };
     let [source, _] = both(vec![sampled], Vec::new());
     let sources = [source];
     assert_eq!(report(&sources, 20, false).requests.len(), 0);

@@ -8,7 +8,7 @@ use super::RecordSource;
 use super::join::{JoinedRequests, RecordIndex};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::units::show_bytes;
-use roadtrain_reactor::recorded::{Line, Reason, RecordedRequest, Side};
+use roadtrain_reactor::recorded::{ConnectionInfo, RecordedRequest, RecordingEnd, RecordingReason};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -56,7 +56,7 @@ pub(super) fn trace(sources: &[RecordSource]) -> Value {
         let slice = Slice { pid: place.source + 1, tid: track, origin, request };
         slice.write(line, &mut events);
         if let Some(other) = joined.other_end(place) {
-            let host = if request.end == Side::Host { place } else { other };
+            let host = if request.end == RecordingEnd::Host { place } else { other };
             events.push(slice.arrow(format!("{}.{}", host.source, host.request)));
         }
     }
@@ -75,7 +75,7 @@ impl Tracks {
     fn take(
         &mut self,
         source: usize,
-        (request, line): (&RecordedRequest, &Line),
+        (request, line): (&RecordedRequest, &ConnectionInfo),
         events: &mut Vec<Value>,
     ) -> usize {
         let number = self.lanes.len();
@@ -104,7 +104,7 @@ impl Tracks {
     }
 }
 
-fn lane_name(line: &Line) -> String {
+fn lane_name(line: &ConnectionInfo) -> String {
     let lane = format!("lane {}", line.qid);
     match (line.host_nqn.as_str(), line.path) {
         ("", 0) => lane,
@@ -126,10 +126,10 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    fn write(&self, line: &Line, events: &mut Vec<Value>) {
+    fn write(&self, line: &ConnectionInfo, events: &mut Vec<Value>) {
         let RecordedRequest { begun_ns, total_us, .. } = *self.request;
         let RecordedRequest { op, bytes, why, .. } = self.request;
-        let category = if *why == Reason::Slow { "slow" } else { "sampled" };
+        let category = if *why == RecordingReason::Slow { "slow" } else { "sampled" };
         let name =
             if *bytes > 0 { format!("{op} {}", show_bytes((*bytes).into())) } else { op.clone() };
         let args = json!({
@@ -167,7 +167,7 @@ impl Slice<'_> {
 
     /// Returns the start or the end of an arrow with that ID.
     fn arrow(&self, id: String) -> Value {
-        let is_host = self.request.end == Side::Host;
+        let is_host = self.request.end == RecordingEnd::Host;
         let mut from = self.request.begun_ns;
         if is_host {
             // The arrow starts when the target has the request.

@@ -5,14 +5,14 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::running::{self, RunningEntries};
 use roadtrain_manage::metrics::textfile;
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use std::path::PathBuf;
 
 /// Prints the counters of the processes. One that does not reply is left out, and makes the command fail.
 pub(super) fn run(names: &[String]) -> CommandResult {
     let (mut snapshots, mut silent) = (Vec::new(), Vec::new());
     for (id, path, owner) in sockets(names)? {
-        match running::query::<Snapshot>((&path, owner), &Call::Snapshot) {
+        match running::query::<MetricsSnapshot>((&path, owner), &Call::Snapshot) {
             Ok(snapshot) => snapshots.push(snapshot),
             Err(error) => silent.push(format!("{id}: {error}")),
         }

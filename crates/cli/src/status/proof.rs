@@ -1,7 +1,7 @@
 //! Proofs of identity that subsystems require from hosts.
 
 use roadtrain_target_engine::TlsUse;
-use roadtrain_target_proto::{Listener, SubsystemConfig, TargetConfig};
+use roadtrain_target_proto::{SubsystemConfig, TargetConfig, TargetListener};
 
 /// Proofs that a subsystem requires from each host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl RequiredProof {
     /// Returns the proofs by the target's configuration. `has_ether`: the target listens on Ethernet, which has no TLS.
     pub(super) fn new(target: &TargetConfig, subsystem: &SubsystemConfig, has_ether: bool) -> Self {
         let (nqn, authentication) = (&subsystem.nqn, &target.authentication);
-        let is_reached_at = |listener: &&Listener| match &subsystem.listeners {
+        let is_reached_at = |listener: &&TargetListener| match &subsystem.listeners {
             Some(named) => named.contains_key(&listener.address),
             None => !listener.named_only,
         };
@@ -51,7 +51,7 @@ mod tests {
     const AT: [&str; 2] = ["192.0.2.7:4420", "192.0.2.8:4420"];
 
     fn target(tls: [TlsUse; 2]) -> TargetConfig {
-        let listener = |(address, tls): (&str, TlsUse)| Listener {
+        let listener = |(address, tls): (&str, TlsUse)| TargetListener {
             portid: 1,
             address: address.parse().unwrap(),
             tls,

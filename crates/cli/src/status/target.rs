@@ -7,11 +7,11 @@ use crate::output::columns;
 use crate::rates::LimitReport;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
-use roadtrain_manage::model::Model;
+use roadtrain_manage::model::ManagedModel;
 use roadtrain_reactor::metrics::{AuthSample, LaneSample};
 use roadtrain_store::StoreKind;
-use roadtrain_target_engine::{AnaListener, AnaState, Blocks, Export, LanePlace};
-use roadtrain_target_proto::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
+use roadtrain_target_engine::{AnaListener, AnaState, Export, ExportBlocks, LanePlace};
+use roadtrain_target_proto::{ControllerSummary, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -268,7 +268,7 @@ impl TargetReport {
         (id, listeners, config): (String, Vec<String>, Option<PathBuf>),
         (traffic, lanes): (TargetTraffic, &[LanePlace]),
         exports: &TargetConfig<Export>,
-        (seen, controllers): (&TargetConfig, &[ControllerView]),
+        (seen, controllers): (&TargetConfig, &[ControllerSummary]),
     ) -> TargetReport {
         let has_ether = listeners.iter().any(|listener| listener.starts_with("ether:"));
         let subsystems = seen.subsystems.iter().map(|subsystem| {
@@ -297,7 +297,7 @@ impl TargetReport {
     }
 
     /// Adds the owner of each subsystem, the state or `file`, and the names of devices of the state.
-    pub(crate) fn name_devices(&mut self, (model, file): (&Model, &str)) {
+    pub(crate) fn name_devices(&mut self, (model, file): (&ManagedModel, &str)) {
         let subsystems = self.inside.iter_mut().flat_map(|inside| &mut inside.subsystems);
         for subsystem in subsystems {
             let is_of_state = model.serves(&subsystem.nqn);
@@ -309,7 +309,7 @@ impl TargetReport {
                     model.lent.iter().find(|(_, (nqn, nsid))| (nqn.as_str(), *nsid) == place);
                 let name = own.map(|(_, name)| name).or(lent.map(|(name, _)| name.as_str()));
                 if let Some(device) = name.and_then(|name| model.device(name)) {
-                    namespace.store = device.place();
+                    namespace.store = device.location();
                 }
             }
         }
@@ -408,7 +408,7 @@ impl TargetSubsystemReport {
         seen: &SubsystemConfig,
         exported: Option<&SubsystemConfig<Export>>,
         proof: RequiredProof,
-        controllers: &[ControllerView],
+        controllers: &[ControllerSummary],
     ) -> TargetSubsystemReport {
         let namespace = |namespace: &NamespaceConfig| {
             let exports = exported.map_or(&[][..], |exported| &exported.namespaces);
@@ -426,7 +426,7 @@ impl TargetSubsystemReport {
                 limits: export.map(|export| LimitReport::from(&export.rates)).unwrap_or_default(),
             }
         };
-        let controller = |controller: &ControllerView| ControllerReport {
+        let controller = |controller: &ControllerSummary| ControllerReport {
             cntlid: controller.cntlid,
             host_nqn: controller.hostnqn.to_string(),
             host_id: show_uuid(&controller.hostid),
@@ -501,8 +501,8 @@ impl TargetNamespaceReport {
 }
 
 /// Names the storage, in the form of the command line.
-fn store(blocks: &Blocks) -> String {
-    let Blocks::Spec(spec) = blocks else { return "a volume or device".into() };
+fn store(blocks: &ExportBlocks) -> String {
+    let ExportBlocks::Spec(spec) = blocks else { return "a volume or device".into() };
     match &spec.kind {
         StoreKind::Memory { .. } => "mem".into(),
         StoreKind::Ssd { .. } => "ssd".into(),

@@ -27,14 +27,14 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::{logs, output};
 use app::TopState;
 use dashboard::Dashboard;
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use serde::Serialize;
 use source::SnapshotSource;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Sources, each with its last snapshot.
-struct WatchedSources(Vec<(SnapshotSource, Option<Snapshot>)>);
+struct WatchedSources(Vec<(SnapshotSource, Option<MetricsSnapshot>)>);
 
 /// Output of `--once`.
 #[derive(Serialize)]

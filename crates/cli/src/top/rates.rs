@@ -1,7 +1,8 @@
 //! Rates between two snapshots.
 
 use roadtrain_reactor::metrics::{
-    Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
+    Batching, HostSample, IoCounters, LaneSample, Latency, MetricsSnapshot, NamespaceSample,
+    ReactorSample,
 };
 use serde::Serialize;
 
@@ -98,10 +99,10 @@ pub(super) struct ProcessRates {
 }
 
 /// Computes the rates of a process between two snapshots.
-pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> ProcessRates {
+pub(super) fn between(id: &str, before: &MetricsSnapshot, now: &MetricsSnapshot) -> ProcessRates {
     let seconds = now.unix_seconds - before.unix_seconds;
     // Another process has the name or address now: its counters started at zero.
-    let nothing = Snapshot::default();
+    let nothing = MetricsSnapshot::default();
     let is_same = now.uptime_seconds >= before.uptime_seconds && seconds > 0.0;
     let (before, seconds) = match is_same {
         true => (before, seconds),
@@ -111,8 +112,8 @@ pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> ProcessRat
     ProcessRates {
         id: id.to_owned(),
         kind: match now.kind {
-            roadtrain_reactor::metrics::Kind::Target => "target",
-            roadtrain_reactor::metrics::Kind::Attachment => "attachment",
+            roadtrain_reactor::metrics::SnapshotKind::Target => "target",
+            roadtrain_reactor::metrics::SnapshotKind::Attachment => "attachment",
         },
         state: now.state.clone(),
         problems: now.problems.clone(),
@@ -128,8 +129,8 @@ pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> ProcessRat
 }
 
 struct SnapshotPair<'a> {
-    before: &'a Snapshot,
-    now: &'a Snapshot,
+    before: &'a MetricsSnapshot,
+    now: &'a MetricsSnapshot,
     seconds: f64,
 }
 
@@ -138,8 +139,8 @@ impl SnapshotPair<'_> {
         now.saturating_sub(before) as f64 / self.seconds
     }
 
-    fn rates(&self, before: Option<&Io>, now: &Io) -> IoRates {
-        let nothing = Io::default();
+    fn rates(&self, before: Option<&IoCounters>, now: &IoCounters) -> IoRates {
+        let nothing = IoCounters::default();
         let before = before.unwrap_or(&nothing);
         let read_bytes = self.per_second(before.read_bytes, now.read_bytes);
         let written_bytes = self.per_second(before.written_bytes, now.written_bytes);
@@ -165,15 +166,15 @@ impl SnapshotPair<'_> {
 
     /// Computes the rates of the whole process: its namespaces, and its reactors' sends.
     fn total(&self) -> IoRates {
-        let sum = |snapshot: &Snapshot| match &snapshot.attachment {
+        let sum = |snapshot: &MetricsSnapshot| match &snapshot.attachment {
             Some(attachment) => attachment.io.clone(),
             None => {
-                let mut sum = Io::default();
+                let mut sum = IoCounters::default();
                 snapshot.namespaces.iter().for_each(|one| sum += &one.io);
                 sum
             }
         };
-        let batching = |snapshot: &Snapshot| {
+        let batching = |snapshot: &MetricsSnapshot| {
             let each = snapshot.reactors.iter().map(|reactor| reactor.batching);
             each.fold(Batching::default(), |sum, one| sum + one)
         };

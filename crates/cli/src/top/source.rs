@@ -4,7 +4,7 @@ use crate::connect::split_port;
 use crate::control::Call;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::running::{self, ControlledProcess};
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ impl SnapshotSource {
     }
 
     /// Returns the present counters, or the reason why they are not available.
-    pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
+    pub(super) fn snapshot(&self) -> Result<MetricsSnapshot, String> {
         match self {
             SnapshotSource::Here(process) => {
                 running::query((&process.socket, process.owner), &Call::Snapshot)
@@ -145,7 +145,7 @@ mod tests {
     use std::thread;
 
     /// Queries a server that sends this reply.
-    fn snapshot_from(answer: &'static [u8]) -> Result<Snapshot, String> {
+    fn snapshot_from(answer: &'static [u8]) -> Result<MetricsSnapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let serving = thread::spawn(move || {

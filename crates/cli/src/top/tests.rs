@@ -8,7 +8,8 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use roadtrain_reactor::metrics::{
-    Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
+    Batching, HostSample, IoCounters, LaneSample, Latency, MetricsSnapshot, NamespaceSample,
+    ReactorSample,
 };
 use std::time::Duration;
 
@@ -16,14 +17,14 @@ const SECOND: Duration = Duration::from_secs(1);
 const NQN: &str = "nqn.2025-01.io.example:disk";
 
 /// Returns the counters of `n` seconds of `iops` reads of 4 KiB, half of them in 4 us, half in up to 64 us.
-fn io(n: u64, iops: u64) -> Io {
+fn io(n: u64, iops: u64) -> IoCounters {
     let reads = n * iops;
-    Io {
+    IoCounters {
         reads,
         read_bytes: reads * 4096,
         in_flight: 32,
         read_latency: Latency { buckets: vec![reads / 2, 0, 0, 0, reads / 2], seconds: 1.0 },
-        ..Io::default()
+        ..IoCounters::default()
     }
 }
 
@@ -40,7 +41,7 @@ fn batching(n: u64, iops: u64) -> Batching {
 }
 
 /// Returns the snapshot of a target after `n` seconds: two namespaces, two hosts, three lanes.
-fn snapshot(n: u64) -> Snapshot {
+fn snapshot(n: u64) -> MetricsSnapshot {
     let lane = |(cntlid, qid, iops): (u16, u16, u64)| LaneSample {
         nqn: NQN.into(),
         host_nqn: format!("nqn.2025-01.io.example:host{cntlid}"),
@@ -69,7 +70,7 @@ fn snapshot(n: u64) -> Snapshot {
         io: io(n, iops),
         ..HostSample::default()
     };
-    Snapshot {
+    MetricsSnapshot {
         id: "target0".into(),
         version: "1.0".into(),
         unix_seconds: 1e9 + n as f64,
@@ -86,7 +87,7 @@ fn snapshot(n: u64) -> Snapshot {
             core: Some(1),
             ..ReactorSample::default()
         }],
-        ..Snapshot::default()
+        ..MetricsSnapshot::default()
     }
 }
 
@@ -134,7 +135,7 @@ fn rates_are_those_between_two_snapshots() {
     assert_eq!(process.lanes[0].sends_per_second, 4000.0);
     assert_eq!((process.reactors[0].busy, process.reactors[0].idle), (0.5, 0.25));
     // The process was restarted: earlier counters do not apply.
-    let new = Snapshot { uptime_seconds: 4.0, ..snapshot(2) };
+    let new = MetricsSnapshot { uptime_seconds: 4.0, ..snapshot(2) };
     let process = between("t", &snapshot(50), &new);
     assert_eq!((process.seconds, process.total.iops), (4.0, 32_000.0));
 }

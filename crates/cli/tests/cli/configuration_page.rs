@@ -1,7 +1,7 @@
 //! Compares docs/reference/configuration.md with the program: keys, ranges and defaults.
 
 use clap::CommandFactory;
-use roadtrain_cli::args::Cli;
+use roadtrain_cli::args::CommandLine;
 use roadtrain_cli::config::ServeConfig;
 use roadtrain_cli::units::parse_size;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ fn expected_keys(text: &str) -> BTreeSet<String> {
 
 /// Returns the options of `serve` under that heading of its help, as keys.
 fn option_keys(heading: &str) -> BTreeSet<String> {
-    let cli = Cli::command();
+    let cli = CommandLine::command();
     let serve = cli.find_subcommand("serve").unwrap();
     let under =
         serve.get_arguments().filter(|a| !a.is_hide_set() && a.get_help_heading() == Some(heading));

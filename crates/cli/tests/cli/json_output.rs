@@ -3,7 +3,7 @@
 use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, stderr};
 use crate::json_schema::Schema;
 use clap::{Command as ClapCommand, CommandFactory};
-use roadtrain_cli::args::Cli;
+use roadtrain_cli::args::CommandLine;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -308,7 +308,7 @@ fn commands() -> Vec<String> {
         }
     }
     let mut all = Vec::new();
-    collect(&Cli::command(), "", &mut all);
+    collect(&CommandLine::command(), "", &mut all);
     assert!(all.len() > 60, "only {} commands were found", all.len());
     all
 }

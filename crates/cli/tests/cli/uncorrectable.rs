@@ -2,7 +2,7 @@
 //! changes hold.
 
 use crate::harness::{NQN, TargetProcess, eventually};
-use roadtrain_host_engine::{Client, HostConfig, RequestError};
+use roadtrain_host_engine::{HostClient, HostConfig, RequestError};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
@@ -35,15 +35,15 @@ fn start_at(folder: &Path, port: u16, options: &[&str]) -> TargetProcess {
     TargetProcess::start_in(folder, &[&arguments, options].concat())
 }
 
-fn connect(target: &TargetProcess, controller_loss_timeout: Duration) -> Client {
+fn connect(target: &TargetProcess, controller_loss_timeout: Duration) -> HostClient {
     let address: std::net::SocketAddr = ([127, 0, 0, 1], target.port).into();
     let mut config = HostConfig::new(address, NQN, "nqn.2025-01.io.example:host", [7; 16]);
     config.controller_loss_timeout = Some(controller_loss_timeout);
-    Client::connect(config).unwrap()
+    HostClient::connect(config).unwrap()
 }
 
 /// Returns the content of a block; `None` if it cannot be read.
-fn read(client: &Client, slba: u64) -> Option<u8> {
+fn read(client: &HostClient, slba: u64) -> Option<u8> {
     match client.read(1, slba, Buffer::alloc(BLOCK)) {
         Ok(block) => {
             assert!(block.iter().all(|byte| *byte == block[0]), "block {slba} is torn");
@@ -57,7 +57,12 @@ fn read(client: &Client, slba: u64) -> Option<u8> {
 }
 
 /// Marks and writes blocks in turn until the target has ended; counts the completions.
-fn work(client: &Client, known: &mut BTreeMap<u64, KnownBlock>, round: u64, answers: &AtomicU64) {
+fn work(
+    client: &HostClient,
+    known: &mut BTreeMap<u64, KnownBlock>,
+    round: u64,
+    answers: &AtomicU64,
+) {
     for step in 0.. {
         let slba = (step * 7 + round) % BLOCKS;
         let before = match known.get(&slba) {

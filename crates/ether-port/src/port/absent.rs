@@ -1,13 +1,13 @@
 //! Ports of missing interfaces.
 
-use super::frame::Sent;
-use super::packet::outgoing::Outgoing;
+use super::frame::FlushResult;
+use super::packet::outgoing::OutgoingFrames;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Implementation of a port while its interface is missing: it receives no frame, and drops all frames to send.
 pub(super) struct AbsentPort {
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: OutgoingFrames,
     /// Not bound.
     pub(super) socket: OwnedFd,
 }
@@ -30,9 +30,9 @@ impl AbsentPort {
     }
 
     /// Drops every frame as larger than the interface takes.
-    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+    pub(super) fn flush(&mut self) -> io::Result<FlushResult> {
         let refused = self.outgoing.take(|_, _| ());
-        Ok(Sent { refused, ..Sent::default() })
+        Ok(FlushResult { refused, ..FlushResult::default() })
     }
 
     pub(super) fn receive(&self, _: usize, _: &mut impl FnMut(&[u8])) -> usize {

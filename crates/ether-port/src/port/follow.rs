@@ -3,8 +3,8 @@
 use super::absent::AbsentPort;
 use super::config::PortConfig;
 use super::frame::FrameShape;
-use super::packet::outgoing::Outgoing;
-use super::{Interface, Port, PortBackend, PortCounts, sys};
+use super::packet::outgoing::OutgoingFrames;
+use super::{Port, PortBackend, PortCounts, PortInterface, sys};
 use roadtrain_wire::ether::MacAddress;
 use rustix::net::AddressFamily;
 use std::io;
@@ -18,7 +18,7 @@ impl Port {
     pub fn absent(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let (interface, shape) = nowhere(interface, config);
         let absent = AbsentPort {
-            outgoing: Outgoing::new(shape),
+            outgoing: OutgoingFrames::new(shape),
             socket: sys::socket(AddressFamily::PACKET)?,
         };
         let (backend, config) = (PortBackend::Absent(absent), config.clone());
@@ -47,7 +47,7 @@ impl Port {
             PortBackend::Packet(packet) => self.interface.is_same(packet.socket()),
             PortBackend::Xdp(_, socket) => self.interface.is_same(socket),
             PortBackend::Absent(absent) => {
-                !Interface::is_there(&absent.socket, &self.interface.name)
+                !PortInterface::is_there(&absent.socket, &self.interface.name)
             }
             PortBackend::Medium(_) => true,
         };
@@ -80,7 +80,7 @@ impl Port {
 
     /// Logs the state that [`Port::follow`] has found.
     pub fn report(&self) {
-        let Interface { name, mac, mtu, .. } = &self.interface;
+        let PortInterface { name, mac, mtu, .. } = &self.interface;
         if self.is_absent() {
             warn!("{name}: no such interface any more; it is used again when it is back");
         } else {
@@ -90,10 +90,10 @@ impl Port {
 }
 
 /// Returns a placeholder for a missing interface of that name.
-fn nowhere(name: &str, config: &PortConfig) -> (Interface, FrameShape) {
+fn nowhere(name: &str, config: &PortConfig) -> (PortInterface, FrameShape) {
     let mac = MacAddress::default();
     let interface =
-        Interface { name: name.to_owned(), index: 0, mac, mtu: 0, queues: 0, node: None };
+        PortInterface { name: name.to_owned(), index: 0, mac, mtu: 0, queues: 0, node: None };
     let (ethertype, vlan) = (config.ethertype, config.vlan);
     (interface, FrameShape { source: mac, ethertype, vlan, frame: 0 })
 }

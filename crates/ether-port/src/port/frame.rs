@@ -53,7 +53,7 @@ impl FrameShape {
 
 /// Result of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct FlushResult {
     /// Frames that the kernel has taken.
     pub frames: usize,
     /// Bytes of these frames, including Ethernet's header.

@@ -12,7 +12,7 @@ const MTU_MIN: usize = 576;
 
 /// An interface, in its state at the query.
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct PortInterface {
     /// Its name.
     pub name: String,
     /// Interface index.
@@ -27,9 +27,9 @@ pub struct Interface {
     pub node: Option<u32>,
 }
 
-impl Interface {
+impl PortInterface {
     /// Queries it, in the network namespace of `socket`.
-    pub(super) fn read(socket: &OwnedFd, name: &str) -> io::Result<Interface> {
+    pub(super) fn read(socket: &OwnedFd, name: &str) -> io::Result<PortInterface> {
         let index = sys::index(socket, name)?;
         let (kind, mac) = sys::address(socket, name)?;
         if kind != libc::ARPHRD_ETHER {
@@ -41,13 +41,13 @@ impl Interface {
             let reason = format!("the MTU of {name} is {mtu}, less than {MTU_MIN}");
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
-        Ok(Interface {
+        Ok(PortInterface {
             name: name.to_owned(),
             index,
             mac: MacAddress(mac),
             mtu,
             queues: sys::queues(socket, name).unwrap_or(1),
-            node: platform::Interface::read(Path::new("/"), name).nodes.first().copied(),
+            node: platform::InterfaceTopology::read(Path::new("/"), name).nodes.first().copied(),
         })
     }
 

@@ -1,8 +1,8 @@
 //! Interface for other carriers of frames: a program that embeds the engine may provide a medium of its own, for names
 //! of "interfaces" that the medium knows.
 
-use super::frame::{FrameShape, Sent};
-pub use super::packet::outgoing::Outgoing;
+use super::frame::{FlushResult, FrameShape};
+pub use super::packet::outgoing::OutgoingFrames;
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,13 +18,13 @@ pub trait Medium: Send {
     ///
     /// # Errors
     /// Fails if the medium is not usable any more.
-    fn flush(&mut self, frames: &mut Outgoing) -> io::Result<Sent>;
+    fn flush(&mut self, frames: &mut OutgoingFrames) -> io::Result<FlushResult>;
     /// Passes up to `max` received frames to `show`, each from Ethernet's header on; returns their number.
     fn receive(&mut self, max: usize, show: &mut dyn FnMut(&[u8])) -> usize;
 }
 
 /// An open medium, with the properties that a port needs.
-pub struct Opened {
+pub struct OpenedMedium {
     /// The medium.
     pub medium: Box<dyn Medium>,
     /// Source address of its frames.
@@ -35,7 +35,7 @@ pub struct Opened {
 
 /// Opens a medium for frames with a socket number; returns `None` if the name is not one of its own. The error
 /// [`io::ErrorKind::AddrInUse`] means that another socket number may work.
-pub type MediumOpener = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
+pub type MediumOpener = fn(name: &str, socket_number: u16) -> Option<io::Result<OpenedMedium>>;
 
 static OPEN: OnceLock<MediumOpener> = OnceLock::new();
 
@@ -47,13 +47,13 @@ pub fn provide(open: MediumOpener) {
 
 /// A port's medium, and the frames that wait for it.
 pub(super) struct MediumPort {
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: OutgoingFrames,
     medium: Box<dyn Medium>,
 }
 
 impl MediumPort {
     pub(super) fn new(medium: Box<dyn Medium>, shape: FrameShape) -> Self {
-        MediumPort { outgoing: Outgoing::new(shape), medium }
+        MediumPort { outgoing: OutgoingFrames::new(shape), medium }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -74,7 +74,7 @@ impl MediumPort {
         0
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+    pub(super) fn flush(&mut self) -> io::Result<FlushResult> {
         self.medium.flush(&mut self.outgoing)
     }
 
@@ -84,6 +84,6 @@ impl MediumPort {
 }
 
 /// Opens the medium of that name, if there is one.
-pub(super) fn open(name: &str, socket_number: u16) -> Option<io::Result<Opened>> {
+pub(super) fn open(name: &str, socket_number: u16) -> Option<io::Result<OpenedMedium>> {
     OPEN.get()?(name, socket_number)
 }

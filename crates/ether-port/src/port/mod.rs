@@ -46,14 +46,14 @@ mod xdp;
 
 pub use absent::{is_missing, missing};
 pub use config::{PortConfig, PortKind};
-pub use frame::{ETHERNET_HEADER_BYTES, Sent};
-pub use interface::Interface;
+pub use frame::{ETHERNET_HEADER_BYTES, FlushResult};
+pub use interface::PortInterface;
 
 use absent::AbsentPort;
 use frame::{FRAME_MAX, FrameShape, TAG_ETHERTYPE};
-use medium::{MediumPort, Opened};
+use medium::{MediumPort, OpenedMedium};
 use packet::PacketPort;
-use roadtrain_proto::seal::{Cipher, Seal};
+use roadtrain_proto::seal::{Seal, SealCipher};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress};
 use rustix::net::AddressFamily;
 use std::io;
@@ -102,7 +102,7 @@ roadtrain_proto::counters! {
 
 /// A socket at an interface.
 pub struct Port {
-    interface: Interface,
+    interface: PortInterface,
     socket_number: u16,
     shape: FrameShape,
     backend: PortBackend,
@@ -123,7 +123,7 @@ impl PortBackend {
     /// Opens the interface itself.
     fn open(
         socket: OwnedFd,
-        interface: &Interface,
+        interface: &PortInterface,
         socket_number: u16,
         config: &PortConfig,
         shape: FrameShape,
@@ -201,12 +201,12 @@ impl Port {
         }
     }
 
-    fn over(opened: Opened, name: &str, socket_number: u16, config: &PortConfig) -> Port {
-        let Opened { medium, mac, mtu } = opened;
+    fn over(opened: OpenedMedium, name: &str, socket_number: u16, config: &PortConfig) -> Port {
+        let OpenedMedium { medium, mac, mtu } = opened;
         let shape = FrameShape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
         let backend = PortBackend::Medium(MediumPort::new(medium, shape));
         let (name, counts, config) = (name.to_owned(), PortCounts::default(), config.clone());
-        let interface = Interface { name, index: 0, mac, mtu, queues: 1, node: None };
+        let interface = PortInterface { name, index: 0, mac, mtu, queues: 1, node: None };
         Port { interface, socket_number, shape, backend, counts, config }
     }
 
@@ -220,7 +220,7 @@ impl Port {
             return Err(invalid("not an EtherType for frames: 0x600 or more, but not 0x8100"));
         }
         let socket = sys::socket(AddressFamily::PACKET)?;
-        let interface = Interface::read(&socket, interface)?;
+        let interface = PortInterface::read(&socket, interface)?;
         let shape = FrameShape {
             source: interface.mac,
             ethertype: config.ethertype,
@@ -252,7 +252,7 @@ impl Port {
     /// Returns the interface, in its state when the port was opened.
     #[must_use]
     #[inline]
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &PortInterface {
         &self.interface
     }
 
@@ -376,7 +376,7 @@ impl Port {
 
     /// Ends the frame like [`Port::end`], and seals the body. A frame that may not be sealed any more is not sent.
     #[inline]
-    pub fn end_sealed<C: Cipher>(
+    pub fn end_sealed<C: SealCipher>(
         &mut self,
         destination: MacAddress,
         header: FrameHeader,
@@ -388,10 +388,10 @@ impl Port {
     /// Sends the frames that were built.
     ///
     /// # Errors
-    /// Fails if the port is not usable any more. An interface that is down or full is no error: see [`Sent::refused`].
-    pub fn flush(&mut self) -> io::Result<Sent> {
+    /// Fails if the port is not usable any more. An interface that is down or full is no error: see [`FlushResult::refused`].
+    pub fn flush(&mut self) -> io::Result<FlushResult> {
         if self.is_empty() {
-            return Ok(Sent::default());
+            return Ok(FlushResult::default());
         }
         let sent = backend!(&mut self.backend, backend => backend.flush())?;
         self.counts.sent += sent.frames as u64;

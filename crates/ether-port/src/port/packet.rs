@@ -5,10 +5,10 @@ pub(super) mod outgoing;
 mod ring;
 
 use super::config::PortConfig;
-use super::frame::{FrameShape, Sent};
-use super::{Interface, sys};
+use super::frame::{FlushResult, FrameShape};
+use super::{PortInterface, sys};
 use libc::{SOL_PACKET, SOL_SOCKET};
-use outgoing::Outgoing;
+use outgoing::OutgoingFrames;
 use ring::PacketRing;
 use roadtrain_wire::ether::GROUP;
 use socket2::SockRef;
@@ -21,7 +21,7 @@ const SEND_BUFFER_BYTES: c_int = 8 << 20;
 
 pub(super) struct PacketPort {
     ring: PacketRing,
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: OutgoingFrames,
     socket: OwnedFd,
 }
 
@@ -29,7 +29,7 @@ impl PacketPort {
     /// Opens a port; `socket` is of the packet family and not bound.
     pub(super) fn open(
         socket: OwnedFd,
-        interface: &Interface,
+        interface: &PortInterface,
         socket_number: u16,
         config: &PortConfig,
         shape: FrameShape,
@@ -52,7 +52,7 @@ impl PacketPort {
             None => config.ethertype,
         };
         sys::bind(&socket, &address(interface, protocol))?;
-        Ok(PacketPort { ring, outgoing: Outgoing::new(shape), socket })
+        Ok(PacketPort { ring, outgoing: OutgoingFrames::new(shape), socket })
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
@@ -68,7 +68,7 @@ impl PacketPort {
         self.ring.slots()
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+    pub(super) fn flush(&mut self) -> io::Result<FlushResult> {
         self.outgoing.send(&self.socket)
     }
 
@@ -98,7 +98,7 @@ impl PacketPort {
     }
 }
 
-fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
+fn address(interface: &PortInterface, protocol: u16) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
         sll_protocol: protocol.to_be(),
@@ -111,7 +111,7 @@ fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
 }
 
 /// Makes the interface receive frames to the group address of hosts' discovery.
-fn join_group(socket: &OwnedFd, interface: &Interface) -> io::Result<()> {
+fn join_group(socket: &OwnedFd, interface: &PortInterface) -> io::Result<()> {
     let mut membership = libc::packet_mreq {
         mr_ifindex: interface.index,
         mr_type: libc::PACKET_MR_MULTICAST as u16,

@@ -35,7 +35,7 @@ fn header(flags: u16) -> FrameHeader {
 }
 
 /// Sends one frame: a copy of `head`, then `payload` without a copy.
-fn send(port: &mut Port, to: MacAddress, head: &[u8], payload: &[u8], flags: u16) -> Sent {
+fn send(port: &mut Port, to: MacAddress, head: &[u8], payload: &[u8], flags: u16) -> FlushResult {
     assert!(port.has_room());
     port.begin();
     port.bytes(head.len()).copy_from_slice(head);

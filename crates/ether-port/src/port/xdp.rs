@@ -8,12 +8,12 @@ mod ring;
 mod umem;
 
 use super::config::PortConfig;
-use super::frame::{FRAME_MAX, FrameShape, Sent};
-use super::{Interface, sys};
+use super::frame::{FRAME_MAX, FlushResult, FrameShape};
+use super::{PortInterface, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
 use program::{AttachedProgram, FrameSelection};
 use ring::XdpRing;
-use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_proto::seal::{Seal, SealCipher, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use rustix::net::AddressFamily;
@@ -52,7 +52,7 @@ struct XdpQueue {
 
 impl XdpQueue {
     fn open(
-        interface: &Interface,
+        interface: &PortInterface,
         queue: u32,
         layout: UmemLayout,
         bind_flags: u16,
@@ -202,7 +202,7 @@ impl XdpQueue {
     }
 }
 
-fn address(interface: &Interface, queue: u32, flags: u16) -> libc::sockaddr_xdp {
+fn address(interface: &PortInterface, queue: u32, flags: u16) -> libc::sockaddr_xdp {
     libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
         sxdp_flags: flags,
@@ -268,7 +268,7 @@ pub(super) struct XdpPort {
 
 impl XdpPort {
     pub(super) fn open(
-        interface: &Interface,
+        interface: &PortInterface,
         socket_number: u16,
         config: &PortConfig,
         shape: FrameShape,
@@ -418,7 +418,7 @@ impl XdpPort {
     }
 
     /// Ends the frame like `end`, and seals the body in place.
-    pub(super) fn end_sealed<C: Cipher>(
+    pub(super) fn end_sealed<C: SealCipher>(
         &mut self,
         destination: MacAddress,
         mut header: FrameHeader,
@@ -446,10 +446,10 @@ impl XdpPort {
         self.outgoing.built.push(BuiltFrame { slot, bytes: bytes + TAG_BYTES });
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+    pub(super) fn flush(&mut self) -> io::Result<FlushResult> {
         let (queue, outgoing) = (&mut self.queues[0], &mut self.outgoing);
         queue.send(&outgoing.built, &mut outgoing.left);
-        let mut sent = Sent {
+        let mut sent = FlushResult {
             frames: outgoing.built.len(),
             bytes: outgoing.built.iter().map(|frame| frame.bytes).sum(),
             refused: std::mem::take(&mut outgoing.refused),
@@ -484,7 +484,7 @@ impl XdpPort {
 
 /// Opens all queues of the interface, without copies if its driver supports that. Returns true if it does.
 fn open_queues(
-    interface: &Interface,
+    interface: &PortInterface,
     frame: usize,
     config: &PortConfig,
     copies: CopyPermission,

@@ -36,7 +36,7 @@ use rtt::Rtt;
 use sender::{AckProgress, ChannelSender};
 
 pub use numbers::{WINDOW, is_before};
-pub use receiver::Arrival;
+pub use receiver::FrameArrival;
 pub use stats::ChannelStats;
 
 /// Most bytes of an Ack's body.
@@ -144,9 +144,9 @@ impl<R: Copy> LaneChannel<R> {
         header: &FrameHeader,
         ack_body: &[u8],
         acked: &mut impl FnMut(R),
-    ) -> Arrival {
+    ) -> FrameArrival {
         let arrival = self.take_number(now, header);
-        if arrival == Arrival::Absurd {
+        if arrival == FrameArrival::Absurd {
             self.stats.absurd += 1;
             return arrival;
         }
@@ -158,19 +158,19 @@ impl<R: Copy> LaneChannel<R> {
         arrival
     }
 
-    fn take_number(&mut self, now: Instant, header: &FrameHeader) -> Arrival {
+    fn take_number(&mut self, now: Instant, header: &FrameHeader) -> FrameArrival {
         let (seq, base) = (header.seq.get(), header.base.get());
         let is_numbered = header.flags.get() & flags::SEQ != 0;
         if (is_numbered && is_before(seq, base)) || !self.receiver.settle(base) {
-            return Arrival::Absurd;
+            return FrameArrival::Absurd;
         }
         if !is_numbered {
-            return Arrival::Unnumbered;
+            return FrameArrival::Unnumbered;
         }
         let arrival = self.receiver.arrive(now, seq);
         match arrival {
-            Arrival::New => self.stats.received += 1,
-            Arrival::Duplicate => self.stats.duplicates += 1,
+            FrameArrival::New => self.stats.received += 1,
+            FrameArrival::Duplicate => self.stats.duplicates += 1,
             _ => self.stats.beyond += 1,
         }
         arrival
@@ -324,7 +324,7 @@ impl<R: Copy> LaneChannel<R> {
             bits |= flags::ASK;
             self.must_request_ack = false;
             self.last_ask_seq = seq;
-            self.stats.asks += 1;
+            self.stats.ack_requests += 1;
         }
         header.flags = U16::new(bits);
         self.fill(now, header);

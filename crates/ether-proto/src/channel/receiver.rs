@@ -14,7 +14,7 @@ const SKIP_MAX: u32 = 1 << 30;
 
 /// Classification of a received frame's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum FrameArrival {
     /// The frame has no number; its acknowledgement has been processed.
     Unnumbered,
     /// The number is new: the body is to be processed.
@@ -100,14 +100,14 @@ impl Receiver {
     }
 
     /// Records the arrival of number `seq`.
-    pub(super) fn arrive(&mut self, now: Instant, seq: u32) -> Arrival {
+    pub(super) fn arrive(&mut self, now: Instant, seq: u32) -> FrameArrival {
         if self.has_arrived(seq) {
             // The peer may have missed the acknowledgement.
             self.due_at = Some(now);
-            return Arrival::Duplicate;
+            return FrameArrival::Duplicate;
         }
         if seq.wrapping_sub(self.ack) >= WINDOW {
-            return Arrival::Beyond;
+            return FrameArrival::Beyond;
         }
         self.arrived.insert(seq);
         if !is_before(seq, self.end) {
@@ -119,7 +119,7 @@ impl Receiver {
         let is_urgent = self.unacked >= FRAMES_MAX || !self.arrived.is_empty();
         let due_at = if is_urgent { now } else { now + WAIT_MAX };
         self.due_at = Some(self.due_at.map_or(due_at, |at| at.min(due_at)));
-        Arrival::New
+        FrameArrival::New
     }
 
     fn advance(&mut self) {
@@ -189,7 +189,7 @@ mod tests {
     fn delay_counts_from_the_highest_arrival_if_the_header_reaches_it() {
         let mut receiver = Receiver::new(at(0), 5);
         for (us, seq) in [(10, 5), (20, 7), (30, 6)] {
-            assert_eq!(receiver.arrive(at(us), seq), Arrival::New);
+            assert_eq!(receiver.arrive(at(us), seq), FrameArrival::New);
         }
         assert_eq!((receiver.ack(), receiver.delay_us(at(50), false)), (8, 30));
         receiver.arrive(at(60), 8 + 64);
@@ -220,10 +220,10 @@ mod tests {
         (3..6).for_each(|seq| _ = receiver.arrive(at(0), seq));
         assert!(receiver.settle(3) && receiver.ack() == 6);
         assert!(receiver.settle(2) && receiver.ack() == 6);
-        assert_eq!(receiver.arrive(at(0), 1), Arrival::Duplicate);
+        assert_eq!(receiver.arrive(at(0), 1), FrameArrival::Duplicate);
         assert!(receiver.settle(5000) && receiver.ack() == 5000);
         assert!(!receiver.settle(5000 + SKIP_MAX) && receiver.ack() == 5000);
-        assert_eq!(receiver.arrive(at(0), 5000 + WINDOW), Arrival::Beyond);
+        assert_eq!(receiver.arrive(at(0), 5000 + WINDOW), FrameArrival::Beyond);
     }
 
     /// The peer has probed ten times a second whether the link works again, and no probe has arrived.
@@ -232,6 +232,6 @@ mod tests {
         let mut receiver = Receiver::new(at(0), u32::MAX - 3);
         let base = 7 * 24 * 3600 * 10;
         assert!(receiver.settle(base));
-        assert_eq!(receiver.arrive(at(0), base), Arrival::New);
+        assert_eq!(receiver.arrive(at(0), base), FrameArrival::New);
     }
 }

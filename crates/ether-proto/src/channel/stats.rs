@@ -18,7 +18,7 @@ pub struct ChannelStats {
     /// Lost frames that arrived later.
     pub revived: u64,
     /// Frames sent with ASK.
-    pub asks: u64,
+    pub ack_requests: u64,
     /// Frames received more than once.
     pub duplicates: u64,
     /// Frames beyond the window.

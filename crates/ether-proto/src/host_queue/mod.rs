@@ -1,20 +1,22 @@
 //! The host's end of a lane: commands and data out, completions and data in (docs/reference/ethernet.md).
 //!
 //! Sans-IO, the counterpart of [`roadtrain_host_proto::qpair`]. The caller offers frames of the lane to
-//! [`Qpair::receive`] and takes frames from [`Qpair::poll_tx`]. A command occupies a *slot* from [`Qpair::submit`] to
-//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
+//! [`EtherHostQpair::receive`] and takes frames from [`EtherHostQpair::poll_tx`]. A command occupies a *slot* from [`EtherHostQpair::submit`] to
+//! [`EtherHostEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
 mod receive;
 mod slots;
 
 use crate::cut::{Arrived, PieceCut};
 use crate::damq::DamqPages;
-use crate::end::End;
+use crate::end::LaneEnd;
 use crate::frame_writer::FrameWriter;
-use crate::links::Links;
+use crate::links::LaneLinks;
 use crate::pack::{FramePacker, Item, Packing, RequestPart};
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_proto::policy::{Batcher, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_proto::policy::{
+    Batcher, PduInfo, PduKind, PolicyConfig, PolicyRole, SendQueue, Urgency,
+};
 use roadtrain_proto::seal::Proofs;
 use roadtrain_proto::slots::{FreeSlots, SLOTS_MAX};
 use roadtrain_proto::time::Instant;
@@ -26,7 +28,7 @@ use std::collections::VecDeque;
 
 /// Parameters that the ends of a lane have agreed on, and the host's policy for sending.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct EtherHostConfig {
     /// Entries of the queue, at most the lane's SLOTS and [`SLOTS_MAX`]; one less than this many commands may be in
     /// flight.
     pub queue_entries: u16,
@@ -44,7 +46,7 @@ pub struct Config {
 
 /// An event of reception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RxEvent {
+pub enum EtherHostEvent {
     /// Data of the slot: `length` bytes of the frame's body from `start`.
     Data {
         slot: u16,
@@ -66,38 +68,38 @@ pub enum RxEvent {
 }
 
 /// A host queue pair.
-pub struct Qpair {
+pub struct EtherHostQpair {
     /// Links, dropped frames, and the end of the lane.
-    pub end: End,
+    pub end: LaneEnd,
     slots: EtherHostSlots,
     free: FreeSlots,
     damq: DamqPages,
     /// Slots of writes that wait for pages, in order.
     waiting: VecDeque<u16>,
     arrived: Arrived,
-    config: Config,
+    config: EtherHostConfig,
 }
 
-impl Qpair {
+impl EtherHostQpair {
     /// Creates the queue pair of a new lane.
     ///
     /// # Panics
     /// When `queue_entries` is below 2 or above [`SLOTS_MAX`], or `piece_bytes` no multiple of 8.
     #[must_use]
-    pub fn new(config: Config, links: Links<Item>) -> Self {
+    pub fn new(config: EtherHostConfig, links: LaneLinks<Item>) -> Self {
         assert!((2..=SLOTS_MAX).contains(&config.queue_entries), "queue entries out of range");
         let (cut, damq) = (PieceCut::new(config.piece_bytes), DamqPages::new(config.pages));
         let damq_bytes = damq.pages().saturating_mul(PAGE_BYTES as u32);
         let data_bytes_max = config.data_bytes_max.min(cut.bytes_max()).min(damq_bytes);
-        let config = Config { data_bytes_max, ..config };
+        let config = EtherHostConfig { data_bytes_max, ..config };
         let slots = config.queue_entries - 1;
         let mut free = FreeSlots::default();
         (0..slots).for_each(|slot| free.give(slot));
         let packer = FramePacker::new(cut, config.packing, config.body_crc);
-        let unused = EtherHostSlot::new(Sqe::default(), Data::None, Urgency::Normal);
-        Qpair {
+        let unused = EtherHostSlot::new(Sqe::default(), CommandTransfer::None, Urgency::Normal);
+        EtherHostQpair {
             slots: EtherHostSlots(vec![unused; usize::from(slots)]),
-            end: End::new(links, packer, SendQueue::new(&config.policy, Role::Host)),
+            end: LaneEnd::new(links, packer, SendQueue::new(&config.policy, PolicyRole::Host)),
             free,
             damq,
             waiting: VecDeque::new(),
@@ -110,7 +112,7 @@ impl Qpair {
     pub fn set_policy(&mut self, policy: PolicyConfig) {
         debug_assert!(self.end.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
-        self.end.out = SendQueue::new(&policy, Role::Host);
+        self.end.out = SendQueue::new(&policy, PolicyRole::Host);
     }
 
     /// Seals the lane: the caller seals the frames from now on.
@@ -144,14 +146,20 @@ impl Qpair {
 
     /// Returns the command in `slot`, its data and its submission time; valid also just after its completion.
     #[must_use]
-    pub fn command(&self, slot: u16) -> (&Sqe, Data, Instant) {
+    pub fn command(&self, slot: u16) -> (&Sqe, CommandTransfer, Instant) {
         let EtherHostSlot { sqe, data, submitted, .. } = self.slots.get(slot);
         (sqe, *data, *submitted)
     }
 
     /// Queues a command and fills in the CID of `sqe`. Returns `None` if the queue is full, the lane has ended, or
-    /// the data is more than [`Qpair::data_bytes_max`].
-    pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+    /// the data is more than [`EtherHostQpair::data_bytes_max`].
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        urgency: Urgency,
+    ) -> Option<u16> {
         if data.bytes() > self.config.data_bytes_max || self.end.ended().is_some() {
             return None;
         }
@@ -187,11 +195,11 @@ impl Qpair {
         let (bytes, request_bytes) = (data.out_bytes(), data.bytes());
         for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, bytes) {
             let kind = match data_bytes {
-                0 => Kind::Command,
-                _ if data_bytes == bytes => Kind::CommandData,
-                _ => Kind::H2cData,
+                0 => PduKind::Command,
+                _ if data_bytes == bytes => PduKind::CommandData,
+                _ => PduKind::H2cData,
             };
-            let parcel = Parcel { kind, urgency, data_bytes, request_bytes };
+            let parcel = PduInfo { kind, urgency, data_bytes, request_bytes };
             self.end.out.push(now, tx, &parcel);
         }
     }

@@ -1,14 +1,14 @@
 //! Reception at the host.
 
 use super::slots::EtherHostSlotState;
-use super::{Qpair, RxEvent, pages};
-use roadtrain_host_proto::qpair::Data;
+use super::{EtherHostEvent, EtherHostQpair, pages};
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{
-    self, Completion, FrameHeader, FrameType, Record, RecordHead, Records,
+    self, CargoRecord, CargoRecords, CompletionRecord, FrameHeader, FrameType, RecordHead,
 };
 
-impl Qpair {
+impl EtherHostQpair {
     /// Processes a frame of the lane: its header, type and body as `wire::ether::parse` found them.
     pub fn receive(
         &mut self,
@@ -16,23 +16,23 @@ impl Qpair {
         header: &FrameHeader,
         kind: FrameType,
         body: &[u8],
-        event: &mut impl FnMut(RxEvent),
+        event: &mut impl FnMut(EtherHostEvent),
     ) {
         if self.end.receive(now, header, kind, body, &mut |_| ()) {
             self.handle_cargo(now, body, event);
         }
     }
 
-    fn handle_cargo(&mut self, now: Instant, body: &[u8], event: &mut impl FnMut(RxEvent)) {
-        for record in Records::new(body) {
+    fn handle_cargo(&mut self, now: Instant, body: &[u8], event: &mut impl FnMut(EtherHostEvent)) {
+        for record in CargoRecords::new(body) {
             match record {
-                Ok(Record::Data { data, start, bytes }) => {
+                Ok(CargoRecord::Data { data, start, bytes }) => {
                     self.handle_data(now, data, start, bytes.len(), event);
                 }
-                Ok(Record::Completion(completion)) => {
+                Ok(CargoRecord::Completion(completion)) => {
                     self.handle_completion(now, completion, event)
                 }
-                Ok(Record::Command(command)) => {
+                Ok(CargoRecord::Command(command)) => {
                     self.end.rejected.records += 1;
                     self.end.break_off("records", "KIND", 1u64, Some(command.head.slot.get()));
                 }
@@ -69,15 +69,15 @@ impl Qpair {
     fn handle_data(
         &mut self,
         now: Instant,
-        data: &ether::Data,
+        data: &ether::DataRecord,
         start: usize,
         length: usize,
-        event: &mut impl FnMut(RxEvent),
+        event: &mut impl FnMut(EtherHostEvent),
     ) {
         let Some(number) = self.active(&data.head) else { return };
         let cut = self.end.packer.cut;
         let slot = self.slots.get_mut(number);
-        let Data::In(expected) = slot.data else {
+        let CommandTransfer::In(expected) = slot.data else {
             self.end.rejected.directions += 1;
             return self.end.break_off("directions", "BYTES", data.bytes.get(), Some(number));
         };
@@ -98,15 +98,15 @@ impl Qpair {
         }
         slot.arrived += 1;
         let (offset, length) = (data.offset.get(), length as u32);
-        event(RxEvent::Data { slot: number, offset, start, length });
+        event(EtherHostEvent::Data { slot: number, offset, start, length });
         self.finish_if_all(now, number, event);
     }
 
     fn handle_completion(
         &mut self,
         now: Instant,
-        completion: &Completion,
-        event: &mut impl FnMut(RxEvent),
+        completion: &CompletionRecord,
+        event: &mut impl FnMut(EtherHostEvent),
     ) {
         let Some(number) = self.active(&completion.head) else { return };
         let cut = self.end.packer.cut;
@@ -114,7 +114,7 @@ impl Qpair {
         let slot = self.slots.get_mut(number);
         let fits = match (slot.bytes, slot.data) {
             (Some(bytes), _) => pieces == cut.pieces(bytes),
-            (None, Data::In(expected)) => pieces <= cut.pieces(expected),
+            (None, CommandTransfer::In(expected)) => pieces <= cut.pieces(expected),
             (None, _) => pieces == 0,
         };
         if slot.completion.is_some() {
@@ -132,15 +132,15 @@ impl Qpair {
     }
 
     /// Completes the command when its completion and all data that belongs to it have arrived.
-    fn finish_if_all(&mut self, now: Instant, number: u16, event: &mut impl FnMut(RxEvent)) {
+    fn finish_if_all(&mut self, now: Instant, number: u16, event: &mut impl FnMut(EtherHostEvent)) {
         let slot = self.slots.get_mut(number);
         let Some((cqe, _)) = slot.completion.filter(|&(_, pieces)| pieces == slot.arrived) else {
             return;
         };
         slot.state = EtherHostSlotState::Free;
         let data_intact = match slot.data {
-            Data::In(expected) => slot.bytes.unwrap_or(0) == expected,
-            Data::None | Data::Out(_) => true,
+            CommandTransfer::In(expected) => slot.bytes.unwrap_or(0) == expected,
+            CommandTransfer::None | CommandTransfer::Out(_) => true,
         };
         let (data, position) = (slot.data, slot.position);
         self.free.give(number);
@@ -150,6 +150,6 @@ impl Qpair {
             self.damq.give(position, pages(data.out_bytes()));
             self.place_waiting(now);
         }
-        event(RxEvent::Complete { slot: number, cqe, data_intact });
+        event(EtherHostEvent::Complete { slot: number, cqe, data_intact });
     }
 }

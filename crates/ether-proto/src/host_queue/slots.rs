@@ -1,11 +1,11 @@
 //! A host's requests, by slot.
 
 use crate::pack::{Item, PackedRequests};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, Command, DATA_IN, RecordHead, RecordKind};
+use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, CommandRecord, DATA_IN, RecordHead, RecordKind};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::zerocopy::IntoBytes;
 
@@ -21,7 +21,7 @@ pub(super) enum EtherHostSlotState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EtherHostSlot {
     pub(super) sqe: Sqe,
-    pub(super) data: Data,
+    pub(super) data: CommandTransfer,
     pub(super) state: EtherHostSlotState,
     pub(super) generation: u32,
     pub(super) urgency: Urgency,
@@ -35,7 +35,7 @@ pub(super) struct EtherHostSlot {
 }
 
 impl EtherHostSlot {
-    pub(super) fn new(sqe: Sqe, data: Data, urgency: Urgency) -> Self {
+    pub(super) fn new(sqe: Sqe, data: CommandTransfer, urgency: Urgency) -> Self {
         EtherHostSlot {
             sqe,
             data,
@@ -79,12 +79,12 @@ impl PackedRequests for EtherHostSlots {
     fn put_tail(&self, number: u16, out: &mut [u8]) {
         let slot = self.get(number);
         let bytes = match slot.data {
-            Data::None => 0,
-            Data::In(bytes) => bytes | DATA_IN,
-            Data::Out(bytes) => bytes,
+            CommandTransfer::None => 0,
+            CommandTransfer::In(bytes) => bytes | DATA_IN,
+            CommandTransfer::Out(bytes) => bytes,
         };
         let kind = RecordKind::Command;
-        let command = Command {
+        let command = CommandRecord {
             head: RecordHead::new(kind, COMMAND_RECORD_BYTES, number, slot.generation),
             sqe: slot.sqe,
             position: slot.position.into(),

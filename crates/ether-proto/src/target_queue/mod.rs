@@ -1,21 +1,23 @@
 //! The target's end of a lane: commands and data in, completions and data out (docs/reference/ethernet.md).
 //!
 //! Sans-IO, the counterpart of [`roadtrain_target_proto::qpair`]. The caller offers frames of the lane to
-//! [`Qpair::receive`] and copies data to its place in the damq. It executes the command of [`RxEvent::Command`], and
-//! responds with [`Qpair::respond`] or [`Qpair::respond_with_data`]. A slot's data stays until [`RxEvent::Released`].
+//! [`EtherTargetQpair::receive`] and copies data to its place in the damq. It executes the command of [`EtherTargetEvent::Command`], and
+//! responds with [`EtherTargetQpair::respond`] or [`EtherTargetQpair::respond_with_data`]. A slot's data stays until [`EtherTargetEvent::Released`].
 
 mod host_check;
 mod receive;
 mod slots;
 
 use crate::cut::{Arrived, PieceCut};
-use crate::end::{End, OpenFrame};
+use crate::end::{LaneEnd, OpenFrame};
 use crate::frame_writer::FrameWriter;
-use crate::links::Links;
+use crate::links::LaneLinks;
 use crate::pack::{FramePacker, Item, Packing, RequestPart};
 use core::time::Duration;
-use roadtrain_proto::policy::{Batcher, Class, Kind, Parcel, PolicyConfig, Role, SendQueue};
-use roadtrain_proto::seal::{Cipher, Seal};
+use roadtrain_proto::policy::{
+    Batcher, Class, PduInfo, PduKind, PolicyConfig, PolicyRole, SendQueue,
+};
+use roadtrain_proto::seal::{Seal, SealCipher};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::qpair::SQHD_NO_FLOW_CONTROL;
 use roadtrain_wire::ether::{FrameHeader, FrameType, PAGE_BYTES};
@@ -23,11 +25,11 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use slots::{EtherTargetSlot, EtherTargetSlotState, EtherTargetSlots};
 
-pub use host_check::{Asked, HostCheck};
+pub use host_check::{HostCheck, HostProbe};
 
 /// Parameters that the ends of a lane have agreed on, and the target's policy for sending.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct EtherTargetConfig {
     /// SLOTS of the lane.
     pub slots: u16,
     /// PAGES of the lane's damq.
@@ -44,7 +46,7 @@ pub struct Config {
 
 /// An event of reception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RxEvent {
+pub enum EtherTargetEvent {
     /// Data: `length` bytes of the frame's body from `start` belong to the damq from byte `place` on.
     Data {
         slot: u16,
@@ -73,9 +75,9 @@ pub enum RxEvent {
 }
 
 /// A target queue pair.
-pub struct Qpair {
+pub struct EtherTargetQpair {
     /// Links, dropped frames, and the end of the lane.
-    pub end: End,
+    pub end: LaneEnd,
     slots: EtherTargetSlots,
     arrived: Arrived,
     damq_bytes: u64,
@@ -91,13 +93,13 @@ pub struct Qpair {
     released: Vec<u16>,
 }
 
-impl Qpair {
+impl EtherTargetQpair {
     /// Creates the queue pair of a new lane.
     ///
     /// # Panics
     /// When `slots` is 0 or `piece_bytes` no multiple of 8.
     #[must_use]
-    pub fn new(config: Config, links: Links<Item>) -> Self {
+    pub fn new(config: EtherTargetConfig, links: LaneLinks<Item>) -> Self {
         assert!(config.slots > 0, "a lane without slots");
         let cut = PieceCut::new(config.piece_bytes);
         let data_bytes_max = config.data_bytes_max.min(cut.bytes_max());
@@ -113,8 +115,8 @@ impl Qpair {
             in_flight: 0,
         };
         let packer = FramePacker::new(cut, config.packing, config.body_crc);
-        Qpair {
-            end: End::new(links, packer, SendQueue::new(&config.policy, Role::Target)),
+        EtherTargetQpair {
+            end: LaneEnd::new(links, packer, SendQueue::new(&config.policy, PolicyRole::Target)),
             slots,
             arrived: Arrived::new(config.slots, cut.pieces(data_bytes_max)),
             damq_bytes: u64::from(config.pages) * PAGE_BYTES as u64,
@@ -142,7 +144,7 @@ impl Qpair {
     }
 
     /// Records a sign of life of the host: it has joined, or sent a frame that is no replay.
-    pub fn hear_host(&mut self, now: Instant) {
+    pub fn record_sign_of_life(&mut self, now: Instant) {
         self.last_sign_of_life = now;
     }
 
@@ -158,9 +160,9 @@ impl Qpair {
         self.slots.keeps_data()
     }
 
-    /// Opens a frame like [`End::open`]. The host's first sealed frame proves that it has the keys, and seals the
+    /// Opens a frame like [`LaneEnd::open`]. The host's first sealed frame proves that it has the keys, and seals the
     /// lane. Incomplete requests received in clear text are dropped: the host had no request in flight then.
-    pub fn open<'a, C: Cipher>(
+    pub fn open<'a, C: SealCipher>(
         &mut self,
         now: Instant,
         mut seal: Option<&mut Seal<C>>,
@@ -169,7 +171,7 @@ impl Qpair {
     ) -> Option<OpenFrame<'a>> {
         let opened = self.end.open(now, seal.as_deref_mut(), frame, out)?;
         if opened.is_sign_of_life {
-            self.hear_host(now);
+            self.record_sign_of_life(now);
         }
         if let (true, Some(seal)) = (opened.is_first, seal) {
             self.end.set_sealed(seal.proofs());
@@ -261,8 +263,8 @@ impl Qpair {
             return;
         }
         for (tx, data_bytes) in RequestPart::parts(self.end.packer.cut, number, generation, bytes) {
-            let kind = if data_bytes > 0 { Kind::ResponseData } else { Kind::Response };
-            self.end.out.push(now, tx, &Parcel { kind, urgency, data_bytes, request_bytes });
+            let kind = if data_bytes > 0 { PduKind::ResponseData } else { PduKind::Response };
+            self.end.out.push(now, tx, &PduInfo { kind, urgency, data_bytes, request_bytes });
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Reception at the target.
 
 use super::slots::{EtherTargetSlot, EtherTargetSlotState};
-use super::{Qpair, RxEvent};
+use super::{EtherTargetEvent, EtherTargetQpair};
 use crate::pack::Item;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::qpair::urgency_of;
 use roadtrain_wire::ether::{
-    Command, DATA_IN, Data, FrameHeader, FrameType, GENERATION_MASK, PAGE_BYTES, Record,
-    RecordHead, Records,
+    CargoRecord, CargoRecords, CommandRecord, DATA_IN, DataRecord, FrameHeader, FrameType,
+    GENERATION_MASK, PAGE_BYTES, RecordHead,
 };
 
-impl Qpair {
+impl EtherTargetQpair {
     /// Processes a frame of the lane: its header, type and body as `wire::ether::parse` found them.
     pub fn receive(
         &mut self,
@@ -18,30 +18,30 @@ impl Qpair {
         header: &FrameHeader,
         kind: FrameType,
         body: &[u8],
-        event: &mut impl FnMut(RxEvent),
+        event: &mut impl FnMut(EtherTargetEvent),
     ) {
-        let Qpair { end, slots, released, .. } = self;
+        let EtherTargetQpair { end, slots, released, .. } = self;
         let has_cargo = end.receive(now, header, kind, body, &mut |item: Item| {
             if slots.acked(item) {
                 released.push(item.slot);
             }
         });
         for slot in self.released.drain(..) {
-            event(RxEvent::Released { slot });
+            event(EtherTargetEvent::Released { slot });
         }
         if has_cargo {
             self.handle_cargo(body, event);
         }
     }
 
-    fn handle_cargo(&mut self, body: &[u8], event: &mut impl FnMut(RxEvent)) {
-        for record in Records::new(body) {
+    fn handle_cargo(&mut self, body: &[u8], event: &mut impl FnMut(EtherTargetEvent)) {
+        for record in CargoRecords::new(body) {
             match record {
-                Ok(Record::Data { data, start, bytes }) => {
+                Ok(CargoRecord::Data { data, start, bytes }) => {
                     self.handle_data(data, start, bytes.len(), event);
                 }
-                Ok(Record::Command(command)) => self.handle_command(command, event),
-                Ok(Record::Completion(completion)) => {
+                Ok(CargoRecord::Command(command)) => self.handle_command(command, event),
+                Ok(CargoRecord::Completion(completion)) => {
                     self.end.rejected.records += 1;
                     self.end.break_off("records", "KIND", 3u64, Some(completion.head.slot.get()));
                 }
@@ -57,7 +57,11 @@ impl Qpair {
     }
 
     /// Returns the slot of a record whose request is arriving; its first record begins the request.
-    fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
+    fn receiving(
+        &mut self,
+        head: &RecordHead,
+        event: &mut impl FnMut(EtherTargetEvent),
+    ) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
             self.end.rejected.slots += 1;
@@ -79,7 +83,7 @@ impl Qpair {
         match slot.state {
             EtherTargetSlotState::Idle => (),
             EtherTargetSlotState::Responding if slot.unsent == 0 => {
-                event(RxEvent::Released { slot: number })
+                event(EtherTargetEvent::Released { slot: number })
             }
             _ => {
                 self.end.rejected.busy += 1;
@@ -93,10 +97,10 @@ impl Qpair {
 
     fn handle_data(
         &mut self,
-        data: &Data,
+        data: &DataRecord,
         start: usize,
         length: usize,
-        event: &mut impl FnMut(RxEvent),
+        event: &mut impl FnMut(EtherTargetEvent),
     ) {
         let (bytes, position) = (data.bytes.get(), data.position.get());
         let at = Some(data.head.slot.get());
@@ -133,7 +137,7 @@ impl Qpair {
         }
         slot.arrived += 1;
         let place = u64::from(position) * PAGE_BYTES as u64 + u64::from(data.offset.get());
-        event(RxEvent::Data { slot: number, place, start, length: length as u32 });
+        event(EtherTargetEvent::Data { slot: number, place, start, length: length as u32 });
         self.execute_if_all(number, event);
     }
 
@@ -149,7 +153,11 @@ impl Qpair {
         u64::from(position) * PAGE_BYTES as u64 + u64::from(bytes) <= self.damq_bytes
     }
 
-    fn handle_command(&mut self, command: &Command, event: &mut impl FnMut(RxEvent)) {
+    fn handle_command(
+        &mut self,
+        command: &CommandRecord,
+        event: &mut impl FnMut(EtherTargetEvent),
+    ) {
         let (bytes, position) = (command.bytes.get(), command.position.get());
         let (room, bytes) = if bytes & DATA_IN != 0 { (bytes & !DATA_IN, 0) } else { (0, bytes) };
         let (cid, number) = (command.sqe.cid.get(), command.head.slot.get());
@@ -183,7 +191,7 @@ impl Qpair {
     }
 
     /// Executes a request when its command and all its data have arrived.
-    fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(RxEvent)) {
+    fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(EtherTargetEvent)) {
         let pieces = |bytes| self.slots.cut.pieces(bytes);
         let slot = self.slots.get(number);
         if !slot.has_command || slot.arrived < pieces(slot.bytes) {
@@ -198,7 +206,7 @@ impl Qpair {
         }
         self.slots.get_mut(number).state = EtherTargetSlotState::Executing;
         self.slots.count_command();
-        event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
+        event(EtherTargetEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
     }
 }
 
@@ -206,8 +214,8 @@ impl Qpair {
 mod tests {
     use super::*;
     use crate::Packing;
-    use crate::links::Links;
-    use crate::target_queue::Config;
+    use crate::links::LaneLinks;
+    use crate::target_queue::EtherTargetConfig;
     use roadtrain_proto::policy::PolicyConfig;
     use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, RecordKind};
     use roadtrain_wire::sqe::Sqe;
@@ -216,13 +224,14 @@ mod tests {
     fn flush(generation: u32) -> Vec<u8> {
         let kind = RecordKind::Command;
         let head = RecordHead::new(kind, COMMAND_RECORD_BYTES, 0, generation);
-        let command = Command { head, sqe: Sqe::new(0, 1), position: 0.into(), bytes: 0.into() };
+        let command =
+            CommandRecord { head, sqe: Sqe::new(0, 1), position: 0.into(), bytes: 0.into() };
         command.as_bytes().to_vec()
     }
 
     #[test]
     fn generations_come_round() {
-        let config = Config {
+        let config = EtherTargetConfig {
             slots: 1,
             pages: 1,
             piece_bytes: 4096,
@@ -231,7 +240,7 @@ mod tests {
             packing: Packing::default(),
             body_crc: false,
         };
-        let mut qpair = Qpair::new(config, Links::new(1, 2, 3));
+        let mut qpair = EtherTargetQpair::new(config, LaneLinks::new(1, 2, 3));
         let mut executed = |generation, last| {
             *qpair.slots.get_mut(0) = EtherTargetSlot::new(last, EtherTargetSlotState::Idle);
             let mut count = 0;

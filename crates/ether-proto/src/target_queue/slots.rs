@@ -5,7 +5,7 @@ use crate::pack::{Item, PackedRequests};
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{
-    COMPLETION_RECORD_BYTES, Completion, GENERATION_MASK, RecordHead, RecordKind,
+    COMPLETION_RECORD_BYTES, CompletionRecord, GENERATION_MASK, RecordHead, RecordKind,
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -151,7 +151,7 @@ impl PackedRequests for EtherTargetSlots {
         let mut cqe = Cqe::new(number, slot.status).with_result(slot.result);
         cqe.sqhd = self.sqhd.into();
         let kind = RecordKind::Completion;
-        let completion = Completion {
+        let completion = CompletionRecord {
             head: RecordHead::new(kind, COMPLETION_RECORD_BYTES, number, slot.generation),
             cqe,
             pieces: self.cut.pieces(slot.room).into(),

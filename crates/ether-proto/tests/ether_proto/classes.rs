@@ -2,9 +2,10 @@
 
 use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use proptest::prelude::*;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{
-    Batcher, Class, Freight, Kind, Load, Parcel, PolicyConfig, PolicyKind, Role, SendQueue, Urgency,
+    Batcher, CaravanLoad, Class, Freight, PduInfo, PduKind, PolicyConfig, PolicyKind, PolicyRole,
+    SendQueue, Urgency,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -27,8 +28,13 @@ fn pair(policy: PolicyConfig, class: Class) -> ConnectionPair {
 fn read(pair: &mut ConnectionPair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
     let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
     sqe.cdw13 = cdw13.into();
-    let slot =
-        pair.host.submit_as(pair.now, &sqe, Data::In(BLOCK), vec![0; BLOCK as usize], urgency);
+    let slot = pair.host.submit_as(
+        pair.now,
+        &sqe,
+        CommandTransfer::In(BLOCK),
+        vec![0; BLOCK as usize],
+        urgency,
+    );
     assert!(slot < 32);
     slot
 }
@@ -94,7 +100,7 @@ fn an_r2t_is_of_its_write_s_class() {
     let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 32);
     sqe.cdw13 = Class::Latency.to_dsm().into();
     let data = vec![1; 32 * BLOCK as usize];
-    let out = Data::Out(data.len() as u32);
+    let out = CommandTransfer::Out(data.len() as u32);
     let write = pair.host.submit_as(pair.now, &sqe, out, data, Urgency::Critical);
     let bytes = pair.host.send(pair.now);
     pair.target.receive(pair.now, &bytes, Delivery::Whole).expect("valid");
@@ -156,7 +162,7 @@ fn the_data_of_a_write_stays_in_order() {
         let data = crate::common::pattern(72 * BLOCK, 1);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 72);
         sqe.cdw13 = class.to_dsm().into();
-        let out = Data::Out(data.len() as u32);
+        let out = CommandTransfer::Out(data.len() as u32);
         pair.host.submit_as(pair.now, &sqe, out, data.clone(), class.urgency());
         pair.settle().expect("in order");
         assert!(pair.host.take_completions()[0].cqe.status().is_success());
@@ -171,11 +177,11 @@ fn all_data_of_a_write_goes_by_one_freight() {
     for policy in kinds.map(PolicyConfig::of) {
         for class in [Class::Latency, Class::Normal, Class::Bulk] {
             for request_bytes in [512, 4096, 16_384, 16_896, 1 << 20] {
-                let mut batcher = Batcher::new(&policy, Role::Host);
+                let mut batcher = Batcher::new(&policy, PolicyRole::Host);
                 let mut freight = |data_bytes: u32| {
-                    let (kind, urgency) = (Kind::H2cData, class.urgency());
+                    let (kind, urgency) = (PduKind::H2cData, class.urgency());
                     let data_bytes = data_bytes.min(request_bytes);
-                    let parcel = Parcel { kind, urgency, data_bytes, request_bytes };
+                    let parcel = PduInfo { kind, urgency, data_bytes, request_bytes };
                     batcher.enqueue(Instant(0), &parcel)
                 };
                 let first = freight(request_bytes);
@@ -197,17 +203,20 @@ const LONG: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 struct Push {
-    parcel: Parcel,
+    parcel: PduInfo,
     count: u32,
 }
 
 fn push() -> impl Strategy<Value = Push> {
-    let kind = prop::sample::select(vec![Kind::R2t, Kind::Response, Kind::ResponseData]);
+    let kind = prop::sample::select(vec![PduKind::R2t, PduKind::Response, PduKind::ResponseData]);
     let class = prop::sample::select(vec![Class::Latency, Class::Normal, Class::Bulk]);
     // Often more than fits into a caravan.
     (kind, class, 1..300_000u32, 1..200u32).prop_map(|(kind, class, request_bytes, count)| {
-        let data_bytes = if kind == Kind::ResponseData { request_bytes } else { 0 };
-        Push { parcel: Parcel { kind, urgency: class.urgency(), data_bytes, request_bytes }, count }
+        let data_bytes = if kind == PduKind::ResponseData { request_bytes } else { 0 };
+        Push {
+            parcel: PduInfo { kind, urgency: class.urgency(), data_bytes, request_bytes },
+            count,
+        }
     })
 }
 
@@ -222,18 +231,18 @@ fn policy() -> impl Strategy<Value = PolicyConfig> {
 fn nothing_passes_what_sets_a_connection_up() {
     let kinds = [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche];
     for kind in kinds.into_iter().chain([PolicyKind::Auto]) {
-        let mut outbox = SendQueue::new(&PolicyConfig::of(kind), Role::Target);
+        let mut outbox = SendQueue::new(&PolicyConfig::of(kind), PolicyRole::Target);
         let now = Instant(0);
-        outbox.push(now, "ICResp", &Parcel::control());
-        for (name, kind) in [("response", Kind::Response), ("data", Kind::ResponseData)] {
+        outbox.push(now, "ICResp", &PduInfo::control());
+        for (name, kind) in [("response", PduKind::Response), ("data", PduKind::ResponseData)] {
             for urgency in [Urgency::Bulk, Urgency::Normal, Urgency::Urgent, Urgency::Critical] {
                 let (data_bytes, request_bytes) = (0, 512);
-                outbox.push(now, name, &Parcel { kind, urgency, data_bytes, request_bytes });
+                outbox.push(now, name, &PduInfo { kind, urgency, data_bytes, request_bytes });
             }
         }
         outbox.batcher_mut().drained(now);
         outbox.batcher_mut().expire(now + LONG);
-        let first = outbox.next(&mut Load::default(), |_| 0, |_| false);
+        let first = outbox.next(&mut CaravanLoad::default(), |_| 0, |_| false);
         assert_eq!(first, Some("ICResp"), "{kind:?}");
     }
 }
@@ -247,8 +256,8 @@ proptest! {
         rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..60),
     ) {
         let mut now = Instant(0);
-        let mut outbox = SendQueue::new(&policy, Role::Target);
-        let mut twin = Batcher::new(&policy, Role::Target); // shows the freight of each PDU
+        let mut outbox = SendQueue::new(&policy, PolicyRole::Target);
+        let mut twin = Batcher::new(&policy, PolicyRole::Target); // shows the freight of each PDU
         let (mut waiting, mut passed) = ([0u32; 3], [0u32; 3]);
         for pushes in rounds {
             for Push { parcel, count } in pushes {
@@ -261,7 +270,7 @@ proptest! {
             now += LONG;
             outbox.batcher_mut().expire(now);
             outbox.batcher_mut().drained(now);
-            let (mut load, mut taken) = (Load::default(), [0u32; 3]);
+            let (mut load, mut taken) = (CaravanLoad::default(), [0u32; 3]);
             while load.count() < room {
                 let next = outbox.next(&mut load, |&(_, bytes)| bytes, |_| false);
                 let Some((freight, _)) = next else { break };

@@ -3,7 +3,7 @@
 
 use crate::common::host_end::HostCompletion;
 use crate::common::{BLOCK, ConnectionPair, PairSetup, raw};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
@@ -105,7 +105,7 @@ fn ended(first: Status, second: Status, second_is_first: bool) -> Status {
     let slot = slot.unwrap();
     pair.host.data[usize::from(slot)] = data();
     let other = Sqe::new(opcode::FLUSH, 1);
-    let other = pair.host.submit(now, &other, Data::None, Vec::new());
+    let other = pair.host.submit(now, &other, CommandTransfer::None, Vec::new());
     assert_eq!(pair.host.qpair.in_flight(), 3, "a pair is two commands");
     let sent = pair.host.send(now);
     let cid = |at: usize| u16::from_le_bytes([sent[at + 10], sent[at + 11]]);

@@ -3,8 +3,8 @@
 
 use crate::common::show;
 use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, pattern};
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_wire::fabrics::{Authentication, fctype};
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_wire::fabrics::{AuthenticationFields, fctype};
 use roadtrain_wire::pdu::{CapsuleCmd, CommonHeader, Digests, PduType, flag};
 use roadtrain_wire::sqe::{SGL_OFFSET, SGL_TRANSPORT, Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -144,8 +144,8 @@ fn data_of_fabrics_commands_is_in_their_capsules() {
     let setup = PairSetup { in_capsule_bytes: 0, ..PairSetup::default() };
     for (length, pdu_bytes) in [(72, 72 + 72), (8192, 72 + 8192), (8193, 72)] {
         let mut pair = ConnectionPair::connected(setup);
-        let sqe = Authentication::of_nvme(length).emit(fctype::AUTHENTICATION_SEND);
-        pair.host.submit(pair.now, &sqe, Data::Out(length), pattern(length, 7));
+        let sqe = AuthenticationFields::of_nvme(length).emit(fctype::AUTHENTICATION_SEND);
+        pair.host.submit(pair.now, &sqe, CommandTransfer::Out(length), pattern(length, 7));
         let from_host = pair.host.send(pair.now);
         let ch: &CommonHeader = show::at(&from_host);
         assert_eq!(ch.plen.get(), pdu_bytes, "{length} bytes");
@@ -205,7 +205,7 @@ fn a_full_queue_completes_out_of_order_and_frees_every_slot() {
         }
         assert_eq!(pair.host.qpair.room(), 0);
         let sqe = Sqe::new(opcode::FLUSH, 1);
-        let data = roadtrain_host_proto::qpair::Data::None;
+        let data = roadtrain_host_proto::qpair::CommandTransfer::None;
         let urgency = roadtrain_proto::policy::Urgency::Normal;
         assert_eq!(pair.host.qpair.submit(pair.now, &sqe, data, urgency), None);
         pair.settle().expect("valid");

@@ -8,10 +8,10 @@ mod toy_policy;
 use crate::cases::cases;
 use crate::common::{BLOCK, ConnectionPair, Delivery, PairSetup, show};
 use proptest::prelude::*;
-use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{
-    Batcher, Doorbells, Freight, Kind, Parcel, PinofSettings, PolicyConfig, PolicyKind, Role,
-    TycheSettings, Urgency,
+    Batcher, DoorbellTotals, Freight, PduInfo, PduKind, PinofSettings, PolicyConfig, PolicyKind,
+    PolicyRole, TycheSettings, Urgency,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -187,7 +187,7 @@ impl PolicyLane {
 }
 
 /// Formats the doorbells of a hundred I/Os: size, timer, urgent, drained.
-fn show_doorbells(d: Doorbells) -> String {
+fn show_doorbells(d: DoorbellTotals) -> String {
     let rate = |count: u64| count as f64 * 100.0 / f64::from(REQUESTS);
     let [size, timer, urgent, drained] = [d.size, d.timer, d.urgent, d.drained].map(rate);
     format!("{size:5.1} {timer:5.1} {urgent:5.1} {drained:5.1}")
@@ -202,7 +202,7 @@ fn assert_wake_up(batcher: &Batcher, now: Instant) {
 }
 
 fn lifted() -> PolicyConfig {
-    let limits = Limits { count_max: 128, bytes_max: 512 << 10 };
+    let limits = CaravanLimits { count_max: 128, bytes_max: 512 << 10 };
     PolicyConfig { limits, ..PolicyConfig::i10() }
 }
 
@@ -331,7 +331,7 @@ fn caravans_depart_at_their_limits() {
 
 #[derive(Clone, Debug)]
 enum BatcherStep {
-    Enqueue { kind: Kind, bytes: u32, urgency: Urgency },
+    Enqueue { kind: PduKind, bytes: u32, urgency: Urgency },
     Drained,
     Pass { us: u64 },
     Take,
@@ -349,15 +349,15 @@ fn step() -> impl Strategy<Value = BatcherStep> {
     ]
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+fn kind() -> impl Strategy<Value = PduKind> {
     prop::sample::select(vec![
-        Kind::Control,
-        Kind::Command,
-        Kind::CommandData,
-        Kind::H2cData,
-        Kind::R2t,
-        Kind::Response,
-        Kind::ResponseData,
+        PduKind::Control,
+        PduKind::Command,
+        PduKind::CommandData,
+        PduKind::H2cData,
+        PduKind::R2t,
+        PduKind::Response,
+        PduKind::ResponseData,
     ])
 }
 
@@ -382,7 +382,7 @@ fn policy() -> impl Strategy<Value = PolicyConfig> {
     (prop::sample::select(kinds.to_vec()), 1..40u32, 1..200_000u32, 0..200u64).prop_map(
         |(kind, count_max, bytes_max, us)| {
             let mut config = PolicyConfig::of(kind);
-            config.limits = Limits { count_max, bytes_max };
+            config.limits = CaravanLimits { count_max, bytes_max };
             config.doorbell_delay = Duration::from_micros(us);
             config.pinof.cmd.degree = count_max;
             config.pinof.data.delay = Duration::from_micros(us);
@@ -394,11 +394,11 @@ fn policy() -> impl Strategy<Value = PolicyConfig> {
 }
 
 /// Longest time that a policy holds a PDU.
-fn delay_max(policy: &PolicyConfig, role: Role) -> Duration {
+fn delay_max(policy: &PolicyConfig, role: PolicyRole) -> Duration {
     match (policy.kind, role) {
-        (PolicyKind::I10, Role::Host) => policy.doorbell_delay,
+        (PolicyKind::I10, PolicyRole::Host) => policy.doorbell_delay,
         (PolicyKind::Pinof, _) => policy.pinof.cmd.delay.max(policy.pinof.data.delay),
-        (PolicyKind::Tyche, Role::Host) => policy.tyche.delay,
+        (PolicyKind::Tyche, PolicyRole::Host) => policy.tyche.delay,
         _ => Duration::ZERO,
     }
 }
@@ -414,7 +414,7 @@ proptest! {
         at_host in any::<bool>(),
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        let role = if at_host { Role::Host } else { Role::Target };
+        let role = if at_host { PolicyRole::Host } else { PolicyRole::Target };
         let delay = delay_max(&policy, role);
         let mut batcher = Batcher::new(&policy, role);
         let mut now = Instant(0);
@@ -427,7 +427,7 @@ proptest! {
                 BatcherStep::Enqueue { kind, bytes, urgency } => {
                     in_flight += 1;
                     batcher.set_in_flight(in_flight);
-                    let parcel = Parcel { kind, urgency, data_bytes: bytes, request_bytes: bytes };
+                    let parcel = PduInfo { kind, urgency, data_bytes: bytes, request_bytes: bytes };
                     let before = batcher.backlog().requests;
                     batcher.enqueue(now, &parcel);
                     enqueued += 1;
@@ -459,7 +459,7 @@ proptest! {
             held_since = if held == 0 { None } else { held_since.or(Some(now)) };
             if let (Some(deadline), Some(since)) = (batcher.deadline(), held_since) {
                 // Until its turn ends, a target may have a timer, too.
-                prop_assert!(deadline <= now + delay_max(&policy, Role::Host) && since <= now);
+                prop_assert!(deadline <= now + delay_max(&policy, PolicyRole::Host) && since <= now);
             }
         }
     }
@@ -470,29 +470,29 @@ proptest! {
 #[test]
 fn pinof_s_freights_depart_by_themselves() {
     let departs_after = |kind, data_bytes| {
-        let mut batcher = Batcher::new(&PolicyConfig::of(PolicyKind::Pinof), Role::Target);
+        let mut batcher = Batcher::new(&PolicyConfig::of(PolicyKind::Pinof), PolicyRole::Target);
         let urgency = Urgency::Normal;
-        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data_bytes };
+        let parcel = PduInfo { kind, urgency, data_bytes, request_bytes: data_bytes };
         (1..100).find(|_| {
             batcher.enqueue(Instant(0), &parcel);
             batcher.released() > 0
         })
     };
-    assert_eq!(departs_after(Kind::Command, 0), Some(7), "8 capsules of 72 bytes exceed 512");
-    assert_eq!(departs_after(Kind::R2t, 0), Some(3));
-    assert_eq!(departs_after(Kind::Response, 0), Some(4));
-    assert_eq!(departs_after(Kind::ResponseData, 4096), Some(15), "16 of 4,120 exceed 64 KiB");
-    assert_eq!(departs_after(Kind::ResponseData, 512), Some(16));
-    assert_eq!(departs_after(Kind::ResponseData, 1 << 20), Some(1));
+    assert_eq!(departs_after(PduKind::Command, 0), Some(7), "8 capsules of 72 bytes exceed 512");
+    assert_eq!(departs_after(PduKind::R2t, 0), Some(3));
+    assert_eq!(departs_after(PduKind::Response, 0), Some(4));
+    assert_eq!(departs_after(PduKind::ResponseData, 4096), Some(15), "16 of 4,120 exceed 64 KiB");
+    assert_eq!(departs_after(PduKind::ResponseData, 512), Some(16));
+    assert_eq!(departs_after(PduKind::ResponseData, 1 << 20), Some(1));
 
-    let mut batcher = Batcher::new(&PolicyConfig::of(PolicyKind::Pinof), Role::Host);
-    let data = Parcel {
-        kind: Kind::CommandData,
+    let mut batcher = Batcher::new(&PolicyConfig::of(PolicyKind::Pinof), PolicyRole::Host);
+    let data = PduInfo {
+        kind: PduKind::CommandData,
         urgency: Urgency::Normal,
         data_bytes: 4096,
         request_bytes: 4096,
     };
-    let command = Parcel { kind: Kind::Command, data_bytes: 0, ..data };
+    let command = PduInfo { kind: PduKind::Command, data_bytes: 0, ..data };
     batcher.enqueue(Instant(0), &data);
     batcher.enqueue(Instant(10_000), &command);
     assert_eq!(batcher.deadline(), Some(Instant(35_000)));
@@ -506,9 +506,9 @@ fn pinof_s_freights_depart_by_themselves() {
 fn climb(throughput: impl Fn(u32) -> u64, outstanding: u32, intervals: u64) -> Vec<u32> {
     let mut config = PolicyConfig::of(PolicyKind::Tyche);
     config.tyche.interval = Duration::from_millis(1);
-    let mut batcher = Batcher::new(&config, Role::Host);
-    let parcel = Parcel {
-        kind: Kind::Command,
+    let mut batcher = Batcher::new(&config, PolicyRole::Host);
+    let parcel = PduInfo {
+        kind: PduKind::Command,
         urgency: Urgency::Normal,
         data_bytes: 0,
         request_bytes: 4096,
@@ -553,5 +553,5 @@ fn tyche_goes_back_when_it_loses_and_probes_when_it_stands() {
 #[test]
 fn a_policy_of_another_crate_rings() {
     let doorbells = toy_policy::doorbells_of_five_reads();
-    assert_eq!(doorbells, Doorbells { size: 2, drained: 1, ..Doorbells::default() });
+    assert_eq!(doorbells, DoorbellTotals { size: 2, drained: 1, ..DoorbellTotals::default() });
 }

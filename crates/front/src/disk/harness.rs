@@ -5,8 +5,8 @@
 
 use super::{DiskInfo, test_info};
 use roadtrain_host_engine::{
-    Allocation, AllocationQuery, Completion, Front, Interest, LaneId, Op, Request, RingCommand,
-    Turn,
+    Allocation, AllocationQuery, Front, FrontTurn, Interest, IoCompletion, IoOp, IoRequest, LaneId,
+    UringCommand,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// A request at the lane: operation, slba, blocks, FUA, urgent.
-pub(crate) type SubmittedRequest = (Op, u64, u32, bool, bool);
+pub(crate) type SubmittedRequest = (IoOp, u64, u32, bool, bool);
 
 #[derive(Clone)]
 pub(crate) struct MockOptions {
@@ -47,8 +47,8 @@ pub(crate) struct Mock {
     options: MockOptions,
     turns: u64,
     random: u64,
-    pub(crate) in_flight: Vec<Request>,
-    completions: VecDeque<Completion>,
+    pub(crate) in_flight: Vec<IoRequest>,
+    completions: VecDeque<IoCompletion>,
     pub(crate) watches: Vec<u64>,
     ready: VecDeque<u64>,
     /// Pending allocation queries.
@@ -103,13 +103,13 @@ impl Mock {
         (self.random % below as u64) as usize
     }
 
-    fn range(&self, request: &Request) -> std::ops::Range<usize> {
+    fn range(&self, request: &IoRequest) -> std::ops::Range<usize> {
         let lba_bytes = self.options.info.lba_bytes as usize;
         let start = request.slba as usize * lba_bytes;
         start..start + request.blocks as usize * lba_bytes
     }
 
-    fn fails(&self, request: &Request) -> Option<Status> {
+    fn fails(&self, request: &IoRequest) -> Option<Status> {
         self.options.fails.filter(|(slba, _)| *slba == request.slba).map(|(_, status)| status)
     }
 
@@ -123,14 +123,14 @@ impl Mock {
             if status.is_success() {
                 let disk = &mut self.disk.lock().unwrap()[range];
                 match (request.op, &request.buffer) {
-                    (Op::Write, Some(buffer)) => disk.copy_from_slice(buffer),
-                    (Op::WriteZeroes { .. }, _) => disk.fill(0),
-                    (Op::Discard, _) => disk.fill(0xdd),
+                    (IoOp::Write, Some(buffer)) => disk.copy_from_slice(buffer),
+                    (IoOp::WriteZeroes { .. }, _) => disk.fill(0),
+                    (IoOp::Discard, _) => disk.fill(0xdd),
                     _ => {}
                 }
             }
-            let Request { token, op, buffer, .. } = request;
-            self.completions.push_back(Completion { token, op, status, buffer, latency_ns: 0 });
+            let IoRequest { token, op, buffer, .. } = request;
+            self.completions.push_back(IoCompletion { token, op, status, buffer, latency_ns: 0 });
         }
     }
 
@@ -157,12 +157,12 @@ impl Mock {
     }
 }
 
-impl Turn for Mock {
+impl FrontTurn for Mock {
     fn now(&self) -> Instant {
         Instant(self.turns * TURN_NS)
     }
 
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<IoCompletion> {
         self.completions.pop_front()
     }
 
@@ -170,7 +170,7 @@ impl Turn for Mock {
         (self.options.room - self.in_flight.len()) as u32
     }
 
-    fn submit(&mut self, lane: LaneId, mut request: Request) -> Result<(), Request> {
+    fn submit(&mut self, lane: LaneId, mut request: IoRequest) -> Result<(), IoRequest> {
         // The lane may be full in spite of the reported room.
         if self.random(10) == 0 {
             return Err(request);
@@ -179,13 +179,13 @@ impl Turn for Mock {
         if let Some(buffer) = &mut request.buffer {
             assert_eq!(buffer.len(), range.len(), "exactly the bytes of the blocks");
             assert!(range.len() <= self.options.info.max_transfer_bytes as usize);
-            if request.op == Op::Read {
+            if request.op == IoOp::Read {
                 buffer.copy_from_slice(&self.disk.lock().unwrap()[range]);
             }
         } else {
-            assert!(!matches!(request.op, Op::Read | Op::Write));
+            assert!(!matches!(request.op, IoOp::Read | IoOp::Write));
         }
-        let Request { op, slba, blocks, fua, urgent, .. } = request;
+        let IoRequest { op, slba, blocks, fua, urgent, .. } = request;
         self.lanes.push(lane);
         self.submitted.push((op, slba, blocks, fua, urgent));
         self.in_flight.push(request);
@@ -206,13 +206,13 @@ impl Turn for Mock {
     }
 
     #[allow(unsafe_code, reason = "as the trait has it")]
-    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
+    unsafe fn command(&mut self, _: &UringCommand, _: u64) {}
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         None
     }
 
-    fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+    fn query_allocation(&mut self, query: AllocationQuery, key: u64) -> bool {
         assert!(self.queries.is_empty(), "one after the other");
         self.all_queries.push(query);
         self.queries.push_back((query, key));
@@ -220,7 +220,7 @@ impl Turn for Mock {
     }
 
     /// Reports three blocks more as known than the first ranges cover.
-    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+    fn next_allocation(&mut self) -> Option<(u64, Option<Allocation>)> {
         if self.silent || self.random(4) > 0 {
             return None;
         }

@@ -44,7 +44,7 @@ pub struct DiskInfo {
     /// True if Write Zeroes is supported.
     pub write_zeroes: bool,
     /// True if the target reports which blocks are allocated, and the others read as zeroes.
-    pub tells_allocation: bool,
+    pub reports_allocation: bool,
 }
 
 /// Error: the controller has no such namespace.
@@ -88,7 +88,7 @@ impl DiskInfo {
             read_only: namespace.read_only,
             trim: serves(oncs::DATASET_MANAGEMENT),
             write_zeroes: serves(oncs::WRITE_ZEROES),
-            tells_allocation: allocation::is_offered(controller)
+            reports_allocation: allocation::is_offered(controller)
                 && namespace.deallocated_reads_zero,
         })
     }
@@ -151,7 +151,7 @@ pub(crate) fn test_info() -> DiskInfo {
         read_only: false,
         trim: true,
         write_zeroes: true,
-        tells_allocation: true,
+        reports_allocation: true,
     }
 }
 

@@ -8,9 +8,9 @@
 use super::guard::{StripeHold, Stripes};
 use super::plan::{BlockPiece, BlockPlan, Edges};
 use super::{DiskOp, DiskRequest, LiveDisk};
-use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{Class, FrontTurn, IoCompletion, IoOp, IoRequest, LaneId};
 use roadtrain_proto::time::Instant;
-use roadtrain_system::buffer::{Buffer, Pool};
+use roadtrain_system::buffer::{Buffer, BufferPool};
 use roadtrain_wire::status::Status;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -91,7 +91,7 @@ pub(crate) enum Started {
 }
 
 /// Returns the tag of the jobs to which `completion` belongs.
-pub(crate) fn tag_of(completion: &Completion) -> u16 {
+pub(crate) fn tag_of(completion: &IoCompletion) -> u16 {
     (completion.token >> KEY_BITS) as u16
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct DiskJobs<M> {
     /// First of the lanes.
     lane: LaneId,
     lanes: usize,
-    pool: Pool,
+    pool: BufferPool,
     blocks_max: u32,
     jobs: Slab<DiskJob<M>>,
     parts: Slab<JobPart>,
@@ -123,12 +123,12 @@ impl<M> DiskJobs<M> {
     /// Makes jobs over `lane`, with at most `buffer_bytes_max` bytes of buffers at a time.
     pub(crate) fn new(disk: Arc<LiveDisk>, lane: LaneId, buffer_bytes_max: usize) -> Self {
         let info = disk.info();
-        let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
+        let blocks_max = (info.max_transfer_bytes).min(BufferPool::LEN_MAX as u32) / info.lba_bytes;
         DiskJobs {
             tag: 0,
             lane,
             lanes: 1,
-            pool: Pool::new(buffer_bytes_max),
+            pool: BufferPool::new(buffer_bytes_max),
             blocks_max: blocks_max.clamp(1, 1 << 16),
             jobs: Slab::new(),
             parts: Slab::new(),
@@ -172,7 +172,7 @@ impl<M> DiskJobs<M> {
     /// Replaces the pool of a front that has not begun.
     pub(crate) fn set_buffer_bytes_max(&mut self, bytes: usize) {
         debug_assert!(self.is_idle());
-        self.pool = Pool::new(bytes);
+        self.pool = BufferPool::new(bytes);
     }
 
     /// Sets the number of lanes, from the first one on.
@@ -375,7 +375,7 @@ impl<M> DiskJobs<M> {
     }
 
     /// Hands waiting parts to the lane while it has room.
-    pub(crate) fn submit(&mut self, turn: &mut dyn Turn) {
+    pub(crate) fn submit(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(part) = self.parked.pop_back() {
             self.backlog.push_front(part);
         }
@@ -383,7 +383,7 @@ impl<M> DiskJobs<M> {
         self.congested = !self.backlog.is_empty();
     }
 
-    fn submit_backlog(&mut self, turn: &mut dyn Turn) {
+    fn submit_backlog(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(&key) = self.backlog.front()
             && let Some(lane) = self.lane_for(key, turn)
         {
@@ -405,7 +405,7 @@ impl<M> DiskJobs<M> {
     }
 
     /// Returns the lane that the part's job prefers, another one if that is full, or `None` if all are.
-    fn lane_for(&self, key: PartKey, turn: &dyn Turn) -> Option<LaneId> {
+    fn lane_for(&self, key: PartKey, turn: &dyn FrontTurn) -> Option<LaneId> {
         let preferred = self.jobs[self.parts[key].job].lane % self.lanes;
         let lane = |at| LaneId(self.lane.0 + (preferred + at) % self.lanes);
         (0..self.lanes).map(lane).find(|&lane| turn.room(lane) > 0)
@@ -427,29 +427,29 @@ impl<M> DiskJobs<M> {
         part.held.is_some()
     }
 
-    fn request(&mut self, key: PartKey, last: bool) -> Request {
+    fn request(&mut self, key: PartKey, last: bool) -> IoRequest {
         let lba_bytes = self.disk.info().lba_bytes as usize;
         let part = &mut self.parts[key];
         let wanted = &self.jobs[part.job].request;
         let op = match (part.step, wanted.op) {
-            (PartStep::PatchRead, _) | (_, DiskOp::Read) => Op::Read,
-            (PartStep::PatchWrite, _) | (_, DiskOp::Write) => Op::Write,
-            (_, DiskOp::WriteZeroes { deallocate }) => Op::WriteZeroes { deallocate },
-            (_, DiskOp::Discard) => Op::Discard,
-            (_, DiskOp::Flush) => Op::Flush,
+            (PartStep::PatchRead, _) | (_, DiskOp::Read) => IoOp::Read,
+            (PartStep::PatchWrite, _) | (_, DiskOp::Write) => IoOp::Write,
+            (_, DiskOp::WriteZeroes { deallocate }) => IoOp::WriteZeroes { deallocate },
+            (_, DiskOp::Discard) => IoOp::Discard,
+            (_, DiskOp::Flush) => IoOp::Flush,
         };
-        let fua = wanted.fua && matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let fua = wanted.fua && matches!(op, IoOp::Write | IoOp::WriteZeroes { .. });
         let mut buffer = part.buffer.take();
         if let Some(buffer) = &mut buffer {
             buffer.set_len(part.piece.blocks as usize * lba_bytes);
         }
-        Request {
+        IoRequest {
             op,
             nsid: self.disk.info().nsid,
             slba: part.piece.slba,
             blocks: part.piece.blocks,
             fua,
-            urgent: fua || last || op == Op::Flush,
+            urgent: fua || last || op == IoOp::Flush,
             class: Class::Normal,
             buffer,
             token: u64::from(self.tag) << KEY_BITS | key as u64,
@@ -457,7 +457,7 @@ impl<M> DiskJobs<M> {
     }
 
     /// Takes a completion; returns the job if this was its last part.
-    pub(crate) fn complete(&mut self, completion: Completion) -> Option<JobKey> {
+    pub(crate) fn complete(&mut self, completion: IoCompletion) -> Option<JobKey> {
         let key = (completion.token & ((1 << KEY_BITS) - 1)) as PartKey;
         let Some(part) = self.parts.get_mut(key).filter(|part| part.in_flight) else {
             debug_assert!(false, "completion of an unknown request");

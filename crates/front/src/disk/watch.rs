@@ -1,7 +1,7 @@
 //! Follows a namespace's changes of size, its removal and its return.
 
 use super::LiveDisk;
-use roadtrain_host_engine::ControllerView;
+use roadtrain_host_engine::HostControllerView;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// One front's watch on its namespace in the controller's view.
 #[derive(Default)]
 pub(crate) struct NamespaceWatch {
-    view: Option<ControllerView>,
+    view: Option<HostControllerView>,
     check_at: Instant,
     /// Result of the last check: size in bytes, or that the namespace is gone.
     known: Option<Option<u64>>,
@@ -19,7 +19,7 @@ pub(crate) struct NamespaceWatch {
 
 impl NamespaceWatch {
     /// Watches the namespace in `view`; a default watch has no view.
-    pub(crate) fn new(view: ControllerView) -> Self {
+    pub(crate) fn new(view: HostControllerView) -> Self {
         NamespaceWatch { view: Some(view), ..NamespaceWatch::default() }
     }
 

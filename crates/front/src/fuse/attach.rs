@@ -2,12 +2,12 @@
 
 use super::loop_device::{self, FuseLoopDevice};
 use super::service::{FuseMount, FuseService};
-use super::uring::Uring;
-use crate::attachment::{AttachError, Attachment, Device};
+use super::uring::FuseUring;
+use crate::attachment::{AttachError, AttachedDevice, Attachment};
 use crate::disk::{DiskInfo, IdleFront, NoNamespace, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
-use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, LinkState};
+use roadtrain_host_engine::{Front, HostConfig, HostController, HostControllerView, LinkState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -27,7 +27,7 @@ pub struct FuseConfig {
     /// True to put a loop device over each file.
     pub loop_devices: bool,
     /// Transport of the kernel's requests: io_uring or `/dev/fuse`.
-    pub uring: Uring,
+    pub uring: FuseUring,
 }
 
 /// Namespaces that are files of a mount. Dropping it ends the loop devices, then the mount, then the controller.
@@ -36,7 +36,7 @@ pub struct FuseAttachment {
     resizer: Option<Poller>,
     loops: Vec<FuseLoopDevice>,
     mount: FuseMount,
-    controller: Controller,
+    controller: HostController,
 }
 
 impl FuseAttachment {
@@ -51,7 +51,7 @@ impl FuseAttachment {
         let cores = host.cores.clone();
         let mut service: Option<Result<FuseService, AttachError>> = None;
         reclaim::prepare();
-        let controller = Controller::connect(host, |reactor, view| {
+        let controller = HostController::connect(host, |reactor, view| {
             let service = service.get_or_insert_with(|| prepare(config.nsid, view, &cores));
             let server = match service {
                 Ok(service) => service.server(reactor, Some(view)),
@@ -139,16 +139,16 @@ fn write_back(loops: &[FuseLoopDevice]) -> bool {
 }
 
 impl Attachment for FuseAttachment {
-    fn devices(&self) -> Vec<Device> {
+    fn devices(&self) -> Vec<AttachedDevice> {
         let device = |(index, (info, file)): (usize, (&DiskInfo, PathBuf))| {
             let over = self.loops.get(index).map(|device| device.path().display().to_string());
             let names = over.into_iter().chain([file.display().to_string()]).collect();
-            Device { nsid: info.nsid, names }
+            AttachedDevice { nsid: info.nsid, names }
         };
         self.mount.files().enumerate().map(device).collect()
     }
 
-    fn controller(&self) -> &Controller {
+    fn controller(&self) -> &HostController {
         &self.controller
     }
 
@@ -166,7 +166,7 @@ impl Attachment for FuseAttachment {
 /// Returns the service for the namespaces to be mounted.
 fn prepare(
     nsid: Option<u32>,
-    view: &ControllerView,
+    view: &HostControllerView,
     cores: &[usize],
 ) -> Result<FuseService, AttachError> {
     let controller = view.info();
@@ -197,7 +197,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn follow(&mut self, view: &ControllerView) {
+    fn follow(&mut self, view: &HostControllerView) {
         let Some(blocks) = view.namespace(self.nsid).map(|namespace| namespace.blocks) else {
             return;
         };

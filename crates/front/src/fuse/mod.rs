@@ -40,7 +40,7 @@ mod uring;
 pub use attach::{FuseAttachment, FuseConfig};
 pub use server::FuseServer;
 pub use service::{FuseMount, FuseService};
-pub use uring::Uring;
+pub use uring::FuseUring;
 
 use std::io;
 use std::path::Path;

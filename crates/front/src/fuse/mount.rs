@@ -4,7 +4,7 @@ use super::device::FuseDevice;
 use super::handshake;
 use super::mount_state::MountedDevice;
 use super::sys;
-use super::uring::{Uring, UringSwitch};
+use super::uring::{FuseUring, UringSwitch};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Drop for MadeFolders {
 
 impl KernelMount {
     /// Mounts at `path`, which is made if it does not exist.
-    pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, MountedDevice)> {
+    pub(super) fn new(path: &Path, uring: FuseUring) -> io::Result<(Self, MountedDevice)> {
         if is_dead(path) {
             remove_leftover(path)?;
         }
@@ -72,9 +72,9 @@ impl KernelMount {
         );
         sys::mount(KIND, SOURCE, &path, &options).map_err(explain)?;
         let mount = KernelMount { path, made };
-        let agreed = answer_init(&device, uring != Uring::Off)?;
+        let agreed = answer_init(&device, uring != FuseUring::Off)?;
         drop(switch);
-        if uring == Uring::On && !agreed {
+        if uring == FuseUring::On && !agreed {
             return Err(io::Error::new(ErrorKind::Unsupported, "no FUSE over io_uring"));
         }
         Ok((mount, MountedDevice { device, uring: agreed }))
@@ -202,7 +202,7 @@ mod tests {
         std::fs::write(folder.path().join("file"), "content").unwrap();
         let error = check_is_empty(folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
-        let error = KernelMount::new(folder.path(), Uring::Off).map(drop).unwrap_err();
+        let error = KernelMount::new(folder.path(), FuseUring::Off).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty, "before anything is mounted");
     }
 

@@ -11,7 +11,7 @@ use super::ring;
 use super::slots::{FuseSlots, SlotOrigin};
 use super::tree::{FuseOutcome, FuseWork};
 use crate::disk::{DiskFault, DiskJobs, DiskOp, NamespaceWatch, Started, tag_of};
-use roadtrain_host_engine::{Front, Interest, LaneId, ReactorInfo, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, Interest, LaneId, ReactorInfo};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fuse::{Opcode, WriteOut};
 use roadtrain_wire::status::Status;
@@ -106,7 +106,7 @@ impl FuseServer {
     }
 
     /// Starts to serve the mount: gives the slots to the kernel, or begins to read the device.
-    fn start(&mut self, turn: &mut dyn Turn) -> io::Result<()> {
+    fn start(&mut self, turn: &mut dyn FrontTurn) -> io::Result<()> {
         let session = Arc::clone(&self.session);
         let Some(mounted) = session.mounted() else { return Ok(()) };
         let is_first = self.reactor.index == 0;
@@ -133,14 +133,14 @@ impl FuseServer {
         Ok(())
     }
 
-    fn watch_device(&mut self, turn: &mut dyn Turn) {
+    fn watch_device(&mut self, turn: &mut dyn FrontTurn) {
         self.readable = false;
         if let Some(device) = &self.device {
             turn.watch(device.fd(), Interest::Readable, DEVICE_KEY);
         }
     }
 
-    fn take_ready(&mut self, turn: &mut dyn Turn) {
+    fn take_ready(&mut self, turn: &mut dyn FrontTurn) {
         if self.phase == FuseServerPhase::New {
             self.phase = FuseServerPhase::Waiting;
             turn.watch(self.begin.as_raw_fd(), Interest::Readable, BEGIN_KEY);
@@ -158,7 +158,7 @@ impl FuseServer {
     }
 
     /// Handles the lane's completions.
-    fn take_completions(&mut self, turn: &mut dyn Turn) {
+    fn take_completions(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             let Some(served) = self.disks.get_mut(usize::from(tag_of(&completion))) else {
                 continue;
@@ -183,7 +183,7 @@ impl FuseServer {
     }
 
     /// Handles requests that the kernel has put into slots.
-    fn take_requests(&mut self, turn: &mut dyn Turn) {
+    fn take_requests(&mut self, turn: &mut dyn FrontTurn) {
         while let Some((slot, result)) = turn.next_command() {
             self.commands -= 1;
             let slot = slot as usize;
@@ -202,7 +202,7 @@ impl FuseServer {
     }
 
     /// Reads pending requests from the device.
-    fn read_device(&mut self, turn: &mut dyn Turn) {
+    fn read_device(&mut self, turn: &mut dyn FrontTurn) {
         while self.readable && self.slots.has_free() {
             let Some(device) = &self.device else { return };
             match self.slots.receive(device) {
@@ -217,7 +217,7 @@ impl FuseServer {
     }
 
     /// Answers a slot's request, or starts its I/O.
-    fn handle(&mut self, turn: &mut dyn Turn, slot: usize) {
+    fn handle(&mut self, turn: &mut dyn FrontTurn, slot: usize) {
         let header = self.slots.header(slot);
         let opcode = header.opcode();
         if opcode.has_no_answer() && self.slots.origin(slot) == SlotOrigin::Device {
@@ -240,7 +240,7 @@ impl FuseServer {
     }
 
     /// Starts the next step of a slot's work.
-    fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: FuseWork) {
+    fn begin_step(&mut self, turn: &mut dyn FrontTurn, slot: usize, work: FuseWork) {
         let request = work.request();
         let jobs = &mut self.disks[work.disk].jobs;
         if let Err(fault) = jobs.disk().check(&request) {
@@ -273,7 +273,7 @@ impl FuseServer {
     }
 
     /// Handles the end of a step of a slot's work.
-    fn step_ended(&mut self, turn: &mut dyn Turn, slot: usize, status: Status) {
+    fn step_ended(&mut self, turn: &mut dyn FrontTurn, slot: usize, status: Status) {
         let Some(mut work) = self.slots.work(slot).take() else { return };
         if !status.is_success() {
             let errno = DiskFault::of(status, work.op).errno();
@@ -297,7 +297,7 @@ impl FuseServer {
         self.answer(turn, slot, Ok(bytes));
     }
 
-    fn answer(&mut self, turn: &mut dyn Turn, slot: usize, result: Result<usize, i32>) {
+    fn answer(&mut self, turn: &mut dyn FrontTurn, slot: usize, result: Result<usize, i32>) {
         *self.slots.work(slot) = None;
         match (self.slots.origin(slot), &self.device, self.session.mounted()) {
             (SlotOrigin::Ring(_), _, Some(mounted)) => {
@@ -318,7 +318,7 @@ impl FuseServer {
     }
 
     /// Retries slots that wait for buffers.
-    fn retry_waiting(&mut self, turn: &mut dyn Turn) {
+    fn retry_waiting(&mut self, turn: &mut dyn FrontTurn) {
         for _ in 0..self.waiting_for_buffers.len() {
             let Some(slot) = self.waiting_for_buffers.pop_front() else { return };
             if let Some(work) = *self.slots.work(slot) {
@@ -327,7 +327,7 @@ impl FuseServer {
         }
     }
 
-    fn submit(&mut self, turn: &mut dyn Turn) {
+    fn submit(&mut self, turn: &mut dyn FrontTurn) {
         for served in &mut self.disks {
             served.watch.check_if_due(turn.now(), served.jobs.disk());
             served.jobs.submit(turn);
@@ -337,7 +337,7 @@ impl FuseServer {
     }
 
     /// Ends the reactor when nothing is in flight. The mount has ended before, so the kernel gives all slots back.
-    fn stop(&mut self, turn: &mut dyn Turn) {
+    fn stop(&mut self, turn: &mut dyn FrontTurn) {
         let stop_at = *self.stop_at.get_or_insert(turn.now() + STOP_TIMEOUT);
         let is_idle = self.disks.iter().all(|served| served.jobs.is_idle());
         let is_over = turn.now() >= stop_at;
@@ -358,7 +358,7 @@ fn reply_has_size(opcode: Opcode) -> bool {
 }
 
 impl Front for FuseServer {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         self.take_ready(turn);
         self.take_completions(turn);
         self.take_requests(turn);

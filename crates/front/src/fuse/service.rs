@@ -5,9 +5,9 @@ use super::mount_state::MountState;
 use super::server::FuseServer;
 use super::sys;
 use super::tree::{Tree, file_name};
-use super::uring::Uring;
+use super::uring::FuseUring;
 use crate::disk::{DiskInfo, LiveDisk, NamespaceWatch};
-use roadtrain_host_engine::{ControllerView, ReactorInfo};
+use roadtrain_host_engine::{HostControllerView, ReactorInfo};
 use std::io::{self, PipeReader, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl FuseService {
     pub fn server(
         &self,
         reactor: ReactorInfo,
-        view: Option<&ControllerView>,
+        view: Option<&HostControllerView>,
     ) -> io::Result<FuseServer> {
         let watch =
             || view.map_or_else(NamespaceWatch::default, |view| NamespaceWatch::new(view.clone()));
@@ -57,7 +57,7 @@ impl FuseService {
     /// Mounts the files at `path`, over io_uring if `uring` says so, and starts the servers.
     ///
     /// Fails if the mount is not available; the servers wait for the end of their reactors then.
-    pub fn mount(self, path: &Path, uring: Uring) -> io::Result<FuseMount> {
+    pub fn mount(self, path: &Path, uring: FuseUring) -> io::Result<FuseMount> {
         let (mount, mounted) = KernelMount::new(path, uring)?;
         let transport = if mounted.uring { "io_uring" } else { "/dev/fuse" };
         info!("{} is mounted, requests come over {transport}", mount.path().display());

@@ -6,10 +6,10 @@
 
 use super::device::FuseDevice;
 use super::tree::{FuseWork, TRANSFER_BYTES_MAX};
-use roadtrain_host_engine::RingCommand as Command;
+use roadtrain_host_engine::UringCommand as Command;
 use roadtrain_system::buffer::{Arena, Buffer};
 use roadtrain_wire::fuse::{
-    InHeader, Opcode, OutHeader, RingCommand, RingEntry, RingHeader, ring_op,
+    FuseRingCommand, InHeader, Opcode, OutHeader, RingEntry, RingHeader, ring_op,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -210,9 +210,9 @@ impl FuseSlots {
 
     fn command(&self, slot: usize, fd: RawFd, op: u32, commit_id: u64) -> Option<Command> {
         let SlotOrigin::Ring(qid) = self.slots[slot].origin else { return None };
-        let own = RingCommand { commit_id, qid, ..RingCommand::default() };
+        let own = FuseRingCommand { commit_id, qid, ..FuseRingCommand::default() };
         let mut payload = [0; 80];
-        payload[..size_of::<RingCommand>()].copy_from_slice(own.as_bytes());
+        payload[..size_of::<FuseRingCommand>()].copy_from_slice(own.as_bytes());
         Some(Command { fd, op, address: 0, length: 0, payload })
     }
 

@@ -10,7 +10,7 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Use of io_uring for the kernel's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Uring {
+pub enum FuseUring {
     /// Used if the kernel supports it.
     #[default]
     Auto,
@@ -20,14 +20,14 @@ pub enum Uring {
     Off,
 }
 
-impl FromStr for Uring {
+impl FromStr for FuseUring {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "auto" => Ok(Uring::Auto),
-            "on" => Ok(Uring::On),
-            "off" => Ok(Uring::Off),
+            "auto" => Ok(FuseUring::Auto),
+            "on" => Ok(FuseUring::On),
+            "off" => Ok(FuseUring::Off),
             _ => Err(format!("`{text}` is not auto, on or off")),
         }
     }
@@ -43,13 +43,13 @@ pub(super) struct UringSwitch {
 
 impl UringSwitch {
     /// Turns the switch on if wanted and needed.
-    pub(super) fn set(wanted: Uring) -> io::Result<Self> {
+    pub(super) fn set(wanted: FuseUring) -> io::Result<Self> {
         let set = match wanted {
-            Uring::Off => Ok(UringSwitch { was_off: false, _turn: None }),
-            Uring::Auto | Uring::On => Self::turn_on(),
+            FuseUring::Off => Ok(UringSwitch { was_off: false, _turn: None }),
+            FuseUring::Auto | FuseUring::On => Self::turn_on(),
         };
         match set {
-            Err(error) if wanted == Uring::Auto => {
+            Err(error) if wanted == FuseUring::Auto => {
                 info!("{error}: requests come over /dev/fuse");
                 Ok(UringSwitch { was_off: false, _turn: None })
             }
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn words_are_known() {
-        assert_eq!("auto".parse(), Ok(Uring::Auto));
-        assert_eq!("on".parse(), Ok(Uring::On));
-        assert_eq!("off".parse(), Ok(Uring::Off));
-        assert!("yes".parse::<Uring>().is_err());
+        assert_eq!("auto".parse(), Ok(FuseUring::Auto));
+        assert_eq!("on".parse(), Ok(FuseUring::On));
+        assert_eq!("off".parse(), Ok(FuseUring::Off));
+        assert!("yes".parse::<FuseUring>().is_err());
     }
 }

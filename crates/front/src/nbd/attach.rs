@@ -1,15 +1,15 @@
 //! A remote namespace as an NBD export: connects a controller and serves on each of its reactors.
 
 use super::address::NbdAddress;
-use super::endpoint::Endpoint;
-use super::export::{Export, ExportInfo};
-use super::listener::Clients;
+use super::endpoint::NbdEndpoint;
+use super::export::{ExportInfo, NbdExport};
+use super::listener::NbdClients;
 use super::server::{BUFFER_BYTES_MAX, NbdServer};
 use super::tls::NbdTls;
-use crate::attachment::{AttachError, Attachment, Device};
+use crate::attachment::{AttachError, AttachedDevice, Attachment};
 use crate::disk::{DiskInfo, IdleFront};
 use crate::system_resource::SystemResource;
-use roadtrain_host_engine::{Controller, ControllerView, HostConfig, LaneId};
+use roadtrain_host_engine::{HostConfig, HostController, HostControllerView, LaneId};
 
 /// Configuration of an NBD attachment.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct NbdConfig {
     /// Address on which the server listens.
     pub address: NbdAddress,
     /// Allowed clients, over TCP.
-    pub clients: Clients,
+    pub clients: NbdClients,
     /// TLS; `None` without it. Over TCP only.
     pub tls: Option<NbdTls>,
     /// Bytes of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at least.
@@ -31,15 +31,15 @@ impl NbdConfig {
     /// Serves namespace `nsid` at `address`, with defaults for the rest.
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
-        let (clients, tls, buffer_bytes_max) = (Clients::Local, None, None);
+        let (clients, tls, buffer_bytes_max) = (NbdClients::Local, None, None);
         NbdConfig { nsid, address, clients, tls, buffer_bytes_max }
     }
 }
 
 /// A namespace that is served. Dropping it stops the server.
 pub struct NbdAttachment {
-    controller: Controller,
-    endpoint: Endpoint,
+    controller: HostController,
+    endpoint: NbdEndpoint,
 }
 
 impl NbdAttachment {
@@ -52,8 +52,8 @@ impl NbdAttachment {
     /// # Panics
     /// Never: a controller that connects has made a front.
     pub fn start(host: HostConfig, config: &NbdConfig) -> Result<Self, AttachError> {
-        let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
-        let controller = Controller::connect(host, |reactor, view| {
+        let mut endpoint: Option<Result<NbdEndpoint, AttachError>> = None;
+        let controller = HostController::connect(host, |reactor, view| {
             let listening = endpoint.get_or_insert_with(|| listen(config, view));
             let Ok(at) = listening else { return Box::new(IdleFront) };
             match NbdServer::new(at.clone(), LaneId(0)) {
@@ -81,7 +81,7 @@ impl NbdAttachment {
 
     /// Returns the export.
     #[must_use]
-    pub fn export(&self) -> &Export {
+    pub fn export(&self) -> &NbdExport {
         self.endpoint.export()
     }
 
@@ -93,12 +93,12 @@ impl NbdAttachment {
 }
 
 impl Attachment for NbdAttachment {
-    fn devices(&self) -> Vec<Device> {
+    fn devices(&self) -> Vec<AttachedDevice> {
         let nsid = self.export().disk().info().nsid;
-        vec![Device { nsid, names: vec![self.endpoint.uri().to_owned()] }]
+        vec![AttachedDevice { nsid, names: vec![self.endpoint.uri().to_owned()] }]
     }
 
-    fn controller(&self) -> &Controller {
+    fn controller(&self) -> &HostController {
         &self.controller
     }
 
@@ -114,9 +114,9 @@ impl Attachment for NbdAttachment {
     }
 }
 
-fn listen(config: &NbdConfig, view: &ControllerView) -> Result<Endpoint, AttachError> {
+fn listen(config: &NbdConfig, view: &HostControllerView) -> Result<NbdEndpoint, AttachError> {
     let info = ExportInfo::from(DiskInfo::of(&view.info(), config.nsid)?);
-    let endpoint = Endpoint::bind(&config.address, config.clients, config.tls.as_ref(), info);
+    let endpoint = NbdEndpoint::bind(&config.address, config.clients, config.tls.as_ref(), info);
     endpoint.map_err(cannot_serve)
 }
 

@@ -5,9 +5,9 @@
 
 use super::connection_id::ConnectionId;
 use crate::disk::DiskInfo;
-use roadtrain_host_engine::{Allocation, AllocationQuery, RANGES_MAX, Turn};
+use roadtrain_host_engine::{Allocation, AllocationQuery, FrontTurn, RANGES_MAX};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::nbd::{Extent, Request, allocation_state, command_flag};
+use roadtrain_wire::nbd::{NbdExtent, NbdRequest, allocation_state, command_flag};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
 /// Pending block status requests of a server's clients.
 #[derive(Debug, Default)]
 pub(super) struct BlockStatuses {
-    waiting: VecDeque<(ConnectionId, Request)>,
+    waiting: VecDeque<(ConnectionId, NbdRequest)>,
     /// Request whose query is in flight, with the deadline of its reply.
-    in_flight: Option<(ConnectionId, Request, Instant)>,
+    in_flight: Option<(ConnectionId, NbdRequest, Instant)>,
     /// True if the target has not answered a query in time: no other is sent until it does.
     is_silent: bool,
     /// Key of the query in flight; older replies have another.
@@ -31,7 +31,7 @@ pub(super) struct BlockStatuses {
 
 impl BlockStatuses {
     /// Adds a client's request.
-    pub(super) fn push(&mut self, id: ConnectionId, request: Request) {
+    pub(super) fn push(&mut self, id: ConnectionId, request: NbdRequest) {
         self.waiting.push_back((id, request));
     }
 
@@ -53,10 +53,10 @@ impl BlockStatuses {
     /// long to be noticed. A client that copies a disk would rather copy a hole than wait.
     pub(super) fn next(
         &mut self,
-        turn: &mut dyn Turn,
+        turn: &mut dyn FrontTurn,
         info: &DiskInfo,
-    ) -> Option<(ConnectionId, Request, Option<Allocation>)> {
-        while let Some((key, found)) = turn.next_look_up() {
+    ) -> Option<(ConnectionId, NbdRequest, Option<Allocation>)> {
+        while let Some((key, found)) = turn.next_allocation() {
             self.is_silent &= key != self.key;
             if key == self.key
                 && let Some((id, request, _)) = self.in_flight.take()
@@ -73,11 +73,11 @@ impl BlockStatuses {
             return None;
         }
         let (id, request) = self.waiting.pop_front()?;
-        if self.is_silent || !info.tells_allocation {
+        if self.is_silent || !info.reports_allocation {
             return Some((id, request, None));
         }
         self.key += 1;
-        if turn.look_up(query(info, &request), self.key) {
+        if turn.query_allocation(query(info, &request), self.key) {
             self.in_flight = Some((id, request, now + ANSWER_WAIT));
             return None;
         }
@@ -86,7 +86,7 @@ impl BlockStatuses {
 }
 
 /// Returns the target's query for a request.
-fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
+fn query(info: &DiskInfo, request: &NbdRequest) -> AllocationQuery {
     let block = u64::from(info.lba_bytes);
     let (slba, end) =
         (request.offset / block, (request.offset + u64::from(request.length)).div_ceil(block));
@@ -97,9 +97,9 @@ fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
 /// Returns the extents of a request: from its start on, perhaps not to its end.
 pub(super) fn extents(
     lba_bytes: u32,
-    request: &Request,
+    request: &NbdRequest,
     found: Option<&Allocation>,
-) -> Vec<Extent> {
+) -> Vec<NbdExtent> {
     let (start, end) = (request.offset, request.offset + u64::from(request.length));
     let byte = |block: u64| block.saturating_mul(lba_bytes.into()).clamp(start, end);
     let known = found.filter(|found| byte(found.known.end) > start);
@@ -127,9 +127,9 @@ pub(super) fn extents(
     extents
 }
 
-fn extent(from: u64, to: u64, state: u32) -> Extent {
+fn extent(from: u64, to: u64, state: u32) -> NbdExtent {
     // No longer than the request.
-    Extent { length: ((to - from) as u32).into(), state: state.into() }
+    NbdExtent { length: ((to - from) as u32).into(), state: state.into() }
 }
 
 #[cfg(test)]
@@ -145,12 +145,12 @@ mod tests {
     const DATA: u32 = 0;
     const HOLE: u32 = 3;
 
-    fn request(flags: u16, offset: u64, length: u32) -> Request {
-        Request { flags, command: Command::BLOCK_STATUS, cookie: 1, offset, length }
+    fn request(flags: u16, offset: u64, length: u32) -> NbdRequest {
+        NbdRequest { flags, command: Command::BLOCK_STATUS, cookie: 1, offset, length }
     }
 
     fn found_extents(
-        request: &Request,
+        request: &NbdRequest,
         known: Range<u64>,
         allocated: &[Range<u64>],
     ) -> Vec<(u32, u32)> {
@@ -158,7 +158,7 @@ mod tests {
         show(&extents(512, request, Some(&found)))
     }
 
-    fn show(extents: &[Extent]) -> Vec<(u32, u32)> {
+    fn show(extents: &[NbdExtent]) -> Vec<(u32, u32)> {
         extents.iter().map(|extent| (extent.length.get(), extent.state.get())).collect()
     }
 
@@ -196,7 +196,7 @@ mod tests {
     /// A target that is gone may be silent for long before its connection is lost.
     #[test]
     fn a_silent_target_is_waited_for_a_second_once() {
-        let info = DiskInfo { tells_allocation: true, ..test_info() };
+        let info = DiskInfo { reports_allocation: true, ..test_info() };
         let options =
             MockOptions { info: info.clone(), allocated: Some(vec![]), ..MockOptions::default() };
         let (mut mock, mut statuses) = (Mock::new(options, 0), BlockStatuses::default());

@@ -1,10 +1,10 @@
 //! One client's connection: its socket, received data and replies.
 
 use super::connection_id::ConnectionId;
-use super::export::Export;
+use super::export::NbdExport;
 use super::orphan_writes::Predecessors;
 use super::reply_queue::ReplyQueue;
-use super::session::{Close, Event, Session};
+use super::session::{NbdCloseReason, NbdEvent, NbdSession};
 use super::translate::{disk_request, errno_of};
 use crate::disk::{DiskFault, DiskOp, JobKey, PartKey, Started};
 use roadtrain_reactor::clients::{ClientStream, Incoming};
@@ -81,15 +81,15 @@ pub(crate) struct NbdConnection {
     stream: Option<ClientStream>,
     peer: Option<SocketAddr>,
     id: ConnectionId,
-    session: Session,
+    session: NbdSession,
     replies: ReplyQueue,
     inbox: Box<[u8]>,
     /// Range of `inbox` that is not used yet: from, to.
     unused: (usize, usize),
     payload: Option<PartialWrite>,
     /// Request that waits for buffers.
-    stalled: Option<nbd::Request>,
-    closing: Option<Close>,
+    stalled: Option<nbd::NbdRequest>,
+    closing: Option<NbdCloseReason>,
     lost: bool,
     /// True if the client sends no more, though some of its data may be unread.
     hung_up: bool,
@@ -103,7 +103,7 @@ pub(crate) struct NbdConnection {
     /// ... those for block status, ...
     statuses: u32,
     /// ... and those that the server has not taken.
-    new_statuses: Vec<nbd::Request>,
+    new_statuses: Vec<nbd::NbdRequest>,
     /// Bytes of buffers in jobs and in the reply queue.
     held_bytes: usize,
     /// Bytes of payload and of replies that have moved.
@@ -124,12 +124,12 @@ impl NbdConnection {
     pub(crate) fn new(
         client: NewClient,
         id: ConnectionId,
-        export: Arc<Export>,
+        export: Arc<NbdExport>,
         requires_tls: bool,
         predecessors: Predecessors,
     ) -> Self {
         let mut replies = ReplyQueue::default();
-        let session = Session::new(export, requires_tls, &mut replies);
+        let session = NbdSession::new(export, requires_tls, &mut replies);
         NbdConnection {
             stream: Some(client.stream),
             peer: client.peer,
@@ -192,14 +192,14 @@ impl NbdConnection {
                 (self.readable, self.writable, self.waits) = (true, true, WaitReason::Input);
             }
             None => {
-                self.closing.get_or_insert(Close::TlsFailed);
+                self.closing.get_or_insert(NbdCloseReason::TlsFailed);
                 self.lost = true;
             }
         }
     }
 
     /// Stops reading; requests in flight are still answered.
-    pub(crate) fn close(&mut self, close: Close, jobs: &mut NbdJobs) {
+    pub(crate) fn close(&mut self, close: NbdCloseReason, jobs: &mut NbdJobs) {
         self.closing.get_or_insert(close);
         self.stalled = None;
         if let Some(payload) = self.payload.take()
@@ -248,7 +248,7 @@ impl NbdConnection {
     }
 
     /// Abandons the client: unsent replies are dropped.
-    pub(crate) fn abandon(&mut self, close: Close) {
+    pub(crate) fn abandon(&mut self, close: NbdCloseReason) {
         self.closing.get_or_insert(close);
         self.lost = true;
     }
@@ -259,7 +259,7 @@ impl NbdConnection {
     }
 
     /// Returns the reason of its end.
-    pub(crate) fn closing(&self) -> Option<Close> {
+    pub(crate) fn closing(&self) -> Option<NbdCloseReason> {
         self.closing
     }
 
@@ -306,7 +306,7 @@ impl NbdConnection {
     pub(crate) fn receive(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) {
         self.waits = self.receive_until(jobs, may_take_buffers);
         if self.hung_up && !matches!(self.waits, WaitReason::Input | WaitReason::End) {
-            self.close(Close::Disconnect, jobs);
+            self.close(NbdCloseReason::Disconnect, jobs);
             self.waits = WaitReason::End;
         }
     }
@@ -324,7 +324,7 @@ impl NbdConnection {
                 // The client hung up. Its earlier requests are carried out and answered.
                 Ok(false) => {
                     self.log_requests();
-                    self.close(Close::Disconnect, jobs);
+                    self.close(NbdCloseReason::Disconnect, jobs);
                 }
                 Err(error) => self.lose(&error),
             }
@@ -395,12 +395,12 @@ impl NbdConnection {
             let request = match self.stalled.take() {
                 Some(request) => request,
                 None => match self.next_message(jobs) {
-                    Some(Event::Request(request)) => request,
-                    Some(Event::BlockStatus(request)) => {
+                    Some(NbdEvent::Request(request)) => request,
+                    Some(NbdEvent::BlockStatus(request)) => {
                         self.begin_status(request);
                         continue;
                     }
-                    Some(Event::StartTls) => return WaitReason::Tls,
+                    Some(NbdEvent::StartTls) => return WaitReason::Tls,
                     Some(_) => continue,
                     None => return WaitReason::Input,
                 },
@@ -421,7 +421,7 @@ impl NbdConnection {
     }
 
     /// Returns the next message of the inbox; `None` if it holds no whole one.
-    fn next_message(&mut self, jobs: &mut NbdJobs) -> Option<Event> {
+    fn next_message(&mut self, jobs: &mut NbdJobs) -> Option<NbdEvent> {
         let (start, end) = self.unused;
         if start == end {
             return None;
@@ -429,8 +429,8 @@ impl NbdConnection {
         let (used, event) = self.session.handle(&self.inbox[start..end], &mut self.replies);
         self.unused.0 += used;
         match event {
-            Event::More => None,
-            Event::Close(close) => {
+            NbdEvent::More => None,
+            NbdEvent::Close(close) => {
                 self.close(close, jobs);
                 Some(event)
             }
@@ -441,7 +441,7 @@ impl NbdConnection {
     /// Starts a request; returns the event that it waits for if that is not possible now.
     fn start(
         &mut self,
-        request: nbd::Request,
+        request: nbd::NbdRequest,
         jobs: &mut NbdJobs,
         may_take_buffers: bool,
     ) -> Option<WaitReason> {
@@ -478,7 +478,7 @@ impl NbdConnection {
     }
 
     /// True if the client may have buffers for this request in addition to those it has.
-    fn may_hold(&self, request: &nbd::Request) -> bool {
+    fn may_hold(&self, request: &nbd::NbdRequest) -> bool {
         !has_data(request)
             || self.held_bytes == 0
             || self.held_bytes + request.length as usize <= HELD_BYTES_MAX
@@ -529,18 +529,18 @@ impl NbdConnection {
         jobs.remove(key, |buffer, _| Some(buffer));
     }
 
-    fn begin_status(&mut self, request: nbd::Request) {
+    fn begin_status(&mut self, request: nbd::NbdRequest) {
         (self.jobs, self.statuses) = (self.jobs + 1, self.statuses + 1);
         self.new_statuses.push(request);
     }
 
     /// Takes the new requests for block status.
-    pub(crate) fn take_statuses(&mut self) -> Vec<nbd::Request> {
+    pub(crate) fn take_statuses(&mut self) -> Vec<nbd::NbdRequest> {
         std::mem::take(&mut self.new_statuses)
     }
 
     /// Answers a request for block status.
-    pub(crate) fn end_status(&mut self, cookie: u64, extents: &[nbd::Extent]) {
+    pub(crate) fn end_status(&mut self, cookie: u64, extents: &[nbd::NbdExtent]) {
         (self.jobs, self.statuses) = (self.jobs - 1, self.statuses - 1);
         self.session.reply_block_status(cookie, extents, &mut self.replies);
     }
@@ -576,7 +576,7 @@ impl NbdConnection {
 
     /// Ends the connection now. Its requests in the lane end without it; returns the number of writes among them.
     pub(crate) fn end(mut self, jobs: &mut NbdJobs) -> u32 {
-        self.close(Close::Disconnect, jobs);
+        self.close(NbdCloseReason::Disconnect, jobs);
         if self.jobs > 0 {
             let id = self.id;
             self.writes -= jobs.drop_waiting(|mark| mark.id == id);
@@ -589,6 +589,6 @@ impl NbdConnection {
     }
 }
 
-fn has_data(request: &nbd::Request) -> bool {
+fn has_data(request: &nbd::NbdRequest) -> bool {
     matches!(request.command, Command::READ | Command::WRITE)
 }

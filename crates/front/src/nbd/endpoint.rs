@@ -2,12 +2,12 @@
 
 use super::address::NbdAddress;
 use super::connection::NewClient;
-use super::export::{Export, ExportInfo};
-use super::listener::{Clients, FrontListener};
+use super::export::{ExportInfo, NbdExport};
+use super::listener::{FrontListener, NbdClients};
 use super::orphan_writes::{OrphanToken, Predecessors};
 use super::tls::NbdTls;
-use roadtrain_reactor::clients::{ClientStream, SecureClients, Secured};
-use roadtrain_system::mailbox::Outbox;
+use roadtrain_reactor::clients::{ClientStream, SecureClients, SecuredClient};
+use roadtrain_system::mailbox::MailboxSender;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A listening socket and its export. The socket and its file are removed with the last clone.
 #[derive(Clone)]
-pub struct Endpoint(Arc<EndpointState>);
+pub struct NbdEndpoint(Arc<EndpointState>);
 
 struct EndpointState {
     listener: FrontListener,
@@ -29,15 +29,15 @@ struct EndpointState {
     uri: String,
     /// Number of clients passed to the TLS threads.
     secured: AtomicU64,
-    export: Arc<Export>,
+    export: Arc<NbdExport>,
     /// Its servers, with the mailboxes for queries about clients that are gone.
-    servers: Mutex<Vec<(u64, Outbox<OrphanToken>)>>,
+    servers: Mutex<Vec<(u64, MailboxSender<OrphanToken>)>>,
     /// Number of the next server.
     next_server: AtomicU64,
     connections: AtomicU32,
 }
 
-impl Endpoint {
+impl NbdEndpoint {
     /// Listens at `address` for clients of the namespace that `info` describes; with `tls`, only for clients that it
     /// admits. Replaces the file that a dead server's Unix socket left.
     ///
@@ -46,18 +46,18 @@ impl Endpoint {
     /// other than `clients` could connect.
     pub fn bind(
         address: &NbdAddress,
-        clients: Clients,
+        clients: NbdClients,
         tls: Option<&NbdTls>,
         info: ExportInfo,
     ) -> io::Result<Self> {
-        let export = Arc::new(Export::new(info)?);
+        let export = Arc::new(NbdExport::new(info)?);
         let secure = tls.map(|tls| SecureClients::start(tls.acceptor()?, HANDSHAKE_TIMEOUT));
         let secure = secure.transpose()?;
-        let clients = if secure.is_some() { Clients::Secured } else { clients };
+        let clients = if secure.is_some() { NbdClients::Secured } else { clients };
         let listener = FrontListener::bind(address, clients)?;
         let address = listener.address();
         let uri = if tls.is_some() { address.uri_with_tls() } else { address.uri() };
-        Ok(Endpoint(Arc::new(EndpointState {
+        Ok(NbdEndpoint(Arc::new(EndpointState {
             listener,
             secure,
             uri,
@@ -84,7 +84,7 @@ impl Endpoint {
     pub(crate) fn secure(
         &self,
         (stream, peer): (ClientStream, SocketAddr),
-        answer: Outbox<Secured>,
+        answer: MailboxSender<SecuredClient>,
     ) -> Option<u64> {
         let number = self.0.secured.fetch_add(1, Ordering::Relaxed);
         self.0.secure.as_ref()?.begin(number, peer, stream, answer);
@@ -93,7 +93,7 @@ impl Endpoint {
 
     /// Abandons the handshake of the client of that number.
     pub(crate) fn abandon(&self, number: u64) {
-        self.0.secure.iter().for_each(|secure| secure.give_up(number));
+        self.0.secure.iter().for_each(|secure| secure.abandon(number));
     }
 
     /// Returns the listening address, with the port that the system chose.
@@ -104,7 +104,7 @@ impl Endpoint {
 
     /// Returns the export, whose disk is updated when the namespace changes; usable on any thread.
     #[must_use]
-    pub fn export(&self) -> &Arc<Export> {
+    pub fn export(&self) -> &Arc<NbdExport> {
         &self.0.export
     }
 
@@ -118,12 +118,12 @@ impl Endpoint {
             .map(|(socket, peer)| NewClient { stream: ClientStream::plain(socket.into()), peer }))
     }
 
-    fn servers(&self) -> MutexGuard<'_, Vec<(u64, Outbox<OrphanToken>)>> {
+    fn servers(&self) -> MutexGuard<'_, Vec<(u64, MailboxSender<OrphanToken>)>> {
         self.0.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a server whose mailbox is `outbox`. Returns its number.
-    pub(super) fn register_server(&self, outbox: Outbox<OrphanToken>) -> u64 {
+    pub(super) fn register_server(&self, outbox: MailboxSender<OrphanToken>) -> u64 {
         let number = self.0.next_server.fetch_add(1, Ordering::Relaxed);
         self.servers().push((number, outbox));
         number

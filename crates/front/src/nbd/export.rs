@@ -28,13 +28,13 @@ impl From<DiskInfo> for ExportInfo {
 
 /// An export while it is served; shared by its lanes.
 #[derive(Debug)]
-pub struct Export {
+pub struct NbdExport {
     name: String,
     description: String,
     disk: Arc<LiveDisk>,
 }
 
-impl Export {
+impl NbdExport {
     /// Makes an export after checks of `info`.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Export {
             let what = "a name must be at most 4096 bytes without NUL";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        Ok(Export { name, description, disk: Arc::new(LiveDisk::new(disk)?) })
+        Ok(NbdExport { name, description, disk: Arc::new(LiveDisk::new(disk)?) })
     }
 
     /// Name in the list of exports.
@@ -95,27 +95,27 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(Export::new(test_info()).is_ok());
-        assert!(Export::new(ExportInfo { name: "a\0b".into(), ..test_info() }).is_err());
+        assert!(NbdExport::new(test_info()).is_ok());
+        assert!(NbdExport::new(ExportInfo { name: "a\0b".into(), ..test_info() }).is_err());
         let mut info = test_info();
         info.disk.lba_bytes = 0;
-        assert!(Export::new(info).is_err());
+        assert!(NbdExport::new(info).is_err());
     }
 
     #[test]
     fn flags_say_what_is_there() {
         use transmission_flag::*;
         let mut info = test_info();
-        let all = Export::new(info.clone()).unwrap().transmission_flags(true);
+        let all = NbdExport::new(info.clone()).unwrap().transmission_flags(true);
         assert_eq!(all & SEND_FAST_ZERO, 0);
         assert_ne!(all & SEND_TRIM, 0);
         assert_ne!(all & SEND_DF, 0);
         let disk = &mut info.disk;
         (disk.trim, disk.write_zeroes) = (false, false);
-        let few = Export::new(info.clone()).unwrap().transmission_flags(false);
+        let few = NbdExport::new(info.clone()).unwrap().transmission_flags(false);
         assert_eq!(few, HAS_FLAGS | CAN_MULTI_CONN | SEND_FLUSH | SEND_FUA);
         info.disk.read_only = true;
-        let none = Export::new(info).unwrap().transmission_flags(false);
+        let none = NbdExport::new(info).unwrap().transmission_flags(false);
         assert_eq!(none, HAS_FLAGS | CAN_MULTI_CONN | READ_ONLY);
     }
 }

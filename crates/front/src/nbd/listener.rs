@@ -18,7 +18,7 @@ const NOT_LOCAL: &str = "without TLS any client that can connect would have the 
 
 /// Clients whose connections a server accepts over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clients {
+pub enum NbdClients {
     /// Clients on this machine: the server listens on the loopback only.
     #[default]
     Local,
@@ -42,7 +42,7 @@ impl FrontListener {
     /// # Errors
     /// `AddrInUse` if a live server has the address, or its path is a file of another kind. `Unsupported` if clients on
     /// other machines could connect that are not allowed.
-    pub(crate) fn bind(address: &NbdAddress, clients: Clients) -> io::Result<Self> {
+    pub(crate) fn bind(address: &NbdAddress, clients: NbdClients) -> io::Result<Self> {
         let listener = match address {
             NbdAddress::Unix(path) => Self::bind_unix(path),
             NbdAddress::Tcp { host, port } => Self::bind_tcp(host, *port, clients),
@@ -68,10 +68,10 @@ impl FrontListener {
         Self::listen(socket, NbdAddress::Unix(path.to_owned()), file)
     }
 
-    fn bind_tcp(host: &str, port: u16, clients: Clients) -> io::Result<Self> {
+    fn bind_tcp(host: &str, port: u16, clients: NbdClients) -> io::Result<Self> {
         let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in (host, port).to_socket_addrs()? {
-            if clients == Clients::Local && !address.ip().to_canonical().is_loopback() {
+            if clients == NbdClients::Local && !address.ip().to_canonical().is_loopback() {
                 error = io::Error::new(ErrorKind::Unsupported, NOT_LOCAL);
                 continue;
             }
@@ -199,9 +199,9 @@ mod tests {
     fn the_socket_file_goes_with_the_listener() {
         let directory = tempfile::tempdir().unwrap();
         let address = unix(&directory);
-        let listener = FrontListener::bind(&address, Clients::Local).unwrap();
+        let listener = FrontListener::bind(&address, NbdClients::Local).unwrap();
         assert!(listener.accept().unwrap().is_none());
-        let error = FrontListener::bind(&address, Clients::Local).unwrap_err();
+        let error = FrontListener::bind(&address, NbdClients::Local).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!(error.to_string().contains("another server listens there"), "{error}");
         drop(listener);
@@ -214,14 +214,14 @@ mod tests {
         let path = directory.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        FrontListener::bind(&unix(&directory), Clients::Local).unwrap();
+        FrontListener::bind(&unix(&directory), NbdClients::Local).unwrap();
     }
 
     #[test]
     fn other_files_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("a.sock"), "precious").unwrap();
-        let error = FrontListener::bind(&unix(&directory), Clients::Local).unwrap_err();
+        let error = FrontListener::bind(&unix(&directory), NbdClients::Local).unwrap_err();
         assert!(error.to_string().contains("not a socket"), "{error}");
         assert_eq!(std::fs::read(directory.path().join("a.sock")).unwrap(), b"precious");
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_replaced_file_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let listener = FrontListener::bind(&unix(&directory), Clients::Local).unwrap();
+        let listener = FrontListener::bind(&unix(&directory), NbdClients::Local).unwrap();
         let path = directory.path().join("a.sock");
         // Made before the old one is removed, so that the inode differs.
         std::fs::write(directory.path().join("new"), "").unwrap();
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_chosen_port_is_returned() {
         let address = "nbd:tcp:127.0.0.1:0".parse().unwrap();
-        let listener = FrontListener::bind(&address, Clients::Local).unwrap();
+        let listener = FrontListener::bind(&address, NbdClients::Local).unwrap();
         let NbdAddress::Tcp { host, port } = listener.address() else { panic!("not TCP") };
         assert_eq!(host, "127.0.0.1");
         assert_ne!(*port, 0);
@@ -255,7 +255,7 @@ mod tests {
             bound.map(drop).map_err(|error| (error.kind(), error.to_string()))
         };
         for text in ["nbd:tcp:0.0.0.0:0", "nbd:tcp:[::]:0", "nbd:tcp:192.0.2.1:0"] {
-            let (kind, message) = bind(text, Clients::Local).unwrap_err();
+            let (kind, message) = bind(text, NbdClients::Local).unwrap_err();
             assert_eq!(kind, ErrorKind::Unsupported);
             assert!(
                 message.contains("Unix socket") && message.contains("--nbd-insecure"),
@@ -263,9 +263,9 @@ mod tests {
             );
         }
         for (text, clients) in [
-            ("nbd:tcp:127.0.0.1:0", Clients::Local),
-            ("nbd:tcp:localhost:0", Clients::Local),
-            ("nbd:tcp:0.0.0.0:0", Clients::Anyone),
+            ("nbd:tcp:127.0.0.1:0", NbdClients::Local),
+            ("nbd:tcp:localhost:0", NbdClients::Local),
+            ("nbd:tcp:0.0.0.0:0", NbdClients::Anyone),
         ] {
             assert_eq!(bind(text, clients), Ok(()), "{text}");
         }

@@ -44,11 +44,11 @@ mod watched_mailbox;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
 pub use attach::{NbdAttachment, NbdConfig};
-pub use endpoint::Endpoint;
-pub use export::{Export, ExportInfo};
-pub use listener::Clients;
+pub use endpoint::NbdEndpoint;
+pub use export::{ExportInfo, NbdExport};
 pub(crate) use listener::FrontListener;
+pub use listener::NbdClients;
 pub use reply_queue::ReplyQueue;
 pub use server::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, NbdServer};
-pub use session::{Close, Event, PeerMisbehaved, Session};
+pub use session::{NbdCloseReason, NbdEvent, NbdSession, NbdViolation};
 pub use tls::NbdTls;

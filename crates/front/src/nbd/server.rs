@@ -9,15 +9,15 @@ use super::address::NbdAddress;
 use super::block_status::{BlockStatuses, extents};
 use super::connection::{NbdConnection, NbdJobs, NewClient, WaitReason};
 use super::connection_id::ConnectionId;
-use super::endpoint::{Endpoint, HANDSHAKE_TIMEOUT};
-use super::export::{Export, ExportInfo};
-use super::listener::Clients;
+use super::endpoint::{HANDSHAKE_TIMEOUT, NbdEndpoint};
+use super::export::{ExportInfo, NbdExport};
+use super::listener::NbdClients;
 use super::orphan_writes::{ORPHAN_RETRY, OrphanToken, OrphanWrites, Predecessors, hung_up};
 use super::securing::Securing;
-use super::session::Close;
+use super::session::NbdCloseReason;
 use super::watched_mailbox::WatchedMailbox;
 use crate::disk::NamespaceWatch;
-use roadtrain_host_engine::{ControllerView, Front, Interest, LaneId, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, HostControllerView, Interest, LaneId};
 use roadtrain_proto::time::Instant;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -46,9 +46,9 @@ const TLS_DONE_KEY: u64 = u64::MAX - 1;
 /// Key of the watch of other servers' queries.
 const QUERY_KEY: u64 = u64::MAX - 2;
 
-/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an [`Endpoint`].
+/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an [`NbdEndpoint`].
 pub struct NbdServer {
-    endpoint: Endpoint,
+    endpoint: NbdEndpoint,
     /// Number of the server at the endpoint.
     number: u64,
     jobs: NbdJobs,
@@ -87,12 +87,12 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// Makes a server for clients of this machine with an address of its own; see [`Endpoint::bind`].
+    /// Makes a server for clients of this machine with an address of its own; see [`NbdEndpoint::bind`].
     ///
     /// # Errors
-    /// Returns the errors of [`Endpoint::bind`].
+    /// Returns the errors of [`NbdEndpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane)
+        NbdServer::new(NbdEndpoint::bind(address, NbdClients::Local, None, info)?, lane)
     }
 
     /// Uses `lanes` lanes of the reactor, from the given one on; each client has one of them.
@@ -114,7 +114,7 @@ impl NbdServer {
     ///
     /// # Errors
     /// Fails if the system has no descriptor left.
-    pub fn new(endpoint: Endpoint, lane: LaneId) -> io::Result<Self> {
+    pub fn new(endpoint: NbdEndpoint, lane: LaneId) -> io::Result<Self> {
         let (outbox, queries) = WatchedMailbox::new()?;
         Ok(NbdServer {
             number: endpoint.register_server(outbox),
@@ -158,7 +158,7 @@ impl NbdServer {
 
     /// Follows the namespace's changes of size, its removal and its return.
     #[must_use]
-    pub fn following(mut self, view: ControllerView) -> Self {
+    pub fn following(mut self, view: HostControllerView) -> Self {
         self.watch = NamespaceWatch::new(view);
         self
     }
@@ -173,7 +173,7 @@ impl NbdServer {
 
     /// Returns the endpoint: listening socket and export.
     #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &NbdEndpoint {
         &self.endpoint
     }
 
@@ -185,7 +185,7 @@ impl NbdServer {
 
     /// Returns the export, whose disk is updated when the namespace changes; usable on any thread.
     #[must_use]
-    pub fn export(&self) -> Arc<Export> {
+    pub fn export(&self) -> Arc<NbdExport> {
         self.endpoint.export().clone()
     }
 
@@ -197,7 +197,7 @@ impl NbdServer {
         }
     }
 
-    fn take_ready(&mut self, turn: &mut dyn Turn) {
+    fn take_ready(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(key) = turn.next_ready() {
             if key == LISTENER_KEY {
                 self.listening = false;
@@ -258,7 +258,7 @@ impl NbdServer {
         }
     }
 
-    fn take_completions(&mut self, turn: &mut dyn Turn) {
+    fn take_completions(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             let Some(job) = self.jobs.complete(completion) else { continue };
             let id = self.jobs.job(job).mark.id;
@@ -278,7 +278,7 @@ impl NbdServer {
     }
 
     /// Answers requests for block status, and sends the next query.
-    fn answer_statuses(&mut self, turn: &mut dyn Turn) {
+    fn answer_statuses(&mut self, turn: &mut dyn FrontTurn) {
         for at in 0..self.listed.len() {
             let Some(connection) = self.connections.get_mut(self.listed[at]) else { continue };
             let id = connection.id();
@@ -377,12 +377,12 @@ impl NbdServer {
     /// True if the client with the longest handshake was disconnected to make room for another.
     fn make_room(&mut self) -> bool {
         let Some((_, oldest)) = self.in_handshake.pop_front() else { return false };
-        self.abandon(oldest, Close::Overdue);
+        self.abandon(oldest, NbdCloseReason::Overdue);
         self.prune_handshakes();
         true
     }
 
-    fn abandon(&mut self, id: ConnectionId, close: Close) {
+    fn abandon(&mut self, id: ConnectionId, close: NbdCloseReason) {
         if let Some(connection) = self.connections.get_mut(id.slot) {
             connection.abandon(close);
             self.list(id.slot);
@@ -396,7 +396,7 @@ impl NbdServer {
             && deadline <= now
         {
             self.in_handshake.pop_front();
-            self.abandon(id, Close::Overdue);
+            self.abandon(id, NbdCloseReason::Overdue);
             self.prune_handshakes();
         }
     }
@@ -413,7 +413,7 @@ impl NbdServer {
         let stuck = self.connections.iter().filter(|(_, connection)| connection.is_stuck());
         let stuck: Vec<ConnectionId> = stuck.map(|(_, connection)| connection.id()).collect();
         if self.patient_until.replace(now + self.patience).is_some() {
-            stuck.into_iter().for_each(|id| self.abandon(id, Close::Stuck(self.patience)));
+            stuck.into_iter().for_each(|id| self.abandon(id, NbdCloseReason::Stuck(self.patience)));
         }
         self.connections.iter_mut().for_each(|(_, connection)| connection.note_moved());
     }
@@ -482,7 +482,7 @@ impl NbdServer {
     }
 
     /// Handles the listed connections' states; those that can continue stay listed.
-    fn settle_listed(&mut self, turn: &mut dyn Turn) {
+    fn settle_listed(&mut self, turn: &mut dyn FrontTurn) {
         let mut kept = 0;
         for at in 0..self.listed.len() {
             let slot = self.listed[at];
@@ -494,7 +494,7 @@ impl NbdServer {
         self.listed.truncate(kept);
     }
 
-    fn settle(&mut self, slot: usize, turn: &mut dyn Turn) -> bool {
+    fn settle(&mut self, slot: usize, turn: &mut dyn FrontTurn) -> bool {
         self.secure(slot);
         let Some(connection) = self.connections.get_mut(slot) else { return false };
         // A server that stops waits for its requests, but not for clients that do not read.
@@ -516,7 +516,7 @@ impl NbdServer {
         connection.listed
     }
 
-    fn end(&mut self, slot: usize, turn: &mut dyn Turn) {
+    fn end(&mut self, slot: usize, turn: &mut dyn FrontTurn) {
         let connection = self.connections.remove(slot);
         let id = connection.id();
         self.statuses.forget(id);
@@ -533,7 +533,11 @@ impl NbdServer {
         }
         let (client, peer) = (id.serial, connection.peer());
         match connection.closing() {
-            Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured | Close::Stuck(_))) => {
+            Some(
+                close @ (NbdCloseReason::PeerMisbehaved(_)
+                | NbdCloseReason::NotSecured
+                | NbdCloseReason::Stuck(_)),
+            ) => {
                 warn!(client, ?peer, address = %self.endpoint.address(), "NBD client: {close}");
             }
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
@@ -544,7 +548,7 @@ impl NbdServer {
     }
 
     /// Arms the listener and the timers.
-    fn await_more(&mut self, turn: &mut dyn Turn) {
+    fn await_more(&mut self, turn: &mut dyn FrontTurn) {
         let connections = &self.connections;
         let current = |id: ConnectionId| connections.get(id.slot).filter(|c| c.id() == id);
         self.orphans.release_waiting(|id| current(id).is_some_and(NbdConnection::is_leaving));
@@ -564,7 +568,7 @@ impl NbdServer {
     }
 
     /// Answers the requests in flight, closes all connections, and ends the reactor.
-    fn stop(&mut self, turn: &mut dyn Turn) {
+    fn stop(&mut self, turn: &mut dyn FrontTurn) {
         self.accept_at = None;
         if std::mem::take(&mut self.listening) {
             turn.unwatch(LISTENER_KEY);
@@ -572,7 +576,7 @@ impl NbdServer {
         if !std::mem::replace(&mut self.stopping, true) {
             let slots: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
-                self.connections[slot].close(Close::Stopping, &mut self.jobs);
+                self.connections[slot].close(NbdCloseReason::Stopping, &mut self.jobs);
                 self.list(slot);
             }
         }
@@ -587,7 +591,7 @@ impl NbdServer {
 }
 
 impl Front for NbdServer {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         self.take_ready(turn);
         self.take_completions(turn);
         self.start_waiting();

@@ -1,7 +1,7 @@
 //! Conversion of requests and errors between NBD and a disk.
 
 use crate::disk::{DiskFault, DiskOp, DiskRequest};
-use roadtrain_wire::nbd::{Command, Errno, Request, command_flag};
+use roadtrain_wire::nbd::{Command, Errno, NbdRequest, command_flag};
 
 /// Returns the NBD error for `fault`.
 pub(crate) fn errno_of(fault: DiskFault) -> Errno {
@@ -16,7 +16,7 @@ pub(crate) fn errno_of(fault: DiskFault) -> Errno {
 }
 
 /// Converts a request that the session has checked to a disk request.
-pub(crate) fn disk_request(request: &Request) -> DiskRequest {
+pub(crate) fn disk_request(request: &NbdRequest) -> DiskRequest {
     let op = match request.command {
         Command::READ => DiskOp::Read,
         Command::WRITE => DiskOp::Write,

@@ -1,12 +1,12 @@
 //! Messages of other threads to a server, which its reactor watches for.
 
-use roadtrain_host_engine::{Interest, Turn};
-use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
+use roadtrain_host_engine::{FrontTurn, Interest};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender, mailbox};
 use std::io;
 
 /// A mailbox, with a flag for its watch.
 pub(super) struct WatchedMailbox<T> {
-    inbox: Inbox<T>,
+    inbox: MailboxReceiver<T>,
     is_watched: bool,
 }
 
@@ -15,7 +15,7 @@ impl<T> WatchedMailbox<T> {
     ///
     /// # Errors
     /// Fails if the system has no descriptor left.
-    pub(super) fn new() -> io::Result<(Outbox<T>, Self)> {
+    pub(super) fn new() -> io::Result<(MailboxSender<T>, Self)> {
         let (outbox, inbox) = mailbox()?;
         Ok((outbox, WatchedMailbox { inbox, is_watched: false }))
     }
@@ -27,13 +27,13 @@ impl<T> WatchedMailbox<T> {
         std::iter::from_fn(|| self.inbox.take())
     }
 
-    pub(super) fn watch(&mut self, turn: &mut dyn Turn, key: u64) {
+    pub(super) fn watch(&mut self, turn: &mut dyn FrontTurn, key: u64) {
         if !std::mem::replace(&mut self.is_watched, true) {
             turn.watch(self.inbox.fd(), Interest::Readable, key);
         }
     }
 
-    pub(super) fn unwatch(&mut self, turn: &mut dyn Turn, key: u64) {
+    pub(super) fn unwatch(&mut self, turn: &mut dyn FrontTurn, key: u64) {
         if std::mem::take(&mut self.is_watched) {
             turn.unwatch(key);
         }

@@ -10,11 +10,11 @@ use super::pending::PendingServer;
 use super::server::UblkServer;
 use super::shared::UblkShared;
 use super::tags::Tags;
-use crate::attachment::{AttachError, Attachment, Device};
+use crate::attachment::{AttachError, AttachedDevice, Attachment};
 use crate::disk::{DiskInfo, LiveDisk, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
-use roadtrain_host_engine::{Controller, HostConfig};
+use roadtrain_host_engine::{HostConfig, HostController};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ impl UblkConfig {
 
 /// A namespace that is shown as a ublk device. Dropping it stops the device.
 pub struct UblkAttachment {
-    controller: Option<Controller>,
+    controller: Option<HostController>,
     nsid: u32,
     id: u32,
     recovered: bool,
@@ -82,7 +82,7 @@ impl UblkAttachment {
         let nqn = host.subsystem_nqn.clone();
         let mut reactors = Vec::new();
         reclaim::prepare();
-        let controller = Controller::connect(host, |reactor, _| {
+        let controller = HostController::connect(host, |reactor, _| {
             let (server, coming) = channel();
             reactors.push(ReactorLink { lanes: reactor.lanes, server });
             Box::new(PendingServer::new(coming))
@@ -188,13 +188,13 @@ fn wanted(config: &UblkConfig, disk: &DiskInfo, nqn: &str, reactors: usize) -> D
 }
 
 impl Attachment for UblkAttachment {
-    fn devices(&self) -> Vec<Device> {
-        vec![Device { nsid: self.nsid, names: vec![self.path().display().to_string()] }]
+    fn devices(&self) -> Vec<AttachedDevice> {
+        vec![AttachedDevice { nsid: self.nsid, names: vec![self.path().display().to_string()] }]
     }
 
     /// # Panics
     /// Never: only the drop takes the controller out.
-    fn controller(&self) -> &Controller {
+    fn controller(&self) -> &HostController {
         self.controller.as_ref().expect("an attachment has its controller")
     }
 

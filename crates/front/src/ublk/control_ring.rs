@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the driver reads and writes memory of commands")]
 
 use super::abi::ControlCommand;
-use roadtrain_system::ring::{Ring, RingCommand};
+use roadtrain_system::ring::{ReactorRing, UringCommand};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ const ENTRIES: u32 = 4;
 
 /// The control device and its ring; for one thread.
 pub(crate) struct ControlRing {
-    ring: Ring,
+    ring: ReactorRing,
     device: File,
     begun: u64,
     /// Results of commands that have ended, until [`ControlRing::wait`] takes them.
@@ -36,7 +36,7 @@ impl ControlRing {
     /// Returns the system's error: no such device, no permission, no io_uring.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let device = File::options().read(true).write(true).open(path)?;
-        let ring = Ring::wide(ENTRIES)?;
+        let ring = ReactorRing::wide(ENTRIES)?;
         Ok(ControlRing { ring, device, begun: 0, results: HashMap::new() })
     }
 
@@ -53,7 +53,7 @@ impl ControlRing {
         let mut payload = [0; 80];
         payload[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
         let fd = self.device.as_raw_fd();
-        let command = RingCommand { fd, op: code, address: 0, length: 0, payload };
+        let command = UringCommand { fd, op: code, address: 0, length: 0, payload };
         // SAFETY: the caller keeps the memory valid.
         if !unsafe { self.ring.command(&command, self.begun) } {
             self.results.insert(self.begun, -libc::EOPNOTSUPP);

@@ -4,7 +4,7 @@ use super::control::UblkControl;
 use super::device;
 use super::shared::UblkShared;
 use crate::writeback::write_back_all;
-use roadtrain_host_engine::Controller;
+use roadtrain_host_engine::HostController;
 use roadtrain_system::clock;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -34,7 +34,7 @@ pub(crate) enum DeviceEnd {
 pub(crate) fn end(
     id: u32,
     how: DeviceEnd,
-    controller: Controller,
+    controller: HostController,
     shared: &UblkShared,
     file: Option<Arc<File>>,
 ) {
@@ -64,7 +64,7 @@ pub(crate) fn end(
 }
 
 /// Stops the device: its queues answer their requests, and the driver aborts all tags.
-fn stop(id: u32, controller: &Controller) -> io::Result<UblkControl> {
+fn stop(id: u32, controller: &HostController) -> io::Result<UblkControl> {
     let mut control = UblkControl::open()?;
     let pending = control.begin_stop(id);
     let mut ended = control.wait(pending, PATIENCE)?;

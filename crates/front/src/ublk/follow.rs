@@ -3,7 +3,7 @@
 use super::control::UblkControl;
 use super::params::sectors;
 use crate::disk::{LiveDisk, NamespaceWatch, Poller};
-use roadtrain_host_engine::ControllerView;
+use roadtrain_host_engine::HostControllerView;
 use roadtrain_system::clock;
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tracing::{info, warn};
 ///
 /// # Errors
 /// Fails if no thread can be started.
-pub(crate) fn follow(id: u32, disk: Arc<LiveDisk>, view: ControllerView) -> io::Result<Poller> {
+pub(crate) fn follow(id: u32, disk: Arc<LiveDisk>, view: HostControllerView) -> io::Result<Poller> {
     let mut watch = NamespaceWatch::new(view);
     watch.check(clock::now(), &disk);
     Poller::start("roadtrain-ublk", move || {

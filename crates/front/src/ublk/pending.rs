@@ -2,7 +2,7 @@
 
 use super::server::UblkServer;
 use crate::disk::IdleFront;
-use roadtrain_host_engine::{Front, Turn};
+use roadtrain_host_engine::{Front, FrontTurn};
 use roadtrain_proto::time::Instant;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl PendingServer {
 }
 
 impl Front for PendingServer {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         if let Some(server) = &mut self.server {
             return server.turn(turn);
         }

@@ -8,9 +8,9 @@ use super::request::request;
 use super::shared::UblkShared;
 use super::tags::{TagOutcome, Tags};
 use crate::disk::{DiskFault, DiskJobs, DiskRequest, JobKey, LiveDisk, Started};
-use roadtrain_host_engine::{Front, LaneId, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, LaneId};
 use roadtrain_proto::time::Instant;
-use roadtrain_system::buffer::{Buffer, Pool};
+use roadtrain_system::buffer::{Buffer, BufferPool};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct UblkServer {
     queues: Vec<Tags>,
     io_bytes: u32,
     /// Pool of the tags' buffers.
-    pool: Pool,
+    pool: BufferPool,
     /// Requests waiting for memory, longest first.
     waiting_for_buffers: VecDeque<(TagMark, DiskRequest)>,
     begun: bool,
@@ -75,7 +75,7 @@ impl UblkServer {
             jobs,
             queues,
             io_bytes,
-            pool: Pool::new(tags * class_bytes + (2 << 20)),
+            pool: BufferPool::new(tags * class_bytes + (2 << 20)),
             waiting_for_buffers: VecDeque::new(),
             begun: false,
             stopping: false,
@@ -84,7 +84,7 @@ impl UblkServer {
         }
     }
 
-    fn begin_all(&mut self, turn: &mut dyn Turn) {
+    fn begin_all(&mut self, turn: &mut dyn FrontTurn) {
         let (pool, bytes) = (&mut self.pool, self.io_bytes as usize);
         for (index, queue) in self.queues.iter_mut().enumerate() {
             let take = || pool.take(bytes).unwrap_or_else(|| Buffer::alloc(bytes));
@@ -92,7 +92,7 @@ impl UblkServer {
         }
     }
 
-    fn returned(&mut self, turn: &mut dyn Turn, key: u64, result: i32) {
+    fn returned(&mut self, turn: &mut dyn FrontTurn, key: u64, result: i32) {
         let mark = TagMark::of(key);
         let Some(queue) = self.queues.get_mut(usize::from(mark.queue)) else { return };
         match queue.returned(mark.tag, result) {
@@ -105,7 +105,7 @@ impl UblkServer {
         }
     }
 
-    fn begin(&mut self, turn: &mut dyn Turn, mark: TagMark, descriptor: &IoDescriptor) {
+    fn begin(&mut self, turn: &mut dyn FrontTurn, mark: TagMark, descriptor: &IoDescriptor) {
         let request = request(descriptor, self.io_bytes);
         let checked = request.and_then(|request| self.disk.check(&request).map(|()| request));
         match checked {
@@ -114,7 +114,7 @@ impl UblkServer {
         }
     }
 
-    fn start(&mut self, turn: &mut dyn Turn, mark: TagMark, request: DiskRequest) {
+    fn start(&mut self, turn: &mut dyn FrontTurn, mark: TagMark, request: DiskRequest) {
         let queue = &mut self.queues[usize::from(mark.queue)];
         let lane = usize::from(mark.queue);
         if self.jobs.is_whole(&request)
@@ -139,7 +139,7 @@ impl UblkServer {
     }
 
     /// Handles the end of a job: copies its data to the tag's buffer, unless that buffer was used.
-    fn finish(&mut self, turn: &mut dyn Turn, key: JobKey) {
+    fn finish(&mut self, turn: &mut dyn FrontTurn, key: JobKey) {
         let job = self.jobs.job(key);
         let (mark, request, status) = (job.mark, job.request, job.status);
         let queue = &mut self.queues[usize::from(mark.queue)];
@@ -168,7 +168,7 @@ impl UblkServer {
 
     fn answer(
         &mut self,
-        turn: &mut dyn Turn,
+        turn: &mut dyn FrontTurn,
         mark: TagMark,
         ended: Result<DiskRequest, DiskFault>,
     ) {
@@ -180,7 +180,7 @@ impl UblkServer {
         self.queues[usize::from(mark.queue)].commit(turn, mark.tag, result, mark.key());
     }
 
-    fn start_waiting(&mut self, turn: &mut dyn Turn) {
+    fn start_waiting(&mut self, turn: &mut dyn FrontTurn) {
         for _ in 0..self.waiting_for_buffers.len() {
             let Some((mark, request)) = self.waiting_for_buffers.pop_front() else { return };
             self.start(turn, mark, request);
@@ -194,7 +194,7 @@ impl UblkServer {
 }
 
 impl Front for UblkServer {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         self.now = turn.now();
         if !std::mem::replace(&mut self.begun, true) {
             self.begin_all(turn);

@@ -4,7 +4,7 @@
 
 use super::abi::{IoDescriptor, QueueOp, RESULT_ABORT, UblkIoCommand};
 use super::descriptors::Descriptors;
-use roadtrain_host_engine::{RingCommand, Turn};
+use roadtrain_host_engine::{FrontTurn, UringCommand};
 use roadtrain_system::buffer::Buffer;
 use std::fs::File;
 use std::io;
@@ -76,7 +76,7 @@ impl Tags {
     /// tag, `key` the key of its commands.
     pub(crate) fn fetch_all(
         &mut self,
-        turn: &mut dyn Turn,
+        turn: &mut dyn FrontTurn,
         mut take: impl FnMut() -> Buffer,
         key: impl Fn(u16) -> u64,
     ) {
@@ -116,12 +116,12 @@ impl Tags {
 
     /// Answers a tag's request with `result` (bytes moved, or a negative errno) and fetches the next. The tag has its
     /// buffer.
-    pub(crate) fn commit(&mut self, turn: &mut dyn Turn, tag: u16, result: i32, key: u64) {
+    pub(crate) fn commit(&mut self, turn: &mut dyn FrontTurn, tag: u16, result: i32, key: u64) {
         debug_assert_eq!(self.tags[usize::from(tag)].owner, TagOwner::Server);
         self.command(turn, QueueOp::CommitAndFetch, tag, result, key);
     }
 
-    fn command(&mut self, turn: &mut dyn Turn, op: QueueOp, tag: u16, result: i32, key: u64) {
+    fn command(&mut self, turn: &mut dyn FrontTurn, op: QueueOp, tag: u16, result: i32, key: u64) {
         let entry = &mut self.tags[usize::from(tag)];
         if !matches!(entry.owner, TagOwner::New | TagOwner::Server) {
             return debug_assert!(false, "tag {tag} is not ours");
@@ -134,7 +134,7 @@ impl Tags {
         let mut payload = [0; 80];
         payload[..size_of::<UblkIoCommand>()].copy_from_slice(command.as_bytes());
         let (fd, op) = (self.device.as_raw_fd(), op.code(self.encoded));
-        let command = RingCommand { fd, op, address: 0, length: 0, payload };
+        let command = UringCommand { fd, op, address: 0, length: 0, payload };
         // SAFETY: the buffer stays in its tag until the command has completed: `take` and `bytes` refuse it. It has
         // room for the largest request of the device. The device stays open as long as the tags exist.
         unsafe { turn.command(&command, key) };

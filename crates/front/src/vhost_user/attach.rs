@@ -4,12 +4,12 @@ use super::control::{ControlLoop, ControlStop};
 use super::orders::QueueOrder;
 use super::server::{OrphanCount, VhostDisk, VhostServer};
 use super::session::SessionContext;
-use crate::attachment::{AttachError, Attachment, Device};
+use crate::attachment::{AttachError, AttachedDevice, Attachment};
 use crate::disk::{DiskInfo, IdleFront, LiveDisk, NamespaceWatch, NoNamespace};
 use crate::nbd::FrontListener;
 use crate::system_resource::SystemResource;
-use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, ReactorInfo};
-use roadtrain_system::mailbox::{Outbox, mailbox};
+use roadtrain_host_engine::{Front, HostConfig, HostController, HostControllerView, ReactorInfo};
+use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl VhostUserConfig {
 pub struct VhostUserAttachment {
     sockets: Vec<(u32, PathBuf)>,
     // Ends before the control threads: its reactors finish the guests' requests.
-    controller: Controller,
+    controller: HostController,
     controls: Vec<ControlThread>,
 }
 
@@ -60,11 +60,11 @@ pub struct VhostUserAttachment {
 pub(super) struct VhostSetup {
     sockets: Vec<(u32, PathBuf)>,
     disks: Vec<(VhostDisk, FrontListener, NamespaceWatch)>,
-    servers: Vec<Outbox<QueueOrder>>,
+    servers: Vec<MailboxSender<QueueOrder>>,
 }
 
 impl VhostSetup {
-    fn new(config: &VhostUserConfig, view: &ControllerView) -> Result<Self, AttachError> {
+    fn new(config: &VhostUserConfig, view: &HostControllerView) -> Result<Self, AttachError> {
         let (mut shared, controller) = (VhostSetup::default(), view.info());
         let present = controller.namespaces.iter().map(|namespace| namespace.nsid);
         shared.sockets = config.sockets(present);
@@ -158,7 +158,7 @@ impl VhostUserAttachment {
     /// Never: a controller that connects has made a front.
     pub fn start(host: HostConfig, config: &VhostUserConfig) -> Result<Self, AttachError> {
         let mut shared: Option<Result<VhostSetup, AttachError>> = None;
-        let controller = Controller::connect(host, |reactor, view| {
+        let controller = HostController::connect(host, |reactor, view| {
             let made = shared.get_or_insert_with(|| VhostSetup::new(config, view));
             let server = match made {
                 Ok(shared) => shared.server(reactor).map_err(system),
@@ -184,15 +184,15 @@ fn system(source: io::Error) -> AttachError {
 }
 
 impl Attachment for VhostUserAttachment {
-    fn devices(&self) -> Vec<Device> {
-        let device = |(nsid, path): &(u32, PathBuf)| Device {
+    fn devices(&self) -> Vec<AttachedDevice> {
+        let device = |(nsid, path): &(u32, PathBuf)| AttachedDevice {
             nsid: *nsid,
             names: vec![path.display().to_string()],
         };
         self.sockets.iter().map(device).collect()
     }
 
-    fn controller(&self) -> &Controller {
+    fn controller(&self) -> &HostController {
         &self.controller
     }
 

@@ -2,7 +2,7 @@
 
 use super::request::{DATA_BYTES_MAX, RANGE_SECTORS_MAX};
 use crate::disk::LiveDisk;
-use roadtrain_wire::virtio_blk::{Config, ID_BYTES, SECTOR_BYTES, feature};
+use roadtrain_wire::virtio_blk::{ID_BYTES, SECTOR_BYTES, VirtioBlkConfig, feature};
 
 /// Segments of a request; with header and status as many descriptors as monitors' usual queues have.
 const SEGMENTS_MAX: u32 = 126;
@@ -29,13 +29,13 @@ pub(crate) fn features(disk: &LiveDisk) -> u64 {
 }
 
 /// Returns the configuration space of a device with `queues` queues.
-pub(crate) fn config(disk: &LiveDisk, queues: u16) -> Config {
+pub(crate) fn config(disk: &LiveDisk, queues: u16) -> VirtioBlkConfig {
     let info = disk.info();
     let block_bytes = info.lba_bytes.min(BLOCK_BYTES_MAX);
     let physical_bytes = info.physical_block_bytes.max(info.lba_bytes);
     let in_blocks = |bytes: u32| bytes / block_bytes;
     let most = RANGE_SECTORS_MAX.into();
-    Config {
+    VirtioBlkConfig {
         capacity: (disk.bytes() / u64::from(SECTOR_BYTES)).into(),
         size_max: (DATA_BYTES_MAX / SEGMENTS_MAX / BLOCK_BYTES_MAX * BLOCK_BYTES_MAX).into(),
         seg_max: SEGMENTS_MAX.into(),
@@ -53,7 +53,7 @@ pub(crate) fn config(disk: &LiveDisk, queues: u16) -> Config {
         max_write_zeroes_sectors: most,
         max_write_zeroes_seg: 1.into(),
         write_zeroes_may_unmap: 1,
-        ..Config::zeroed()
+        ..VirtioBlkConfig::zeroed()
     }
 }
 

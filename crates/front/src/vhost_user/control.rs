@@ -5,7 +5,7 @@ use super::session::{SessionContext, VhostSession};
 use crate::disk::NamespaceWatch;
 use crate::nbd::FrontListener;
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::Event;
+use roadtrain_system::mailbox::WakeEvent;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -24,7 +24,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Stop signal of a control thread.
 pub(crate) struct ControlStop {
-    event: Event,
+    event: WakeEvent,
     requested: AtomicBool,
     /// Connection of the current frontend, perhaps in the middle of a message.
     stream: Mutex<Option<UnixStream>>,
@@ -33,7 +33,7 @@ pub(crate) struct ControlStop {
 impl ControlStop {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(ControlStop {
-            event: Event::new()?,
+            event: WakeEvent::new()?,
             requested: AtomicBool::new(false),
             stream: Mutex::default(),
         })

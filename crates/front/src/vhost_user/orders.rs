@@ -2,7 +2,7 @@
 
 use super::memory::MappedMemory;
 use super::ring::RingSetup;
-use roadtrain_system::ring::Bell;
+use roadtrain_system::ring::EventfdSignaller;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -22,7 +22,7 @@ pub(crate) enum OrderKind {
     /// successor begins.
     Stop { queue: u16, reply: SyncSender<u16> },
     /// Signal used chains to the guest on this event.
-    Call { queue: u16, bell: Option<Bell> },
+    Call { queue: u16, bell: Option<EventfdSignaller> },
     /// Signal the end of a queue's service to the frontend on this event.
     Error { queue: u16, event: Option<File> },
     /// The guest's memory has changed.

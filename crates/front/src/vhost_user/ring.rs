@@ -6,7 +6,7 @@
 use super::chain::{BadChain, Chain};
 use super::inflight::{Inflight, InflightMemory};
 use super::memory::MappedMemory;
-use roadtrain_system::ring::Bell;
+use roadtrain_system::ring::EventfdSignaller;
 use roadtrain_wire::virtio_blk::RequestStatus;
 use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ pub(crate) struct RingSetup {
 #[derive(Default)]
 pub(crate) struct QueueSignals {
     /// Chains were used.
-    pub(crate) call: Option<Bell>,
+    pub(crate) call: Option<EventfdSignaller>,
     /// The queue is no longer served. Its bell is made at that time.
     pub(crate) error: Option<File>,
 }
@@ -246,13 +246,13 @@ impl Virtqueue {
 
     /// Signals the end of the queue's service to the frontend.
     pub(crate) fn signal_error(&self) {
-        let bell = self.signals.error.as_ref().map(|event| Bell::new(event.as_fd()));
+        let bell = self.signals.error.as_ref().map(|event| EventfdSignaller::new(event.as_fd()));
         ring(bell.and_then(Result::ok).as_mut());
     }
 }
 
-fn ring(bell: Option<&mut Bell>) {
-    if let Some(Err(error)) = bell.map(Bell::ring) {
+fn ring(bell: Option<&mut EventfdSignaller>) {
+    if let Some(Err(error)) = bell.map(EventfdSignaller::signal) {
         warn!(%error, "vhost-user: cannot signal the guest");
     }
 }

@@ -35,7 +35,10 @@ fn start_with(
         event_idx: true,
         write_through: false,
         kick,
-        signals: QueueSignals { call: Some(Bell::new(call.as_fd()).unwrap()), error: None },
+        signals: QueueSignals {
+            call: Some(EventfdSignaller::new(call.as_fd()).unwrap()),
+            error: None,
+        },
         memory: guest.memory().clone(),
         inflight: inflight.cloned(),
     };

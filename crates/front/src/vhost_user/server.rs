@@ -12,9 +12,9 @@ use super::slot::{PendingKey, QueueSlot};
 use crate::disk::{
     DiskFault, DiskJobs, DiskOp, DiskRequest, JobKey, LiveDisk, PartKey, Started, tag_of,
 };
-use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, Interest, IoCompletion, LaneId};
 use roadtrain_proto::time::Instant;
-use roadtrain_system::mailbox::Inbox;
+use roadtrain_system::mailbox::MailboxReceiver;
 use roadtrain_wire::virtio_blk::{ID_BYTES, RequestStatus};
 use slab::Slab;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ struct DiskUnit {
 /// Serves the queues that the control threads pass to it, over one reactor's lanes.
 pub(crate) struct VhostServer {
     units: Vec<DiskUnit>,
-    inbox: Inbox<QueueOrder>,
+    inbox: MailboxReceiver<QueueOrder>,
     /// Queues; `None` for a free entry.
     slots: Vec<Option<QueueSlot>>,
     /// Number of turns: each begins with another queue and another disk.
@@ -85,7 +85,7 @@ impl VhostServer {
     pub(crate) fn new(
         disks: impl Iterator<Item = VhostDisk>,
         lanes: usize,
-        inbox: Inbox<QueueOrder>,
+        inbox: MailboxReceiver<QueueOrder>,
     ) -> Self {
         let unit = |(place, served): (usize, VhostDisk)| {
             let mut jobs = DiskJobs::new(served.disk.clone(), LaneId(0), BUFFER_BYTES_MAX);
@@ -128,7 +128,7 @@ impl VhostServer {
         self.slots[at].as_mut()?.ring()
     }
 
-    fn take_ready(&mut self, turn: &mut dyn Turn) {
+    fn take_ready(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(key) = turn.next_ready() {
             if key == INBOX_KEY {
                 self.watches_inbox = false;
@@ -146,7 +146,7 @@ impl VhostServer {
         }
     }
 
-    fn apply(&mut self, QueueOrder { disk, kind }: QueueOrder, turn: &mut dyn Turn) {
+    fn apply(&mut self, QueueOrder { disk, kind }: QueueOrder, turn: &mut dyn FrontTurn) {
         match kind {
             OrderKind::Start(setup) => self.start(disk, setup, turn),
             OrderKind::Stop { queue, reply } => {
@@ -180,7 +180,7 @@ impl VhostServer {
         }
     }
 
-    fn start(&mut self, disk: usize, setup: Box<RingSetup>, turn: &mut dyn Turn) {
+    fn start(&mut self, disk: usize, setup: Box<RingSetup>, turn: &mut dyn FrontTurn) {
         if let Some(at) = self.find(disk, setup.index) {
             self.abandon(at, turn);
         }
@@ -193,7 +193,7 @@ impl VhostServer {
     }
 
     /// Drops a queue; its requests in the lane become orphans.
-    fn abandon(&mut self, at: usize, turn: &mut dyn Turn) {
+    fn abandon(&mut self, at: usize, turn: &mut dyn FrontTurn) {
         let Some(slot) = self.slots[at].take() else { return };
         if slot.watched {
             turn.unwatch(slot.serial);
@@ -216,13 +216,13 @@ impl VhostServer {
         self.chains.push(pending.chain);
     }
 
-    fn take_completions(&mut self, turn: &mut dyn Turn) {
+    fn take_completions(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             self.take_completion(completion);
         }
     }
 
-    fn take_completion(&mut self, completion: Completion) {
+    fn take_completion(&mut self, completion: IoCompletion) {
         let unit = &mut self.units[usize::from(tag_of(&completion))];
         let Some(job) = unit.jobs.complete(completion) else { return };
         let key = unit.jobs.job(job).mark;
@@ -408,14 +408,14 @@ impl VhostServer {
     }
 
     /// Hands waiting requests to the lanes, in another order of disks each turn.
-    fn submit(&mut self, turn: &mut dyn Turn) {
+    fn submit(&mut self, turn: &mut dyn FrontTurn) {
         for place in rotated(self.units.len(), self.turns) {
             self.units[place].jobs.submit(turn);
         }
     }
 
     /// Signals the guest, and ends stopping queues that have nothing left.
-    fn settle_all(&mut self, turn: &mut dyn Turn) {
+    fn settle_all(&mut self, turn: &mut dyn FrontTurn) {
         for at in 0..self.slots.len() {
             let signalled = self.ring(at).map_or(Ok(()), Virtqueue::signal);
             self.stop_if_invalid(at, signalled);
@@ -423,7 +423,7 @@ impl VhostServer {
         }
     }
 
-    fn settle(&mut self, at: usize, turn: &mut dyn Turn) {
+    fn settle(&mut self, at: usize, turn: &mut dyn FrontTurn) {
         let Some(slot) = &mut self.slots[at] else { return };
         if let Some((reply, by)) = &slot.stopping
             && (slot.is_done() || *by <= turn.now())
@@ -443,7 +443,7 @@ impl VhostServer {
     }
 
     /// Arms the mailbox watch and the timers.
-    fn await_more(&mut self, turn: &mut dyn Turn) {
+    fn await_more(&mut self, turn: &mut dyn FrontTurn) {
         let slots = || self.slots.iter().flatten();
         let congested = |slot: &QueueSlot| self.units[slot.disk].jobs.is_congested();
         let can_continue = slots().any(|slot| slot.can_continue() && !congested(slot));
@@ -462,7 +462,7 @@ impl VhostServer {
     }
 
     /// Finishes the taken requests and ends the reactor; requests that take too long are left to a successor.
-    fn end(&mut self, turn: &mut dyn Turn) {
+    fn end(&mut self, turn: &mut dyn FrontTurn) {
         let by = *self.end_by.get_or_insert(turn.now() + END_WAIT);
         self.retry_at = Some(self.retry_at.map_or(by, |at| at.min(by)));
         let is_idle = self.units.iter().all(|unit| unit.jobs.is_idle());
@@ -494,7 +494,7 @@ enum DiskRequestStart {
 }
 
 impl Front for VhostServer {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         self.turns = self.turns.wrapping_add(1);
         self.take_ready(turn);
         self.take_completions(turn);

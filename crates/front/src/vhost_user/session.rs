@@ -8,8 +8,8 @@ use super::memory::MemoryTable;
 use super::orders::{OrderKind, QueueOrder};
 use super::ring::{QUEUE_SIZE_MAX, QueueSignals, RingSetup};
 use crate::disk::LiveDisk;
-use roadtrain_system::mailbox::Outbox;
-use roadtrain_system::ring::Bell;
+use roadtrain_system::mailbox::MailboxSender;
+use roadtrain_system::ring::EventfdSignaller;
 use roadtrain_wire::virtio_blk::feature;
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::fs::File;
@@ -31,12 +31,12 @@ pub(crate) struct SessionContext {
     /// Index of the disk among the served ones.
     pub(crate) disk_index: usize,
     /// Servers of the reactors. Queues are distributed over them.
-    pub(crate) servers: Vec<Outbox<QueueOrder>>,
+    pub(crate) servers: Vec<MailboxSender<QueueOrder>>,
 }
 
 impl SessionContext {
     /// Returns the server of a queue. Disks begin at different ones.
-    fn server(&self, queue: u16) -> &Outbox<QueueOrder> {
+    fn server(&self, queue: u16) -> &MailboxSender<QueueOrder> {
         &self.servers[(self.disk_index + usize::from(queue)) % self.servers.len()]
     }
 
@@ -48,7 +48,7 @@ impl SessionContext {
     /// Sends an order and waits for its reply; `None` if the reactor has ended.
     fn call<T>(
         &self,
-        server: &Outbox<QueueOrder>,
+        server: &MailboxSender<QueueOrder>,
         kind: impl FnOnce(SyncSender<T>) -> OrderKind,
     ) -> Option<T> {
         let (reply, answer) = sync_channel(1);
@@ -167,8 +167,8 @@ impl VhostSession {
 }
 
 /// Returns a bell that signals `event`, which the frontend shares.
-fn bell(event: &File) -> Result<Bell> {
-    Bell::new(event.as_fd()).map_err(|error| match error.kind() {
+fn bell(event: &File) -> Result<EventfdSignaller> {
+    EventfdSignaller::new(event.as_fd()).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Error::InvalidOperation("an event that is no eventfd"),
         _ => internal(error),
     })

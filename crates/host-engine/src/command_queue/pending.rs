@@ -1,10 +1,10 @@
 //! Commands in flight with their data, and completed ones.
 
-use crate::api::Completion;
+use crate::api::IoCompletion;
 use crate::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
 use crate::ether::CommandDataSource;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::Place;
+use roadtrain_reactor::connection::PayloadDestination;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
@@ -74,10 +74,10 @@ impl CommandDataSource for PendingCommands {
 }
 
 impl LinkCommands for PendingCommands {
-    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
+    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<PayloadDestination> {
         let input = &mut self.get_mut(slot)?.input;
         let place = input.get_mut(offset as usize..)?.get_mut(..length as usize)?;
-        Some(Place { data: place.as_mut_ptr(), length: place.len() })
+        Some(PayloadDestination { data: place.as_mut_ptr(), length: place.len() })
     }
 
     fn fill(&mut self, slot: u16, offset: u32, data: &[u8]) {
@@ -92,7 +92,7 @@ impl LinkCommands for PendingCommands {
         slot: u16,
         end: &CommandEnd,
         _: Instant,
-        _: &mut VecDeque<Completion>,
+        _: &mut VecDeque<IoCompletion>,
     ) -> Option<EndedLinkCommand> {
         let CommandData { out, input } = self.slots.get_mut(usize::from(slot))?.take()?;
         self.completed.push_back(PostedCompletion { slot, cqe: end.cqe, input });

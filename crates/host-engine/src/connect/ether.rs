@@ -1,6 +1,6 @@
 //! Lane over raw Ethernet, on ports of its own until a reactor takes it over.
 
-use crate::address::Address;
+use crate::address::TargetAddress;
 use crate::command_queue::CommandQueue;
 use crate::config::HostConfig;
 use crate::ether::{
@@ -32,7 +32,7 @@ pub(crate) struct EtherOrigin {
 
 impl EtherOrigin {
     pub(super) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
-        let Address::Ether(address) = &config.address else { return None };
+        let TargetAddress::Ether(address) = &config.address else { return None };
         let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
         Some(Whereabouts { address, nqn, endpoint: self.endpoint })
     }
@@ -58,7 +58,7 @@ pub(super) fn connect_lane(
     entries: u16,
     number: u16,
 ) -> Result<CommandQueue, LinkError> {
-    let Address::Ether(address) = &config.address else { return Err(LinkError::Closed) };
+    let TargetAddress::Ether(address) = &config.address else { return Err(LinkError::Closed) };
     connect(origin, (address, open_ports(address)?), config, entries, Some(number))
 }
 

@@ -6,7 +6,7 @@ mod near;
 mod secure;
 mod tcp;
 
-use super::address::Address;
+use super::address::TargetAddress;
 use super::command_queue::CommandQueue;
 use super::config::HostConfig;
 use super::ether::Whereabouts;
@@ -17,7 +17,7 @@ use roadtrain_ether_proto::fence::Fence;
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_proto::time::TimeLimit;
 use roadtrain_system::clock;
-use roadtrain_system::platform::Route;
+use roadtrain_system::platform::ConnectionRoute;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -53,9 +53,9 @@ pub(crate) fn connect_admin(
         Ok(AdminQueue { queue, origin: QueueOrigin::Tcp(origin) })
     };
     match &config.address {
-        Address::Tcp(address) => tcp(*address),
-        Address::Name(name) => by_name(name, config, tcp),
-        Address::Ether(address) => {
+        TargetAddress::Tcp(address) => tcp(*address),
+        TargetAddress::Name(name) => by_name(name, config, tcp),
+        TargetAddress::Ether(address) => {
             let (queue, origin) = ether::connect_admin(address, config, entries, fence)?;
             Ok(AdminQueue { queue, origin: QueueOrigin::Ether(origin) })
         }
@@ -121,15 +121,15 @@ impl AdminQueue {
     }
 
     /// Returns the network route of the connection.
-    pub(crate) fn route(&self) -> Route {
+    pub(crate) fn route(&self) -> ConnectionRoute {
         match (&self.origin, self.queue.fd()) {
-            (QueueOrigin::Ether(origin), _) => Route::over(origin.interfaces.clone()),
+            (QueueOrigin::Ether(origin), _) => ConnectionRoute::over(origin.interfaces.clone()),
             (QueueOrigin::Tcp(_), Some(fd)) => {
                 // SAFETY: the queue, which is borrowed, has the socket.
                 let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-                Route::of(&SockRef::from(&socket))
+                ConnectionRoute::of(&SockRef::from(&socket))
             }
-            (QueueOrigin::Tcp(_), None) => Route::default(),
+            (QueueOrigin::Tcp(_), None) => ConnectionRoute::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::link::LinkError;
 use crate::stopping::{self, wait_readable};
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_proto::time::TimeLimit;
-use roadtrain_reactor::stream::Stream;
+use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_system::clock;
 use roadtrain_tls::Handshake;
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ pub(super) fn secure(
     socket: OwnedFd,
     (psk, blocks_max): (TlsPsk, u64),
     limit: &mut TimeLimit,
-) -> Result<Stream, LinkError> {
+) -> Result<ConnectionStream, LinkError> {
     let mut socket = TcpStream::from(socket);
     let mut handshake = Handshake::connect(psk).map_err(LinkError::Tls)?;
     let mut bytes = [0; RECEIVED_BYTES];
@@ -31,7 +31,7 @@ pub(super) fn secure(
         send(&mut socket, &std::mem::take(handshake.outgoing()), limit)?;
         if handshake.is_done() {
             let keys = handshake.keys(blocks_max).map_err(LinkError::Tls)?;
-            let stream = Stream::secured(socket.into(), keys)?;
+            let stream = ConnectionStream::secured(socket.into(), keys)?;
             debug!(records = stream.records(), "secured by TLS");
             return Ok(stream);
         }

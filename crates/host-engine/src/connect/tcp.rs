@@ -9,11 +9,11 @@ use crate::ether::Ports;
 use crate::link::{LinkError, QpairLink, TcpLink};
 use crate::stopping::poll;
 use roadtrain_host_proto::overdue::IoTimer;
-use roadtrain_host_proto::qpair::{Config, Qpair};
+use roadtrain_host_proto::qpair::{HostQpair, HostQpairConfig};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::TimeLimit;
-use roadtrain_reactor::connection::Connection;
-use roadtrain_reactor::stream::Stream;
+use roadtrain_reactor::connection::TcpConnection;
+use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_reactor::tuning;
 use roadtrain_system::clock;
 use roadtrain_system::platform::{numa, packets_core};
@@ -44,7 +44,7 @@ pub(super) fn connect(
 ) -> Result<(CommandQueue, TcpOrigin), LinkError> {
     let mut limit = TimeLimit::new(config.timeout);
     // Until the target has accepted it: the target, too, checks where its packets arrive.
-    let _here = core.and_then(numa::stay_on);
+    let _here = core.and_then(numa::pin_scoped);
     let (first, other) = origin.identities();
     let local = &config.local;
     let (stream, origin) = match (open(&first, (core, local), &mut limit), other) {
@@ -58,13 +58,13 @@ pub(super) fn connect(
     };
     watch_peer(&stream, config.io_timeout)?;
     let is_plain = stream.is_plain();
-    let qpair = Config {
+    let qpair = HostQpairConfig {
         digests: config.digests,
         queue_entries: entries,
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let link = TcpLink::new(Connection::new(stream), Qpair::new(clock::now(), qpair));
+    let link = TcpLink::new(TcpConnection::new(stream), HostQpair::new(clock::now(), qpair));
     let mut queue = CommandQueue::new(QpairLink::Tcp(link), Ports::default(), config.timeout)?;
     match queue.await_ready(limit.left(clock::now())) {
         Ok(()) => Ok((queue, origin)),
@@ -93,7 +93,7 @@ fn open(
     origin: &TcpOrigin,
     (core, local): (Option<usize>, &LocalEnd),
     limit: &mut TimeLimit,
-) -> Result<Stream, LinkError> {
+) -> Result<ConnectionStream, LinkError> {
     let socket = connect_near(core, || {
         let socket = waiting(limit, |left| connected((local, origin.address), left))?;
         let packets_core = packets_core(&socket);
@@ -103,7 +103,7 @@ fn open(
     // successor repeats it, and newer writes with it. A normal close changes this setting.
     socket.set_linger(Some(Duration::ZERO))?;
     let stream = match &origin.psk {
-        None => Stream::Plain(socket.into()),
+        None => ConnectionStream::Plain(socket.into()),
         Some(OfferedPsk { psk, blocks_max, .. }) => {
             secure(socket.into(), (psk.clone(), *blocks_max), limit)?
         }
@@ -113,7 +113,7 @@ fn open(
 }
 
 /// Has the kernel end the connection to an unresponsive peer.
-fn watch_peer(stream: &Stream, io_timeout: Option<Duration>) -> io::Result<()> {
+fn watch_peer(stream: &ConnectionStream, io_timeout: Option<Duration>) -> io::Result<()> {
     match io_timeout {
         Some(timeout) => tuning::watch_peer(stream, timeout, timeout + IoTimer::grace(timeout)),
         None => tuning::probe_silent_peer(stream),

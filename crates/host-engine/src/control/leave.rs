@@ -1,7 +1,7 @@
 //! Removal of a path while others work: it takes no more requests, finishes those that it has, and then shuts its
 //! controller down. If it is lost meanwhile it reconnects for that, as any other.
 
-use super::{HostError, HostReactorOrder, Leftover, LinkError, PathControl};
+use super::{HostControlError, HostReactorOrder, Leftover, LinkError, PathControl};
 use crate::admin::close;
 use roadtrain_host_proto::procedure::ProcedureFailure;
 use roadtrain_system::clock;
@@ -35,7 +35,7 @@ impl PathControl {
     pub(super) fn has_shut_down(&mut self, ended: Result<(), ProcedureFailure<LinkError>>) {
         let queues = std::mem::take(&mut self.queues);
         let Err(failure) = ended else { return close(queues) };
-        let (target, error) = (&self.config.address, HostError::new(&self.config, failure));
+        let (target, error) = (&self.config.address, HostControlError::new(&self.config, failure));
         warn!(%target, "not shut down: {error}");
         if self.leaving.is_none() && self.may_be_unflushed() {
             self.view.lose(format!(

@@ -3,18 +3,18 @@
 
 use super::{HostReactorOrder, HostReactorReport, PathControl, ReactorHandle};
 use crate::numbers::ConnectionNumbers;
-use crate::view::ControllerView;
-use roadtrain_system::mailbox::Outbox;
+use crate::view::HostControllerView;
+use roadtrain_system::mailbox::MailboxSender;
 use std::thread;
 use tracing::error;
 
 /// Guard that fails the controller when the thread panics, so that no request waits for ever.
 pub(crate) struct PanicGuard {
-    view: ControllerView,
+    view: HostControllerView,
     path: usize,
     lanes: usize,
     reactors: Vec<ReactorHandle>,
-    peers: Vec<Outbox<HostReactorReport>>,
+    peers: Vec<MailboxSender<HostReactorReport>>,
 }
 
 impl PathControl {

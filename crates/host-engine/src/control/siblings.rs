@@ -1,31 +1,31 @@
 //! Control thread of one of several paths.
 
-use super::{HostError, HostReactorReport, PathContext, PathControl, ReactorHandle};
+use super::{HostControlError, HostReactorReport, PathContext, PathControl, ReactorHandle};
 use crate::config::HostConfig;
 use crate::counters::LinkState;
-use crate::view::ControllerView;
-use roadtrain_host_proto::association::{Association, Beside};
+use crate::view::HostControllerView;
+use roadtrain_host_proto::association::{HostAssociation, SiblingConstraints};
 use roadtrain_host_proto::bringup::{Fencing, NamespaceInfo};
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender};
 use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::mpsc::SyncSender;
 use tracing::{info, warn};
 
 /// Receiver of the result of a path's first attempt to connect, used once.
 pub(crate) struct FirstAttempt {
-    pub(crate) reply: SyncSender<Result<(), HostError>>,
+    pub(crate) reply: SyncSender<Result<(), HostControlError>>,
     /// Namespaces and limits of the connected path.
-    pub(crate) first: Beside,
+    pub(crate) first: SiblingConstraints,
     pub(crate) address: String,
 }
 
 /// Returns the constraints on further paths.
-pub(crate) fn sibling_constraints(view: &ControllerView) -> Beside {
+pub(crate) fn sibling_constraints(view: &HostControllerView) -> SiblingConstraints {
     let info = view.info();
     let transfer_bytes = info.transfer_bytes_max;
     let namespaces = info.namespaces.clone();
-    Beside { namespaces, pinned: view.pinned(), writes: view.writes(), transfer_bytes }
+    SiblingConstraints { namespaces, pinned: view.pinned(), writes: view.writes(), transfer_bytes }
 }
 
 impl PathControl {
@@ -33,18 +33,18 @@ impl PathControl {
     pub(crate) fn for_sibling(
         config: HostConfig,
         context: PathContext,
-        view: ControllerView,
+        view: HostControllerView,
         reactors: Vec<ReactorHandle>,
-        mailbox: (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
+        mailbox: (MailboxSender<HostReactorReport>, MailboxReceiver<HostReactorReport>),
     ) -> Self {
         let siblings = Some(sibling_constraints(&view));
         let rules = config.association(context.lanes as u32, siblings, view.old_commands());
-        let association = Association::new(clock::now(), rules);
+        let association = HostAssociation::new(clock::now(), rules);
         PathControl::with(config, context, view, association, reactors, mailbox)
     }
 
     /// Reports the result of the first attempt, once.
-    pub(super) fn report_first_attempt(&mut self, outcome: Result<(), HostError>) {
+    pub(super) fn report_first_attempt(&mut self, outcome: Result<(), HostControlError>) {
         if let Some(first_attempt) = self.context.first_attempt.take() {
             let _ = first_attempt.reply.try_send(outcome);
         }
@@ -159,7 +159,7 @@ impl PathControl {
     pub(super) fn refuse(&mut self, problem: String) {
         warn!("{problem}");
         self.queues = Default::default();
-        self.report_first_attempt(Err(HostError::Controller(problem)));
+        self.report_first_attempt(Err(HostControlError::Controller(problem)));
         self.is_refused = true;
         self.leave();
     }

@@ -2,7 +2,7 @@
 
 use roadtrain_ether_port::port::PortConfig;
 use roadtrain_ether_proto::Packing;
-use roadtrain_proto::seal::Limits;
+use roadtrain_proto::seal::KeyLimits;
 use roadtrain_proto::security::SealUse;
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct EtherAddress {
     /// Sealing of frames.
     pub seals: SealUse,
     /// Usage limits of a lane's keys; then all lanes are made again.
-    pub seal_limits: Limits,
+    pub seal_limits: KeyLimits,
 }
 
 impl EtherAddress {
@@ -30,7 +30,7 @@ impl EtherAddress {
             port: PortConfig::default(),
             packing: Packing::default(),
             seals: SealUse::Allowed,
-            seal_limits: Limits::HOST,
+            seal_limits: KeyLimits::HOST,
         }
     }
 }

@@ -4,11 +4,11 @@ use super::address::EtherAddress;
 use super::ports::{HostFrame, Ports, shared_port_config};
 use super::query::{EtherQuery, run_query};
 use super::route::{FRAME_MIN, LinkPath, Survey};
-use crate::error::HostError;
+use crate::error::HostControlError;
 use crate::link::LinkError;
-use roadtrain_ether_proto::asking::Pace;
-use roadtrain_ether_proto::fence::Route;
-use roadtrain_wire::ether::setup::{Offer, with_nqn};
+use roadtrain_ether_proto::fence::LaneRoute;
+use roadtrain_ether_proto::query_timer::QueryIntervals;
+use roadtrain_wire::ether::setup::{OfferBody, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP, MacAddress};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub struct EtherOffer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FoundPort {
-    route: Route,
+    route: LaneRoute,
     endpoint: [u8; 16],
     frame_bytes: u16,
     nqn: String,
@@ -80,7 +80,8 @@ impl EtherQuery for TargetSearch<'_> {
     }
 
     fn receive(&mut self, received: &HostFrame<'_>) {
-        let Some((offer, nqn)) = with_nqn::<Offer>(received.body, |offer| offer.nqn_length.get())
+        let Some((offer, nqn)) =
+            with_nqn::<OfferBody>(received.body, |offer| offer.nqn_length.get())
         else {
             return;
         };
@@ -88,7 +89,7 @@ impl EtherQuery for TargetSearch<'_> {
             && (self.nqn.is_empty() || self.nqn == nqn)
             && self.ports.contains(&received.port)
             && (self.from.is_empty() || self.from.contains(&received.source));
-        let route = Route { port: received.port, peer: received.source };
+        let route = LaneRoute { port: received.port, peer: received.source };
         let (endpoint, frame_bytes, nqn) = (offer.endpoint, offer.frame.get(), nqn.to_owned());
         let found = FoundPort { route, endpoint, frame_bytes, nqn };
         if is_wanted && self.found.len() < OFFERS_MAX && !self.found.contains(&found) {
@@ -115,12 +116,16 @@ impl EtherQuery for TargetSearch<'_> {
 ///
 /// # Errors
 /// An interface cannot be used.
-pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
-    let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
+pub fn discover_ether(
+    address: &EtherAddress,
+    nqn: &str,
+) -> Result<Vec<EtherOffer>, HostControlError> {
+    let failed = |source| HostControlError::Unreachable { address: address.clone().into(), source };
     let config = shared_port_config(&address.port, RECEIVE_BYTES);
     let mut ports = Ports::open(address, &config).map_err(failed)?;
     ports.report();
-    let pace = Pace { first: Duration::from_millis(50), longest: SEARCH_ALL, total: SEARCH_ALL };
+    let pace =
+        QueryIntervals { first: Duration::from_millis(50), longest: SEARCH_ALL, total: SEARCH_ALL };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
     // Each target has a discovery subsystem; the caller wants the others.
     found.retain(|found| found.nqn != DISCOVERY_NQN || found.nqn == nqn);
@@ -138,7 +143,7 @@ pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffe
     Ok(found.into_iter().map(offer).collect())
 }
 
-fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<FoundPort>, LinkError> {
+fn search(ports: &mut Ports, nqn: &str, pace: QueryIntervals) -> Result<Vec<FoundPort>, LinkError> {
     search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, &[], &[], pace)
 }
 
@@ -148,7 +153,7 @@ fn search_at(
     nqn: &str,
     known: &[[u8; 16]],
     from: &[MacAddress],
-    pace: Pace,
+    pace: QueryIntervals,
 ) -> Result<Vec<FoundPort>, LinkError> {
     let (found, alive) = (Vec::new(), Vec::new());
     let mut search = TargetSearch { nqn, ports: at, known, found, from, alive, first_at: None };
@@ -168,7 +173,7 @@ pub(super) fn find_more(
     if at.is_empty() || survey.addresses.is_empty() {
         return Ok(Vec::new());
     }
-    let pace = Pace { first: GRACE / 2, longest: GRACE, total: GRACE };
+    let pace = QueryIntervals { first: GRACE / 2, longest: GRACE, total: GRACE };
     // Other targets may offer it: this target has reported its addresses.
     let mut found = search_at(ports, &at, nqn, &[*endpoint], &survey.addresses, pace)?;
     found.retain(|found| found.endpoint == *endpoint);
@@ -207,7 +212,8 @@ pub(crate) fn find(
     known: &[[u8; 16]],
 ) -> Result<FoundTarget, LinkError> {
     let second = Duration::from_secs(1);
-    let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
+    let pace =
+        QueryIntervals { first: Duration::from_millis(50), longest: second, total: PATIENCE };
     let at: Vec<usize> = (0..ports.len()).collect();
     let mut found = search_at(ports, &at, nqn, known, &[], pace)?;
     let there: Vec<[u8; 16]> = found.iter().map(|found| found.endpoint).collect();
@@ -229,11 +235,11 @@ fn choose(found: &[FoundPort], known: &[[u8; 16]]) -> Option<[u8; 16]> {
 }
 
 /// Returns links that use every port of either side, and none more often than needed, in addition to existing `routes`.
-fn pair(routes: &[Route], offers: &[LinkPath]) -> Vec<LinkPath> {
+fn pair(routes: &[LaneRoute], offers: &[LinkPath]) -> Vec<LinkPath> {
     let mut links: Vec<LinkPath> = Vec::new();
     loop {
         let all = || routes.iter().chain(links.iter().map(|link| &link.route));
-        let used = |is_same: &dyn Fn(&Route) -> bool| all().filter(|r| is_same(r)).count();
+        let used = |is_same: &dyn Fn(&LaneRoute) -> bool| all().filter(|r| is_same(r)).count();
         let cost = |path: &&LinkPath| {
             let (port, peer) = (path.route.port, path.route.peer);
             let ours = used(&|route| route.port == port);
@@ -258,7 +264,7 @@ mod tests {
     /// Returns the links over these offers, as local port and peer.
     fn paired(offers: &[(usize, u8)]) -> Vec<(usize, u8)> {
         let path = |&(port, peer): &(usize, u8)| LinkPath {
-            route: Route { port, peer: MacAddress([peer; 6]) },
+            route: LaneRoute { port, peer: MacAddress([peer; 6]) },
             frame_bytes: 1500,
         };
         let offers: Vec<LinkPath> = offers.iter().map(path).collect();
@@ -268,7 +274,7 @@ mod tests {
     #[test]
     fn hosts_stay_with_their_target() {
         let found = |endpoint: u8, port| FoundPort {
-            route: Route { port, peer: MacAddress([endpoint; 6]) },
+            route: LaneRoute { port, peer: MacAddress([endpoint; 6]) },
             endpoint: [endpoint; 16],
             frame_bytes: 1500,
             nqn: "nqn.x:y".into(),
@@ -284,7 +290,7 @@ mod tests {
     #[test]
     fn frames_that_are_too_small_lead_nowhere() {
         let found = |frame_bytes| FoundPort {
-            route: Route { port: 0, peer: MacAddress([1; 6]) },
+            route: LaneRoute { port: 0, peer: MacAddress([1; 6]) },
             endpoint: [1; 16],
             frame_bytes,
             nqn: "nqn.x:y".into(),

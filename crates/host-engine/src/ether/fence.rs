@@ -2,7 +2,7 @@
 
 use super::ports::Ports;
 use crate::link::LinkError;
-use roadtrain_ether_proto::fence::{Fence, FenceState, Route};
+use roadtrain_ether_proto::fence::{Fence, FenceState, LaneRoute};
 use roadtrain_system::clock;
 use std::time::Duration;
 
@@ -16,17 +16,18 @@ const FRAMES: usize = 64;
 pub(crate) fn end_lanes(fence: &mut Fence, ports: &mut Ports) -> Result<(), LinkError> {
     loop {
         let now = clock::now();
-        fence.put(now, |Route { port, peer }, header, body| ports.put(port, peer, header, body));
+        fence
+            .put(now, |LaneRoute { port, peer }, header, body| ports.put(port, peer, header, body));
         ports.flush();
         match fence.state(now) {
             FenceState::Open => return Ok(()),
             FenceState::Closed => return Err(LinkError::EarlierLanesRemain),
-            FenceState::Asking => {}
+            FenceState::Querying => {}
         }
         ports.wait(None, fence.deadline().map_or(Duration::ZERO, |at| at.since(now)))?;
         for port in 0..ports.len() {
             ports.receive(port, FRAMES, |received| {
-                fence.hear(received.header, received.kind, received.body)
+                fence.receive(received.header, received.kind, received.body)
             });
         }
     }

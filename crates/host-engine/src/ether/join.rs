@@ -7,15 +7,15 @@ use super::query::{EtherQuery, run_query};
 use super::route::{FRAME_MIN, HEADS_BYTES, LinkPath, Linked, PIECE_MIN};
 use crate::link::LinkError;
 use roadtrain_ether_proto::Packing;
-use roadtrain_ether_proto::asking::Pace;
-use roadtrain_ether_proto::fence::Route;
-use roadtrain_ether_proto::host_queue::{Config, Qpair};
-use roadtrain_ether_proto::links::{LINKS_MAX, Links};
+use roadtrain_ether_proto::fence::LaneRoute;
+use roadtrain_ether_proto::host_queue::{EtherHostConfig, EtherHostQpair};
+use roadtrain_ether_proto::links::{LINKS_MAX, LaneLinks};
 use roadtrain_ether_proto::liveness::Liveness;
+use roadtrain_ether_proto::query_timer::QueryIntervals;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_system::clock;
 use roadtrain_system::random;
-use roadtrain_wire::ether::setup::{Join, Joined, addresses, join_flags};
+use roadtrain_wire::ether::setup::{JoinBody, JoinedBody, addresses, join_flags};
 use roadtrain_wire::ether::{FrameType, MacAddress};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Pace of the Joins of a link.
-const PACE: Pace = Pace {
+const PACE: QueryIntervals = QueryIntervals {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
     total: Duration::from_millis(1500),
@@ -55,17 +55,17 @@ pub(crate) struct Joining {
 }
 
 struct JoinQuery<'a> {
-    route: Route,
+    route: LaneRoute,
     /// The target's token of the lane, once there is one.
     peer_token: u64,
-    join: Join,
+    join: JoinBody,
     nqn: &'a str,
     answer: Option<JoinReply>,
 }
 
 /// Reply of a target to a Join.
 struct JoinReply {
-    joined: Joined,
+    joined: JoinedBody,
     socket_number: u16,
     /// Addresses of the target.
     addresses: Vec<MacAddress>,
@@ -80,8 +80,8 @@ impl EtherQuery for JoinQuery<'_> {
         let is_answer = received.kind == FrameType::Joined
             && received.header.token == self.join.token
             && received.header.link == self.join.link
-            && (Route { port: received.port, peer: received.source }) == self.route;
-        if let Ok((joined, rest)) = Joined::read_from_prefix(received.body)
+            && (LaneRoute { port: received.port, peer: received.source }) == self.route;
+        if let Ok((joined, rest)) = JoinedBody::read_from_prefix(received.body)
             && is_answer
         {
             let (socket_number, addresses) =
@@ -98,18 +98,18 @@ impl EtherQuery for JoinQuery<'_> {
 /// Result of the Joins of a lane.
 struct Made {
     /// First reply.
-    joined: Joined,
+    joined: JoinedBody,
     /// Addresses of the target.
     addresses: Vec<MacAddress>,
     linked: Vec<Linked>,
     /// Joins of the links.
-    joins: Vec<Join>,
+    joins: Vec<JoinBody>,
     /// Joins without a reply.
-    unanswered: Vec<(Route, Join)>,
+    unanswered: Vec<(LaneRoute, JoinBody)>,
 }
 
 impl Made {
-    fn new(joined: Joined, addresses: Vec<MacAddress>) -> Self {
+    fn new(joined: JoinedBody, addresses: Vec<MacAddress>) -> Self {
         let (linked, joins, unanswered) = (Vec::new(), Vec::new(), Vec::new());
         Made { joined, addresses, linked, joins, unanswered }
     }
@@ -150,10 +150,10 @@ fn roomy(paths: &[LinkPath]) -> Vec<LinkPath> {
 }
 
 /// Creates the common part of all Joins of a lane.
-fn common(paths: &[LinkPath], wanted: &Joining) -> Result<Join, LinkError> {
+fn common(paths: &[LinkPath], wanted: &Joining) -> Result<JoinBody, LinkError> {
     let token = random::number()? & !0xffff | u64::from(wanted.number);
     let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
-    Ok(Join {
+    Ok(JoinBody {
         token: token.into(),
         piece: piece_bytes(frame_min).into(),
         links: LINKS_MAX as u8,
@@ -171,7 +171,7 @@ fn common(paths: &[LinkPath], wanted: &Joining) -> Result<Join, LinkError> {
 fn join_over(
     ports: &mut Ports,
     paths: &[LinkPath],
-    common: &Join,
+    common: &JoinBody,
     wanted: &Joining,
 ) -> Result<Option<Made>, LinkError> {
     let mut made: Option<Made> = None;
@@ -183,7 +183,7 @@ fn join_over(
         }
         let Some(link) = numbers.next() else { break };
         let first = (random::number()? as u32).into();
-        let join = Join { first, frame: frame_bytes.into(), link, ..*common };
+        let join = JoinBody { first, frame: frame_bytes.into(), link, ..*common };
         let peer_token = made.as_ref().map_or(0, |made| made.joined.token.get());
         let mut question = JoinQuery { route, peer_token, join, nqn: &wanted.nqn, answer: None };
         run_query(ports, PACE, &mut question)?;
@@ -203,7 +203,7 @@ fn join_over(
     Ok(made)
 }
 
-fn check(joined: &Joined, join: &Join, wanted: &Joining) -> Result<(), LinkError> {
+fn check(joined: &JoinedBody, join: &JoinBody, wanted: &Joining) -> Result<(), LinkError> {
     let status = joined.status.get();
     if status != 0 {
         return Err(LinkError::Refused(Status::new((status >> 8) as u8, status as u8)));
@@ -220,9 +220,9 @@ fn check(joined: &Joined, join: &Join, wanted: &Joining) -> Result<(), LinkError
 }
 
 /// Creates the lane; unused LINKs are free for later links.
-fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> HostEtherLane {
+fn lane(ports: &Ports, common: &JoinBody, made: Made, wanted: &Joining) -> HostEtherLane {
     let Made { joined, addresses, linked, joins, unanswered } = made;
-    let config = Config {
+    let config = EtherHostConfig {
         queue_entries: joined.slots.get().min(wanted.entries),
         pages: joined.pages.get(),
         piece_bytes: common.piece.get(),
@@ -232,7 +232,7 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> HostEther
         body_crc: wanted.body_crc,
     };
     let now = clock::now();
-    let mut links = Links::new(common.token.get(), joined.token.get(), ports.socket_number());
+    let mut links = LaneLinks::new(common.token.get(), joined.token.get(), ports.socket_number());
     for link in &linked {
         links.add(now, &link.config, link.socket_number);
     }
@@ -246,7 +246,7 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> HostEther
         late.unanswered(now, route, join);
     }
     let parts = LaneParts {
-        qpair: Qpair::new(config, links),
+        qpair: EtherHostQpair::new(config, links),
         routes,
         late,
         addresses,
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_tiny_frame_spoils_no_lane() {
         let path = |frame_bytes| {
-            let route = Route { port: 0, peer: MacAddress([frame_bytes as u8; 6]) };
+            let route = LaneRoute { port: 0, peer: MacAddress([frame_bytes as u8; 6]) };
             LinkPath { route, frame_bytes }
         };
         let [tiny, small, large] = [path(1127), path(1128), path(9000)];
@@ -295,17 +295,17 @@ mod tests {
             silence_max: Duration::from_secs(5),
         };
         let of_frames = |frame_bytes| {
-            let route = Route { port: 0, peer: MacAddress([1; 6]) };
+            let route = LaneRoute { port: 0, peer: MacAddress([1; 6]) };
             common(&[LinkPath { route, frame_bytes }], &wanted).unwrap()
         };
         let (slots, pages, token) = (32.into(), 256.into(), 1.into());
-        let joined = Joined { slots, pages, token, ..Joined::new_zeroed() };
+        let joined = JoinedBody { slots, pages, token, ..JoinedBody::new_zeroed() };
         assert!(check(&joined, &of_frames(FRAME_MIN), &wanted).is_ok());
         for frame_bytes in [0, 64, HEADS_BYTES + 8, FRAME_MIN - 1] {
             let checked = check(&joined, &of_frames(frame_bytes), &wanted);
             assert!(matches!(checked, Err(LinkError::Nonsense(_))), "{frame_bytes}: {checked:?}");
         }
-        let refused = Joined { status: 0x0102.into(), ..joined };
+        let refused = JoinedBody { status: 0x0102.into(), ..joined };
         let checked = check(&refused, &of_frames(64), &wanted);
         assert!(matches!(checked, Err(LinkError::Refused(_))), "the target says why not");
     }

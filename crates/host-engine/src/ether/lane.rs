@@ -8,15 +8,15 @@ use super::route::route;
 use crate::counters::PathReading;
 use crate::link::LinkError;
 use roadtrain_ether_port::{FrameSeal, RefusalLog, opening};
-use roadtrain_ether_proto::fence::{EarlierLane, Route};
-use roadtrain_ether_proto::host_queue::{Qpair, RxEvent};
-use roadtrain_ether_proto::liveness::{Gone, Liveness};
-use roadtrain_proto::seal::Limits;
+use roadtrain_ether_proto::fence::{EarlierLane, LaneRoute};
+use roadtrain_ether_proto::host_queue::{EtherHostEvent, EtherHostQpair};
+use roadtrain_ether_proto::liveness::{LaneLoss, Liveness};
+use roadtrain_proto::seal::KeyLimits;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::ReactorCells;
 use roadtrain_system::platform::numa;
-use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::ether::setup::LeaveReason;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +29,9 @@ const CREDITS_MIN: usize = 32;
 
 /// Lane over raw Ethernet.
 pub(crate) struct HostEtherLane {
-    pub(crate) qpair: Qpair,
+    pub(crate) qpair: EtherHostQpair,
     /// Route of each LINK.
-    pub(super) routes: Vec<(u8, Route)>,
+    pub(super) routes: Vec<(u8, LaneRoute)>,
     /// Links that may still join it.
     pub(super) late: LateJoins,
     /// Last reported addresses of the target.
@@ -59,9 +59,9 @@ pub(crate) struct HostEtherLane {
 
 /// Parts of a lane.
 pub(super) struct LaneParts {
-    pub(super) qpair: Qpair,
+    pub(super) qpair: EtherHostQpair,
     /// Route of each LINK.
-    pub(super) routes: Vec<(u8, Route)>,
+    pub(super) routes: Vec<(u8, LaneRoute)>,
     pub(super) late: LateJoins,
     /// Addresses of the target.
     pub(super) addresses: Vec<MacAddress>,
@@ -94,7 +94,11 @@ impl HostEtherLane {
     }
 
     /// Seals its frames from now on, and drops frames that are not sealed.
-    pub(crate) fn seal(&mut self, secret: &FrameSecret, limits: Limits) -> Result<(), LinkError> {
+    pub(crate) fn seal(
+        &mut self,
+        secret: &FrameSecret,
+        limits: KeyLimits,
+    ) -> Result<(), LinkError> {
         let links = &self.qpair.end.links;
         let keys = secret.keys(links.token(), links.peer_token());
         let seal = FrameSeal::host(&keys, limits).map_err(|_| LinkError::Cipher)?;
@@ -130,7 +134,7 @@ impl HostEtherLane {
     pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
         let credits = (ports.ring_frames() / lanes.max(1)).max(CREDITS_MIN);
         self.credits = Some(credits.min(u16::MAX.into()) as u16);
-        self.prefer(|port| numa::detour(ports.node(port)));
+        self.prefer(|port| numa::remote_node_cost(ports.node(port)));
         self.settle(now, ports);
         self.check_carriers(now, ports);
     }
@@ -156,9 +160,9 @@ impl HostEtherLane {
         &mut self,
         now: Instant,
         received: &HostFrame<'_>,
-        event: &mut impl FnMut(&[u8], RxEvent),
+        event: &mut impl FnMut(&[u8], EtherHostEvent),
     ) {
-        let from = Route { port: received.port, peer: received.source };
+        let from = LaneRoute { port: received.port, peer: received.source };
         if received.kind == FrameType::Joined {
             return self.joined(now, received, from);
         }
@@ -170,7 +174,7 @@ impl HostEtherLane {
         opening(seal.is_some(), |out| {
             let frame = (header, kind, body);
             let Some(frame) = qpair.end.open(now, seal.as_deref_mut(), frame, out) else { return };
-            if liveness.hear(now, kind, frame, &qpair.end.links) {
+            if liveness.receive(now, kind, frame, &qpair.end.links) {
                 let body = frame.body;
                 qpair.receive(now, header, kind, body, &mut |what| event(body, what));
             }
@@ -185,10 +189,10 @@ impl HostEtherLane {
         if let Some(broken) = self.qpair.end.broken() {
             return Err(LinkError::Broken(broken.to_string()));
         }
-        match (self.qpair.end.ended(), self.liveness.gone(now)) {
+        match (self.qpair.end.ended(), self.liveness.loss(now)) {
             (Some(reason), _) => Err(LinkError::Left(reason)),
-            (None, Some(Gone::Unknown)) => Err(LinkError::Left(Reason::UnknownToken)),
-            (None, Some(Gone::Silent)) => Err(LinkError::Silent),
+            (None, Some(LaneLoss::Unknown)) => Err(LinkError::Left(LeaveReason::UnknownToken)),
+            (None, Some(LaneLoss::Silent)) => Err(LinkError::Silent),
             (None, None) if self.seal.as_ref().is_some_and(|seal| seal.is_used_up()) => {
                 Err(LinkError::KeysUsedUp)
             }
@@ -214,7 +218,7 @@ impl HostEtherLane {
         self.log_refusals(now);
         let links = &self.qpair.end.links;
         if let Some((header, body)) = self.liveness.query(now, is_admin, links, &self.nqn) {
-            for &(link, Route { port, peer }) in &self.routes {
+            for &(link, LaneRoute { port, peer }) in &self.routes {
                 ports.put(port, peer, FrameHeader { link, ..header }, &body);
             }
         }
@@ -228,7 +232,7 @@ impl HostEtherLane {
         }
         if std::mem::take(&mut self.has_new) {
             if self.credits.is_some() {
-                self.prefer(|port| numa::detour(ports.node(port)));
+                self.prefer(|port| numa::remote_node_cost(ports.node(port)));
             }
             self.settle(now, ports);
         }
@@ -290,7 +294,7 @@ impl HostEtherLane {
 
     /// Sends Leave: nothing else is sent any more.
     pub(crate) fn leave(&mut self, now: Instant, ports: &mut Ports) {
-        self.qpair.end.leave(Reason::Done);
+        self.qpair.end.leave(LeaveReason::Done);
         self.send(now, ports, &NoData, None);
         ports.flush();
     }
@@ -304,7 +308,7 @@ impl HostEtherLane {
 
     /// Returns samples of its part of every link.
     pub(crate) fn paths(&self, ports: &Ports) -> impl Iterator<Item = PathReading> {
-        self.routes.iter().filter_map(|&(link, Route { port, peer })| {
+        self.routes.iter().filter_map(|&(link, LaneRoute { port, peer })| {
             let stats = self.qpair.end.links.stats(link)?;
             Some(PathReading {
                 interface: ports.interface(port).to_owned(),
@@ -334,18 +338,18 @@ pub(super) mod tests {
     use super::*;
     use roadtrain_ether_proto::Packing;
     use roadtrain_ether_proto::channel::ChannelConfig;
-    use roadtrain_ether_proto::host_queue::Config;
-    use roadtrain_ether_proto::links::Links;
+    use roadtrain_ether_proto::host_queue::EtherHostConfig;
+    use roadtrain_ether_proto::links::LaneLinks;
     use roadtrain_proto::policy::PolicyConfig;
-    use roadtrain_wire::ether::setup::Join;
-    use roadtrain_wire::ether::setup::Leave;
+    use roadtrain_wire::ether::setup::JoinBody;
+    use roadtrain_wire::ether::setup::LeaveBody;
     use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
     pub(in super::super) const START: Instant = Instant(1_000_000_000);
     pub(in super::super) const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
     pub(in super::super) fn lane() -> HostEtherLane {
-        let config = Config {
+        let config = EtherHostConfig {
             queue_entries: 4,
             pages: 256,
             piece_bytes: 4096,
@@ -354,14 +358,14 @@ pub(super) mod tests {
             packing: Packing::default(),
             body_crc: false,
         };
-        let mut links = Links::new(0x10, 0x20, 3);
+        let mut links = LaneLinks::new(0x10, 0x20, 3);
         let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
         links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
-        let routes = vec![(0, Route { port: 0, peer: PEER })];
-        let join = Join { links: 3, piece: 4096.into(), ..Join::new_zeroed() };
+        let routes = vec![(0, LaneRoute { port: 0, peer: PEER })];
+        let join = JoinBody { links: 3, piece: 4096.into(), ..JoinBody::new_zeroed() };
         let late = LateJoins::new(join, vec![join], vec![2, 1]);
         let parts = LaneParts {
-            qpair: Qpair::new(config, links),
+            qpair: EtherHostQpair::new(config, links),
             routes,
             late,
             addresses: vec![PEER],
@@ -378,7 +382,7 @@ pub(super) mod tests {
         let (link, first_tx, first_rx, window, frame_bytes) = (1, 1, 1, 64, 9000);
         let config = ChannelConfig { link, first_tx, first_rx, window, frame_bytes };
         lane.qpair.end.links.add(START, &config, 4);
-        lane.routes.push((1, Route { port: 1, peer: PEER }));
+        lane.routes.push((1, LaneRoute { port: 1, peer: PEER }));
         for far in [0, 1] {
             lane.prefer(|port| Duration::from_micros(if port == far { 5 } else { 0 }));
             assert_eq!(lane.qpair.end.links.choose(START, 1500), Some(1 - far as u8));
@@ -397,19 +401,19 @@ pub(super) mod tests {
         lane.deliver(now, &received, &mut |_, event| panic!("{event:?}"));
     }
 
-    fn leave(reason: Reason) -> Leave {
-        Leave { token: 0x20.into(), reason: (reason as u16).into(), endpoint: [0; 6] }
+    fn leave(reason: LeaveReason) -> LeaveBody {
+        LeaveBody { token: 0x20.into(), reason: (reason as u16).into(), endpoint: [0; 6] }
     }
 
     #[test]
     fn a_lane_ends_when_the_target_says_so() {
         let mut lane = lane();
         let stranger = MacAddress([2, 0, 0, 0, 0, 2]);
-        let body = leave(Reason::Shutdown);
+        let body = leave(LeaveReason::Shutdown);
         deliver(&mut lane, START, stranger, FrameType::Leave, body.as_bytes());
         assert!(lane.check(START).is_ok());
         deliver(&mut lane, START, PEER, FrameType::Leave, body.as_bytes());
-        assert!(matches!(lane.check(START), Err(LinkError::Left(Reason::Shutdown))));
+        assert!(matches!(lane.check(START), Err(LinkError::Left(LeaveReason::Shutdown))));
     }
 
     #[test]

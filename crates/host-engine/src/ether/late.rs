@@ -3,10 +3,10 @@
 
 use super::ports::{HostFrame, Ports};
 use super::route::{HEADS_BYTES, LinkPath, Linked};
-use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::fence::LaneRoute;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
-use roadtrain_wire::ether::setup::{Join, Joined};
+use roadtrain_wire::ether::setup::{JoinBody, JoinedBody};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::Duration;
@@ -19,8 +19,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Pending Join of a link.
 struct LateJoin {
-    route: Route,
-    join: Join,
+    route: LaneRoute,
+    join: JoinBody,
     /// Time of the next Join, and the wait after it.
     at: Instant,
     pause: Duration,
@@ -31,26 +31,26 @@ pub(crate) struct LateJoins {
     /// Unused LINKs of the lane.
     free: Vec<u8>,
     /// Common part of the lane's Joins.
-    common: Join,
+    common: JoinBody,
     /// Joins of its links.
-    made: Vec<Join>,
+    made: Vec<JoinBody>,
     joins: Vec<LateJoin>,
 }
 
 impl LateJoins {
     /// Creates the state of a lane whose links were joined as `made` lists; further Joins are like `common`, except for
     /// their numbers.
-    pub(super) fn new(common: Join, made: Vec<Join>, free: Vec<u8>) -> Self {
+    pub(super) fn new(common: JoinBody, made: Vec<JoinBody>, free: Vec<u8>) -> Self {
         LateJoins { free, common, made, joins: Vec::new() }
     }
 
     /// Returns the Join of an existing link.
-    pub(super) fn made(&self, link: u8) -> Option<&Join> {
+    pub(super) fn made(&self, link: u8) -> Option<&JoinBody> {
         self.made.iter().find(|join| join.link == link)
     }
 
     /// Adds a Join that has just failed without a reply.
-    pub(super) fn unanswered(&mut self, now: Instant, route: Route, join: Join) {
+    pub(super) fn unanswered(&mut self, now: Instant, route: LaneRoute, join: JoinBody) {
         let (at, pause) = (now + PAUSE_MAX, PAUSE_MAX);
         self.joins.push(LateJoin { route, join, at, pause });
     }
@@ -89,7 +89,7 @@ impl LateJoins {
         let (first, frame) = ((first as u32).into(), frame_bytes.into());
         self.joins.push(LateJoin {
             route,
-            join: Join { link, first, frame, ..self.common },
+            join: JoinBody { link, first, frame, ..self.common },
             at,
             pause,
         });
@@ -101,7 +101,7 @@ impl LateJoins {
     }
 
     /// Repeats the Join of a link, to report the new address of this end to the target.
-    pub(super) fn again(&mut self, now: Instant, link: u8, route: Route) {
+    pub(super) fn again(&mut self, now: Instant, link: u8, route: LaneRoute) {
         if self.joins.iter().all(|late| late.join.link != link)
             && let Some(&join) = self.made(link)
         {
@@ -129,8 +129,8 @@ impl LateJoins {
         received: &HostFrame<'_>,
         peer_token: u64,
     ) -> Option<Linked> {
-        let (joined, _) = Joined::read_from_prefix(received.body).ok()?;
-        let from = Route { port: received.port, peer: received.source };
+        let (joined, _) = JoinedBody::read_from_prefix(received.body).ok()?;
+        let from = LaneRoute { port: received.port, peer: received.source };
         let is_it = |late: &LateJoin| late.route == from && late.join.link == received.header.link;
         let position = self.joins.iter().position(is_it)?;
         let status = joined.status.get();
@@ -156,7 +156,13 @@ impl LateJoin {
 }
 
 /// Builds a Join of an existing lane.
-pub(super) fn put_join(ports: &mut Ports, route: Route, join: &Join, peer_token: u64, nqn: &str) {
+pub(super) fn put_join(
+    ports: &mut Ports,
+    route: LaneRoute,
+    join: &JoinBody,
+    peer_token: u64,
+    nqn: &str,
+) {
     let (kind, link) = (FrameType::Join as u8, join.link);
     let header = FrameHeader { kind, token: peer_token.into(), link, ..FrameHeader::default() };
     ports.put(route.port, route.peer, header, &[join.as_bytes(), nqn.as_bytes()].concat());
@@ -176,7 +182,7 @@ mod tests {
     }
 
     fn path(port: usize, peer: u8, frame_bytes: u16) -> LinkPath {
-        LinkPath { route: Route { port, peer: mac(peer) }, frame_bytes }
+        LinkPath { route: LaneRoute { port, peer: mac(peer) }, frame_bytes }
     }
 
     fn answer_of(
@@ -189,8 +195,8 @@ mod tests {
         let header = &FrameHeader { link, reply: 77.into(), ..FrameHeader::default() };
         let (status, first, frame, window) = (status.into(), 500.into(), 4000.into(), 128.into());
         let token = token.into();
-        let joined = Joined { status, first, frame, window, token, ..Joined::new_zeroed() };
-        let Route { port, peer: source } = at.route;
+        let joined = JoinedBody { status, first, frame, window, token, ..JoinedBody::new_zeroed() };
+        let LaneRoute { port, peer: source } = at.route;
         let (kind, body) = (FrameType::Joined, joined.as_bytes());
         late.receive_joined(&HostFrame { port, source, header, kind, body }, TOKEN)
     }
@@ -200,8 +206,8 @@ mod tests {
     }
 
     fn lane(links: u8) -> LateJoins {
-        let common = Join { piece: 1408.into(), links, ..Join::new_zeroed() };
-        let made = Join { frame: 9000.into(), first: 4.into(), ..common };
+        let common = JoinBody { piece: 1408.into(), links, ..JoinBody::new_zeroed() };
+        let made = JoinBody { frame: 9000.into(), first: 4.into(), ..common };
         LateJoins::new(common, vec![made], (1..links).rev().collect())
     }
 
@@ -265,7 +271,7 @@ mod tests {
     #[test]
     fn a_silent_target_gets_another_join() {
         let mut late = lane(1);
-        late.unanswered(NOW, path(0, 0, 0).route, Join::new_zeroed());
+        late.unanswered(NOW, path(0, 0, 0).route, JoinBody::new_zeroed());
         assert_eq!(late.deadline(), Some(NOW + PAUSE_MAX));
     }
 }

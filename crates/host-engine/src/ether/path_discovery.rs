@@ -7,7 +7,7 @@ use super::ports::{Ports, shared_port_config};
 use super::probe::probe;
 use super::route::{LinkPath, Survey};
 use crate::link::LinkError;
-use roadtrain_ether_proto::fence::{Fence, Route};
+use roadtrain_ether_proto::fence::{Fence, LaneRoute};
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl FoundPath {
 
 impl Survey {
     /// Returns the links that lead to current addresses of the target.
-    pub(super) fn used(&self) -> impl Iterator<Item = Route> {
+    pub(super) fn used(&self) -> impl Iterator<Item = LaneRoute> {
         self.routes.iter().copied().filter(|route| self.addresses.contains(&route.peer))
     }
 
@@ -153,7 +153,10 @@ mod tests {
         let mac = |byte| MacAddress([byte; 6]);
         let survey = |addresses: &[u8], routes: &[(usize, u8)]| Survey {
             addresses: addresses.iter().map(|&byte| mac(byte)).collect(),
-            routes: routes.iter().map(|&(port, peer)| Route { port, peer: mac(peer) }).collect(),
+            routes: routes
+                .iter()
+                .map(|&(port, peer)| LaneRoute { port, peer: mac(peer) })
+                .collect(),
         };
         assert!(!survey(&[1, 2], &[(0, 1), (1, 2)]).is_incomplete(2));
         assert!(survey(&[1, 2], &[(0, 1), (1, 1)]).is_incomplete(2), "an address without link");

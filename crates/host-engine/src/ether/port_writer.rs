@@ -3,7 +3,7 @@
 use super::ports::Ports;
 use super::route::route;
 use roadtrain_ether_port::{FrameSeal, seals};
-use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::fence::LaneRoute;
 use roadtrain_ether_proto::frame_writer::FrameWriter;
 use roadtrain_reactor::metrics::ReactorCells;
 use roadtrain_wire::ether::{FrameHeader, FrameType};
@@ -17,13 +17,13 @@ pub(crate) trait CommandDataSource {
 /// Writer of frames at the ports of a lane's links.
 pub(super) struct PortWriter<'a, S> {
     ports: &'a mut Ports,
-    routes: &'a [(u8, Route)],
+    routes: &'a [(u8, LaneRoute)],
     source: &'a S,
     /// Counters of caravan sizes, if they are counted.
     cells: Option<&'a ReactorCells>,
     seal: Option<&'a mut FrameSeal>,
     /// Route of the current frame.
-    route: Option<Route>,
+    route: Option<LaneRoute>,
     is_whole: bool,
     /// Number of records in the current frame.
     records: u64,
@@ -41,7 +41,7 @@ pub(crate) struct BuiltFrames {
 impl<'a, S> PortWriter<'a, S> {
     pub(super) fn new(
         ports: &'a mut Ports,
-        routes: &'a [(u8, Route)],
+        routes: &'a [(u8, LaneRoute)],
         (source, cells): (&'a S, Option<&'a ReactorCells>),
         seal: Option<&'a mut FrameSeal>,
     ) -> Self {

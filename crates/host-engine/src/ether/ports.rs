@@ -1,12 +1,12 @@
 //! Ports of a thread: one at each interface, all with the same socket number.
 
 use super::address::EtherAddress;
-use crate::address::Address;
+use crate::address::TargetAddress;
 use crate::link::LinkError;
 use roadtrain_ether_port::carrier::CarrierWatch;
 use roadtrain_ether_port::port::{
-    ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_missing, is_socket_number_taken,
-    missing,
+    ETHERNET_HEADER_BYTES, FlushResult, Port, PortConfig, PortKind, is_missing,
+    is_socket_number_taken, missing,
 };
 use roadtrain_system::random;
 use roadtrain_wire::ether::{
@@ -68,10 +68,10 @@ impl Ports {
     /// # Errors
     /// As [`Ports::open`].
     pub(crate) fn of_reactor<'a>(
-        addresses: impl Iterator<Item = &'a Address>,
+        addresses: impl Iterator<Item = &'a TargetAddress>,
         reactors: usize,
     ) -> Result<Ports, LinkError> {
-        let all = addresses.filter_map(Address::as_ether).cloned().reduce(|mut all, next| {
+        let all = addresses.filter_map(TargetAddress::as_ether).cloned().reduce(|mut all, next| {
             all.interfaces.extend(next.interfaces);
             all
         });
@@ -263,7 +263,7 @@ impl Ports {
     pub(crate) fn flush_one(&mut self, port: usize) {
         let slot = &mut self.slots[port];
         match slot.port.flush() {
-            Ok(Sent { calls, .. }) => self.calls += calls as u64,
+            Ok(FlushResult { calls, .. }) => self.calls += calls as u64,
             Err(error) => {
                 if !std::mem::replace(&mut slot.is_broken, true) {
                     warn!("{}: {error}", slot.port.interface().name);

@@ -3,7 +3,7 @@
 use super::ports::{HostFrame, Ports};
 use super::query::{EtherQuery, run_query};
 use super::route::{FRAME_MIN, LinkPath};
-use roadtrain_ether_proto::asking::Pace;
+use roadtrain_ether_proto::query_timer::QueryIntervals;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Frame sizes to try besides that of the ports: jumbo frames; a page and its header; the standard size.
 const SIZES: [u16; 3] = [9000, 4096 + 160, 1500];
 /// Pace of the probes of one size.
-const PACE: Pace = Pace {
+const PACE: QueryIntervals = QueryIntervals {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(80),
     total: Duration::from_millis(220),
@@ -69,7 +69,7 @@ fn sizes(largest: u16) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_ether_proto::fence::Route;
+    use roadtrain_ether_proto::fence::LaneRoute;
 
     #[test]
     fn sizes_go_down() {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn frames_that_are_too_small_are_not_tried() {
-        let route = Route { port: 0, peer: MacAddress([1; 6]) };
+        let route = LaneRoute { port: 0, peer: MacAddress([1; 6]) };
         for frame_bytes in [0, 1, FRAME_HEADER_BYTES as u16, FRAME_MIN - 1] {
             let found = probe(&mut Ports::default(), LinkPath { route, frame_bytes }).unwrap();
             assert_eq!(found, None);

@@ -1,7 +1,7 @@
 //! Query that is repeated until it is answered.
 
 use super::ports::{HostFrame, Ports};
-use roadtrain_ether_proto::asking::{Asking, Pace};
+use roadtrain_ether_proto::query_timer::{QueryIntervals, QueryTimer};
 use roadtrain_system::clock;
 use std::io;
 
@@ -21,10 +21,10 @@ pub(super) trait EtherQuery {
 /// Runs a query. False if there was no reply in time.
 pub(super) fn run_query(
     ports: &mut Ports,
-    pace: Pace,
+    pace: QueryIntervals,
     query: &mut impl EtherQuery,
 ) -> io::Result<bool> {
-    let mut attempts = Asking::new(clock::now(), pace);
+    let mut attempts = QueryTimer::new(clock::now(), pace);
     loop {
         if attempts.is_due(clock::now()) {
             query.put(ports);

@@ -5,10 +5,10 @@ use super::ports::{HostFrame, Ports};
 use super::route::FRAME_MIN;
 use crate::link::LinkError;
 use roadtrain_ether_proto::Item;
-use roadtrain_ether_proto::fence::Route;
-use roadtrain_ether_proto::links::{LINKS_MAX, Links};
+use roadtrain_ether_proto::fence::LaneRoute;
+use roadtrain_ether_proto::links::{LINKS_MAX, LaneLinks};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Offer, with_nqn};
+use roadtrain_wire::ether::setup::{OfferBody, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP};
 use std::time::Duration;
 
@@ -89,8 +89,8 @@ impl ReconnectCheck {
         &mut self,
         now: Instant,
         ports: &mut Ports,
-        links: &Links<Item>,
-        (routes, nqn): (&[(u8, Route)], &str),
+        links: &LaneLinks<Item>,
+        (routes, nqn): (&[(u8, LaneRoute)], &str),
     ) {
         if self.is_due(now, links.are_all_suspect()) {
             let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
@@ -112,11 +112,11 @@ impl ReconnectCheck {
         &mut self,
         now: Instant,
         received: &HostFrame<'_>,
-        routes: &[(u8, Route)],
+        routes: &[(u8, LaneRoute)],
         (endpoint, nqn): ([u8; 16], &str),
     ) {
         let Some(search) = &mut self.search else { return };
-        let offer = with_nqn::<Offer>(received.body, |offer| offer.nqn_length.get());
+        let offer = with_nqn::<OfferBody>(received.body, |offer| offer.nqn_length.get());
         let is_ours = offer.is_some_and(|(offer, name)| offer.endpoint == endpoint && name == nqn);
         let leads_there = routes.iter().any(|(_, route)| route.peer == received.source);
         if is_ours && !leads_there {
@@ -152,8 +152,12 @@ mod tests {
 
     fn offer(lane: &mut HostEtherLane, now: Instant, source: MacAddress, endpoint: u8, nqn: &str) {
         let nqn_length = (nqn.len() as u16).into();
-        let offer =
-            Offer { endpoint: [endpoint; 16], frame: 9000.into(), nqn_length, reserved: 0.into() };
+        let offer = OfferBody {
+            endpoint: [endpoint; 16],
+            frame: 9000.into(),
+            nqn_length,
+            reserved: 0.into(),
+        };
         let body = [offer.as_bytes(), nqn.as_bytes()].concat();
         let (header, kind) = (&FrameHeader::default(), FrameType::Offer);
         lane.receive_offer(now, &HostFrame { port: 0, source, header, kind, body: &body });

@@ -1,8 +1,8 @@
 //! Links of a lane, and paths to them.
 
 use roadtrain_ether_proto::channel::ChannelConfig;
-use roadtrain_ether_proto::fence::Route;
-use roadtrain_wire::ether::setup::{Join, Joined};
+use roadtrain_ether_proto::fence::LaneRoute;
+use roadtrain_wire::ether::setup::{JoinBody, JoinedBody};
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, MacAddress, TAG_BYTES};
 
 /// Minimum bytes of a piece of a request's data.
@@ -15,14 +15,14 @@ pub(super) const HEADS_BYTES: u16 = (FRAME_HEADER_BYTES + DATA_RECORD_BYTES + TA
 /// Path to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkPath {
-    pub(crate) route: Route,
+    pub(crate) route: LaneRoute,
     /// Largest frame, in bytes.
     pub(crate) frame_bytes: u16,
 }
 
 /// Established link.
 pub(crate) struct Linked {
-    pub(crate) route: Route,
+    pub(crate) route: LaneRoute,
     pub(crate) config: ChannelConfig,
     /// Socket number of the target.
     pub(crate) socket_number: u16,
@@ -30,7 +30,12 @@ pub(crate) struct Linked {
 
 impl Linked {
     /// Creates the link from `join` and its reply, which came from `socket_number`.
-    pub(super) fn new(route: Route, join: &Join, joined: &Joined, socket_number: u16) -> Self {
+    pub(super) fn new(
+        route: LaneRoute,
+        join: &JoinBody,
+        joined: &JoinedBody,
+        socket_number: u16,
+    ) -> Self {
         let config = ChannelConfig {
             link: join.link,
             first_tx: join.first.get(),
@@ -43,7 +48,7 @@ impl Linked {
 }
 
 /// Returns the route of a link.
-pub(super) fn route(routes: &[(u8, Route)], link: u8) -> Option<Route> {
+pub(super) fn route(routes: &[(u8, LaneRoute)], link: u8) -> Option<LaneRoute> {
     let found = routes.iter().find(|(number, _)| *number == link);
     found.map(|&(_, route)| route)
 }
@@ -52,5 +57,5 @@ pub(super) fn route(routes: &[(u8, Route)], link: u8) -> Option<Route> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
     pub(crate) addresses: Vec<MacAddress>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Vec<LaneRoute>,
 }

@@ -5,10 +5,10 @@ use super::late::put_join;
 use super::ports::{HostFrame, Ports};
 use super::reconnect::is_small;
 use super::route::{LinkPath, Linked, Survey, route};
-use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::fence::LaneRoute;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
-use roadtrain_wire::ether::setup::{Joined, addresses};
+use roadtrain_wire::ether::setup::{JoinedBody, addresses};
 use roadtrain_wire::zerocopy::FromBytes;
 
 impl HostEtherLane {
@@ -44,7 +44,7 @@ impl HostEtherLane {
             return;
         }
         let (links, takes) = (&self.qpair.end.links, path.frame_bytes.into());
-        let is_gone = |(_, route): &&(u8, Route)| {
+        let is_gone = |(_, route): &&(u8, LaneRoute)| {
             route.port == path.route.port && !addresses.contains(&route.peer)
         };
         let gone = self.routes.iter().filter(is_gone).map(|&(link, _)| link);
@@ -69,12 +69,12 @@ impl HostEtherLane {
     }
 
     /// Handles the target's reply to a Join, perhaps of an existing link.
-    pub(super) fn joined(&mut self, now: Instant, received: &HostFrame<'_>, from: Route) {
+    pub(super) fn joined(&mut self, now: Instant, received: &HostFrame<'_>, from: LaneRoute) {
         let token = self.qpair.end.links.peer_token();
         if let Some(linked) = self.late.receive_joined(received, token) {
             self.add(now, &linked);
         }
-        let Ok((joined, rest)) = Joined::read_from_prefix(received.body) else { return };
+        let Ok((joined, rest)) = JoinedBody::read_from_prefix(received.body) else { return };
         let link = received.header.link;
         if route(&self.routes, link) != Some(from) {
             return;
@@ -119,7 +119,7 @@ mod tests {
         at: &[MacAddress],
     ) {
         let (frame, window, token) = (9000.into(), 64.into(), token.into());
-        let joined = Joined { frame, window, token, ..Joined::new_zeroed() };
+        let joined = JoinedBody { frame, window, token, ..JoinedBody::new_zeroed() };
         receive_joined(lane, source, link, &joined, at);
     }
 
@@ -127,7 +127,7 @@ mod tests {
         lane: &mut HostEtherLane,
         source: MacAddress,
         link: u8,
-        joined: &Joined,
+        joined: &JoinedBody,
         at: &[MacAddress],
     ) {
         let addresses = at.iter().flat_map(|mac| mac.0).collect::<Vec<u8>>();
@@ -151,7 +151,7 @@ mod tests {
         let survey = lane.take_survey().expect("news");
         assert_eq!((survey.addresses, survey.routes.len()), (vec![new], 1));
 
-        let path = LinkPath { route: Route { port: 0, peer: new }, frame_bytes: 9000 };
+        let path = LinkPath { route: LaneRoute { port: 0, peer: new }, frame_bytes: 9000 };
         lane.offer(START, &[8; 16], path, &[new]);
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert_eq!(lane.routes[0].1.peer, PEER, "of another target");
@@ -171,11 +171,11 @@ mod tests {
 
     #[test]
     fn targets_say_how_large_their_frames_are() {
-        let says = |status: u16, token: u64, frame: u16| Joined {
+        let says = |status: u16, token: u64, frame: u16| JoinedBody {
             status: status.into(),
             token: token.into(),
             frame: frame.into(),
-            ..Joined::new_zeroed()
+            ..JoinedBody::new_zeroed()
         };
         let mut lane = lane();
         receive_joined(&mut lane, MacAddress([3; 6]), 0, &says(0, 0x20, 1500), &[PEER]);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn links_are_not_moved_to_where_they_do_not_fit() {
         let (mut lane, new) = (lane(), MacAddress([2; 6]));
-        let path = LinkPath { route: Route { port: 0, peer: new }, frame_bytes: 1500 };
+        let path = LinkPath { route: LaneRoute { port: 0, peer: new }, frame_bytes: 1500 };
         lane.offer(START, &[9; 16], path, &[PEER, new]);
         assert!(!is_small_for_long(&mut lane), "the link leads to an address of the target");
         lane.offer(START, &[9; 16], path, &[new]);

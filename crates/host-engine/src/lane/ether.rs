@@ -1,13 +1,13 @@
 //! Frames and links of a lane over the reactor's ports.
 
 use super::HostLane;
-use crate::api::Completion;
+use crate::api::IoCompletion;
 use crate::counters::LaneCounters;
 use crate::ether::{FoundPath, HostFrame, Ports};
 use crate::link::{LaneShared, LinkTransport, QpairLink};
-use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::recorder::FlightRecorder;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::recorded::ConnectionInfo;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ impl HostLane {
         &mut self,
         now: Instant,
         received: &HostFrame<'_>,
-        (completions, in_flight): (&mut VecDeque<Completion>, &mut u32),
-        recorder: &mut Recorder<Arc<Line>>,
+        (completions, in_flight): (&mut VecDeque<IoCompletion>, &mut u32),
+        recorder: &mut FlightRecorder<Arc<ConnectionInfo>>,
     ) {
         if let Some(QpairLink::Ether(link)) = &mut self.link
             && link.lane.token() == received.header.token.get()

@@ -1,14 +1,14 @@
 //! Tests of a lane against a target that the test simulates.
 
 use super::*;
-use crate::api::Op;
+use crate::api::IoOp;
 use crate::ether::Ports;
 use crate::link::TcpLink;
-use roadtrain_host_proto::qpair::{Config, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{HostQpair, HostQpairConfig, HostRxEvent};
 use roadtrain_host_proto::retry::BACK_OFF;
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_reactor::connection::Connection;
-use roadtrain_reactor::stream::Stream;
+use roadtrain_reactor::connection::TcpConnection;
+use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
@@ -33,12 +33,18 @@ pub(crate) fn link_with_capsules_of(
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let digests = Digests::default();
-    let config = Config { digests, queue_entries: ENTRIES, in_capsule_bytes, policy };
-    let mut qpair = Qpair::new(Instant(0), config);
+    let config = HostQpairConfig { digests, queue_entries: ENTRIES, in_capsule_bytes, policy };
+    let mut qpair = HostQpair::new(Instant(0), config);
     let welcome = IcResp::new(Digests::default(), 0, 4096);
     let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0, |_, _, _| {});
-    assert!(matches!(event, Ok(Some(RxEvent::Ready))));
-    (QpairLink::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
+    assert!(matches!(event, Ok(Some(HostRxEvent::Ready))));
+    (
+        QpairLink::Tcp(TcpLink::new(
+            TcpConnection::new(ConnectionStream::Plain(theirs.into())),
+            qpair,
+        )),
+        ours,
+    )
 }
 
 fn shared() -> LaneShared {
@@ -50,8 +56,8 @@ fn shared() -> LaneShared {
 fn submit(lane: &mut HostLane, shared: &mut LaneShared, numbers: impl IntoIterator<Item = u32>) {
     for nsid in numbers {
         let token = nsid.into();
-        let (op, slba, blocks, fua, urgent) = (Op::Flush, 0, 0, false, false);
-        let request = Request {
+        let (op, slba, blocks, fua, urgent) = (IoOp::Flush, 0, 0, false, false);
+        let request = IoRequest {
             op,
             nsid,
             slba,
@@ -285,8 +291,8 @@ fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
     let (link, mut peer) = link(PolicyConfig::auto());
     lane.attach(link, Default::default(), shared.now);
     for (number, &class) in (0..).zip(classes) {
-        let request = Request {
-            op: Op::Read,
+        let request = IoRequest {
+            op: IoOp::Read,
             nsid: 1,
             slba: number,
             blocks: 1,
@@ -328,8 +334,8 @@ fn a_refused_write_stays_while_its_data_is_being_sent() {
     lane.requests.core.share();
     let (link, mut peer) = link_with_capsules_of(BYTES as u32, PolicyConfig::none());
     lane.attach(link, Default::default(), shared.now);
-    let write = Request {
-        op: Op::Write,
+    let write = IoRequest {
+        op: IoOp::Write,
         nsid: 1,
         slba: 0,
         blocks: (BYTES / 512) as u32,

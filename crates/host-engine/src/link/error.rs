@@ -1,7 +1,7 @@
 //! Reasons for the end of a connection to the target.
 
 use roadtrain_proto::error::QpairError;
-use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::ether::setup::LeaveReason;
 use roadtrain_wire::status::Status;
 use std::io;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub enum LinkError {
     Closed,
     /// TLS handshake failed.
     #[error("TLS handshake: {0}")]
-    Tls(roadtrain_tls::Error),
+    Tls(roadtrain_tls::TlsError),
     /// Closed by the target during the TLS handshake.
     #[error(
         "TLS handshake: the target closed the connection: it has no TLS, or no key for this host"
@@ -61,7 +61,7 @@ pub enum LinkError {
     Broken(String),
     /// The target has ended the lane.
     #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
-    Left(Reason),
+    Left(LeaveReason),
     /// A command neither completed nor ended by its Abort.
     #[error("no answer to a command for {0:.0?}, though it was to be aborted")]
     Unanswered(Duration),
@@ -93,11 +93,11 @@ impl LinkError {
     }
 }
 
-fn left_hint(reason: Reason) -> &'static str {
+fn left_hint(reason: LeaveReason) -> &'static str {
     match reason {
-        Reason::UnknownToken => "it does not know it (was it restarted?)",
-        Reason::Done => "as requested",
-        Reason::Shutdown => "it stops",
-        Reason::Broken => "it reports a protocol violation",
+        LeaveReason::UnknownToken => "it does not know it (was it restarted?)",
+        LeaveReason::Done => "as requested",
+        LeaveReason::Shutdown => "it stops",
+        LeaveReason::Broken => "it reports a protocol violation",
     }
 }

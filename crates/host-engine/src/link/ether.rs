@@ -2,19 +2,19 @@
 
 use super::recording::record;
 use super::{LaneShared, LinkError, LinkTransport};
-use crate::api::Completion;
+use crate::api::IoCompletion;
 use crate::commands::{CommandEnd, LinkCommands};
 use crate::ether::{FoundPath, HostEtherLane, HostFrame, Ports, Survey};
 use roadtrain_ether_proto::fence::EarlierLane;
-use roadtrain_ether_proto::host_queue::RxEvent;
-use roadtrain_host_proto::qpair::{CommandTimestamps, Data};
+use roadtrain_ether_proto::host_queue::EtherHostEvent;
+use roadtrain_host_proto::qpair::{CommandTimestamps, CommandTransfer};
 use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
-use roadtrain_proto::recorder::Recorder;
-use roadtrain_proto::seal::Limits;
+use roadtrain_proto::recorder::FlightRecorder;
+use roadtrain_proto::seal::KeyLimits;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
-use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::recorded::ConnectionInfo;
 use roadtrain_wire::ether::FrameType;
 use roadtrain_wire::sqe::{FUSE_SECOND, Sqe};
 use roadtrain_wire::status::Status;
@@ -24,15 +24,15 @@ use std::sync::Arc;
 /// Lane, without the ports that it uses.
 pub(crate) struct EtherLink {
     pub(crate) lane: HostEtherLane,
-    seal_limits: Limits,
+    seal_limits: KeyLimits,
     /// True for the admin queue, which queries the target's addresses.
     is_admin: bool,
     stats: Batching,
-    line: Arc<Line>,
+    line: Arc<ConnectionInfo>,
 }
 
 impl EtherLink {
-    pub(crate) fn new(lane: HostEtherLane, seal_limits: Limits, is_admin: bool) -> Self {
+    pub(crate) fn new(lane: HostEtherLane, seal_limits: KeyLimits, is_admin: bool) -> Self {
         let (stats, line) = Default::default();
         EtherLink { lane, seal_limits, is_admin, stats, line }
     }
@@ -43,16 +43,16 @@ impl EtherLink {
         now: Instant,
         received: &HostFrame<'_>,
         commands: &mut impl LinkCommands,
-        completions: &mut VecDeque<Completion>,
-        recorder: &mut Recorder<Arc<Line>>,
+        completions: &mut VecDeque<IoCompletion>,
+        recorder: &mut FlightRecorder<Arc<ConnectionInfo>>,
     ) {
         let stats = &mut self.stats;
         let (mut to_record, mut has_sample) = (Vec::new(), false); // rarely any
         self.lane.deliver(now, received, &mut |body, event| match event {
-            RxEvent::Data { slot, offset, start, length } => {
+            EtherHostEvent::Data { slot, offset, start, length } => {
                 commands.fill(slot, offset, &body[start..start + length as usize]);
             }
-            RxEvent::Complete { slot, cqe, data_intact } => {
+            EtherHostEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.
                 let end = CommandEnd { cqe, data_intact, blocked: false };
                 let Some(ended) = commands.end(slot, &end, now, completions) else { return };
@@ -75,7 +75,7 @@ impl EtherLink {
     #[cold]
     fn record_request(
         &self,
-        recorder: &mut Recorder<Arc<Line>>,
+        recorder: &mut FlightRecorder<Arc<ConnectionInfo>>,
         (slot, status): (u16, Status),
         (now, latency_ns): (Instant, u64),
         is_sample: bool,
@@ -101,7 +101,13 @@ impl LinkTransport for EtherLink {
         self.lane.qpair.in_flight()
     }
 
-    fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+    fn submit(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        urgency: Urgency,
+    ) -> Option<u16> {
         self.stats.caravan_requests += 1;
         self.lane.qpair.submit(now, sqe, data, urgency)
     }
@@ -115,7 +121,7 @@ impl LinkTransport for EtherLink {
         urgency: Urgency,
     ) -> Option<u16> {
         let alone = Sqe { flags: second.flags | FUSE_SECOND, ..*second };
-        self.submit(now, &alone, Data::Out(bytes), urgency)
+        self.submit(now, &alone, CommandTransfer::Out(bytes), urgency)
     }
 
     fn fuses(&self) -> bool {
@@ -166,8 +172,8 @@ impl LinkTransport for EtherLink {
         now: Instant,
         received: &HostFrame<'_>,
         commands: &mut impl LinkCommands,
-        completions: &mut VecDeque<Completion>,
-        recorder: &mut Recorder<Arc<Line>>,
+        completions: &mut VecDeque<IoCompletion>,
+        recorder: &mut FlightRecorder<Arc<ConnectionInfo>>,
     ) {
         if received.kind == FrameType::Offer {
             self.lane.receive_offer(now, received);
@@ -224,7 +230,7 @@ impl LinkTransport for EtherLink {
         self.end(shared);
     }
 
-    fn set_line(&mut self, line: Line) {
+    fn set_line(&mut self, line: ConnectionInfo) {
         self.line = Arc::new(line);
     }
 

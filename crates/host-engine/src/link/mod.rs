@@ -8,21 +8,21 @@ mod tcp;
 pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
-use super::api::{Completion, Op, Request};
+use super::api::{IoCompletion, IoOp, IoRequest};
 use super::commands::LinkCommands;
 use super::ether::{FoundPath, HostFrame, Ports, Survey};
 use super::requests::{command, compare_of, urgency};
 use roadtrain_ether_proto::fence::EarlierLane;
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::Queue;
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::RequestQueue;
 use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
-use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::recorder::{FlightRecorder, SlowOver};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
+use roadtrain_reactor::connection::{ReceivedData, RemainingInput, RxBuffer};
 use roadtrain_reactor::gather::Gather;
 use roadtrain_reactor::metrics::{Batching, ReactorCells};
-use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::recorded::ConnectionInfo;
 use roadtrain_reactor::transports;
 use roadtrain_system::clock;
 use roadtrain_wire::sqe::Sqe;
@@ -40,11 +40,11 @@ pub(crate) struct LaneShared {
     pub(crate) in_flight: u32,
     /// True if the reactor polls instead of blocking.
     pub(crate) polls: bool,
-    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) completions: VecDeque<IoCompletion>,
     /// Counters of the reactor.
     pub(crate) cells: Arc<ReactorCells>,
     /// Recorder of slow requests and of samples.
-    pub(crate) recorder: Recorder<Arc<Line>>,
+    pub(crate) recorder: FlightRecorder<Arc<ConnectionInfo>>,
 }
 
 impl LaneShared {
@@ -58,7 +58,7 @@ impl LaneShared {
             polls: false,
             completions: VecDeque::new(),
             cells,
-            recorder: Recorder::new(slow_over),
+            recorder: FlightRecorder::new(slow_over),
         }
     }
 }
@@ -81,7 +81,7 @@ transports! {
         /// Returns the number of commands in flight.
         fn in_flight(self: &Self) -> u32;
         /// Queues a command and returns its slot. `None` if the queue is full.
-        fn submit(self: &mut Self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16>;
+        fn submit(self: &mut Self, now: Instant, sqe: &Sqe, data: CommandTransfer, urgency: Urgency) -> Option<u16>;
         /// Queues two fused commands, with this many bytes of data each, and returns their slot. `None` if the queue
         /// has no room for both.
         fn submit_fused(
@@ -100,7 +100,7 @@ transports! {
         /// Closes the connection in order if it is idle.
         fn shut_down(self: &mut Self, shared: &mut LaneShared);
         /// Sets the connection info of its lane.
-        fn set_line(self: &mut Self, line: Line);
+        fn set_line(self: &mut Self, line: ConnectionInfo);
         /// Returns its counters, including those that were [added](Self::count_on).
         fn batching(self: &Self) -> Batching;
         /// Adds the counters of the lane's earlier connections.
@@ -127,13 +127,13 @@ transports! {
         /// Receives once; [`QpairLink::parse`] processes the data.
         fn receive<'a>(
             self: &mut Self, commands: &mut impl LinkCommands, rx: &'a mut RxBuffer, limit: usize
-        ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
-            Ok((Heard::default(), None)) // the reactor's ports receive
+        ) -> Result<(ReceivedData, Option<RemainingInput<'a>>), LinkError> {
+            Ok((ReceivedData::default(), None)) // the reactor's ports receive
         }
         /// Parses received data until `batch` commands have ended or the input is used up; returns the remaining input.
         fn parse<'a>(
-            self: &mut Self, commands: &mut impl LinkCommands, shared: &mut LaneShared, rest: Rest<'a>, batch: usize
-        ) -> Result<Option<Rest<'a>>, LinkError> {
+            self: &mut Self, commands: &mut impl LinkCommands, shared: &mut LaneShared, rest: RemainingInput<'a>, batch: usize
+        ) -> Result<Option<RemainingInput<'a>>, LinkError> {
             Ok(None)
         }
         /// Resumes a blocked send, as the socket is writable again.
@@ -161,7 +161,7 @@ transports! {
         /// Handles a frame from ports that only this link uses.
         fn receive_frame(
             self: &mut Self, now: Instant, received: &HostFrame<'_>, commands: &mut impl LinkCommands,
-            completions: &mut VecDeque<Completion>, recorder: &mut Recorder<Arc<Line>>
+            completions: &mut VecDeque<IoCompletion>, recorder: &mut FlightRecorder<Arc<ConnectionInfo>>
         ) {}
         /// Updates links after a change of interfaces.
         fn check_carriers(self: &mut Self, shared: &LaneShared) {}
@@ -197,7 +197,7 @@ transports! {
     }
 }
 
-impl Queue<Request> for QpairLink {
+impl RequestQueue<IoRequest> for QpairLink {
     #[inline]
     fn room(&self) -> u32 {
         QpairLink::room(self)
@@ -209,9 +209,9 @@ impl Queue<Request> for QpairLink {
     }
 
     #[inline]
-    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, now: Instant, request: &mut IoRequest) -> Option<u16> {
         let (sqe, data) = command(request);
-        if request.op == Op::CompareAndWrite {
+        if request.op == IoOp::CompareAndWrite {
             let (compare, bytes) = (compare_of(request), request.bytes() / 2);
             return QpairLink::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
         }

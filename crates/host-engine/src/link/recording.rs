@@ -1,9 +1,9 @@
 //! Records of completed requests.
 
-use roadtrain_host_proto::qpair::{CommandTimestamps, Data};
-use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
+use roadtrain_host_proto::qpair::{CommandTimestamps, CommandTransfer};
+use roadtrain_proto::recorder::{RecordReason, RecordedParams, RequestRecord, Timeline};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::recorded::{Line, first_block};
+use roadtrain_reactor::recorded::{ConnectionInfo, first_block};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 /// command.
 #[cold]
 pub(super) fn record(
-    line: &Arc<Line>,
-    (sqe, data): (&Sqe, Data),
+    line: &Arc<ConnectionInfo>,
+    (sqe, data): (&Sqe, CommandTransfer),
     status: Status,
     timestamps: CommandTimestamps,
     (now, latency_ns): (Instant, u64),
-) -> Record<Arc<Line>> {
+) -> RequestRecord<Arc<ConnectionInfo>> {
     let bytes = match data {
-        Data::None => 0,
-        Data::In(bytes) | Data::Out(bytes) => bytes,
+        CommandTransfer::None => 0,
+        CommandTransfer::In(bytes) | CommandTransfer::Out(bytes) => bytes,
     };
     let code = sqe.opcode;
     let CommandTimestamps { submitted, sent, data } = timestamps;
     // Data that arrives all at once arrives at the end.
     let data = if data < sent { now } else { data };
-    Record {
-        who: line.clone(),
-        asked: Asked {
+    RequestRecord {
+        connection: line.clone(),
+        command: RecordedParams {
             opcode: code,
             nsid: sqe.nsid.get(),
             slba: first_block(code, sqe.slba()),
@@ -36,7 +36,7 @@ pub(super) fn record(
         },
         cid: sqe.cid.get(),
         status,
-        why: Why::Sampled,
+        reason: RecordReason::Sampled,
         timeline: Timeline::at_host([
             Instant(now.0.saturating_sub(latency_ns)),
             submitted,

@@ -3,14 +3,16 @@
 use super::recording::record;
 use super::{LaneShared, LinkError, LinkTransport};
 use crate::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
-use roadtrain_host_proto::qpair::{Data, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{CommandTransfer, HostQpair, HostRxEvent};
 use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
-use roadtrain_proto::recorder::Record;
+use roadtrain_proto::recorder::RequestRecord;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::{Connection, Heard, Received, Rest, RxBuffer};
+use roadtrain_reactor::connection::{
+    Received, ReceivedData, RemainingInput, RxBuffer, TcpConnection,
+};
 use roadtrain_reactor::gather::GatherWriter;
 use roadtrain_reactor::metrics::Batching;
-use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::recorded::ConnectionInfo;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use socket2::{SockAddr, SockRef};
@@ -20,13 +22,13 @@ use std::sync::Arc;
 
 /// Queue pair over a TCP connection.
 pub(crate) struct TcpLink {
-    connection: Connection,
-    qpair: Qpair,
-    line: Arc<Line>,
+    connection: TcpConnection,
+    qpair: HostQpair,
+    line: Arc<ConnectionInfo>,
 }
 
 impl TcpLink {
-    pub(crate) fn new(connection: Connection, qpair: Qpair) -> Self {
+    pub(crate) fn new(connection: TcpConnection, qpair: HostQpair) -> Self {
         TcpLink { connection, qpair, line: Arc::default() }
     }
 }
@@ -40,7 +42,7 @@ impl TcpLink {
         status: Status,
         now: Instant,
         latency_ns: u64,
-    ) -> Record<Arc<Line>> {
+    ) -> RequestRecord<Arc<ConnectionInfo>> {
         let (command, timestamps) = (self.qpair.command(slot), self.qpair.timestamps(slot));
         record(&self.line, command, status, timestamps, (now, latency_ns))
     }
@@ -55,7 +57,13 @@ impl LinkTransport for TcpLink {
         self.qpair.in_flight()
     }
 
-    fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+    fn submit(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        urgency: Urgency,
+    ) -> Option<u16> {
         self.qpair.submit(now, sqe, data, urgency)
     }
 
@@ -102,22 +110,22 @@ impl LinkTransport for TcpLink {
         commands: &mut impl LinkCommands,
         rx: &'a mut RxBuffer,
         limit: usize,
-    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
+    ) -> Result<(ReceivedData, Option<RemainingInput<'a>>), LinkError> {
         let wanted = self.qpair.wanted();
         let place = wanted.and_then(|(slot, offset, length)| commands.place(slot, offset, length));
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
         let received = unsafe { self.connection.receive(rx, place, limit) }?;
         match received {
-            Received::Nothing => Ok((Heard::default(), None)),
+            Received::Nothing => Ok((ReceivedData::default(), None)),
             Received::Closed => Err(LinkError::Closed),
             Received::Bytes { direct, buffered, more } => {
-                self.connection.tell_shared_core(self.qpair.batcher());
+                self.connection.update_shared_core(self.qpair.batcher());
                 if let Some(place) = place {
                     // SAFETY: just received there.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     self.qpair.placed(data);
                 }
-                Ok((Heard { something: true, more }, Some(Rest::new(rx, buffered))))
+                Ok((ReceivedData { any: true, more }, Some(RemainingInput::new(rx, buffered))))
             }
         }
     }
@@ -126,9 +134,9 @@ impl LinkTransport for TcpLink {
         &mut self,
         commands: &mut impl LinkCommands,
         shared: &mut LaneShared,
-        mut rest: Rest<'a>,
+        mut rest: RemainingInput<'a>,
         batch: usize,
-    ) -> Result<Option<Rest<'a>>, LinkError> {
+    ) -> Result<Option<RemainingInput<'a>>, LinkError> {
         let (input, at) = rest.input();
         let mut completed = 0;
         // Parse no further than to the sampled request.
@@ -139,12 +147,12 @@ impl LinkTransport for TcpLink {
             let Some(event) = self.qpair.poll_rx(shared.now, input, at, fill)? else {
                 shared.recorder.ended(completed as u32);
                 self.qpair.note_data(shared.now);
-                self.connection.keep_rest(rest);
+                self.connection.keep_remaining(rest);
                 return Ok(None);
             };
             match event {
-                RxEvent::Ready => {}
-                RxEvent::Complete { slot, cqe, data_intact } => {
+                HostRxEvent::Ready => {}
+                HostRxEvent::Complete { slot, cqe, data_intact } => {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
                     let end = CommandEnd { cqe, data_intact, blocked };
@@ -223,7 +231,7 @@ impl LinkTransport for TcpLink {
         }
     }
 
-    fn set_line(&mut self, line: Line) {
+    fn set_line(&mut self, line: ConnectionInfo) {
         let address = |address: std::io::Result<SockAddr>| {
             let address = address.ok()?.as_socket()?;
             Some(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string())
@@ -231,7 +239,7 @@ impl LinkTransport for TcpLink {
         let socket = SockRef::from(&self.connection.stream);
         let local = address(socket.local_addr()).unwrap_or_default();
         let peer = address(socket.peer_addr()).unwrap_or_default();
-        self.line = Arc::new(Line { local, peer, ..line });
+        self.line = Arc::new(ConnectionInfo { local, peer, ..line });
     }
 
     fn count_on(&mut self, earlier: Batching) {

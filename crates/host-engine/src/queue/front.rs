@@ -1,6 +1,6 @@
 //! Front that passes requests from a queue to the reactor's lanes, and completions back.
 
-use super::super::api::{Completion, Front, Interest, LaneId, Op, Turn};
+use super::super::api::{Front, FrontTurn, Interest, IoCompletion, IoOp, LaneId};
 use super::submission_queue::{CompletionReply, QueuedRequest, SubmissionQueue, set_own_queue};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ const QUEUE: u64 = 0;
 /// Request on a lane: the caller's token, and the receiver of its completion.
 struct FrontRequest {
     token: u64,
-    op: Op,
+    op: IoOp,
     reply: CompletionReply,
 }
 
@@ -46,17 +46,17 @@ impl QueueFront {
         self.free.len() == self.pending.len() && self.batch.is_empty()
     }
 
-    fn complete(&mut self, completion: Completion) {
+    fn complete(&mut self, completion: IoCompletion) {
         let index = completion.token as usize;
         let Some(pending) = self.pending.get_mut(index).and_then(Option::take) else {
             debug_assert!(false, "a completion without its request");
             return;
         };
         self.free.push(index as u32);
-        pending.reply.complete(Completion { token: pending.token, ..completion });
+        pending.reply.complete(IoCompletion { token: pending.token, ..completion });
     }
 
-    fn watch(&mut self, turn: &mut dyn Turn) {
+    fn watch(&mut self, turn: &mut dyn FrontTurn) {
         if !self.watching {
             set_own_queue(self.index);
             turn.watch(self.queue.event().fd(), Interest::Readable, QUEUE);
@@ -68,7 +68,7 @@ impl QueueFront {
         }
     }
 
-    fn submit_batch(&mut self, turn: &mut dyn Turn) {
+    fn submit_batch(&mut self, turn: &mut dyn FrontTurn) {
         let room: u32 = (0..self.lanes).map(|lane| turn.room(LaneId(lane))).sum();
         let room = (room as usize).saturating_sub(self.batch.len());
         if room > 0 {
@@ -82,7 +82,11 @@ impl QueueFront {
     }
 
     /// Submits a request to the next lane that has room.
-    fn submit(&mut self, turn: &mut dyn Turn, entry: QueuedRequest) -> Result<(), QueuedRequest> {
+    fn submit(
+        &mut self,
+        turn: &mut dyn FrontTurn,
+        entry: QueuedRequest,
+    ) -> Result<(), QueuedRequest> {
         let lanes = (0..self.lanes).map(|step| (self.next_lane + step) % self.lanes);
         let Some(lane) = lanes.into_iter().find(|&lane| turn.room(LaneId(lane)) > 0) else {
             return Err(entry);
@@ -110,7 +114,7 @@ impl QueueFront {
 }
 
 impl Front for QueueFront {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         self.watch(turn);
         while let Some(completion) = turn.next_completion() {
             self.complete(completion);
@@ -130,7 +134,7 @@ impl Drop for QueueFront {
         }
         for FrontRequest { token, op, reply } in self.pending.drain(..).flatten() {
             let status = Status::HOST_ABORTED;
-            reply.complete(Completion { token, op, status, buffer: None, latency_ns: 0 });
+            reply.complete(IoCompletion { token, op, status, buffer: None, latency_ns: 0 });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Queue of requests from other threads for a reactor: bounded, woken once per batch.
 
-use super::super::api::{Completion, Request};
-use roadtrain_system::mailbox::Event;
+use super::super::api::{IoCompletion, IoRequest};
+use roadtrain_system::mailbox::WakeEvent;
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -29,19 +29,19 @@ pub(super) fn set_own_queue(index: usize) {
 /// Receiver of the completions of any number of requests, on their reactors' threads: it must not block there.
 pub trait Completer: Send + Sync {
     /// Handles the completion of a request.
-    fn complete(&self, completion: Completion);
+    fn complete(&self, completion: IoCompletion);
 }
 
 /// Receiver of a request's completion.
 pub(super) enum CompletionReply {
-    Call(Box<dyn FnOnce(Completion) + Send>),
-    Send(Sender<Completion>),
+    Call(Box<dyn FnOnce(IoCompletion) + Send>),
+    Send(Sender<IoCompletion>),
     Completer(Arc<dyn Completer>),
 }
 
 impl CompletionReply {
     /// Delivers the completion. A panic in the caller's code does not affect other requests.
-    pub(super) fn complete(self, completion: Completion) {
+    pub(super) fn complete(self, completion: IoCompletion) {
         match self {
             CompletionReply::Send(sender) => drop(sender.send(completion)),
             CompletionReply::Completer(completer) => {
@@ -58,15 +58,15 @@ impl CompletionReply {
     }
 
     /// Completes a request that was never sent.
-    pub(super) fn fail(self, request: Request, status: Status) {
-        let Request { token, op, buffer, .. } = request;
-        self.complete(Completion { token, op, status, buffer, latency_ns: 0 });
+    pub(super) fn fail(self, request: IoRequest, status: Status) {
+        let IoRequest { token, op, buffer, .. } = request;
+        self.complete(IoCompletion { token, op, status, buffer, latency_ns: 0 });
     }
 }
 
 /// Request that waits for its reactor.
 pub(super) struct QueuedRequest {
-    pub(super) request: Request,
+    pub(super) request: IoRequest,
     pub(super) reply: CompletionReply,
 }
 
@@ -86,7 +86,7 @@ struct SubmissionState {
 pub(super) struct SubmissionQueue {
     state: Mutex<SubmissionState>,
     room: Condvar,
-    event: Event,
+    event: WakeEvent,
     capacity: usize,
 }
 
@@ -94,10 +94,10 @@ impl SubmissionQueue {
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
         let entries = VecDeque::with_capacity(capacity);
         let state = Mutex::new(SubmissionState { entries, closed: false });
-        Ok(SubmissionQueue { state, room: Condvar::new(), event: Event::new()?, capacity })
+        Ok(SubmissionQueue { state, room: Condvar::new(), event: WakeEvent::new()?, capacity })
     }
 
-    pub(super) fn event(&self) -> &Event {
+    pub(super) fn event(&self) -> &WakeEvent {
         &self.event
     }
 

@@ -1,8 +1,8 @@
 //! Host whose reactor a test steps on its own thread: lanes without a control thread.
 
 use super::{FrontedReactor, HostReactor, HostReactorOrder, HostReactorParts};
-use crate::admin::Admin;
-use crate::api::{Class, Front, Turn};
+use crate::admin::AdminConnection;
+use crate::api::{Class, Front, FrontTurn};
 use crate::config::HostConfig;
 use crate::connect::connect_admin;
 use crate::counters::LaneCounters;
@@ -10,7 +10,7 @@ use crate::ether::Ports;
 use crate::link::QpairLink;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::bringup::NamespaceInfo;
-use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_reactor::RxBuffers;
@@ -20,15 +20,15 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::os::fd::RawFd;
 
 /// Connected controller.
-pub struct Connected {
-    _admin: Admin,
+pub struct ConnectedLanes {
+    _admin: AdminConnection,
     links: Vec<QpairLink>,
 }
 
-impl Connected {
+impl ConnectedLanes {
     /// Connects as many lanes as `config` requests, by blocking calls.
-    pub fn new(config: &HostConfig) -> Connected {
-        let mut admin = Admin::connect(config).unwrap();
+    pub fn new(config: &HostConfig) -> ConnectedLanes {
+        let mut admin = AdminConnection::connect(config).unwrap();
         let info = admin.information(config.lanes, 0).unwrap();
         let connect = |number: u32| {
             let entries = config.queue_entries;
@@ -49,14 +49,14 @@ impl Connected {
             lane.into_link(info.in_capsule_bytes, config.policy).unwrap()
         };
         let links = (0..config.lanes).map(connect).collect();
-        Connected { _admin: admin, links }
+        ConnectedLanes { _admin: admin, links }
     }
 }
 
 struct ManualFront;
 
 impl Front for ManualFront {
-    fn turn(&mut self, _: &mut dyn Turn) {}
+    fn turn(&mut self, _: &mut dyn FrontTurn) {}
 }
 
 /// Host on its caller's thread.
@@ -64,12 +64,12 @@ pub struct HandHost {
     reactor: HostReactor,
     rx: RxBuffers,
     turns: u32,
-    _admin: Admin,
+    _admin: AdminConnection,
 }
 
 impl HandHost {
     /// Takes over the connected lanes.
-    pub fn new(config: &HostConfig, connected: Connected) -> HandHost {
+    pub fn new(config: &HostConfig, connected: ConnectedLanes) -> HandHost {
         let lanes: Vec<usize> = (0..config.lanes as usize).collect();
         let ((_, inbox), (reports, _)) = (mailbox().unwrap(), mailbox().unwrap());
         let parts = HostReactorParts {
@@ -91,7 +91,8 @@ impl HandHost {
         };
         let mut reactor = HostReactor::new(parts).unwrap();
         for (lane, link) in connected.links.into_iter().enumerate() {
-            let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
+            let (link, rules, barred) =
+                (Box::new(link), RetryRules::default(), BarredNsids::default());
             let (writes, guard) = (PathWrites::default(), Default::default());
             let verifier = NamespaceInfo { nsid: 1, write_verifier: Some(1), ..Default::default() };
             writes.observe(&[verifier]);
@@ -112,10 +113,10 @@ impl HandHost {
     pub fn run_beside(
         &mut self,
         front: &mut dyn Front,
-        other: (&mut impl roadtrain_reactor::Reactor, &mut RxBuffers),
+        other: (&mut impl roadtrain_reactor::ReactorCallbacks, &mut RxBuffers),
     ) {
         let mut running = FrontedReactor { reactor: &mut self.reactor, front };
-        roadtrain_reactor::run_beside(other, (&mut running, &mut self.rx)).unwrap();
+        roadtrain_reactor::run_two(other, (&mut running, &mut self.rx)).unwrap();
     }
 
     /// Runs one turn.

@@ -5,13 +5,13 @@ use super::{HostReactor, HostReactorReport};
 use crate::counters::ExpressReading;
 use crate::lane::HostLane;
 use crate::link::QpairLink;
-use roadtrain_host_proto::express::Wish;
+use roadtrain_host_proto::express::ExpressAction;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::old_commands::LaneGuard;
-use roadtrain_host_proto::pins::Barred;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
-use roadtrain_reactor::List;
-use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::LaneList;
+use roadtrain_reactor::recorded::ConnectionInfo;
 use roadtrain_wire::fabrics;
 use tracing::debug;
 
@@ -21,7 +21,7 @@ pub(crate) struct ExpressLink {
     /// Number of the connection: its queue identifier minus one.
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
-    pub(crate) barred: Barred,
+    pub(crate) barred: BarredNsids,
     pub(crate) writes: PathWrites,
     /// True if the controller supports Disconnect.
     pub(crate) may_close: bool,
@@ -53,9 +53,9 @@ impl HostReactor {
         let mut lane = of.new_express_lane();
         of.express.opened(now, may_close);
         of.expresses_opened += 1;
-        link.set_line(Line {
+        link.set_line(ConnectionInfo {
             qid: u16::try_from(number + 1).unwrap_or(u16::MAX),
-            ..Line::default()
+            ..ConnectionInfo::default()
         });
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_barred(barred);
@@ -67,7 +67,7 @@ impl HostReactor {
         if let Some(of) = self.lanes.get_mut(home) {
             of.express_at = Some(index);
         }
-        self.lanes.note(List::Ready, index);
+        self.lanes.add(LaneList::Ready, index);
         self.expresses += 1;
         self.write_express(home);
     }
@@ -90,12 +90,12 @@ impl HostReactor {
             return; // its express connection is lost as well
         }
         match lane.express.poll(now, carried) {
-            Some(Wish::Open) => {
+            Some(ExpressAction::Open) => {
                 self.report(self.numbers[home as usize], |lane| HostReactorReport::WantsExpress {
                     lane,
                 });
             }
-            Some(Wish::Close) => self.begin_to_close(home),
+            Some(ExpressAction::Close) => self.begin_to_close(home),
             None if lane.express.is_closing() && self.has_closed(home) => self.express_closed(home),
             None => {}
         }
@@ -120,7 +120,7 @@ impl HostReactor {
     /// True if Disconnect has completed or timed out.
     fn has_closed(&self, home: u32) -> bool {
         self.express_of(home).is_none_or(|express| express.in_flight() == 0)
-            || self.lanes.get(home).is_some_and(|lane| lane.express.gives_up(self.shared.now))
+            || self.lanes.get(home).is_some_and(|lane| lane.express.has_timed_out(self.shared.now))
     }
 
     /// Handles the end of the idle express connection: Disconnect has completed, or the target has closed it.

@@ -4,14 +4,14 @@
 //! takes a request, with one selector for each lane of the front: no state here is shared with other threads.
 
 use super::{HostLane, HostReactor, HostReactorParts, HostReactorReport};
-use crate::api::{Class, Op, Request};
+use crate::api::{Class, IoOp, IoRequest};
 use crate::numbers::ConnectionNumbers;
-use roadtrain_host_proto::express::Traffic;
-use roadtrain_host_proto::paths::{AnaTable, Choice, Offer, Selector, WayState};
-use roadtrain_host_proto::pins::Barred;
-use roadtrain_host_proto::requests::{Addressed, Moved};
+use roadtrain_host_proto::express::RequestTraffic;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
+use roadtrain_host_proto::paths::{AnaTable, PathChoice, PathLinkState, PathOffer, Selector};
+use roadtrain_host_proto::requests::{MovedRequest, RequestProperties};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::Table;
+use roadtrain_reactor::LaneTable;
 use std::time::Duration;
 
 /// Parameters of new lanes.
@@ -115,7 +115,7 @@ impl ReactorPaths {
         owner.map_or(0, |(_, home)| home)
     }
 
-    pub(super) fn set_barred(&mut self, index: u32, barred: &Barred) {
+    pub(super) fn set_barred(&mut self, index: u32, barred: &BarredNsids) {
         if let Some((selector, path)) = self.of(index) {
             selector.set_barred(path, barred.clone());
         }
@@ -130,17 +130,22 @@ impl ReactorPaths {
 
 /// Returns the capacity and latency of a lane for a request of this kind.
 #[inline]
-fn offer(lanes: &Table<HostLane>, index: u32, now: Instant, (op, traffic): (Op, Traffic)) -> Offer {
-    let Some(lane) = lanes.get(index) else { return Offer::default() };
+fn offer(
+    lanes: &LaneTable<HostLane>,
+    index: u32,
+    now: Instant,
+    (op, traffic): (IoOp, RequestTraffic),
+) -> PathOffer {
+    let Some(lane) = lanes.get(index) else { return PathOffer::default() };
     let own = lane.path_offer(now, traffic);
-    if op == Op::CompareAndWrite {
-        return Offer { is_last: !lane.fuses(), ..own };
+    if op == IoOp::CompareAndWrite {
+        return PathOffer { is_last: !lane.fuses(), ..own };
     }
     // Latency-critical requests take the express connection, if there is one.
-    let express = lane.express_at.filter(|_| matches!(traffic, Traffic::Critical));
+    let express = lane.express_at.filter(|_| matches!(traffic, RequestTraffic::Critical));
     let Some(express) = express.and_then(|at| lanes.get(at)) else { return own };
     let express = express.path_offer(now, traffic);
-    Offer {
+    PathOffer {
         in_flight: own.in_flight + express.in_flight,
         expected: own.expected.min(express.expected),
         wants_probe: own.wants_probe && express.wants_probe,
@@ -162,17 +167,17 @@ impl HostReactor {
 
     /// Returns the index of the lane that takes a request of the front's lane `home`.
     #[inline]
-    pub(super) fn path_for(&mut self, home: u32, request: &Request) -> Option<u32> {
+    pub(super) fn path_for(&mut self, home: u32, request: &IoRequest) -> Option<u32> {
         let now = self.shared.now;
         let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
         let at = |path: usize| places[path * *per_path as usize + home as usize];
         let class = self.lanes.get(at(0))?.class_of(request);
-        let traffic = Traffic::of(class, request.bytes());
+        let traffic = RequestTraffic::of(class, request.bytes());
         let lanes = &self.lanes;
         let offer = |path: usize| offer(lanes, at(path), now, (request.op, traffic));
         match selectors.get_mut(home as usize)?.choose(now, request.nsid, offer) {
-            Choice::Path(path) | Choice::Wait(path) => Some(at(path)),
-            Choice::Full => None,
+            PathChoice::Path(path) | PathChoice::Wait(path) => Some(at(path)),
+            PathChoice::Full => None,
         }
     }
 
@@ -206,9 +211,9 @@ impl HostReactor {
     pub(super) fn path_lost(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         match selector.state(path) {
-            WayState::Live => self.path_changed(index, WayState::Connecting),
-            WayState::Gone => self.move_waiting(index),
-            WayState::Connecting | WayState::Lost => {}
+            PathLinkState::Live => self.path_changed(index, PathLinkState::Connecting),
+            PathLinkState::Gone => self.move_waiting(index),
+            PathLinkState::Connecting | PathLinkState::Lost => {}
         }
     }
 
@@ -221,9 +226,9 @@ impl HostReactor {
         self.paths.paths = paths;
         for (home, selector) in self.paths.selectors.iter_mut().enumerate() {
             selector.grow(paths as usize);
-            selector.set_state(path, WayState::Connecting);
+            selector.set_state(path, PathLinkState::Connecting);
             selector.set_access(path, AnaTable::default());
-            selector.set_barred(path, Barred::default());
+            selector.set_barred(path, BarredNsids::default());
             // The state of an earlier path in this slot is obsolete.
             let index = self.paths.places[path * per_path as usize + home];
             if let Some(lane) = self.lanes.get_mut(index) {
@@ -248,7 +253,7 @@ impl HostReactor {
     /// Stops requests to the lane of a leaving path; a report follows when it has none left.
     pub(super) fn leave(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
-        selector.set_state(path, WayState::Gone);
+        selector.set_state(path, PathLinkState::Gone);
         self.paths.leaving.push(index);
         self.move_waiting(index);
     }
@@ -274,9 +279,9 @@ impl HostReactor {
     }
 
     /// Sets the connection state of a lane: waiting requests may move to other paths now.
-    pub(super) fn path_changed(&mut self, index: u32, state: WayState) {
+    pub(super) fn path_changed(&mut self, index: u32, state: PathLinkState) {
         let Some((selector, path)) = self.paths.of(index) else { return };
-        if selector.state(path) != WayState::Gone {
+        if selector.state(path) != PathLinkState::Gone {
             selector.set_state(path, state);
         }
         let home = self.paths.front_lane(index);
@@ -295,7 +300,7 @@ impl HostReactor {
     /// Moves requests that wait for the lane's connection, as far as permitted, to connected paths.
     pub(super) fn move_waiting(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
-        if selector.state(path) == WayState::Live {
+        if selector.state(path) == PathLinkState::Live {
             return;
         }
         let Some(lane) = self.lanes.get_mut(index) else { return };
@@ -316,27 +321,27 @@ impl HostReactor {
             selector.refused(now, path, moved.request().nsid());
         }
         let is_free =
-            |moved: &Moved<Request>| selector.has_other(now, path, moved.request().nsid());
+            |moved: &MovedRequest<IoRequest>| selector.has_other(now, path, moved.request().nsid());
         let (go, stay) = diverted.into_iter().partition(is_free);
         self.place(index, go);
         let Some(lane) = self.lanes.get_mut(index) else { return };
-        let stay: Vec<Moved<Request>> = stay;
+        let stay: Vec<MovedRequest<IoRequest>> = stay;
         stay.into_iter().for_each(|moved| lane.requests.core.keep(moved));
     }
 
     /// Moves each request of the lane to the path that takes it.
-    fn place(&mut self, index: u32, moved: Vec<Moved<Request>>) {
+    fn place(&mut self, index: u32, moved: Vec<MovedRequest<IoRequest>>) {
         let (now, home) = (self.shared.now, self.paths.front_lane(index));
         for moved in moved {
             let what = (moved.request().op, moved.request().traffic());
             let lanes = &self.lanes;
             let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
             let at = |path: usize| places[path * *per_path as usize + home as usize];
-            let offer = |path: usize| Offer { room: 1, ..offer(lanes, at(path), now, what) };
+            let offer = |path: usize| PathOffer { room: 1, ..offer(lanes, at(path), now, what) };
             let Some(selector) = selectors.get_mut(home as usize) else { return };
             let to = match selector.choose(now, moved.request().nsid, offer) {
-                Choice::Path(path) | Choice::Wait(path) => at(path),
-                Choice::Full => index,
+                PathChoice::Path(path) | PathChoice::Wait(path) => at(path),
+                PathChoice::Full => index,
             };
             let Some(lane) = self.lanes.get_mut(to) else { continue };
             match to == index {

@@ -2,7 +2,8 @@
 
 use super::{FdWatch, HostReactor, KEY_MASK, event};
 use crate::api::{
-    Allocation, AllocationQuery, Class, Completion, Interest, LaneId, Request, RingCommand, Turn,
+    Allocation, AllocationQuery, Class, FrontTurn, Interest, IoCompletion, IoRequest, LaneId,
+    UringCommand,
 };
 use crate::lane::HostLane;
 use roadtrain_proto::time::Instant;
@@ -13,12 +14,12 @@ pub(super) struct TurnView<'a> {
     pub(super) reactor: &'a mut HostReactor,
 }
 
-impl Turn for TurnView<'_> {
+impl FrontTurn for TurnView<'_> {
     fn now(&self) -> Instant {
         self.reactor.shared.now
     }
 
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<IoCompletion> {
         let completion = self.reactor.shared.completions.pop_front()?;
         self.reactor.errors += u64::from(!completion.status.is_success());
         self.reactor.own.ended(&completion);
@@ -32,7 +33,7 @@ impl Turn for TurnView<'_> {
         self.reactor.lanes.get(lane.0 as u32).map_or(0, HostLane::room)
     }
 
-    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+    fn submit(&mut self, lane: LaneId, request: IoRequest) -> Result<(), IoRequest> {
         let reactor = &mut *self.reactor;
         let mut index = lane.0 as u32;
         if reactor.paths.are_several() {
@@ -77,7 +78,7 @@ impl Turn for TurnView<'_> {
         self.reactor.ready.pop_front()
     }
 
-    unsafe fn command(&mut self, command: &RingCommand, key: u64) {
+    unsafe fn command(&mut self, command: &UringCommand, key: u64) {
         let reactor = &mut *self.reactor;
         let user_data = u64::from(event::COMMAND) << 56 | (key & KEY_MASK);
         // SAFETY: passed on to the front; it is not dropped before its commands have come back.
@@ -92,11 +93,11 @@ impl Turn for TurnView<'_> {
         self.reactor.answers.pop_front()
     }
 
-    fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+    fn query_allocation(&mut self, query: AllocationQuery, key: u64) -> bool {
         self.reactor.query_allocation(query, key)
     }
 
-    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+    fn next_allocation(&mut self) -> Option<(u64, Option<Allocation>)> {
         self.reactor.allocation_results.next()
     }
 

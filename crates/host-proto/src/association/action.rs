@@ -1,13 +1,13 @@
 //! Configuration of an association, and the actions of its driver.
 
 use super::allocation_queries::QueryOrigin;
-use super::siblings::Beside;
+use super::siblings::SiblingConstraints;
 use crate::allocation::Allocation;
 use crate::bringup::{Fencing, Wants};
+use crate::namespace_identity::BarredNsids;
 use crate::old_commands::{LaneGuard, OldCommands};
 use crate::paths::AnaTable;
-use crate::pins::Barred;
-use crate::procedure::{Ask, ProcedureFailure};
+use crate::procedure::{DriverRequest, ProcedureFailure};
 use crate::retry::RetryRules;
 use crate::write_verifier::PathWrites;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use roadtrain_wire::sqe::Sqe;
 
 /// Configuration of an association.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct AssociationConfig {
     /// Parameters of each connection.
     pub wants: Wants,
     /// Number of I/O queues; a controller that grants fewer is not used.
@@ -33,7 +33,7 @@ pub struct Config {
     pub fast_io_fail_timeout: Option<Duration>,
     /// State of another association of the host that leads to the same namespaces ([`crate::paths`]). `None`: there is
     /// no other association.
-    pub beside: Option<Beside>,
+    pub siblings: Option<SiblingConstraints>,
     /// Old commands, shared by all associations and lanes of the host.
     pub old_commands: OldCommands,
 }
@@ -49,9 +49,9 @@ pub enum ResetReason<E> {
 
 /// Action for the driver.
 #[derive(Debug)]
-pub enum Action<E> {
+pub enum AssociationAction<E> {
     /// Carry out an operation on a queue of the path; reply with [`super::Association::answer`].
-    Ask { ask: Ask },
+    Request { ask: DriverRequest },
     /// Send an Asynchronous Event Request on the path's admin queue; [`super::Association::event`] may come at any time.
     Listen { sqe: Sqe },
     /// Send an Abort on the path's admin queue without waiting for its completion; report it with
@@ -63,7 +63,7 @@ pub enum Action<E> {
         number: usize,
         rules: RetryRules,
         /// NSIDs whose requests are not submitted.
-        barred: Barred,
+        barred: BarredNsids,
         /// Record of the path's acknowledged writes.
         writes: PathWrites,
         /// True if the controller supports Disconnect, which closes this connection alone.
@@ -76,7 +76,7 @@ pub enum Action<E> {
     Attach {
         rules: RetryRules,
         /// NSIDs whose requests are not submitted.
-        barred: Barred,
+        barred: BarredNsids,
         /// Record of the path's acknowledged writes.
         writes: PathWrites,
         /// Old commands for which writes wait.
@@ -86,7 +86,7 @@ pub enum Action<E> {
     /// each fails.
     WritesLost { nsids: Vec<u32> },
     /// Stop lanes from submitting requests for these NSIDs.
-    SetBarred(Barred),
+    SetBarred(BarredNsids),
     /// ANA states of the path's controller, if there are other paths.
     SetAna { ana: AnaTable },
     /// Namespaces that have been in ANA Change for longer than ANATT: they count as inaccessible on this path. Emitted
@@ -95,22 +95,22 @@ pub enum Action<E> {
     /// Report that [`super::Association::info`] has changed.
     Changed,
     /// Have other associations end the controller that this path has lost: [`super::Association::end_for`].
-    EndElsewhere { lost: ControllerInstance },
+    EndBySiblings { lost: ControllerInstance },
     /// Outcome for a controller that association `owner` has lost. If it has ended, call [`super::Association::fenced`]
     /// of that association.
     EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
     /// Outcome for the controller that the path has lost.
     Fenced { cntlid: u16, fencing: Fencing },
     /// Block allocation, for [`super::Association::query_allocation`]; `None`: unknown.
-    LookedUp { by: QueryOrigin, found: Option<Allocation> },
+    AllocationFound { by: QueryOrigin, found: Option<Allocation> },
     /// Close all connections of the path abruptly, then call [`super::Association::reset`].
     Reset { why: ResetReason<E>, was_live: bool },
     /// A lost controller executes nothing any more: requests that waited for it may continue, on this or another path
     /// ([`crate::requests::Requests::release`]).
     Release,
-    /// Close the connections of one lane or of all, and fail their requests, until [`Action::Attach`].
+    /// Close the connections of one lane or of all, and fail their requests, until [`AssociationAction::Attach`].
     Fail { lane: Option<usize> },
-    /// Act as for [`Action::Fail`] of all lanes, because of the fast-io-fail timeout. Call
+    /// Act as for [`AssociationAction::Fail`] of all lanes, because of the fast-io-fail timeout. Call
     /// [`super::Association::fail_later`] instead if another path works.
     FailFast,
     /// End all submitters of requests, then call [`super::Association::ended`].

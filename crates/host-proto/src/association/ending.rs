@@ -1,7 +1,7 @@
 //! End of an association: pending requests may finish while the target replies, then the controller is shut down. Also
 //! the timeouts after which requests fail while no path works.
 
-use super::{Action, Association, Instant, PathPhase, Procedure, ProcedureFailure};
+use super::{AssociationAction, HostAssociation, Instant, PathPhase, Procedure, ProcedureFailure};
 use super::{PathTaskOutput, bringup};
 use core::time::Duration;
 
@@ -19,15 +19,15 @@ pub(super) enum AssociationEnd {
     Over,
 }
 
-impl<E: Send + 'static> Association<E> {
+impl<E: Send + 'static> HostAssociation<E> {
     /// Starts to end the association. If its path is down or fails, and another association is live (`has_live_sibling`),
     /// pending requests get time to move to that one.
     pub fn stop(&mut self, now: Instant, has_live_sibling: bool) {
         if self.ending.is_some() {
             return;
         }
-        self.has_live_sibling = has_live_sibling && self.config.beside.is_some();
-        self.actions.push_back(Action::Finish);
+        self.has_live_sibling = has_live_sibling && self.config.siblings.is_some();
+        self.actions.push_back(AssociationAction::Finish);
         self.refuse_allocation_queries();
         self.ending = Some(AssociationEnd::CheckingTarget);
         if !self.is_live() {
@@ -35,7 +35,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Handles the end of all submitters of requests, whether or not [`Action::Finish`] caused it.
+    /// Handles the end of all submitters of requests, whether or not [`AssociationAction::Finish`] caused it.
     pub fn ended(&mut self, now: Instant) {
         self.has_ended = true;
         self.stop(now, false);
@@ -52,7 +52,7 @@ impl<E: Send + 'static> Association<E> {
     /// Returns the time that pending requests have at the end while the target replies. With several paths it is
     /// longer, as requests of a lost path may still move here.
     pub(super) fn patience_at_end(&self) -> Duration {
-        self.config.wants.timeout * if self.config.beside.is_some() { 4 } else { 1 }
+        self.config.wants.timeout * if self.config.siblings.is_some() { 4 } else { 1 }
     }
 
     pub(super) fn advance_ending(&mut self, now: Instant) -> bool {
@@ -76,7 +76,7 @@ impl<E: Send + 'static> Association<E> {
         if until > now {
             return false;
         }
-        self.actions.push_back(Action::Fail { lane: None });
+        self.actions.push_back(AssociationAction::Fail { lane: None });
         self.ending = Some(AssociationEnd::Waiting { until: now + timeout, is_there });
         true
     }
@@ -87,7 +87,7 @@ impl<E: Send + 'static> Association<E> {
         self.path.abandon();
         self.writes.disconnected();
         self.abandon_allocation_queries();
-        self.actions.push_back(Action::End { shut_down });
+        self.actions.push_back(AssociationAction::End { shut_down });
     }
 
     /// Marks the path's controllers as ended (`is_shut_down`), or as absent.
@@ -117,7 +117,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn fail_if_lost(&mut self, now: Instant) -> bool {
         if self.fast_failing_at().is_some_and(|at| at <= now) {
             self.loss.failed_fast();
-            self.actions.push_back(Action::FailFast);
+            self.actions.push_back(AssociationAction::FailFast);
             return true;
         }
         if self.ending.is_some()
@@ -127,11 +127,11 @@ impl<E: Send + 'static> Association<E> {
             return false;
         }
         self.loss.failed();
-        self.actions.push_back(Action::Fail { lane: None });
+        self.actions.push_back(AssociationAction::Fail { lane: None });
         true
     }
 
-    /// Defers [`Action::FailFast`]: another path works and takes the requests once that is safe. They fail if that path
+    /// Defers [`AssociationAction::FailFast`]: another path works and takes the requests once that is safe. They fail if that path
     /// is lost, too.
     pub fn fail_later(&mut self, now: Instant) {
         self.loss.fail_later(now);

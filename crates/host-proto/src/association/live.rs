@@ -1,7 +1,9 @@
 //! Work on a live path, one task at a time, and the calls of its users.
 
 use super::allocation_queries::QueryOrigin;
-use super::{Action, Association, PathPhase, PathTaskOutput, SiblingResetAttempt, siblings};
+use super::{
+    AssociationAction, HostAssociation, PathPhase, PathTaskOutput, SiblingResetAttempt, siblings,
+};
 use crate::allocation::{self, Allocation, AllocationQuery};
 use crate::bringup::{self, ControllerInfo, NamespaceInfo};
 use crate::old_commands::LaneGuard;
@@ -12,7 +14,7 @@ use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::identify::ofcs;
 use std::sync::Arc;
 
-impl<E: Send + 'static> Association<E> {
+impl<E: Send + 'static> HostAssociation<E> {
     /// Starts the next task of a live path. True if there was one.
     pub(super) fn next_task(&mut self, now: Instant) -> bool {
         if self.path.state != PathPhase::Live {
@@ -30,11 +32,11 @@ impl<E: Send + 'static> Association<E> {
         {
             path.is_aborting = true;
             let sqe = bringup::abort(lane as u16 + 1, cid);
-            self.actions.push_back(Action::Abort { sqe });
+            self.actions.push_back(AssociationAction::Abort { sqe });
             return true;
         }
         if let Some(event) = path.event.take() {
-            let others = self.info.clone().filter(|_| self.config.beside.is_some());
+            let others = self.info.clone().filter(|_| self.config.siblings.is_some());
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::acknowledge(&driver, &event).await?;
                 let identify = others.as_ref().map(|info| &*info.identify);
@@ -60,7 +62,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
         // Bar stale NSIDs before any lane uses the namespaces.
         if self.identity_check.check(&namespaces) {
-            self.actions.push_back(Action::SetBarred(self.identity_check.barred()));
+            self.actions.push_back(AssociationAction::SetBarred(self.identity_check.barred()));
         }
         self.check_writes(&namespaces);
         if let Some(info) = &self.info
@@ -68,7 +70,7 @@ impl<E: Send + 'static> Association<E> {
         {
             self.info =
                 Some(Arc::new(ControllerInfo { namespaces, ..ControllerInfo::clone(info) }));
-            self.actions.push_back(Action::Changed);
+            self.actions.push_back(AssociationAction::Changed);
         }
     }
 
@@ -88,22 +90,22 @@ impl<E: Send + 'static> Association<E> {
 
     fn lose_writes(&mut self, nsids: Vec<u32>) {
         if !nsids.is_empty() {
-            self.actions.push_back(Action::WritesLost { nsids });
+            self.actions.push_back(AssociationAction::WritesLost { nsids });
         }
     }
 
     /// Applies ANA states that were read from the path's log.
     pub(super) fn set_ana(&mut self, now: Instant, ana: AnaTable) {
         let (ana, late) = self.path.transitions.read(now, ana);
-        self.actions.push_back(Action::SetAna { ana });
+        self.actions.push_back(AssociationAction::SetAna { ana });
         if !late.is_empty() {
-            self.actions.push_back(Action::LateTransition { nsids: late });
+            self.actions.push_back(AssociationAction::LateTransition { nsids: late });
         }
     }
 
     // ---- Express connections ----
 
-    /// Requests an express connection for a connected lane. [`Action::AttachExpress`] or [`Action::RefuseExpress`]
+    /// Requests an express connection for a connected lane. [`AssociationAction::AttachExpress`] or [`AssociationAction::RefuseExpress`]
     /// follows, unless the path is lost or the association ends first.
     pub fn want_express(&mut self, lane: usize) {
         let path = &mut self.path;
@@ -142,7 +144,7 @@ impl<E: Send + 'static> Association<E> {
         let (barred, writes) = (self.identity_check.barred(), self.writes.clone());
         let Some((serial, _)) = self.path.controller else { return };
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
-        self.actions.push_back(Action::AttachExpress {
+        self.actions.push_back(AssociationAction::AttachExpress {
             lane,
             number,
             rules,
@@ -156,12 +158,12 @@ impl<E: Send + 'static> Association<E> {
     /// Refuses an express connection; all other connections remain.
     pub(super) fn refuse_express(&mut self, lane: usize, why: Option<ProcedureFailure<E>>) {
         self.path.expresses.failed();
-        self.actions.push_back(Action::RefuseExpress { lane, why });
+        self.actions.push_back(AssociationAction::RefuseExpress { lane, why });
     }
 
     // ---- Block allocation ----
 
-    /// Queries the allocation of blocks. [`Action::LookedUp`] has the result, at once if the controller does not
+    /// Queries the allocation of blocks. [`AssociationAction::AllocationFound`] has the result, at once if the controller does not
     /// support it.
     pub fn query_allocation(&mut self, by: QueryOrigin, query: AllocationQuery) {
         self.allocation_queries.push(by, query);
@@ -175,7 +177,7 @@ impl<E: Send + 'static> Association<E> {
     fn begin_allocation_query(&mut self) -> bool {
         let Some((by, query)) = self.allocation_queries.next() else { return false };
         if !self.is_same_namespace(query.nsid) {
-            self.actions.push_back(Action::LookedUp { by, found: None });
+            self.actions.push_back(AssociationAction::AllocationFound { by, found: None });
             return true;
         }
         self.allocation_queries.begin(by, query.nsid);
@@ -189,13 +191,14 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn allocation_query_done(&mut self, found: Option<Allocation>) {
         let Some((by, nsid)) = self.allocation_queries.end() else { return };
         let found = found.filter(|_| self.is_same_namespace(nsid));
-        self.actions.push_back(Action::LookedUp { by, found });
+        self.actions.push_back(AssociationAction::AllocationFound { by, found });
     }
 
     /// Ends waiting queries without a result.
     pub(super) fn refuse_allocation_queries(&mut self) {
         let waiting = self.allocation_queries.take_waiting();
-        self.actions.extend(waiting.map(|by| Action::LookedUp { by, found: None }));
+        self.actions
+            .extend(waiting.map(|by| AssociationAction::AllocationFound { by, found: None }));
     }
 
     /// Ends all queries without a result.
@@ -221,7 +224,7 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// Handles the end of a controller that this path has lost, as another association reported it
-    /// ([`Action::EndedFor`]). None of its commands is executed any more.
+    /// ([`AssociationAction::EndedFor`]). None of its commands is executed any more.
     pub fn fenced(&mut self, ended: ControllerInstance) {
         if let Some(serial) = self.path.lost.take(ended) {
             self.config.old_commands.end(serial);
@@ -231,14 +234,14 @@ impl<E: Send + 'static> Association<E> {
 
     /// Requests other associations to end the lost controller: the path's connections are closed.
     pub(super) fn request_sibling_resets(&mut self) {
-        if self.config.beside.is_some() {
+        if self.config.siblings.is_some() {
             let unreported = self.path.lost.take_unreported().into_iter();
-            self.actions.extend(unreported.map(|lost| Action::EndElsewhere { lost }));
+            self.actions.extend(unreported.map(|lost| AssociationAction::EndBySiblings { lost }));
         }
     }
 
     /// Repeats the request to end lost controllers: a new path may be able to end them.
-    pub fn remind(&mut self) {
+    pub fn repeat_sibling_resets(&mut self) {
         let of = &mut self.path;
         if !matches!(of.state, PathPhase::Resetting { .. }) {
             of.lost.renew();
@@ -250,7 +253,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn sibling_reset_done(&mut self, now: Instant, attempt: SiblingResetAttempt) {
         let (owner, lost, _) = attempt;
         if let Some(fencing) = self.sibling_resets.tried(now, attempt) {
-            self.actions.push_back(Action::EndedFor { owner, lost, fencing });
+            self.actions.push_back(AssociationAction::EndedFor { owner, lost, fencing });
         }
     }
 }

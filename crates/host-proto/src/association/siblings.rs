@@ -2,19 +2,19 @@
 
 use super::PathTaskOutput;
 use crate::bringup::{self, NamespaceInfo};
+use crate::namespace_identity::ExpectedNamespaces;
 use crate::paths::AnaTable;
-use crate::pins::Pinned;
 use crate::procedure::{ProcedureDriver, ProcedureFailure};
 use crate::write_verifier::WriteVerifiers;
 use roadtrain_wire::identify::IdentifyController;
 
 /// Constraints that the other associations of a host place on a new one.
 #[derive(Clone, Debug, Default)]
-pub struct Beside {
+pub struct SiblingConstraints {
     /// Expected namespaces; any other is stale.
     pub namespaces: Vec<NamespaceInfo>,
     /// Namespaces as any association first saw them; others are stale, too.
-    pub pinned: Pinned,
+    pub pinned: ExpectedNamespaces,
     /// Acknowledged writes of all paths.
     pub writes: WriteVerifiers,
     /// Minimum transfer size in bytes; a controller that takes less is not used.

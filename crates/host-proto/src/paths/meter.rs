@@ -1,7 +1,7 @@
 //! Latency of a path, measured by its completions.
 
 use super::{KINDS, kind};
-use crate::express::Traffic;
+use crate::express::RequestTraffic;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
@@ -36,7 +36,7 @@ pub struct PathMeter {
 impl PathMeter {
     /// Counts a submitted command. Returns the number of commands in flight, including it.
     #[inline]
-    pub fn begin(&mut self, now: Instant, traffic: Traffic) -> u16 {
+    pub fn begin(&mut self, now: Instant, traffic: RequestTraffic) -> u16 {
         if self.in_flight == 0 {
             self.last_reply_at = now;
         }
@@ -47,7 +47,7 @@ impl PathMeter {
 
     /// Measures a completed command that was submitted at `since` as the `depth`-th in flight.
     #[inline]
-    pub fn end(&mut self, now: Instant, traffic: Traffic, since: Instant, depth: u16) {
+    pub fn end(&mut self, now: Instant, traffic: RequestTraffic, since: Instant, depth: u16) {
         let latency = now.0.saturating_sub(since.0).max(1);
         let service = (latency / u64::from(depth.max(1))).max(1);
         let kind = &mut self.kinds[kind(traffic)];
@@ -82,7 +82,7 @@ impl PathMeter {
     /// While commands are in flight, it is at least the time since the last completion.
     #[inline]
     #[must_use]
-    pub fn expected(&self, now: Instant, traffic: Traffic) -> u64 {
+    pub fn expected(&self, now: Instant, traffic: RequestTraffic) -> u64 {
         let of = &self.kinds[kind(traffic)];
         let known = || self.kinds.iter().map(|kind| kind.service).max().unwrap_or(0);
         let or_known = |service| match service {
@@ -105,7 +105,7 @@ impl PathMeter {
     /// True if the latency of this class is unknown and a request should probe it.
     #[inline]
     #[must_use]
-    pub fn wants_probe(&self, now: Instant, traffic: Traffic) -> bool {
+    pub fn wants_probe(&self, now: Instant, traffic: RequestTraffic) -> bool {
         let of = &self.kinds[kind(traffic)];
         self.in_flight == 0 && of.measured_at.is_none_or(|at| at + PROBE <= now)
     }

@@ -3,9 +3,11 @@
 //! Both are sent together, as one entry of the send queue. Their data is in one slot, the second command's: first the
 //! expected data, then the data to write. The slot completes once, when both commands are complete.
 
-use super::{Data, HostRxState, HostTx, Qpair, QpairSlot, QpairSlotState, RxEvent};
+use super::{
+    CommandTransfer, HostQpair, HostRxEvent, HostRxState, HostTx, QpairSlot, QpairSlotState,
+};
 use roadtrain_proto::caravan::Caravan;
-use roadtrain_proto::policy::{Kind, Parcel, Urgency};
+use roadtrain_proto::policy::{PduInfo, PduKind, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe};
@@ -47,7 +49,7 @@ pub(super) fn in_capsule_bytes(slots: &[QpairSlot], pair: [u16; 2]) -> u32 {
     pair.map(|number| slots[usize::from(number)].in_capsule_bytes()).iter().sum()
 }
 
-impl Qpair {
+impl HostQpair {
     /// Queues a fused Compare and Write, with `bytes` of data each. Returns the slot of both, whose data is the
     /// expected data and then the data to write. `None` if the queue has no room for two.
     pub fn submit_fused(
@@ -63,10 +65,10 @@ impl Qpair {
         let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags | fuse, ..*sqe };
         let pair = [fused(compare, FUSE_FIRST), fused(write, FUSE_SECOND)];
         let [(first, of_first), (second, of_second)] =
-            pair.map(|sqe| self.prepare(now, &sqe, Data::Out(bytes), urgency));
+            pair.map(|sqe| self.prepare(now, &sqe, CommandTransfer::Out(bytes), urgency));
         let data_bytes = of_first + of_second;
-        let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
-        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: bytes * 2 };
+        let kind = if data_bytes > 0 { PduKind::CommandData } else { PduKind::Command };
+        let parcel = PduInfo { kind, urgency, data_bytes, request_bytes: bytes * 2 };
         self.fused.push(FusedPair {
             first: Some(first),
             second,
@@ -108,7 +110,7 @@ impl Qpair {
         number: u16,
         cqe: Cqe,
         data_intact: bool,
-    ) -> Result<Option<RxEvent>, ()> {
+    ) -> Result<Option<HostRxEvent>, ()> {
         let is_it = |pair: &FusedPair| pair.first == Some(number) || pair.second == number;
         let at = self.fused.iter().position(is_it).ok_or(())?;
         let pair = &mut self.fused[at];
@@ -123,6 +125,6 @@ impl Qpair {
         let pair = self.fused.swap_remove(at);
         self.slots[usize::from(pair.second)].state = QpairSlotState::Free;
         self.free.give(pair.second);
-        Ok(Some(RxEvent::Complete { slot: pair.second, cqe: pair.cqe(cqe), data_intact }))
+        Ok(Some(HostRxEvent::Complete { slot: pair.second, cqe: pair.cqe(cqe), data_intact }))
     }
 }

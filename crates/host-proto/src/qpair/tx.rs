@@ -1,7 +1,7 @@
 //! PDUs of a host's queue pair that wait for their doorbell.
 
 use super::{QpairSlot, fused};
-use roadtrain_proto::error::PeerMisbehaved;
+use roadtrain_proto::error::TermReqError;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HostTx {
@@ -22,7 +22,7 @@ pub(super) enum HostTx {
         last: bool,
     },
     Term {
-        error: PeerMisbehaved,
+        error: TermReqError,
     },
 }
 

@@ -3,12 +3,12 @@
 //!
 //! A request is held no longer than the controller-loss timeout; then it fails. If it was sent, its blocks stay closed.
 
-use super::{Addressed, RequestEntry, Requests, UNKNOWN};
+use super::{RequestEntry, RequestProperties, RequestTable, UNKNOWN};
 use crate::overdue::CommandTimer;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
-impl<R: Addressed> Requests<R> {
+impl<R: RequestProperties> RequestTable<R> {
     /// Returns the held requests in excess of the slots: they reduce the room for others.
     #[inline]
     pub(super) fn crowd_held(&self) -> u32 {
@@ -55,7 +55,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Releases requests after a controller has ended: its commands cannot be executed any more. Requests that may not
-    /// be retried fail, see [`Requests::next_failed`]; [`Requests::resume`] submits the others.
+    /// be retried fail, see [`RequestTable::next_failed`]; [`RequestTable::resume`] submits the others.
     pub fn release(&mut self) {
         self.ended_so_far = self.guard.ended_so_far();
         for entry in std::mem::take(&mut self.waiting) {

@@ -2,24 +2,24 @@
 //!
 //! A lost controller may still execute a command: the target or the network may have it. If the request were retried
 //! and completed on another path, its late execution could overwrite newer data. So a request that has an effect stays
-//! until the command cannot be executed any more ([`Requests::release`]). Its own path reconnects under the same
+//! until the command cannot be executed any more ([`RequestTable::release`]). Its own path reconnects under the same
 //! condition. Requests that were never sent move, and so do those that change nothing.
 
-use super::{Addressed, RequestEntry, Requests, RestingRequest};
+use super::{RequestEntry, RequestProperties, RequestTable, RestingRequest};
 use crate::paths::PathMeter;
 use roadtrain_proto::time::Instant;
 
 /// Request that moves from one path to another.
 #[derive(Debug)]
-pub struct Moved<R> {
+pub struct MovedRequest<R> {
     entry: RequestEntry<R>,
     /// Earliest retry on its old path.
     until: Option<Instant>,
 }
 
-impl<R: Addressed> Moved<R> {
+impl<R: RequestProperties> MovedRequest<R> {
     pub(super) fn later(entry: RequestEntry<R>, until: Instant) -> Self {
-        Moved { entry, until: Some(until) }
+        MovedRequest { entry, until: Some(until) }
     }
 
     /// Returns the request.
@@ -29,9 +29,9 @@ impl<R: Addressed> Moved<R> {
     }
 }
 
-impl<R: Addressed> Requests<R> {
+impl<R: RequestProperties> RequestTable<R> {
     /// Enables measurement, as there are other paths. Requests that the path cannot carry go to
-    /// [`Requests::take_diverted`].
+    /// [`RequestTable::take_diverted`].
     pub fn share(&mut self) {
         self.meter = Some(Box::default());
     }
@@ -44,18 +44,19 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Takes all requests without a slot that may move, in order.
-    pub fn take_free(&mut self) -> Vec<Moved<R>> {
+    pub fn take_free(&mut self) -> Vec<MovedRequest<R>> {
         let (held, free) =
             std::mem::take(&mut self.waiting).into_iter().partition(|e| e.at_risk.is_some());
         self.waiting = held;
         let free: std::collections::VecDeque<RequestEntry<R>> = free;
         let resting = std::mem::take(&mut self.resting).into_iter();
-        let resting = resting.map(|RestingRequest { until, entry }| Moved::later(entry, until));
-        let free = free.into_iter().map(|entry| Moved { entry, until: None });
+        let resting =
+            resting.map(|RestingRequest { until, entry }| MovedRequest::later(entry, until));
+        let free = free.into_iter().map(|entry| MovedRequest { entry, until: None });
         free.chain(resting).chain(std::mem::take(&mut self.diverted)).collect()
     }
 
-    /// True if [`Requests::take_diverted`] has requests.
+    /// True if [`RequestTable::take_diverted`] has requests.
     #[inline]
     #[must_use]
     pub fn has_diverted(&self) -> bool {
@@ -63,12 +64,12 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Takes the requests whose status says that this path cannot serve them now.
-    pub fn take_diverted(&mut self) -> Vec<Moved<R>> {
+    pub fn take_diverted(&mut self) -> Vec<MovedRequest<R>> {
         std::mem::take(&mut self.diverted)
     }
 
     /// Takes a request from another path; it is submitted as soon as there is a slot.
-    pub fn adopt(&mut self, moved: Moved<R>) {
+    pub fn adopt(&mut self, moved: MovedRequest<R>) {
         let entry = moved.entry;
         let place =
             |other: &RequestEntry<R>| (other.since, other.number) <= (entry.since, entry.number);
@@ -80,7 +81,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Takes a request back, as there is no other path; it is retried at its time.
-    pub fn keep(&mut self, moved: Moved<R>) {
+    pub fn keep(&mut self, moved: MovedRequest<R>) {
         match moved.until {
             Some(until) => self.resting.push(RestingRequest { until, entry: moved.entry }),
             None => self.adopt(moved),

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use roadtrain_host_proto::old_commands::{
     BlockRange, ControllerIdentity, ControllerSerial, LaneGuard, OldCommands,
 };
-use roadtrain_host_proto::requests::{Addressed, Outcome, Queue, Requests};
+use roadtrain_host_proto::requests::{
+    RequestOutcome, RequestProperties, RequestQueue, RequestTable,
+};
 use roadtrain_host_proto::retry::{RetryRules, TRIES_MAX};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -24,7 +26,7 @@ struct MoveRequest {
     once: bool,
 }
 
-impl Addressed for MoveRequest {
+impl RequestProperties for MoveRequest {
     fn nsid(&self) -> u32 {
         1
     }
@@ -48,7 +50,7 @@ struct MoveConnection {
     slots: BTreeMap<u16, (u64, Option<u64>)>,
 }
 
-impl Queue<MoveRequest> for MoveConnection {
+impl RequestQueue<MoveRequest> for MoveConnection {
     fn room(&self) -> u32 {
         u32::from(ENTRIES - 1) - self.in_flight()
     }
@@ -65,7 +67,7 @@ impl Queue<MoveRequest> for MoveConnection {
 }
 
 struct MovePath {
-    requests: Requests<MoveRequest>,
+    requests: RequestTable<MoveRequest>,
     connection: Option<MoveConnection>,
     old: OldCommands,
     /// Controllers of the path, the current one last.
@@ -80,7 +82,7 @@ struct MovePath {
 
 impl MovePath {
     fn new(old: &OldCommands) -> Self {
-        let mut requests = Requests::new(ENTRIES, None);
+        let mut requests = RequestTable::new(ENTRIES, None);
         requests.share();
         MovePath {
             requests,
@@ -238,7 +240,9 @@ impl MoveWorld {
         let Some(connection) = connection else { return };
         let Some((&slot, &(number, _))) = connection.slots.iter().nth(which) else { return };
         connection.slots.remove(&slot);
-        if let Outcome::Ended(ended) = requests.end(self.now, slot, status, true).expect("there") {
+        if let RequestOutcome::Ended(ended) =
+            requests.end(self.now, slot, status, true).expect("there")
+        {
             assert_eq!(ended.request.number, number);
             assert!(self.open.remove(&number), "request {number} has ended twice");
         }
@@ -376,7 +380,7 @@ fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
 fn a_timed_out_request_fails_once_it_cannot_be_executed_any_more() {
     let mut path = MovePath::new(&OldCommands::default());
     let timeout = Duration::from_millis(10);
-    path.requests = Requests::new(ENTRIES, Some(timeout));
+    path.requests = RequestTable::new(ENTRIES, Some(timeout));
     path.requests.share();
     let mut now = Instant(1);
     path.attach(now);

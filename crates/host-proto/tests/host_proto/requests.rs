@@ -2,9 +2,11 @@
 
 use core::time::Duration;
 use proptest::prelude::*;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::old_commands::LaneGuard;
-use roadtrain_host_proto::pins::Barred;
-use roadtrain_host_proto::requests::{Addressed, Outcome, Queue, Requests};
+use roadtrain_host_proto::requests::{
+    RequestOutcome, RequestProperties, RequestQueue, RequestTable,
+};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -19,7 +21,7 @@ struct NumberedRequest {
     nsid: u32,
 }
 
-impl Addressed for NumberedRequest {
+impl RequestProperties for NumberedRequest {
     fn nsid(&self) -> u32 {
         self.nsid
     }
@@ -32,7 +34,7 @@ struct RequestConnection {
     submitted: Vec<u64>,
 }
 
-impl Queue<NumberedRequest> for RequestConnection {
+impl RequestQueue<NumberedRequest> for RequestConnection {
     fn room(&self) -> u32 {
         u32::from(ENTRIES - 1) - self.in_flight()
     }
@@ -87,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<RequestStep>> {
 
 /// Lane with its requests, and the numbers of those that have not ended.
 struct RequestLane {
-    requests: Requests<NumberedRequest>,
+    requests: RequestTable<NumberedRequest>,
     connection: Option<RequestConnection>,
     now: Instant,
     open: BTreeSet<u64>,
@@ -100,7 +102,7 @@ struct RequestLane {
 impl RequestLane {
     fn new() -> Self {
         RequestLane {
-            requests: Requests::new(ENTRIES, Some(TIMEOUT)),
+            requests: RequestTable::new(ENTRIES, Some(TIMEOUT)),
             connection: None,
             now: Instant(0),
             open: BTreeSet::new(),
@@ -135,7 +137,7 @@ impl RequestLane {
             }
             RequestStep::SetBarred { nsids } => {
                 self.barred = nsids;
-                self.requests.set_barred(Barred::only(nsids));
+                self.requests.set_barred(BarredNsids::only(nsids));
             }
         }
     }
@@ -146,12 +148,12 @@ impl RequestLane {
         assert_eq!(self.requests.get(slot).map(|request| request.number), Some(number));
         connection.slots.remove(&slot);
         match self.requests.end(self.now, slot, status, intact).expect("it was under way") {
-            Outcome::Ended(ended) => {
+            RequestOutcome::Ended(ended) => {
                 assert_eq!(ended.request.number, number);
                 assert!(!ended.status.is_success() || intact, "success without data");
                 self.ended(number);
             }
-            Outcome::Rests { nsid: of, .. } => {
+            RequestOutcome::Rests { nsid: of, .. } => {
                 assert_eq!(of, nsid);
                 self.rested.insert(number);
                 assert!(!status.is_success() || !intact, "success");
@@ -232,7 +234,7 @@ proptest! {
 #[test]
 fn a_queue_that_takes_nothing_is_left_alone() {
     struct EndedQueue;
-    impl Queue<NumberedRequest> for EndedQueue {
+    impl RequestQueue<NumberedRequest> for EndedQueue {
         fn room(&self) -> u32 {
             3
         }
@@ -243,7 +245,7 @@ fn a_queue_that_takes_nothing_is_left_alone() {
             None
         }
     }
-    let mut requests = Requests::new(ENTRIES, None);
+    let mut requests = RequestTable::new(ENTRIES, None);
     for number in 1..=3 {
         let none: Option<&mut EndedQueue> = None;
         assert!(!requests.take(Instant(0), NumberedRequest { number, nsid: 1 }, none));

@@ -5,13 +5,17 @@ mod helpers;
 
 use core::time::Duration;
 use helpers::{HOST, SUBSYSTEM, carry_out, counting, offer, seed};
-use roadtrain_host_proto::association::{Action, Association, Config, ResetReason};
+use roadtrain_host_proto::association::{
+    AssociationAction, AssociationConfig, HostAssociation, ResetReason,
+};
 use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled, Wants};
 use roadtrain_host_proto::procedure::{
-    Answer, Ask, Command, Procedure, ProcedureFailure, ProcedureStep,
+    ControllerCommand, DriverReply, DriverRequest, Procedure, ProcedureFailure, ProcedureStep,
 };
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::security::dhchap::{Controller, Group, HostError, Keys, State};
+use roadtrain_proto::security::dhchap::{
+    AuthController, AuthHostError, AuthState, DhGroup, DhchapKeys,
+};
 use roadtrain_proto::security::{DhchapKey, Hash, SealUse, Secret};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::auth::{Explanation, MessageHead, message};
@@ -23,12 +27,12 @@ use roadtrain_wire::zerocopy::FromZeros;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-fn keys(host: u8, controller: Option<u8>) -> Keys {
+fn keys(host: u8, controller: Option<u8>) -> DhchapKeys {
     let key = |byte: u8| DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).unwrap();
-    Keys { host: Some(key(host)), controller: controller.map(key) }
+    DhchapKeys { host: Some(key(host)), controller: controller.map(key) }
 }
 
-fn wants(keys: Keys) -> Wants {
+fn wants(keys: DhchapKeys) -> Wants {
     Wants {
         subsystem_nqn: SUBSYSTEM.into(),
         host_nqn: HOST.into(),
@@ -46,32 +50,34 @@ fn wants(keys: Keys) -> Wants {
 
 /// Simulated target, as far as authentication needs it.
 struct AuthenticatingTarget {
-    controller: Controller,
+    controller: AuthController,
     /// Messages that were received from the host.
     received: Vec<Vec<u8>>,
 }
 
 impl AuthenticatingTarget {
-    fn new(keys: &Keys) -> Self {
+    fn new(keys: &DhchapKeys) -> Self {
         let parties = keys.parties(HOST, SUBSYSTEM);
-        let controller = Controller::new(parties, offer(Hash::Sha256, Group::Ffdhe2048));
+        let controller = AuthController::new(parties, offer(Hash::Sha256, DhGroup::Ffdhe2048));
         AuthenticatingTarget { controller, received: Vec::new() }
     }
 
-    fn answer(&mut self, request: &Ask) -> Answer {
+    fn answer(&mut self, request: &DriverRequest) -> DriverReply {
         match request {
-            Ask::Open { .. } => Answer::Opened { data_bytes_max: 1 << 20 },
-            Ask::Random { bytes } => Answer::Random(Secret::new(&counting(1, *bytes))),
-            Ask::Compute(work) => {
-                work.compute();
-                Answer::Computed
+            DriverRequest::Open { .. } => DriverReply::Opened { data_bytes_max: 1 << 20 },
+            DriverRequest::Random { bytes } => {
+                DriverReply::Random(Secret::new(&counting(1, *bytes)))
             }
-            Ask::Seal { .. } => unreachable!("there are no frames"),
-            Ask::Run { command, .. } => self.run(command),
+            DriverRequest::Compute(work) => {
+                work.compute();
+                DriverReply::Computed
+            }
+            DriverRequest::Seal { .. } => unreachable!("there are no frames"),
+            DriverRequest::Run { command, .. } => self.run(command),
         }
     }
 
-    fn run(&mut self, command: &Command) -> Answer {
+    fn run(&mut self, command: &ControllerCommand) -> DriverReply {
         let (mut cqe, mut data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
         match command.sqe.fctype() {
             fctype::CONNECT => cqe.dw0 = (AUTHREQ_ATR | 1).into(),
@@ -82,12 +88,12 @@ impl AuthenticatingTarget {
             }
             fctype::AUTHENTICATION_RECEIVE => data = self.controller.receive(),
             fctype::PROPERTY_GET | fctype::PROPERTY_SET => {
-                assert!(matches!(self.controller.state(), State::Authenticated), "not before");
+                assert!(matches!(self.controller.state(), AuthState::Authenticated), "not before");
                 cqe.dw0 = 1.into(); // ready
             }
             other => panic!("{other:#x} before it is authenticated"),
         }
-        Answer::Completed { cqe, data }
+        DriverReply::Completed { cqe, data }
     }
 }
 
@@ -114,15 +120,15 @@ fn a_refused_controller_receives_the_reason() {
     let mut target = AuthenticatingTarget::new(&keys(1, Some(2)));
     let ended = connected(&mut target, wants(keys(1, Some(3))));
     let Err(ProcedureFailure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
-    assert!(matches!(error, HostError::Refuses(Explanation::Failed, _)), "{error}");
+    assert!(matches!(error, AuthHostError::Refuses(Explanation::Failed, _)), "{error}");
     let last = target.received.last().and_then(|bytes| MessageHead::of(bytes));
     assert_eq!(last.map(|head| head.kind), Some(message::FAILURE2));
-    assert!(matches!(target.controller.state(), State::Failed));
+    assert!(matches!(target.controller.state(), AuthState::Failed));
 }
 
 /// Configuration of a host with one lane.
-fn config(wants: Wants) -> Config {
-    Config {
+fn config(wants: Wants) -> AssociationConfig {
+    AssociationConfig {
         wants,
         lanes: 1,
         expresses: 0,
@@ -130,7 +136,7 @@ fn config(wants: Wants) -> Config {
         reconnect_delay_max: TIMEOUT,
         controller_loss_timeout: None,
         fast_io_fail_timeout: None,
-        beside: None,
+        siblings: None,
         old_commands: Default::default(),
     }
 }
@@ -141,12 +147,14 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
     let step = Duration::from_secs(3);
     let wants = Wants { keep_alive: step + Duration::from_secs(1), ..wants(keys(1, None)) };
     let mut now = Instant(0);
-    let mut association = Association::<&'static str>::new(now, config(wants));
+    let mut association = HostAssociation::<&'static str>::new(now, config(wants));
     let mut target = AuthenticatingTarget::new(&keys(1, None));
     let mut sent = Vec::new();
     while sent.len() < 6 {
-        let Some(Action::Ask { ask: request }) = association.poll(now) else { panic!("{sent:?}") };
-        if let Ask::Run { command, .. } = &request {
+        let Some(AssociationAction::Request { ask: request }) = association.poll(now) else {
+            panic!("{sent:?}")
+        };
+        if let DriverRequest::Run { command, .. } = &request {
             sent.push(command.what);
         }
         let answer = target.answer(&request);
@@ -156,7 +164,10 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
     assert!(!sent.contains(&"Keep Alive"), "{sent:?}");
     // Then the controller expects one.
     let next = association.poll(now + step);
-    let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) = next else { panic!() };
+    let Some(AssociationAction::Request { ask: DriverRequest::Run { command, .. }, .. }) = next
+    else {
+        panic!()
+    };
     assert_eq!(command.what, "Keep Alive");
 }
 
@@ -164,30 +175,36 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
 #[test]
 fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     let (mut now, mut computed) = (Instant(0), 0);
-    let mut association = Association::<&'static str>::new(now, config(wants(keys(1, None))));
+    let mut association = HostAssociation::<&'static str>::new(now, config(wants(keys(1, None))));
     let mut target = AuthenticatingTarget::new(&keys(1, None));
     while computed == 0 || target.received.len() < 2 {
-        let Some(Action::Ask { ask: request }) = association.poll(now) else {
+        let Some(AssociationAction::Request { ask: request }) = association.poll(now) else {
             panic!("{computed}")
         };
-        if matches!(&request, Ask::Random { .. } | Ask::Compute(_)) {
+        if matches!(&request, DriverRequest::Random { .. } | DriverRequest::Compute(_)) {
             assert_eq!(association.deadline(), None);
             now += 6 * TIMEOUT;
             assert!(association.poll(now).is_none(), "it is patient with itself");
-            computed += u32::from(matches!(&request, Ask::Compute(_)));
+            computed += u32::from(matches!(&request, DriverRequest::Compute(_)));
         } else {
             assert_eq!(association.deadline(), Some(now + TIMEOUT));
         }
         association.answer(now, Ok(target.answer(&request)));
     }
     // The target does not reply to the host's reply.
-    assert!(matches!(association.poll(now), Some(Action::Ask { ask: Ask::Run { .. }, .. })));
+    assert!(matches!(
+        association.poll(now),
+        Some(AssociationAction::Request { ask: DriverRequest::Run { .. }, .. })
+    ));
     assert!(association.poll(now + TIMEOUT / 2).is_none());
     let lost = association.poll(now + TIMEOUT);
     assert!(
         matches!(
             &lost,
-            Some(Action::Reset { why: ResetReason::Path(ProcedureFailure::Silent { .. }), .. })
+            Some(AssociationAction::Reset {
+                why: ResetReason::Path(ProcedureFailure::Silent { .. }),
+                ..
+            })
         ),
         "the target is silent"
     );
@@ -223,12 +240,12 @@ fn an_io_queue_without_authentication_is_refused_where_the_admin_queue_had_it() 
         });
         let ended = loop {
             match lane.poll(Instant(0)) {
-                ProcedureStep::Request(Ask::Open { .. }) => {
-                    lane.answer(Ok(Answer::Opened { data_bytes_max: 1 << 20 }));
+                ProcedureStep::Request(DriverRequest::Open { .. }) => {
+                    lane.answer(Ok(DriverReply::Opened { data_bytes_max: 1 << 20 }));
                 }
-                ProcedureStep::Request(Ask::Run { .. }) => {
+                ProcedureStep::Request(DriverRequest::Run { .. }) => {
                     let (cqe, data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
-                    lane.answer(Ok(Answer::Completed { cqe, data }));
+                    lane.answer(Ok(DriverReply::Completed { cqe, data }));
                 }
                 ProcedureStep::Ended(ended) => break ended,
                 waits => panic!("{waits:?}"),

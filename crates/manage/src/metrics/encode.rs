@@ -1,12 +1,12 @@
 //! A snapshot as text for Prometheus.
 
-use super::managed::Managed;
+use super::managed::ManagementSample;
 use super::out::Out;
 use super::{families, managed};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, prometheus_text, text};
 use prometheus_client::registry::Registry;
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use std::fmt;
 
 /// Text format of metrics.
@@ -38,7 +38,11 @@ impl Format {
 
 /// Returns all metrics of a target, with those of its management if it is managed, or of an attachment.
 #[must_use]
-pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> String {
+pub fn text(
+    snapshot: &MetricsSnapshot,
+    managed: Option<&ManagementSample>,
+    format: Format,
+) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(SnapshotCollector(snapshot.clone(), managed.cloned())));
     let mut out = String::new();
@@ -51,7 +55,7 @@ pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> S
 }
 
 #[derive(Debug)]
-struct SnapshotCollector(Snapshot, Option<Managed>);
+struct SnapshotCollector(MetricsSnapshot, Option<ManagementSample>);
 
 impl Collector for SnapshotCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {

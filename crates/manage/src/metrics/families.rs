@@ -6,8 +6,8 @@ mod ceph;
 use super::out::{Buckets, Out};
 use super::process::ProcessCounters;
 use roadtrain_reactor::metrics::{
-    Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, NamespaceSample, ReactorSample,
-    Snapshot, StatusCount, SubsystemSample,
+    Batching, FrameCount, HostSample, IoCounters, Latency, LatencyOf, MetricsSnapshot,
+    NamespaceSample, ReactorSample, SnapshotKind, StatusCount, SubsystemSample,
 };
 use roadtrain_target_engine::AnaState;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::fmt;
 type SampleGetter<T, V> = fn(&T) -> V;
 
 /// Writes all families of a snapshot.
-pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+pub(super) fn all(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let revision = option_env!("ROADTRAIN_REVISION").unwrap_or("unknown");
     let build = [("version", shown.version.as_str()), ("revision", revision)];
     out.gauges(("roadtrain_build_info", "The program, always 1"), [(build, 1u64)])?;
@@ -30,13 +30,13 @@ pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     )?;
     reactors(&shown.reactors, out)?;
     match shown.kind {
-        Kind::Target => target(shown, out)?,
-        Kind::Attachment => attachment::attachment(shown, out)?,
+        SnapshotKind::Target => target(shown, out)?,
+        SnapshotKind::Attachment => attachment::attachment(shown, out)?,
     }
     process(out)
 }
 
-fn target(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+fn target(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let numbers: Vec<String> = shown.reactors.iter().map(|r| r.reactor.to_string()).collect();
     let labels: Vec<_> = numbers.iter().map(|number| [("reactor", number.as_str())]).collect();
     let rows: Vec<_> = labels.into_iter().zip(shown.reactors.iter().map(|r| r.batching)).collect();
@@ -222,7 +222,7 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
     out.latencies(("roadtrain_namespace_io_seconds", help), Buckets::Coarse, latencies)
 }
 
-fn ops(io: &Io) -> [(&'static str, &Latency); 2] {
+fn ops(io: &IoCounters) -> [(&'static str, &Latency); 2] {
     [("read", &io.read_latency), ("write", &io.write_latency)]
 }
 
@@ -273,7 +273,7 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
     out.counters(("roadtrain_host_refusals", "Connects that were refused"), refusals)
 }
 
-fn transport(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+fn transport(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let of = &shown.transport;
     let connections = of
         .connections

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Counters of the management of a target.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed {
+pub struct ManagementSample {
     /// Requests by method.
     pub calls: Vec<Calls>,
     /// Changes that could not be written to the state file.
@@ -40,7 +40,7 @@ pub struct StoreSample {
 }
 
 /// Writes the families.
-pub(super) fn all(shown: &Managed, out: &mut Out<'_>) -> fmt::Result {
+pub(super) fn all(shown: &ManagementSample, out: &mut Out<'_>) -> fmt::Result {
     let codes: Vec<_> = shown
         .calls
         .iter()

@@ -1,13 +1,13 @@
 //! Metrics of several processes in one file for node_exporter's textfile collector.
 
 use super::encode::{Format, text};
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::MetricsSnapshot;
 use std::collections::BTreeMap;
 
 /// Returns all metrics of several targets and attachments: every sample has a label `id`. Those of the processes
 /// themselves are left out, as node_exporter has some of the same names.
 #[must_use]
-pub fn textfile(snapshots: &[Snapshot]) -> String {
+pub fn textfile(snapshots: &[MetricsSnapshot]) -> String {
     let mut families: BTreeMap<String, (String, String)> = BTreeMap::new();
     for snapshot in snapshots {
         let text = text(snapshot, None, Format::Plain);
@@ -47,16 +47,16 @@ fn with_id(line: &str, id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_reactor::metrics::{AttachmentSample, Kind};
+    use roadtrain_reactor::metrics::{AttachmentSample, SnapshotKind};
 
     #[test]
     fn a_family_has_one_head_and_each_sample_an_id() {
-        let target = Snapshot { id: "target0".into(), ..Snapshot::default() };
-        let attachment = Snapshot {
+        let target = MetricsSnapshot { id: "target0".into(), ..MetricsSnapshot::default() };
+        let attachment = MetricsSnapshot {
             id: "nbd0".into(),
-            kind: Kind::Attachment,
+            kind: SnapshotKind::Attachment,
             attachment: Some(AttachmentSample::default()),
-            ..Snapshot::default()
+            ..MetricsSnapshot::default()
         };
         let text = textfile(&[target, attachment]);
         assert_eq!(text.matches("# TYPE roadtrain_healthy gauge").count(), 1, "{text}");

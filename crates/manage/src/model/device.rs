@@ -1,6 +1,6 @@
 //! Devices: stores of blocks, exported or not. SPDK calls them bdevs.
 
-use super::place::{RbdOf, VolumeDevice};
+use super::place::{RbdImageSpec, VolumeDevice};
 use crate::volumes::Uuid;
 use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// An open device.
 #[derive(Debug)]
-pub struct Device {
+pub struct ManagedDevice {
     /// Unique name.
     pub name: String,
     /// Other names, without its UUID.
@@ -37,7 +37,7 @@ pub enum DeviceKind {
     /// A file or block device, created with `bdev_uring_create`.
     Uring(PathBuf),
     /// An image of a Ceph cluster.
-    Rbd(RbdOf),
+    Rbd(RbdImageSpec),
     /// A volume of a store, which keeps its blocks.
     Volume(VolumeDevice),
 }
@@ -65,7 +65,7 @@ pub struct DeviceSpec {
     pub uuid: String,
     /// Image of a Ceph cluster, for `rbd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rbd: Option<RbdOf>,
+    pub rbd: Option<RbdImageSpec>,
 }
 
 /// Kind of a device in the state file.
@@ -84,7 +84,7 @@ pub enum KindWord {
     Rbd,
 }
 
-impl Device {
+impl ManagedDevice {
     /// Opens the store of `kind`. `bytes` is the size for kinds without a size of their own.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Device {
         (name, uuid): (String, [u8; 16]),
         kind: DeviceKind,
         (lba_bytes, bytes, read_only): (u32, u64, bool),
-    ) -> Result<Device, OpenError> {
+    ) -> Result<ManagedDevice, OpenError> {
         let kind_of_store = match &kind {
             DeviceKind::Rbd(image) => image.store()?,
             DeviceKind::Malloc => StoreKind::Memory { size: bytes },
@@ -111,14 +111,14 @@ impl Device {
             _ => None,
         };
         let store = open(&StoreSpec { kind: kind_of_store, lba_bytes, read_only })?;
-        Ok(Device { name, aliases: Vec::new(), uuid, kind, file, store })
+        Ok(ManagedDevice { name, aliases: Vec::new(), uuid, kind, file, store })
     }
 
     /// Opens a device of the state file.
     ///
     /// # Errors
     /// The store cannot be opened, or the entry is invalid.
-    pub fn from_spec(spec: &DeviceSpec) -> Result<Device, String> {
+    pub fn from_spec(spec: &DeviceSpec) -> Result<ManagedDevice, String> {
         let path = || spec.path.clone().ok_or_else(|| "it needs a path".to_owned());
         let kind = match spec.kind {
             KindWord::Mem => DeviceKind::Malloc,
@@ -132,13 +132,14 @@ impl Device {
         };
         let uuid = parse_uuid(&spec.uuid).ok_or_else(|| format!("uuid {:?} is none", spec.uuid))?;
         let shape = (spec.lba, spec.size.unwrap_or(0), spec.read_only);
-        Device::open((spec.name.clone(), uuid), kind, shape).map_err(|error| error.to_string())
+        ManagedDevice::open((spec.name.clone(), uuid), kind, shape)
+            .map_err(|error| error.to_string())
     }
 
     /// Returns the same device with other aliases.
     #[must_use]
-    pub fn with_aliases(&self, aliases: Vec<String>) -> Device {
-        Device {
+    pub fn with_aliases(&self, aliases: Vec<String>) -> ManagedDevice {
+        ManagedDevice {
             name: self.name.clone(),
             aliases,
             uuid: self.uuid,
@@ -150,9 +151,9 @@ impl Device {
 
     /// Returns the same device, read-only for hosts.
     #[must_use]
-    pub fn read_only(&self) -> Device {
+    pub fn read_only(&self) -> ManagedDevice {
         let store = Arc::new(ReadOnlyStore::new(self.store.clone()));
-        Device { store, ..self.with_aliases(self.aliases.clone()) }
+        ManagedDevice { store, ..self.with_aliases(self.aliases.clone()) }
     }
 
     /// Returns its entry for the state file; `None` for a volume, which its store keeps.
@@ -199,7 +200,7 @@ impl Device {
 
     /// Returns the location of its blocks, as text for users.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match &self.kind {
             DeviceKind::Malloc => "mem".to_owned(),
             DeviceKind::Null => "null".to_owned(),
@@ -258,10 +259,11 @@ mod tests {
     #[test]
     fn a_device_is_opened_as_it_is_written() {
         let uuid = new_uuid().unwrap();
-        let made = Device::open(("m".into(), uuid), DeviceKind::Malloc, (4096, 1 << 20, false));
+        let made =
+            ManagedDevice::open(("m".into(), uuid), DeviceKind::Malloc, (4096, 1 << 20, false));
         let spec = made.unwrap().spec().unwrap();
-        assert_eq!(Device::from_spec(&spec).unwrap().spec(), Some(spec.clone()));
+        assert_eq!(ManagedDevice::from_spec(&spec).unwrap().spec(), Some(spec.clone()));
         let nowhere = DeviceSpec { kind: KindWord::Aio, ..spec };
-        assert!(Device::from_spec(&nowhere).unwrap_err().contains("path"));
+        assert!(ManagedDevice::from_spec(&nowhere).unwrap_err().contains("path"));
     }
 }

@@ -3,7 +3,7 @@
 //! A new file is written next to the old one and synced, then renamed over it, and the folder is synced. So the file
 //! has the old content or the new one after any crash.
 
-use super::{Device, Model, NamedKey, State};
+use super::{ManagedDevice, ManagedModel, NamedKey, SavedModel};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -33,12 +33,12 @@ impl std::error::Error for StateError {}
 ///
 /// # Errors
 /// The file cannot be read or is invalid.
-pub fn read(path: &Path) -> Result<State, StateError> {
+pub fn read(path: &Path) -> Result<SavedModel, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let text = match fs::metadata(path) {
         Ok(metadata) if metadata.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too long")),
         Ok(_) => fs::read_to_string(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SavedModel::default()),
         Err(error) => Err(error),
     };
     let text = text.map_err(|error| unfit(error.to_string()))?;
@@ -46,11 +46,11 @@ pub fn read(path: &Path) -> Result<State, StateError> {
 }
 
 /// Opens everything that the file at `path` names; every path has to be below one of `roots`. The caller adds what it
-/// opens itself, and then calls [`Model::order_devices`].
+/// opens itself, and then calls [`ManagedModel::order_devices`].
 ///
 /// # Errors
 /// The file cannot be read or is invalid, or an object cannot be opened, or a path is outside of `roots`.
-pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
+pub fn load(path: &Path, roots: &[PathBuf]) -> Result<ManagedModel, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let state = read(path)?;
     let is_allowed = |path: &Path| state.owner_paths.contains(path) || may_be_opened(roots, path);
@@ -61,14 +61,14 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
             path.display()
         )));
     }
-    let mut model = Model {
+    let mut model = ManagedModel {
         has_tcp: state.tcp,
         limits: state.limits,
         subsystems: state.subsystems,
         referrals: state.referrals,
         rbd_clusters: state.rbd_clusters,
         order: state.order,
-        ..Model::default()
+        ..ManagedModel::default()
     };
     for spec in state.keys {
         let what = format!("key {}: {}", spec.name, spec.path.display());
@@ -77,7 +77,7 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     }
     model.check_keys().map_err(&unfit)?;
     for spec in &state.devices {
-        let device = Device::from_spec(spec);
+        let device = ManagedDevice::from_spec(spec);
         let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
         model.devices.push(Arc::new(device));
     }
@@ -97,11 +97,11 @@ fn may_be_opened(roots: &[PathBuf], path: &Path) -> bool {
     roots.into_iter().any(|root| real.starts_with(root))
 }
 
-impl State {
+impl SavedModel {
     /// Adds the paths outside of `roots`: clients open none there, so the owner has opened them. The paths are free of
     /// symbolic links.
     #[must_use]
-    pub fn with_owner_paths(mut self, roots: &[PathBuf]) -> State {
+    pub fn with_owner_paths(mut self, roots: &[PathBuf]) -> SavedModel {
         let roots: Vec<_> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
         let is_outside = |path: &Path| !roots.iter().any(|root| path.starts_with(root));
         let outside = self.paths().into_iter().filter(|(_, path)| is_outside(path));
@@ -138,7 +138,7 @@ impl State {
 ///
 /// # Errors
 /// Writing failed; the file is unchanged.
-pub fn save(path: &Path, state: &State) -> io::Result<()> {
+pub fn save(path: &Path, state: &SavedModel) -> io::Result<()> {
     let text = toml::to_string(state).map_err(io::Error::other)?;
     let new = beside(path);
     let written = write(&new, text.as_bytes()).and_then(|()| fs::rename(&new, path));
@@ -171,32 +171,32 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, Base, DeviceKind, HostKeys, Limits, ListenerSpec, LvStore, NamespaceSpec,
-        SubsystemSpec, new_uuid,
+        AnaWord, Base, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedListener,
+        SavedNamespace, SavedSubsystem, new_uuid,
     };
-    use crate::volumes::Store;
+    use crate::volumes::VolumeStore;
 
-    fn model() -> Model {
-        let device = Device::open(
+    fn model() -> ManagedModel {
+        let device = ManagedDevice::open(
             ("Malloc0".into(), new_uuid().unwrap()),
             DeviceKind::Malloc,
             (512, 1 << 20, false),
         );
-        let namespace = NamespaceSpec {
+        let namespace = SavedNamespace {
             nsid: 3,
             device: "Malloc0".into(),
             uuid: None,
             nguid: Some("00112233445566778899aabbccddeeff".into()),
             reservations: None,
         };
-        let listener = |port, ana| ListenerSpec {
+        let listener = |port, ana| SavedListener {
             address: "127.0.0.1".into(),
             port,
             ana,
             secure: port == 4421,
         };
-        let host = Limits { write_iops: 7, burst_us: Some(0), ..Limits::default() };
-        let subsystem = SubsystemSpec {
+        let host = RateLimitsSpec { write_iops: 7, burst_us: Some(0), ..RateLimitsSpec::default() };
+        let subsystem = SavedSubsystem {
             nqn: "nqn.2025-01.io.example:a".into(),
             serial: Some("S".into()),
             model: None,
@@ -218,16 +218,25 @@ mod tests {
             ],
         };
         let devices = vec![Arc::new(device.unwrap())];
-        let limits = Limits { iops: 5, ..Limits::default() };
+        let limits = RateLimitsSpec { iops: 5, ..RateLimitsSpec::default() };
         let limits = [("Malloc0".to_owned(), limits)].into();
-        Model { devices, limits, subsystems: vec![subsystem], has_tcp: true, ..Model::default() }
+        ManagedModel {
+            devices,
+            limits,
+            subsystems: vec![subsystem],
+            has_tcp: true,
+            ..ManagedModel::default()
+        }
     }
 
     #[test]
     fn what_is_saved_is_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
-        assert_eq!(load(&path, &[folder.path().to_owned()]).unwrap().state(), State::default());
+        assert_eq!(
+            load(&path, &[folder.path().to_owned()]).unwrap().state(),
+            SavedModel::default()
+        );
         let state = model().state();
         save(&path, &state).unwrap();
         let loaded = load(&path, &[folder.path().to_owned()]).unwrap();
@@ -250,20 +259,20 @@ mod tests {
     fn devices_and_volumes_keep_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
-        let mut model = Model::default();
-        let opened = |model: &mut Model, name: &str, is_from_startup| {
+        let mut model = ManagedModel::default();
+        let opened = |model: &mut ManagedModel, name: &str, is_from_startup| {
             let at = folder.path().join(name);
-            let store = Store::open(&at, name, Some(64 << 20), 512).unwrap();
+            let store = VolumeStore::open(&at, name, Some(64 << 20), 512).unwrap();
             model.add_lvstore(LvStore::new(store, Base::Folder(at), is_from_startup)).unwrap();
         };
         opened(&mut model, "start", true);
         opened(&mut model, "made", false);
-        let null = |model: &mut Model, name: &str| {
+        let null = |model: &mut ManagedModel, name: &str| {
             let names = (name.to_owned(), new_uuid().unwrap());
-            let device = Device::open(names, DeviceKind::Null, (512, 4096, false)).unwrap();
+            let device = ManagedDevice::open(names, DeviceKind::Null, (512, 4096, false)).unwrap();
             model.devices.push(Arc::new(device));
         };
-        let volume = |model: &mut Model, store: &str, name: &str| {
+        let volume = |model: &mut ManagedModel, store: &str, name: &str| {
             let lvstore = model.lvstore(store).unwrap().clone();
             let uuid = lvstore.store.create(name, 4 << 20, true).unwrap();
             let device = lvstore.device(&lvstore.store.volume(uuid).unwrap()).unwrap();
@@ -275,7 +284,7 @@ mod tests {
         assert!(model.state().order.is_empty(), "they are opened in that order anyway");
         volume(&mut model, "made", "m2");
         null(&mut model, "n2");
-        let names = |model: &Model| -> Vec<String> {
+        let names = |model: &ManagedModel| -> Vec<String> {
             model.devices.iter().map(|device| device.name.clone()).collect()
         };
         let (state, order) = (model.state(), names(&model));

@@ -1,7 +1,7 @@
 //! Keys that RPC has named. Each is in a file of its own: the state file has the path, never the key.
 
-use super::Model;
-use roadtrain_proto::security::dhchap::Keys;
+use super::ManagedModel;
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
 use roadtrain_system::memory;
 use rustix::fs::OFlags;
@@ -129,7 +129,7 @@ impl HostKeys {
     }
 }
 
-impl Model {
+impl ManagedModel {
     /// Returns the key with that name.
     #[must_use]
     pub fn key(&self, name: &str) -> Option<&NamedKey> {
@@ -207,12 +207,14 @@ impl Model {
 
     /// Returns the authentication keys, by subsystem and host.
     #[must_use]
-    pub fn keys_at(&self) -> BTreeMap<String, BTreeMap<String, Keys>> {
-        let mut all = BTreeMap::<String, BTreeMap<String, Keys>>::new();
+    pub fn keys_at(&self) -> BTreeMap<String, BTreeMap<String, DhchapKeys>> {
+        let mut all = BTreeMap::<String, BTreeMap<String, DhchapKeys>>::new();
         for (nqn, host, names) in self.served_hosts_with_keys() {
             let key = |name: &Option<String>| self.dhchap_key(name.as_deref()?).cloned();
-            let keys =
-                Keys { host: key(&names.dhchap_key), controller: key(&names.dhchap_ctrlr_key) };
+            let keys = DhchapKeys {
+                host: key(&names.dhchap_key),
+                controller: key(&names.dhchap_ctrlr_key),
+            };
             if keys.host.is_some() {
                 all.entry(nqn.clone()).or_default().insert(host.clone(), keys);
             }

@@ -1,6 +1,6 @@
 //! Rate limits of a device, or of a host at a subsystem.
 
-use roadtrain_target_proto::rate::{BURST_MAX, Rates};
+use roadtrain_target_proto::rate::{BURST_MAX, RateSettings};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Rate limits; zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct RateLimitsSpec {
     /// Reads and writes per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub iops: u64,
@@ -39,11 +39,11 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Limits {
+impl RateLimitsSpec {
     /// Returns the rates for the engine.
     #[must_use]
-    pub fn rates(&self) -> Rates {
-        Rates {
+    pub fn rates(&self) -> RateSettings {
+        RateSettings {
             iops: NonZeroU64::new(self.iops),
             read_iops: NonZeroU64::new(self.read_iops),
             write_iops: NonZeroU64::new(self.write_iops),
@@ -90,10 +90,10 @@ impl Limits {
     }
 }
 
-impl From<&Rates> for Limits {
-    fn from(rates: &Rates) -> Self {
+impl From<&RateSettings> for RateLimitsSpec {
+    fn from(rates: &RateSettings) -> Self {
         let number = |rate: Option<NonZeroU64>| rate.map_or(0, NonZeroU64::get);
-        Limits {
+        RateLimitsSpec {
             iops: number(rates.iops),
             read_iops: number(rates.read_iops),
             write_iops: number(rates.write_iops),
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn limits_are_the_engines_rates_and_back() {
-        let all = Limits {
+        let all = RateLimitsSpec {
             iops: 1,
             read_iops: 2,
             write_iops: 3,
@@ -120,18 +120,23 @@ mod tests {
             write_bandwidth: 6,
             burst_us: Some(7),
         };
-        assert_eq!(Limits::from(&all.rates()), all);
+        assert_eq!(RateLimitsSpec::from(&all.rates()), all);
         assert!(!all.is_of_spdk() && all.check().is_ok());
-        assert_eq!(Limits::default().rates(), Rates::UNLIMITED);
-        assert!(Limits { iops: 1, bandwidth: MIB, ..Limits::default() }.is_of_spdk());
-        assert!(!Limits { bandwidth: MIB + 1, ..Limits::default() }.is_of_spdk());
+        assert_eq!(RateLimitsSpec::default().rates(), RateSettings::UNLIMITED);
+        assert!(
+            RateLimitsSpec { iops: 1, bandwidth: MIB, ..RateLimitsSpec::default() }.is_of_spdk()
+        );
+        assert!(!RateLimitsSpec { bandwidth: MIB + 1, ..RateLimitsSpec::default() }.is_of_spdk());
     }
 
     #[test]
     fn what_cannot_be_kept_is_refused() {
         for (odd, why) in [
-            (Limits { write_bandwidth: u64::MAX, ..Limits::default() }, "at most"),
-            (Limits { iops: 1, burst_us: Some(60_000_001), ..Limits::default() }, "burst_us"),
+            (RateLimitsSpec { write_bandwidth: u64::MAX, ..RateLimitsSpec::default() }, "at most"),
+            (
+                RateLimitsSpec { iops: 1, burst_us: Some(60_000_001), ..RateLimitsSpec::default() },
+                "burst_us",
+            ),
         ] {
             assert!(odd.check().unwrap_err().contains(why), "{odd:?}");
         }

@@ -1,8 +1,8 @@
 //! Stores of volumes in the model: each volume is a device whose name is its UUID.
 
 use super::place::VolumeDevice;
-use super::{Device, DeviceKind, Model};
-use crate::volumes::{Store, Uuid, Volume};
+use super::{DeviceKind, ManagedDevice, ManagedModel};
+use crate::volumes::{Uuid, Volume, VolumeStore};
 use roadtrain_store::{OpenError, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use tracing::error;
 /// An open store of volumes.
 pub struct LvStore {
     /// Store with its volumes.
-    pub store: Arc<Store>,
+    pub store: Arc<VolumeStore>,
     /// Its name.
     pub name: String,
     /// UUID of the store, stored with it.
@@ -58,7 +58,7 @@ impl std::fmt::Debug for LvStore {
 impl LvStore {
     /// Wraps a store that is open.
     #[must_use]
-    pub fn new(store: Store, base: Base, is_from_startup: bool) -> LvStore {
+    pub fn new(store: VolumeStore, base: Base, is_from_startup: bool) -> LvStore {
         let (name, uuid) = store.identity();
         LvStore { store: Arc::new(store), name, uuid, base, is_from_startup }
     }
@@ -84,11 +84,11 @@ impl LvStore {
     ///
     /// # Errors
     /// Its file cannot be opened.
-    pub fn device(&self, volume: &Volume) -> Result<Device, OpenError> {
+    pub fn device(&self, volume: &Volume) -> Result<ManagedDevice, OpenError> {
         let path = self.store.file(volume.uuid);
         let kind = StoreKind::File { path, size: None, create: false };
         let (lba_bytes, read_only) = (self.store.lba(), volume.is_read_only());
-        Ok(Device {
+        Ok(ManagedDevice {
             name: volume.uuid.to_string(),
             aliases: vec![self.alias(&volume.name)],
             uuid: volume.uuid.0,
@@ -99,7 +99,7 @@ impl LvStore {
     }
 }
 
-impl Model {
+impl ManagedModel {
     /// Returns the store with that name.
     #[must_use]
     pub fn lvstore(&self, name: &str) -> Option<&Arc<LvStore>> {
@@ -121,12 +121,12 @@ impl Model {
 
     /// Returns the entry of an open store.
     #[must_use]
-    pub fn lvstore_with(&self, store: &Arc<Store>) -> Option<&Arc<LvStore>> {
+    pub fn lvstore_with(&self, store: &Arc<VolumeStore>) -> Option<&Arc<LvStore>> {
         self.lvstores.iter().find(|one| Arc::ptr_eq(&one.store, store))
     }
 
     /// Renames a store, and updates the aliases of its volumes.
-    pub fn rename_lvstore(&mut self, store: &Arc<Store>, name: &str) {
+    pub fn rename_lvstore(&mut self, store: &Arc<VolumeStore>, name: &str) {
         for lvstore in self.lvstores.iter_mut().filter(|one| Arc::ptr_eq(&one.store, store)) {
             let LvStore { store, uuid, base, is_from_startup, .. } = &**lvstore;
             *lvstore = Arc::new(LvStore {
@@ -141,7 +141,7 @@ impl Model {
     }
 
     /// Updates the aliases of a store's volumes to the present names.
-    pub fn name_volumes(&mut self, store: &Arc<Store>) {
+    pub fn name_volumes(&mut self, store: &Arc<VolumeStore>) {
         let Some(lvstore) = self.lvstore_with(store).cloned() else { return };
         for device in &mut self.devices {
             let DeviceKind::Volume(VolumeDevice { store: of, uuid }) = &device.kind else {
@@ -156,17 +156,17 @@ impl Model {
 
     /// Sorts the volumes of a store by creation. Volumes created at the same time have no fixed order.
     pub fn order_volumes(&mut self, lvstore: &LvStore) {
-        let own = |device: &Device| match &device.kind {
+        let own = |device: &ManagedDevice| match &device.kind {
             DeviceKind::Volume(volume) => Arc::ptr_eq(&volume.store, &lvstore.store),
             _ => false,
         };
         let list = lvstore.store.list();
         let order: BTreeMap<Uuid, usize> =
             list.iter().enumerate().map(|(at, volume)| (volume.uuid, at)).collect();
-        let place = |device: &Arc<Device>| order.get(&Uuid(device.uuid)).copied();
+        let place = |device: &Arc<ManagedDevice>| order.get(&Uuid(device.uuid)).copied();
         let places: Vec<usize> =
             (0..self.devices.len()).filter(|&at| own(&self.devices[at])).collect();
-        let mut volumes: Vec<Arc<Device>> =
+        let mut volumes: Vec<Arc<ManagedDevice>> =
             places.iter().map(|&at| self.devices[at].clone()).collect();
         volumes.sort_by_key(place);
         for (at, volume) in places.into_iter().zip(volumes) {
@@ -179,7 +179,7 @@ impl Model {
         let order = std::mem::take(&mut self.order);
         let places: BTreeMap<&str, usize> =
             order.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
-        let place = |device: &Arc<Device>| places.get(device.name.as_str()).copied();
+        let place = |device: &Arc<ManagedDevice>| places.get(device.name.as_str()).copied();
         self.devices.sort_by_key(|device| place(device).unwrap_or(usize::MAX));
     }
 
@@ -191,7 +191,7 @@ impl Model {
             let (at, one) = lvstores.find(|(_, one)| Arc::ptr_eq(&one.store, &volume.store))?;
             Some((one.is_from_startup, at))
         };
-        let opened = |device: &Arc<Device>| match &device.kind {
+        let opened = |device: &Arc<ManagedDevice>| match &device.kind {
             DeviceKind::Volume(volume) => store_at(volume),
             _ => None,
         };
@@ -227,7 +227,7 @@ impl Model {
     /// The store does not exist, or a part of it cannot be opened.
     pub fn open_lvstore(&mut self, spec: &LvStoreSpec) -> Result<(), String> {
         let open = |path: &PathBuf| {
-            let store = Store::reopen(path, &spec.name, spec.lba);
+            let store = VolumeStore::reopen(path, &spec.name, spec.lba);
             let store = store.map_err(|error| error.to_string())?;
             Ok::<_, String>((store, Base::Folder(path.clone())))
         };
@@ -237,7 +237,7 @@ impl Model {
                 let device =
                     self.device(name).ok_or_else(|| format!("there is no device {name}"))?;
                 let bytes = device.store.geometry().bytes();
-                let store = Store::memory(&spec.name, bytes, spec.lba);
+                let store = VolumeStore::memory(&spec.name, bytes, spec.lba);
                 (store.map_err(|error| error.to_string())?, Base::Device(name.clone()))
             }
             _ => return Err("it needs a path or a device".into()),

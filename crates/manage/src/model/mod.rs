@@ -12,15 +12,15 @@ mod rbd;
 mod referral;
 mod subsystem;
 
-pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
+pub use device::{DeviceKind, ManagedDevice, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
 pub use key::{HostKeys, KeyKind, KeySpec, NamedKey, NamedKeyError};
-pub use limits::Limits;
 pub(crate) use limits::MIB;
+pub use limits::RateLimitsSpec;
 pub use lvstore::{Base, LvStore, LvStoreSpec};
-pub use place::{RbdAccess, RbdCluster, RbdOf, VolumeDevice};
+pub use place::{RbdAccess, RbdCluster, RbdImageSpec, VolumeDevice};
 pub use referral::SavedReferral;
-pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
+pub use subsystem::{AnaWord, SavedListener, SavedNamespace, SavedSubsystem};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
@@ -30,21 +30,21 @@ use std::sync::Arc;
 
 /// All objects created by RPC.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub struct ManagedModel {
     /// Keys in the order of their creation.
     pub keys: Vec<Arc<NamedKey>>,
     /// Devices in the order of their creation.
-    pub devices: Vec<Arc<Device>>,
-    /// Device names in the saved order, until [`Model::order_devices`] has applied it.
+    pub devices: Vec<Arc<ManagedDevice>>,
+    /// Device names in the saved order, until [`ManagedModel::order_devices`] has applied it.
     pub order: Vec<String>,
     /// Ceph clusters that devices use.
     pub rbd_clusters: Vec<RbdCluster>,
     /// Rate limits of devices, by name.
-    pub limits: BTreeMap<String, Limits>,
+    pub limits: BTreeMap<String, RateLimitsSpec>,
     /// Stores of volumes; each volume is a device, too.
     pub lvstores: Vec<Arc<LvStore>>,
     /// Subsystems, sorted by NQN.
-    pub subsystems: Vec<SubsystemSpec>,
+    pub subsystems: Vec<SavedSubsystem>,
     /// Other discovery controllers, for referrals to hosts.
     pub referrals: Vec<SavedReferral>,
     /// True once a client has created the transport, which always exists.
@@ -58,16 +58,16 @@ pub struct Model {
 /// A removed device, with its limits and namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct RemovedDevice {
-    devices: Vec<Arc<Device>>,
-    limits: Option<(String, Limits)>,
+    devices: Vec<Arc<ManagedDevice>>,
+    limits: Option<(String, RateLimitsSpec)>,
     /// Namespaces by the NQNs of their subsystems.
-    namespaces: Vec<(String, NamespaceSpec)>,
+    namespaces: Vec<(String, SavedNamespace)>,
 }
 
 /// The part of the model that the state file keeps: TOML, with tables of its own. docs/guide/manage.md describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct State {
+pub struct SavedModel {
     /// True once a client has created the transport.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp: bool,
@@ -89,23 +89,23 @@ pub struct State {
     pub devices: Vec<device::DeviceSpec>,
     /// Rate limits of devices, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: BTreeMap<String, Limits>,
+    pub limits: BTreeMap<String, RateLimitsSpec>,
     /// Stores of volumes.
     #[serde(rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
     pub lvstores: Vec<LvStoreSpec>,
     /// Subsystems.
     #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
-    pub subsystems: Vec<SubsystemSpec>,
+    pub subsystems: Vec<SavedSubsystem>,
     /// Other discovery controllers.
     #[serde(rename = "referral", skip_serializing_if = "Vec::is_empty")]
     pub referrals: Vec<SavedReferral>,
 }
 
-impl Model {
+impl ManagedModel {
     /// Returns the part that the state file keeps.
     #[must_use]
-    pub fn state(&self) -> State {
-        State {
+    pub fn state(&self) -> SavedModel {
+        SavedModel {
             tcp: self.has_tcp,
             keys: self.keys.iter().map(|key| key.spec.clone()).collect(),
             devices: self.devices.iter().filter_map(|device| device.spec()).collect(),
@@ -121,24 +121,24 @@ impl Model {
 
     /// Returns the device with that name, alias or UUID.
     #[must_use]
-    pub fn device(&self, name: &str) -> Option<&Arc<Device>> {
+    pub fn device(&self, name: &str) -> Option<&Arc<ManagedDevice>> {
         let named = self.devices.iter().find(|device| device.name == name);
         named.or_else(|| self.devices.iter().find(|device| device.is_called(name)))
     }
 
     /// Returns the subsystem with that NQN.
     #[must_use]
-    pub fn subsystem(&self, nqn: &str) -> Option<&SubsystemSpec> {
+    pub fn subsystem(&self, nqn: &str) -> Option<&SavedSubsystem> {
         self.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)
     }
 
     /// Returns the subsystem with that NQN, mutably.
-    pub fn subsystem_mut(&mut self, nqn: &str) -> Option<&mut SubsystemSpec> {
+    pub fn subsystem_mut(&mut self, nqn: &str) -> Option<&mut SavedSubsystem> {
         self.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn)
     }
 
     /// Returns the subsystems that are served.
-    pub fn served(&self) -> impl Iterator<Item = &SubsystemSpec> {
+    pub fn served(&self) -> impl Iterator<Item = &SavedSubsystem> {
         self.subsystems.iter().filter(|one| !self.shadowed.contains(&one.nqn))
     }
 
@@ -184,7 +184,7 @@ impl Model {
         self.limits.extend(removed.limits);
         for (nqn, namespace) in removed.namespaces {
             let subsystem = self.subsystem_mut(&nqn);
-            let is_free = |subsystem: &&mut SubsystemSpec| {
+            let is_free = |subsystem: &&mut SavedSubsystem| {
                 subsystem.namespaces.iter().all(|one| one.nsid != namespace.nsid)
             };
             if let Some(subsystem) = subsystem.filter(is_free) {
@@ -243,7 +243,7 @@ impl Model {
     }
 }
 
-impl State {
+impl SavedModel {
     /// Returns every address of a listener, with its use of TLS.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
@@ -252,7 +252,7 @@ impl State {
 }
 
 fn addresses<'a>(
-    subsystems: impl Iterator<Item = &'a SubsystemSpec>,
+    subsystems: impl Iterator<Item = &'a SavedSubsystem>,
 ) -> BTreeMap<SocketAddr, TlsUse> {
     let listeners = subsystems.flat_map(|subsystem| &subsystem.listeners);
     listeners.filter_map(|one| Some((one.address()?, one.tls()))).collect()
@@ -271,7 +271,7 @@ mod tests {
                 "listener": [{"address": "127.0.0.1", "port": 4421, "secure": secure}],
             });
             let subsystems = vec![serde_json::from_value(subsystem).unwrap()];
-            Model { subsystems, ..Model::default() }.check_listeners(listen, |_| tls)
+            ManagedModel { subsystems, ..ManagedModel::default() }.check_listeners(listen, |_| tls)
         };
         for tls in [TlsUse::Off, TlsUse::Allowed] {
             assert!(checked(true, &at, tls).unwrap_err().contains("127.0.0.1:4421"));

@@ -1,6 +1,6 @@
 //! Devices whose blocks others keep: a volume of a store, or an image of a Ceph cluster with the access to the cluster.
 
-use crate::volumes::{Store, Uuid};
+use crate::volumes::{Uuid, VolumeStore};
 use roadtrain_store::{OpenError, StoreKind};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct VolumeDevice {
     /// Store of the volume.
-    pub store: Arc<Store>,
+    pub store: Arc<VolumeStore>,
     /// UUID of the volume.
     pub uuid: Uuid,
 }
@@ -64,7 +64,7 @@ impl RbdAccess {
 
 /// An image of a Ceph cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RbdOf {
+pub struct RbdImageSpec {
     /// Its pool.
     pub pool: String,
     /// Its name.
@@ -77,7 +77,7 @@ pub struct RbdOf {
     pub access: RbdAccess,
 }
 
-impl RbdOf {
+impl RbdImageSpec {
     /// Returns the kind of store that opens the image.
     #[cfg(feature = "rbd")]
     pub(super) fn store(&self) -> Result<StoreKind, OpenError> {

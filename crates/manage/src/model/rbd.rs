@@ -1,8 +1,8 @@
 //! Ceph clusters in the model.
 
-use super::{DeviceKind, Model, RbdCluster};
+use super::{DeviceKind, ManagedModel, RbdCluster};
 
-impl Model {
+impl ManagedModel {
     /// Returns the cluster with that name.
     #[must_use]
     pub fn rbd_cluster(&self, name: &str) -> Option<&RbdCluster> {

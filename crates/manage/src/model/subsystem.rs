@@ -1,6 +1,6 @@
 //! Subsystems created by RPC.
 
-use super::{HostKeys, Limits, Model, parse_uuid};
+use super::{HostKeys, ManagedModel, RateLimitsSpec, parse_uuid};
 use roadtrain_reactor::ip_address;
 use roadtrain_target_engine::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 /// A subsystem in the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SubsystemSpec {
+pub struct SavedSubsystem {
     /// Its NQN.
     pub nqn: String,
     /// Serial number; `None`: derived from NQN and machine.
@@ -35,7 +35,7 @@ pub struct SubsystemSpec {
     pub host_keys: BTreeMap<String, HostKeys>,
     /// Rate limits of hosts over all namespaces, by host NQN. Hosts need not be among those that may connect.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub host_limits: BTreeMap<String, Limits>,
+    pub host_limits: BTreeMap<String, RateLimitsSpec>,
     /// First controller identifier; `None`: the target's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_cntlid: Option<u16>,
@@ -53,10 +53,10 @@ pub struct SubsystemSpec {
     pub all_listeners: bool,
     /// Namespaces, by NSID.
     #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
-    pub namespaces: Vec<NamespaceSpec>,
+    pub namespaces: Vec<SavedNamespace>,
     /// Addresses of the subsystem.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
-    pub listeners: Vec<ListenerSpec>,
+    pub listeners: Vec<SavedListener>,
 }
 
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
@@ -66,7 +66,7 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
 /// A namespace: a device in a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NamespaceSpec {
+pub struct SavedNamespace {
     /// Namespace identifier.
     pub nsid: u32,
     /// The device's name.
@@ -85,7 +85,7 @@ pub struct NamespaceSpec {
 /// An address of a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ListenerSpec {
+pub struct SavedListener {
     /// Address as the client wrote it.
     pub address: String,
     /// TCP port.
@@ -127,7 +127,7 @@ impl From<AnaWord> for AnaState {
     }
 }
 
-impl ListenerSpec {
+impl SavedListener {
     /// Returns the socket address; `None`: the text is no IP address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -141,9 +141,9 @@ impl ListenerSpec {
     }
 }
 
-impl SubsystemSpec {
+impl SavedSubsystem {
     /// Returns the subsystem for the engine to export.
-    pub(super) fn export(&self, model: &Model) -> Subsystem {
+    pub(super) fn export(&self, model: &ManagedModel) -> Subsystem {
         let plain = Subsystem::new(self.nqn.clone());
         let listeners = self.listeners.iter();
         let listeners = listeners.filter_map(|one| Some((one.address()?, one.ana.into())));
@@ -172,17 +172,17 @@ impl SubsystemSpec {
     }
 }
 
-impl NamespaceSpec {
+impl SavedNamespace {
     /// Returns the namespace for the engine to export; `None` without its device.
     #[must_use]
-    pub fn export(&self, model: &Model) -> Option<Export> {
+    pub fn export(&self, model: &ManagedModel) -> Option<Export> {
         let device = model.device(&self.device)?;
         let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
         let nguid = self.nguid.as_deref().and_then(parse_uuid);
         let reservations = self.reservations.clone();
         let reservations = reservations.map_or_else(KeptPlace::default, KeptPlace::File);
         let file = device.file.clone();
-        let uncorrectable = file.map_or(KeptPlace::Nowhere, KeptPlace::BesideFile);
+        let uncorrectable = file.map_or(KeptPlace::Nowhere, KeptPlace::NextToFile);
         let limits = model.limits.get(&device.name).copied().unwrap_or_default();
         let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
         Some(Export { uuid: Some(uuid), nguid, rates, reservations, uncorrectable, ..plain })

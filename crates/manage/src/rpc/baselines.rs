@@ -1,7 +1,7 @@
 //! Counters since a reset. Reactors' counters only grow, so their values at the reset are subtracted.
 
 use super::histogram::HistogramShape;
-use roadtrain_reactor::metrics::{Io, Latency};
+use roadtrain_reactor::metrics::{IoCounters, Latency};
 use std::collections::BTreeMap;
 
 /// Selection of the counters to reset.
@@ -22,7 +22,7 @@ pub(super) enum ResetMode {
 /// Values of a device's counters at the last reset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Baseline {
-    counters: Io,
+    counters: IoCounters,
     /// Latencies of reads and writes at the last reset of the extremes.
     extremes: [Latency; 2],
     /// A running histogram, with the latencies of reads and writes at its start.
@@ -31,17 +31,17 @@ pub(super) struct Baseline {
 
 /// Counters since a reset.
 pub(super) struct Since {
-    pub(super) io: Io,
+    pub(super) io: IoCounters,
     /// Latencies of reads and writes since the last reset of the extremes.
     pub(super) extremes: [Latency; 2],
 }
 
-fn latencies(io: &Io) -> [Latency; 2] {
+fn latencies(io: &IoCounters) -> [Latency; 2] {
     [io.read_latency.clone(), io.write_latency.clone()]
 }
 
 impl Baseline {
-    pub(super) fn reset(&mut self, mode: ResetMode, now: &Io) {
+    pub(super) fn reset(&mut self, mode: ResetMode, now: &IoCounters) {
         match mode {
             ResetMode::All => {
                 self.counters = now.clone();
@@ -54,9 +54,9 @@ impl Baseline {
     }
 
     /// Returns the counters since the last reset.
-    pub(super) fn since(&self, now: &Io) -> Since {
+    pub(super) fn since(&self, now: &IoCounters) -> Since {
         let was = &self.counters;
-        let io = Io {
+        let io = IoCounters {
             reads: now.reads - was.reads,
             writes: now.writes - was.writes,
             flushes: now.flushes - was.flushes,
@@ -75,8 +75,8 @@ impl Baseline {
     }
 
     /// True if the counters belong to another namespace, which has counted less.
-    fn is_stale(&self, now: &Io) -> bool {
-        let counts = |io: &Io| {
+    fn is_stale(&self, now: &IoCounters) -> bool {
+        let counts = |io: &IoCounters| {
             let commands = [io.reads, io.writes, io.flushes, io.discards, io.others, io.errors];
             (commands, [io.read_bytes, io.written_bytes, io.discarded_bytes])
         };
@@ -103,7 +103,7 @@ impl Baselines {
     pub(super) fn with<T>(
         &mut self,
         device: &str,
-        now: &Io,
+        now: &IoCounters,
         run: impl FnOnce(&mut Baseline) -> T,
     ) -> T {
         let baseline = self.0.entry(device.to_owned()).or_default();
@@ -126,17 +126,18 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn io(reads: u64, errors: u64) -> Io {
+    fn io(reads: u64, errors: u64) -> IoCounters {
         let read_latency = Latency { buckets: vec![reads], seconds: reads as f64 };
-        Io { reads, errors, read_bytes: 512 * reads, read_latency, ..Io::default() }
+        IoCounters { reads, errors, read_bytes: 512 * reads, read_latency, ..IoCounters::default() }
     }
 
     #[test]
     fn counters_are_those_since_the_last_reset() {
         let baselines = RefCell::new(Baselines::default());
-        let reset =
-            |mode, now: &Io| baselines.borrow_mut().with("a", now, |one| one.reset(mode, now));
-        let since = |now: &Io| {
+        let reset = |mode, now: &IoCounters| {
+            baselines.borrow_mut().with("a", now, |one| one.reset(mode, now))
+        };
+        let since = |now: &IoCounters| {
             let Since { io, extremes } =
                 baselines.borrow_mut().with("a", now, |one| one.since(now));
             (io.reads, io.read_bytes, io.errors, extremes[0].count())

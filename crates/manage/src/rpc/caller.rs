@@ -1,7 +1,7 @@
 //! A call of a method: resolved, counted and logged.
 
 use super::error::{Rpc, RpcError};
-use super::message::{KeptRequest, Methods, Params};
+use super::message::{KeptRequest, MethodParams, Methods};
 use crate::bursts::{Bursts, Weight};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use tracing::{debug, info};
 
 /// Rights of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum CallerAccess {
     /// The user of the process, at its control socket: any file may be opened.
     Owner,
     /// A client: files below `file_roots` only.
@@ -18,12 +18,17 @@ pub enum Access {
 }
 
 /// Methods of a process.
-pub trait Table: Send + Sync {
+pub trait MethodTable: Send + Sync {
     /// Names of all methods.
     fn names(&self) -> Vec<&'static str>;
 
     /// Runs a method, which may wait; `None`: unknown.
-    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called>;
+    fn run(
+        &self,
+        name: &str,
+        params: MethodParams<'_>,
+        access: CallerAccess,
+    ) -> Option<MethodOutcome>;
 
     /// Limiter of log lines that callers may cause often.
     fn bursts(&self) -> &Bursts;
@@ -38,7 +43,7 @@ pub trait Table: Send + Sync {
 }
 
 /// Outcome of a method.
-pub struct Called {
+pub struct MethodOutcome {
     /// Name of the method.
     pub name: &'static str,
     /// True for a method that changes something.
@@ -51,9 +56,9 @@ pub struct Called {
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// Methods that it may call.
-    pub table: &'a dyn Table,
+    pub table: &'a dyn MethodTable,
     /// Its rights.
-    pub access: Access,
+    pub access: CallerAccess,
     /// Its name.
     pub peer: &'a str,
 }
@@ -61,16 +66,17 @@ pub struct Caller<'a> {
 impl Caller<'_> {
     /// Logs an event that may come often.
     pub fn log(&self, weight: Weight, what: &str, detail: &str) {
-        self.table.bursts().tell(weight, &format!("RPC: {what}"), self.peer, detail);
+        self.table.bursts().report(weight, &format!("RPC: {what}"), self.peer, detail);
     }
 }
 
 impl Methods for Caller<'_> {
-    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
+    fn call(&self, name: &str, params: MethodParams<'_>) -> Rpc<Value> {
         if name == "rpc_get_methods" {
             return methods(self.table, &params);
         }
-        let Some(Called { name, changes, result }) = self.table.run(name, params, self.access)
+        let Some(MethodOutcome { name, changes, result }) =
+            self.table.run(name, params, self.access)
         else {
             self.log(Weight::Info, "an unknown method", name);
             return Err(RpcError::method(""));
@@ -95,12 +101,12 @@ impl Methods for Caller<'_> {
     }
 
     fn keeps_stream(&self, name: &str) -> bool {
-        self.access == Access::Owner && self.table.keeps_stream(name)
+        self.access == CallerAccess::Owner && self.table.keeps_stream(name)
     }
 }
 
 /// Names of all methods of a table.
-fn methods(table: &dyn Table, params: &Params<'_>) -> Rpc<Value> {
+fn methods(table: &dyn MethodTable, params: &MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "every method can be called now, and none has another name")]

@@ -1,21 +1,21 @@
 //! RPC's part of a target's snapshot: the names and kinds of devices, the limits of subsystems.
 
 use super::Manager;
-use crate::model::{Device, Model, SubsystemSpec};
-use roadtrain_reactor::metrics::{DeviceSample, NamespaceSample, Snapshot, SubsystemSample};
+use crate::model::{ManagedDevice, ManagedModel, SavedSubsystem};
+use roadtrain_reactor::metrics::{DeviceSample, MetricsSnapshot, NamespaceSample, SubsystemSample};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 impl Manager {
     /// Adds the model's data to a snapshot of the target: names and kinds of the devices created by RPC, and devices
     /// without a namespace.
-    pub fn describe(&self, seen: &mut Snapshot) {
+    pub fn describe(&self, seen: &mut MetricsSnapshot) {
         describe(&self.model(), seen);
     }
 }
 
-fn describe(model: &Model, seen: &mut Snapshot) {
-    let devices: HashMap<&str, &Arc<Device>> =
+fn describe(model: &ManagedModel, seen: &mut MetricsSnapshot) {
+    let devices: HashMap<&str, &Arc<ManagedDevice>> =
         model.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     let claims: HashMap<(&str, u32), &str> = model.claims().collect();
     for namespace in &mut seen.namespaces {
@@ -27,7 +27,7 @@ fn describe(model: &Model, seen: &mut Snapshot) {
     let claimed: HashSet<&str> = claims.into_values().collect();
     let alone = model.devices.iter().filter(|device| !claimed.contains(device.name.as_str()));
     seen.devices = alone.map(|device| sample(device)).collect();
-    let specs: HashMap<&str, &SubsystemSpec> =
+    let specs: HashMap<&str, &SavedSubsystem> =
         model.subsystems.iter().map(|spec| (spec.nqn.as_str(), spec)).collect();
     for subsystem in &mut seen.subsystems {
         if let Some(spec) = specs.get(subsystem.nqn.as_str()) {
@@ -36,23 +36,23 @@ fn describe(model: &Model, seen: &mut Snapshot) {
     }
 }
 
-fn shown(namespace: &mut NamespaceSample, device: &Device) {
-    namespace.device = device.place();
+fn shown(namespace: &mut NamespaceSample, device: &ManagedDevice) {
+    namespace.device = device.location();
     device.product().clone_into(&mut namespace.product);
 }
 
-fn sample(device: &Device) -> DeviceSample {
+fn sample(device: &ManagedDevice) -> DeviceSample {
     let geometry = device.store.geometry();
     DeviceSample {
         name: device.name.clone(),
-        device: device.place(),
+        device: device.location(),
         block_bytes: geometry.lba_bytes(),
         product: device.product().to_owned(),
         capacity_bytes: geometry.bytes(),
     }
 }
 
-fn limited(subsystem: &mut SubsystemSample, spec: &SubsystemSpec) {
+fn limited(subsystem: &mut SubsystemSample, spec: &SavedSubsystem) {
     subsystem.namespace_limit = spec.max_namespaces.into();
     subsystem.hosts = spec.hosts.iter().cloned().collect();
     subsystem.shared = spec.ana_reporting;
@@ -61,28 +61,33 @@ fn limited(subsystem: &mut SubsystemSample, spec: &SubsystemSpec) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DeviceKind, NamespaceSpec, RbdAccess, RbdOf};
+    use crate::model::{DeviceKind, RbdAccess, RbdImageSpec, SavedNamespace};
     use roadtrain_reactor::metrics::name_in_file;
     use roadtrain_store::{StoreKind, StoreSpec, open};
 
     const NQN: &str = "nqn.2026-11.test:a";
 
-    fn device(name: &str, kind: DeviceKind) -> Arc<Device> {
+    fn device(name: &str, kind: DeviceKind) -> Arc<ManagedDevice> {
         let spec =
             StoreSpec { kind: StoreKind::Null { size: 1 << 20 }, lba_bytes: 512, read_only: false };
         let store = open(&spec).unwrap();
         let (aliases, file) = Default::default();
-        Arc::new(Device { name: name.into(), aliases, uuid: [7; 16], kind, file, store })
+        Arc::new(ManagedDevice { name: name.into(), aliases, uuid: [7; 16], kind, file, store })
     }
 
     fn image(pool: &str) -> DeviceKind {
         let access = RbdAccess::default();
-        DeviceKind::Rbd(RbdOf { pool: pool.into(), image: "disk".into(), cluster: None, access })
+        DeviceKind::Rbd(RbdImageSpec {
+            pool: pool.into(),
+            image: "disk".into(),
+            cluster: None,
+            access,
+        })
     }
 
     #[test]
     fn what_rpc_has_made_is_what_rpc_says() {
-        let namespace = |nsid, device: &str| NamespaceSpec {
+        let namespace = |nsid, device: &str| SavedNamespace {
             nsid,
             device: device.into(),
             uuid: None,
@@ -93,14 +98,14 @@ mod tests {
             "nqn": NQN, "max_namespaces": 4, "allow_any_host": true, "ana_reporting": true,
             "allow_hosts": ["nqn.2026-11.test:host"],
         });
-        let mut spec: SubsystemSpec = serde_json::from_value(subsystem).unwrap();
+        let mut spec: SavedSubsystem = serde_json::from_value(subsystem).unwrap();
         spec.namespaces = vec![namespace(1, "image"), namespace(2, "file")];
         let devices = vec![
             device("image", image("pool/of")),
             device("file", DeviceKind::Aio("/srv/disk".into())),
             device("spare", DeviceKind::Malloc),
         ];
-        let model = Model { devices, subsystems: vec![spec], ..Model::default() };
+        let model = ManagedModel { devices, subsystems: vec![spec], ..ManagedModel::default() };
         let sample = |nqn: &str, nsid| NamespaceSample {
             nqn: nqn.into(),
             nsid,
@@ -114,10 +119,10 @@ mod tests {
             namespace_limit: 1024,
             ..SubsystemSample::default()
         };
-        let mut seen = Snapshot {
+        let mut seen = MetricsSnapshot {
             namespaces: vec![sample(NQN, 1), sample(NQN, 2), sample("nqn.2026-11.test:b", 1)],
             subsystems: vec![of(NQN), of("nqn.2026-11.test:b")],
-            ..Snapshot::default()
+            ..MetricsSnapshot::default()
         };
         describe(&model, &mut seen);
         let namespaces = seen.namespaces.iter();

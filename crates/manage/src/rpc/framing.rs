@@ -33,7 +33,7 @@ impl std::fmt::Display for Unframed {
 
 /// Cuts a stream into requests. Scans each byte once.
 #[derive(Debug, Default)]
-pub struct Framer {
+pub struct RequestFramer {
     buffer: Vec<u8>,
     /// Offset of the first byte that was not scanned.
     at: usize,
@@ -55,7 +55,7 @@ enum ScannerState {
     Escape,
 }
 
-impl Framer {
+impl RequestFramer {
     /// Adds bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(stream: &[u8], piece: usize) -> (Vec<String>, Option<Unframed>) {
-        let mut framer = Framer::default();
+        let mut framer = RequestFramer::default();
         let mut found = Vec::new();
         for piece in stream.chunks(piece.max(1)) {
             framer.feed(piece);

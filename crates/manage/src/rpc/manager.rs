@@ -1,17 +1,19 @@
 //! The manager: applies RPC's changes, and holds the model.
 
 use super::baselines::Baselines;
-use super::caller::Access;
+use super::caller::CallerAccess;
 use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
 use crate::bursts::Bursts;
-use crate::metrics::{Managed, StoreSample};
-use crate::model::{self, Device, Model, State};
-use crate::volumes::{CLUSTER_BYTES, Store};
+use crate::metrics::{ManagementSample, StoreSample};
+use crate::model::{self, ManagedDevice, ManagedModel, SavedModel};
+use crate::volumes::{CLUSTER_BYTES, VolumeStore};
 use roadtrain_proto::security::TlsKey;
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_store::Resize;
-use roadtrain_target_engine::{ConfigError, Export, Listener, Operation, Server, Subsystem};
+use roadtrain_target_engine::{
+    ConfigError, ConfigOperation, Export, Server, Subsystem, TargetListener,
+};
 use roadtrain_target_proto::TargetConfig;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,16 +32,16 @@ const STORES_QUERY_INTERVAL: Duration = Duration::from_secs(10);
 pub type Psks = BTreeMap<(String, String), TlsKey>;
 
 /// The control plane of a running target.
-pub trait Plane: Send + Sync {
+pub trait ControlPlane: Send + Sync {
     /// Applies all of `operations`, or none, and sets `psks` if they are given. Returns what has changed for hosts.
     ///
     /// # Errors
     /// The first operation that is impossible; or (`Err(None)`) nothing may change now.
     fn apply(
         &self,
-        operations: &[Operation<Export>],
+        operations: &[ConfigOperation<Export>],
         psks: Option<Psks>,
-    ) -> Result<Vec<Operation>, Option<ConfigError>>;
+    ) -> Result<Vec<ConfigOperation>, Option<ConfigError>>;
 
     /// Returns the running target.
     fn server(&self) -> Arc<Server>;
@@ -70,9 +72,9 @@ pub struct Files {
 
 /// Owner of the model. Reads never wait for a change.
 pub struct Manager {
-    plane: Box<dyn Plane>,
+    plane: Box<dyn ControlPlane>,
     files: Files,
-    model: RwLock<Arc<Model>>,
+    model: RwLock<Arc<ManagedModel>>,
     /// Lock that serialises changes.
     turn: Mutex<()>,
     log: Mutex<LogState>,
@@ -100,9 +102,9 @@ pub(super) struct LogState {
 }
 
 /// Stores that the manager has released, and that requests may still use.
-pub struct LetGo(Vec<Weak<Store>>);
+pub struct ReleasedStores(Vec<Weak<VolumeStore>>);
 
-impl LetGo {
+impl ReleasedStores {
     /// True if no request uses any of the stores.
     #[must_use]
     pub fn is_gone(&self) -> bool {
@@ -113,7 +115,7 @@ impl LetGo {
 impl Manager {
     /// Makes a manager for a target that exports `model` already.
     #[must_use]
-    pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
+    pub fn new(plane: Box<dyn ControlPlane>, model: ManagedModel, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
         let (turn, log, calls, baselines, stores) = Default::default();
         let (state_write_errors, has_warned, is_released, bursts) = Default::default();
@@ -140,7 +142,7 @@ impl Manager {
     pub fn check_kept(&self) -> Result<(), String> {
         let model = self.model();
         model.check_kept()?;
-        match self.files.state.is_none() && model.state() != State::default() {
+        match self.files.state.is_none() && model.state() != SavedModel::default() {
             true => Err("what JSON-RPC requests have made is in this process's memory: without --state it would be \
                  lost"
                 .into()),
@@ -149,22 +151,24 @@ impl Manager {
     }
 
     /// Releases the model to another process. Later requests see an empty model and change nothing.
-    pub fn release(&self) -> LetGo {
+    pub fn release(&self) -> ReleasedStores {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_released.store(true, Relaxed);
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         let model = std::mem::take(&mut *model);
-        LetGo(model.lvstores.iter().map(|lvstore| Arc::downgrade(&lvstore.store)).collect())
+        ReleasedStores(
+            model.lvstores.iter().map(|lvstore| Arc::downgrade(&lvstore.store)).collect(),
+        )
     }
 
     /// Returns counters of requests, and samples of stores that may be some seconds old.
     #[must_use]
-    pub fn managed(&self) -> Managed {
+    pub fn managed(&self) -> ManagementSample {
         let mut seen = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.0.is_none_or(|at| at.elapsed() >= STORES_QUERY_INTERVAL) {
             *seen = (Some(Instant::now()), self.query_stores());
         }
-        Managed {
+        ManagementSample {
             calls: self.calls.all(),
             state_write_errors: self.state_write_errors.load(Relaxed),
             stores: seen.1.clone(),
@@ -187,7 +191,7 @@ impl Manager {
 
     /// Returns the present model.
     #[must_use]
-    pub fn model(&self) -> Arc<Model> {
+    pub fn model(&self) -> Arc<ManagedModel> {
         self.model.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -199,8 +203,8 @@ impl Manager {
 
     /// Returns this manager with the rights of a caller.
     #[must_use]
-    pub fn session(&self, access: Access) -> Session<'_> {
-        Session { manager: self, access }
+    pub fn session(&self, access: CallerAccess) -> ManagerSession<'_> {
+        ManagerSession { manager: self, access }
     }
 
     /// True if changes are kept in a state file.
@@ -216,7 +220,7 @@ impl Manager {
 
     /// Returns the control plane.
     #[must_use]
-    pub fn plane(&self) -> &dyn Plane {
+    pub fn plane(&self) -> &dyn ControlPlane {
         &*self.plane
     }
 
@@ -252,7 +256,7 @@ impl Manager {
     pub fn change<T>(
         &self,
         refused: impl Fn(ConfigError) -> RpcError,
-        edit: impl FnOnce(&mut Model) -> Rpc<T>,
+        edit: impl FnOnce(&mut ManagedModel) -> Rpc<T>,
     ) -> Rpc<T> {
         self.change_with(refused, |model, _| edit(model)).map(|(result, _)| result)
     }
@@ -265,8 +269,8 @@ impl Manager {
     pub fn change_with<T>(
         &self,
         refused: impl Fn(ConfigError) -> RpcError,
-        edit: impl FnOnce(&mut Model, &mut Vec<Operation<Export>>) -> Rpc<T>,
-    ) -> Rpc<(T, Vec<Operation>)> {
+        edit: impl FnOnce(&mut ManagedModel, &mut Vec<ConfigOperation<Export>>) -> Rpc<T>,
+    ) -> Rpc<(T, Vec<ConfigOperation>)> {
         let _turn = self.take_turn()?;
         let (old, before) = (self.model(), self.server().exports());
         let (mut next, mut operations) = ((*old).clone(), Vec::new());
@@ -288,7 +292,7 @@ impl Manager {
     }
 
     /// Warns once that changes are lost with the process, if there is no state file.
-    fn warn_if_not_kept(&self, old: &Model, next: &Model) {
+    fn warn_if_not_kept(&self, old: &ManagedModel, next: &ManagedModel) {
         let is_kept = self.files.state.is_some() || old.state() == next.state();
         if !is_kept && !self.has_warned.swap(true, Relaxed) {
             warn!(
@@ -302,7 +306,7 @@ impl Manager {
     /// # Errors
     /// The target refuses the change, or the state file cannot be written. A size that the state file keeps is
     /// restored; a file or an image keeps its new size.
-    pub fn resize(&self, device: &Device, resize: &Resize) -> Rpc<()> {
+    pub fn resize(&self, device: &ManagedDevice, resize: &Resize) -> Rpc<()> {
         let _turn = self.take_turn()?;
         let model = self.model();
         let (was, from) = (model.state(), device.store.geometry().bytes());
@@ -321,13 +325,13 @@ impl Manager {
     }
 
     /// Updates the namespace of a device after a change of its size.
-    fn update_namespace(&self, model: &Model, device: &str) -> Rpc<()> {
+    fn update_namespace(&self, model: &ManagedModel, device: &str) -> Rpc<()> {
         let exports = model.exports();
         let Some((nqn, nsid)) = model.claim(device) else { return Ok(()) };
         let namespaces =
             exports.iter().filter(|one| one.nqn == nqn).flat_map(|one| &one.namespaces);
         let replacements = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
-            Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
+            ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
         });
         let replacements: Vec<_> = replacements.collect();
         let done = self.plane.apply(&replacements, None);
@@ -351,7 +355,7 @@ impl Manager {
     pub fn change_file<T, E: From<RpcError>>(
         &self,
         names: BTreeSet<String>,
-        change: impl FnOnce(&Model) -> Result<T, E>,
+        change: impl FnOnce(&ManagedModel) -> Result<T, E>,
     ) -> Result<T, E> {
         let _turn = self.take_turn()?;
         let mut next = (*self.model()).clone();
@@ -364,10 +368,13 @@ impl Manager {
 
     fn apply(
         &self,
-        old: &Model,
-        next: &Model,
-        (mut operations, refused): (Vec<Operation<Export>>, &impl Fn(ConfigError) -> RpcError),
-    ) -> Rpc<Vec<Operation>> {
+        old: &ManagedModel,
+        next: &ManagedModel,
+        (mut operations, refused): (
+            Vec<ConfigOperation<Export>>,
+            &impl Fn(ConfigError) -> RpcError,
+        ),
+    ) -> Rpc<Vec<ConfigOperation>> {
         let here = (&self.server().exports(), &self.server().addresses()[..]);
         operations.extend(self::operations(here, old, next));
         let psks = Some(next.psks()).filter(|psks| *psks != old.psks());
@@ -378,11 +385,11 @@ impl Manager {
     }
 
     /// Writes the state file. Stable storage has `state` on success, and `was` after an error.
-    fn save(&self, was: &State, state: &State) -> Rpc<()> {
+    fn save(&self, was: &SavedModel, state: &SavedModel) -> Rpc<()> {
         let Some(path) = self.files.state.as_deref().filter(|_| was != state) else {
             return Ok(());
         };
-        let with_paths = |state: &State| state.clone().with_owner_paths(&self.files.roots);
+        let with_paths = |state: &SavedModel| state.clone().with_owner_paths(&self.files.roots);
         let (was, state) = (&with_paths(was), &with_paths(state));
         model::save(path, state).map_err(|error| {
             self.state_write_errors.fetch_add(1, Relaxed);
@@ -396,12 +403,12 @@ impl Manager {
 
 /// A manager with the rights of a caller.
 #[derive(Clone, Copy)]
-pub struct Session<'a> {
+pub struct ManagerSession<'a> {
     manager: &'a Manager,
-    access: Access,
+    access: CallerAccess,
 }
 
-impl Deref for Session<'_> {
+impl Deref for ManagerSession<'_> {
     type Target = Manager;
 
     fn deref(&self) -> &Manager {
@@ -409,7 +416,7 @@ impl Deref for Session<'_> {
     }
 }
 
-impl Session<'_> {
+impl ManagerSession<'_> {
     /// Resolves `path` to a name without links, if the caller may open the file or device.
     ///
     /// # Errors
@@ -424,8 +431,8 @@ impl Session<'_> {
         };
         let real = path.canonicalize().map_err(problem)?;
         let roots = self.manager.files.roots.iter().filter_map(|root| root.canonicalize().ok());
-        let is_allowed =
-            self.access == Access::Owner || roots.into_iter().any(|root| real.starts_with(root));
+        let is_allowed = self.access == CallerAccess::Owner
+            || roots.into_iter().any(|root| real.starts_with(root));
         match is_allowed {
             true => Ok(real),
             false => Err(RpcError::not_permitted(format!(
@@ -436,11 +443,11 @@ impl Session<'_> {
     }
 }
 
-impl Session<'_> {
+impl ManagerSession<'_> {
     /// True for the user of the process, who may open any file.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.access == Access::Owner
+        self.access == CallerAccess::Owner
     }
 
     /// Resolves the path of a file that may be new, in a folder that the caller may use.
@@ -468,10 +475,10 @@ fn refusal(error: Option<ConfigError>, refused: &impl Fn(ConfigError) -> RpcErro
 /// `addresses` are the bound ones, whose ports the system may have chosen.
 fn operations(
     (exports, addresses): (&TargetConfig<Export>, &[SocketAddr]),
-    old: &Model,
-    next: &Model,
-) -> Vec<Operation<Export>> {
-    let only = |model: &Model| TargetConfig {
+    old: &ManagedModel,
+    next: &ManagedModel,
+) -> Vec<ConfigOperation<Export>> {
+    let only = |model: &ManagedModel| TargetConfig {
         subsystems: model.exports(),
         referrals: model.referrals.iter().map(SocketAddr::from).collect(),
         ..TargetConfig::<Export>::default()
@@ -479,8 +486,9 @@ fn operations(
     let mut operations = Vec::new();
     let (had, wanted) = (old.addresses(), next.addresses());
     let gone =
-        |listener: &&Listener| listener.named_only && !wanted.contains_key(&listener.address);
-    operations.extend(exports.listeners.iter().filter(gone).map(|one| Operation::Unlisten(*one)));
+        |listener: &&TargetListener| listener.named_only && !wanted.contains_key(&listener.address);
+    operations
+        .extend(exports.listeners.iter().filter(gone).map(|one| ConfigOperation::Unlisten(*one)));
     operations.extend(key_changes(old, next));
     operations.extend(only(old).operations_to(&only(next)));
     let is_there = |address: &SocketAddr| {
@@ -493,27 +501,27 @@ fn operations(
     operations.extend(come.filter_map(|(address, tls)| {
         let portid = portids.next()?;
         let (address, tls, named_only) = (*address, *tls, true);
-        Some(Operation::Listen(Listener { portid, address, tls, named_only }))
+        Some(ConfigOperation::Listen(TargetListener { portid, address, tls, named_only }))
     }));
     operations
 }
 
 /// Returns the changes of authentication keys between two models.
-fn key_changes(old: &Model, next: &Model) -> Vec<Operation<Export>> {
+fn key_changes(old: &ManagedModel, next: &ManagedModel) -> Vec<ConfigOperation<Export>> {
     let (had, have) = (old.keys_at(), next.keys_at());
-    let all = |keys: &BTreeMap<String, BTreeMap<String, Keys>>| {
+    let all = |keys: &BTreeMap<String, BTreeMap<String, DhchapKeys>>| {
         let pairs =
             keys.iter().flat_map(|(nqn, hosts)| hosts.keys().map(|h| (nqn.clone(), h.clone())));
         pairs.collect::<BTreeSet<_>>()
     };
-    let of = |keys: &BTreeMap<String, BTreeMap<String, Keys>>, nqn: &str, host: &str| {
+    let of = |keys: &BTreeMap<String, BTreeMap<String, DhchapKeys>>, nqn: &str, host: &str| {
         keys.get(nqn)?.get(host).cloned()
     };
     let pairs = &all(&had) | &all(&have);
     let changed = pairs.into_iter().filter_map(|(nqn, host)| {
         let keys = of(&have, &nqn, &host);
         let is_same = keys == of(&had, &nqn, &host);
-        (!is_same).then_some(Operation::SetKeys { nqn, host, keys })
+        (!is_same).then_some(ConfigOperation::SetKeys { nqn, host, keys })
     });
     changed.collect()
 }

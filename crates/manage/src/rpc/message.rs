@@ -17,7 +17,7 @@ pub trait Methods {
     ///
     /// # Errors
     /// The method was not carried out.
-    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value>;
+    fn call(&self, name: &str, params: MethodParams<'_>) -> Rpc<Value>;
 
     /// Receives notice of `bytes` that are no request.
     fn refused(&self, error: &RpcError, bytes: &[u8]);
@@ -40,9 +40,9 @@ pub struct KeptRequest {
 
 /// Parameters of a call, as raw JSON.
 #[derive(Clone, Copy, Debug)]
-pub struct Params<'a>(Option<&'a RawValue>);
+pub struct MethodParams<'a>(Option<&'a RawValue>);
 
-impl Params<'_> {
+impl MethodParams<'_> {
     /// Reads the parameters as members of an object; without parameters the object is empty.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ fn single(text: &str, methods: &impl Methods) -> Option<String> {
     if request.jsonrpc.as_deref().is_some_and(|version| version != "2.0") {
         return no_request((id, text), "jsonrpc is \"2.0\"", methods);
     }
-    match methods.call(&request.method, Params(request.params)) {
+    match methods.call(&request.method, MethodParams(request.params)) {
         Ok(result) => id.map(|id| {
             line(RpcReply { jsonrpc: "2.0", id: Some(id), result: Some(result), error: None })
         }),
@@ -253,7 +253,7 @@ mod tests {
     struct Echo;
 
     impl Methods for Echo {
-        fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
+        fn call(&self, name: &str, params: MethodParams<'_>) -> Rpc<Value> {
             match name {
                 "echo" => params.read::<Value>().map_err(RpcError::params),
                 _ => Err(RpcError::method("")),
@@ -301,7 +301,7 @@ mod tests {
     struct Talker(std::cell::Cell<usize>);
 
     impl Methods for Talker {
-        fn call(&self, _: &str, _: Params<'_>) -> Rpc<Value> {
+        fn call(&self, _: &str, _: MethodParams<'_>) -> Rpc<Value> {
             self.0.update(|calls| calls + 1);
             Ok("x".repeat(ANSWER_BYTES_MAX / 3).into())
         }

@@ -16,8 +16,8 @@ mod table;
 mod unix;
 mod web;
 
-pub use caller::{Access, Called, Caller, Table};
+pub use caller::{Caller, CallerAccess, MethodOutcome, MethodTable};
 pub use error::{Rpc, RpcError};
-pub use manager::{Files, LetGo, Manager, Plane, Psks, Session};
+pub use manager::{ControlPlane, Files, Manager, ManagerSession, Psks, ReleasedStores};
 pub use unix::{UnixServer, serve_stream};
 pub use web::{Credentials, router};

@@ -1,9 +1,9 @@
 //! SPDK's methods of a manager, and resizing by namespace.
 
-use super::caller::{Access, Called, Table};
+use super::caller::{CallerAccess, MethodOutcome, MethodTable};
 use super::error::{Rpc, RpcError};
 use super::manager::Manager;
-use super::message::Params;
+use super::message::MethodParams;
 use super::methods;
 use crate::bursts::Bursts;
 use crate::model::DeviceKind;
@@ -21,26 +21,31 @@ impl Manager {
         let device =
             device.ok_or_else(|| RpcError::params(format!("{nqn} has no namespace {nsid}")))?;
         if matches!(device.kind, DeviceKind::Volume(_)) {
-            let volume = device.place();
+            let volume = device.location();
             let hint = format!("it is the volume {volume}: `ctl volume resize {volume} SIZE`");
             return Err(RpcError::invalid(hint));
         }
-        methods::resize(&self.session(Access::Owner), &device, bytes).map(drop)
+        methods::resize(&self.session(CallerAccess::Owner), &device, bytes).map(drop)
     }
 }
 
-impl Table for Manager {
+impl MethodTable for Manager {
     fn names(&self) -> Vec<&'static str> {
         methods::all().map(|method| method.name).chain(["rpc_get_methods"]).collect()
     }
 
-    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called> {
+    fn run(
+        &self,
+        name: &str,
+        params: MethodParams<'_>,
+        access: CallerAccess,
+    ) -> Option<MethodOutcome> {
         let method = methods::find(name)?;
         let began = Instant::now();
         let result = (method.run)(&self.session(access), params);
         let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
         self.calls.count(method.name, code, began.elapsed());
-        Some(Called { name: method.name, changes: method.changes, result })
+        Some(MethodOutcome { name: method.name, changes: method.changes, result })
     }
 
     fn bursts(&self) -> &Bursts {

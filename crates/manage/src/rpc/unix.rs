@@ -1,7 +1,7 @@
 //! The Unix socket. A process that may open it has all rights of management.
 
-use super::caller::{Access, Caller, Table};
-use super::framing::Framer;
+use super::caller::{Caller, CallerAccess, MethodTable};
+use super::framing::RequestFramer;
 use super::message::{self, Answered, KeptRequest};
 use crate::bursts::Weight;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
@@ -44,8 +44,8 @@ pub struct UnixServer {
 /// Methods and the rights of all callers of a socket.
 #[derive(Clone)]
 struct UnixRpcEndpoint {
-    table: Arc<dyn Table>,
-    access: Access,
+    table: Arc<dyn MethodTable>,
+    access: CallerAccess,
 }
 
 impl UnixServer {
@@ -53,7 +53,7 @@ impl UnixServer {
     ///
     /// # Errors
     /// Another process listens there, or the socket cannot be created.
-    pub fn start(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
+    pub fn start(path: &Path, table: Arc<dyn MethodTable>) -> io::Result<UnixServer> {
         let lock = lock(path)?;
         let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
         match fs::symlink_metadata(path) {
@@ -61,7 +61,7 @@ impl UnixServer {
             Ok(_) => return Err(io::Error::other("there is something else than a socket")),
             Err(_) => {}
         }
-        let endpoint = UnixRpcEndpoint { table, access: Access::Client };
+        let endpoint = UnixRpcEndpoint { table, access: CallerAccess::Client };
         let mut server = UnixServer::spawn(bind(path)?, endpoint)?;
         (server.path, server._lock) = (Some(path.into()), Some(lock));
         Ok(server)
@@ -71,8 +71,8 @@ impl UnixServer {
     ///
     /// # Errors
     /// The socket cannot be created.
-    pub fn start_control(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
-        UnixServer::spawn(bind(path)?, UnixRpcEndpoint { table, access: Access::Owner })
+    pub fn start_control(path: &Path, table: Arc<dyn MethodTable>) -> io::Result<UnixServer> {
+        UnixServer::spawn(bind(path)?, UnixRpcEndpoint { table, access: CallerAccess::Owner })
     }
 
     fn spawn(socket: Socket, endpoint: UnixRpcEndpoint) -> io::Result<UnixServer> {
@@ -102,10 +102,10 @@ fn runtime(blocking_threads: usize) -> io::Result<runtime::Runtime> {
 /// The stream cannot be used.
 pub fn serve_stream(
     stream: std::os::unix::net::UnixStream,
-    table: Arc<dyn Table>,
+    table: Arc<dyn MethodTable>,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    let endpoint = UnixRpcEndpoint { table, access: Access::Owner };
+    let endpoint = UnixRpcEndpoint { table, access: CallerAccess::Owner };
     runtime(1)?.block_on(async {
         let stream = UnixStream::from_std(stream)?;
         let peer = peer_of(&stream);
@@ -202,7 +202,7 @@ fn peer_of(stream: &UnixStream) -> Arc<str> {
 async fn connection(mut stream: UnixStream, endpoint: &UnixRpcEndpoint, peer: Arc<str>) {
     let caller = endpoint.caller(&peer);
     let log = |what: &str, detail: String| caller.log(Weight::Info, what, &detail);
-    let mut framer = Framer::default();
+    let mut framer = RequestFramer::default();
     let mut piece = vec![0; 16 << 10];
     let mut until = None;
     loop {

@@ -1,7 +1,7 @@
 //! JSON-RPC over HTTP: POST with Basic authentication.
 
-use super::caller::{Access, Caller, Table};
-use super::framing::{Framer, REQUEST_BYTES_MAX};
+use super::caller::{Caller, CallerAccess, MethodTable};
+use super::framing::{REQUEST_BYTES_MAX, RequestFramer};
 use super::message::{self, Answered};
 use crate::bursts::Weight;
 use crate::http::HttpConnection;
@@ -93,19 +93,19 @@ impl Burst {
 }
 
 struct WebState {
-    table: Arc<dyn Table>,
+    table: Arc<dyn MethodTable>,
     credentials: Credentials,
     burst: Mutex<Burst>,
 }
 
 impl WebState {
     fn caller<'a>(&'a self, peer: &'a str) -> Caller<'a> {
-        Caller { table: &*self.table, access: Access::Client, peer }
+        Caller { table: &*self.table, access: CallerAccess::Client, peer }
     }
 }
 
 /// Returns a router that serves any path.
-pub fn router(table: Arc<dyn Table>, credentials: Credentials) -> Router {
+pub fn router(table: Arc<dyn MethodTable>, credentials: Credentials) -> Router {
     let state = WebState { table, credentials, burst: Mutex::default() };
     Router::new().fallback(answer).with_state(Arc::new(state))
 }
@@ -157,7 +157,7 @@ async fn answer(
 
 /// Runs the request of a body: one request, or one array of them.
 fn call(body: &Bytes, caller: Caller<'_>) -> Answered {
-    let mut framer = Framer::default();
+    let mut framer = RequestFramer::default();
     framer.feed(body);
     match framer.take() {
         Ok(Some(_)) => message::answer(body, &caller),

@@ -35,5 +35,5 @@ pub use contents::{CLUSTER_BYTES, Volume, clusters};
 pub use copy::CopyProgress;
 pub use error::VolumeError;
 pub use operations::{Deletion, Destruction};
-pub use store::{Store, StoreInfo, VolumeInfo};
+pub use store::{StoreInfo, VolumeInfo, VolumeStore};
 pub use uuid::Uuid;

@@ -4,7 +4,7 @@ use super::VolumeError;
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
 use super::copy::{self, CopyProgress, Quiet};
 use super::store::{
-    ClaimedVolume, ReservedVolume, SharedStore, Store, VolumeClaimKind, check_name,
+    ClaimedVolume, ReservedVolume, SharedStore, VolumeClaimKind, VolumeStore, check_name,
 };
 use super::uuid::Uuid;
 use super::volume_space;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 /// Interval between two log lines about one copy.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Store {
+impl VolumeStore {
     /// Creates a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin volume takes space when it is
     /// written, and may be larger than the free space.
     ///
@@ -256,7 +256,7 @@ impl Store {
     /// Begins to delete a volume, so that the caller can withdraw it from hosts before [`Deletion::end`].
     ///
     /// # Errors
-    /// As [`Store::delete`].
+    /// As [`VolumeStore::delete`].
     pub fn begin_delete(&self, uuid: Uuid) -> Result<Deletion<'_>, VolumeError> {
         let claimed = self.shared.claim(uuid, VolumeClaimKind::Change)?;
         Ok(Deletion { shared: &self.shared, claimed })
@@ -273,7 +273,7 @@ impl Store {
     /// Begins to remove the store, so that the caller can withdraw its volumes from hosts before [`Destruction::end`].
     ///
     /// # Errors
-    /// As [`Store::destroy`].
+    /// As [`VolumeStore::destroy`].
     pub fn begin_destroy(&self) -> Result<Destruction<'_>, VolumeError> {
         let claim = |volume: &Volume| self.shared.claim(volume.uuid, VolumeClaimKind::Change);
         let claimed = self.list().iter().map(claim).collect::<Result<_, _>>()?;

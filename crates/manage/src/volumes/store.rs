@@ -19,7 +19,7 @@ use tracing::{info, warn};
 const NAME_BYTES_MAX: usize = 63;
 
 /// A store of volumes, usable by all threads at the same time.
-pub struct Store {
+pub struct VolumeStore {
     pub(super) shared: Arc<SharedStore>,
 }
 
@@ -38,7 +38,7 @@ pub struct StoreInfo {
     pub total_clusters: u64,
     /// Free clusters of the quota or of the file system, whichever is less.
     pub free_clusters: u64,
-    /// Quota in clusters after [`Store::grow`].
+    /// Quota in clusters after [`VolumeStore::grow`].
     pub growable_clusters: u64,
 }
 
@@ -110,7 +110,7 @@ pub(super) enum VolumeClaimKind {
     Change,
 }
 
-impl Store {
+impl VolumeStore {
     /// Opens the store in the folder at `path`, and creates it if necessary. `size` in bytes is the new quota; without
     /// it a new store gets the free space of the file system. `lba`: block size of a new store's volumes.
     ///
@@ -121,19 +121,19 @@ impl Store {
         name: &str,
         size: Option<u64>,
         lba: u32,
-    ) -> Result<Store, VolumeError> {
-        Store::open_with(path, name, (size, lba), Box::new(NoStepHook))
+    ) -> Result<VolumeStore, VolumeError> {
+        VolumeStore::open_with(path, name, (size, lba), Box::new(NoStepHook))
     }
 
     /// Opens the store in the folder at `path`, whatever its present name is; a new one is called `name`.
     ///
     /// # Errors
-    /// As [`Store::open`].
-    pub fn reopen(path: &Path, name: &str, lba: u32) -> Result<Store, VolumeError> {
+    /// As [`VolumeStore::open`].
+    pub fn reopen(path: &Path, name: &str, lba: u32) -> Result<VolumeStore, VolumeError> {
         let index = std::fs::read(path.join(super::store_files::INDEX)).ok();
         let there = index.and_then(|image| Contents::parse(&image).ok());
         let name = there.as_ref().map_or(name, |contents| &contents.name);
-        Store::open(path, name, None, lba)
+        VolumeStore::open(path, name, None, lba)
     }
 
     pub(super) fn open_with(
@@ -141,7 +141,7 @@ impl Store {
         name: &str,
         (size, lba): (Option<u64>, u32),
         step_hook: Box<dyn StoreStepHook>,
-    ) -> Result<Store, VolumeError> {
+    ) -> Result<VolumeStore, VolumeError> {
         check_name(name)?;
         check_lba(lba)?;
         std::fs::create_dir_all(path).map_err(|e| VolumeError::io(path, "make", e))?;
@@ -152,22 +152,22 @@ impl Store {
             Some(image) => known(&store_files, &image, name, size)?,
             None => new(&store_files, name, size, lba)?,
         };
-        Store::with(store_files, contents)
+        VolumeStore::with(store_files, contents)
     }
 
     /// Creates a store in memory, which is lost with the process.
     ///
     /// # Errors
     /// The name or a size is invalid.
-    pub fn memory(name: &str, size: u64, lba: u32) -> Result<Store, VolumeError> {
+    pub fn memory(name: &str, size: u64, lba: u32) -> Result<VolumeStore, VolumeError> {
         check_name(name)?;
         check_lba(lba)?;
         let store_files = StoreFiles::memory(Box::new(NoStepHook));
         let uuid = random(&store_files)?;
-        Store::with(store_files, Contents::new(name, uuid, size, lba))
+        VolumeStore::with(store_files, Contents::new(name, uuid, size, lba))
     }
 
-    fn with(store_files: StoreFiles, contents: Contents) -> Result<Store, VolumeError> {
+    fn with(store_files: StoreFiles, contents: Contents) -> Result<VolumeStore, VolumeError> {
         let failed = |path: &Path, e| VolumeError::io(path, "clean", e);
         match store_files.sweep(&contents).map_err(|e| failed(store_files.path(), e))? {
             0 => {}
@@ -183,7 +183,7 @@ impl Store {
         };
         let shared =
             SharedStore { store_files, state: Mutex::new(state), released: Condvar::new() };
-        let store = Store { shared: Arc::new(shared) };
+        let store = VolumeStore { shared: Arc::new(shared) };
         store.shared.wake(&mut store.shared.lock());
         Ok(store)
     }
@@ -276,7 +276,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for VolumeStore {
     /// Waits until the files of deleted volumes are removed.
     fn drop(&mut self) {
         let worker = {

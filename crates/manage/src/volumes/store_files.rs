@@ -4,7 +4,7 @@ use super::VolumeError;
 use super::contents::Contents;
 use super::step_hook::{StoreFileStep, StoreStepHook};
 use super::uuid::Uuid;
-use roadtrain_target_engine::marks_beside;
+use roadtrain_target_engine::marks_file_of;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, OFlags, fallocate, fstatvfs, ioctl_ficlone, memfd_create,
 };
@@ -159,7 +159,7 @@ impl StoreFiles {
 
     /// Returns the path of the file with a volume's unreadable blocks.
     fn marks(&self, uuid: Uuid) -> Option<PathBuf> {
-        self.lasting_file(uuid).as_deref().map(marks_beside)
+        self.lasting_file(uuid).as_deref().map(marks_file_of)
     }
 
     /// Copies the marks of unreadable blocks of a volume, if it has some. Runs before the content is copied: a block

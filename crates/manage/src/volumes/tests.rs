@@ -5,8 +5,8 @@ mod model;
 mod sharing;
 mod together;
 
-use super::{CLUSTER_BYTES, CopyProgress, Store, Uuid, VolumeError};
-use roadtrain_target_engine::marks_beside;
+use super::{CLUSTER_BYTES, CopyProgress, Uuid, VolumeError, VolumeStore};
+use roadtrain_target_engine::marks_file_of;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -65,12 +65,12 @@ impl StoreLab {
         Some(StoreLab { folder, mounted: Some(mounted), _directory: directory })
     }
 
-    pub(super) fn open(&self) -> Store {
+    pub(super) fn open(&self) -> VolumeStore {
         self.open_sized(400 << 20)
     }
 
-    pub(super) fn open_sized(&self, size: u64) -> Store {
-        Store::open(&self.folder, "vols", Some(size), 512).unwrap()
+    pub(super) fn open_sized(&self, size: u64) -> VolumeStore {
+        VolumeStore::open(&self.folder, "vols", Some(size), 512).unwrap()
     }
 
     /// Returns the names of the volumes' files.
@@ -94,13 +94,13 @@ impl Drop for StoreLab {
 }
 
 /// Writes and syncs a block of `value`, as a host does.
-pub(super) fn write(store: &Store, uuid: Uuid, at: u64, value: u8) {
+pub(super) fn write(store: &VolumeStore, uuid: Uuid, at: u64, value: u8) {
     let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
     file.write_all_at(&[value; BLOCK], at).unwrap();
     file.sync_data().unwrap();
 }
 
-pub(super) fn read(store: &Store, uuid: Uuid, at: u64) -> u8 {
+pub(super) fn read(store: &VolumeStore, uuid: Uuid, at: u64) -> u8 {
     let mut block = [0; BLOCK];
     let file = std::fs::File::open(store.file(uuid)).unwrap();
     file.read_exact_at(&mut block, at).unwrap();
@@ -113,15 +113,15 @@ pub(super) fn quiet() -> bool {
     true
 }
 
-pub(super) fn free(store: &Store) -> u64 {
+pub(super) fn free(store: &VolumeStore) -> u64 {
     store.info().unwrap().free_clusters
 }
 
 /// Runs a test on all kinds of file systems that this machine has.
-fn everywhere(test: impl Fn(&Store)) {
+fn everywhere(test: impl Fn(&VolumeStore)) {
     test(&StoreLab::plain().open());
     test(&StoreLab::quick().open());
-    test(&Store::memory("vols", 400 << 20, 512).unwrap());
+    test(&VolumeStore::memory("vols", 400 << 20, 512).unwrap());
     if let Some(lab) = StoreLab::xfs() {
         let store = lab.open();
         test(&store);
@@ -186,21 +186,21 @@ fn marks_go_along_with_snapshots_and_clones() {
     let lab = StoreLab::quick();
     let store = lab.open();
     let volume = store.create("disk", CLUSTER, true).unwrap();
-    let marks = |uuid| std::fs::read(marks_beside(&store.file(uuid))).ok();
+    let marks = |uuid| std::fs::read(marks_file_of(&store.file(uuid))).ok();
     let plain = store.snapshot(volume, "plain", &|| true).unwrap();
     assert_eq!(marks(plain), None);
-    std::fs::write(marks_beside(&store.file(volume)), "marks").unwrap();
+    std::fs::write(marks_file_of(&store.file(volume)), "marks").unwrap();
     let snapshot = store.snapshot(volume, "then", &|| true).unwrap();
-    std::fs::write(marks_beside(&store.file(volume)), "others").unwrap();
+    std::fs::write(marks_file_of(&store.file(volume)), "others").unwrap();
     let clone = store.clone_snapshot(snapshot, "clone").unwrap();
     assert_eq!([snapshot, clone].map(marks), [(); 2].map(|()| Some(b"marks".to_vec())));
     store.delete(clone).unwrap();
     store.settle();
     assert_eq!(marks(clone), None, "they go with the volume");
     // Marks that a killed process has left.
-    let stray = marks_beside(&store.file(Uuid::random().unwrap()));
+    let stray = marks_file_of(&store.file(Uuid::random().unwrap()));
     std::fs::write(&stray, "marks").unwrap();
-    let kept = marks_beside(&store.file(volume));
+    let kept = marks_file_of(&store.file(volume));
     drop(store);
     drop(lab.open());
     assert!(!stray.exists() && kept.exists());
@@ -227,7 +227,7 @@ fn sizes_grow_only() {
 
 #[test]
 fn names_are_unique_and_plain() {
-    let store = Store::memory("vols", 400 << 20, 512).unwrap();
+    let store = VolumeStore::memory("vols", 400 << 20, 512).unwrap();
     let one = store.create("one", 1, true).unwrap();
     let two = store.create("two", 1, true).unwrap();
     assert!(matches!(store.create("one", 1, true), Err(VolumeError::Taken(_))));
@@ -254,7 +254,8 @@ fn a_folder_is_one_target_s_and_one_store_s() {
     let store = lab.open();
     let uuid = store.create("kept", 1, true).unwrap();
     let identity = store.identity();
-    let failed = |name: &str| Store::open(&lab.folder, name, None, 512).err().unwrap().to_string();
+    let failed =
+        |name: &str| VolumeStore::open(&lab.folder, name, None, 512).err().unwrap().to_string();
     assert!(failed("vols").contains("another target has that store"));
     drop(store);
     assert!(failed("other").contains("has the store vols, not other"));
@@ -283,11 +284,11 @@ fn a_store_takes_another_name_and_what_its_file_system_has() {
     }
     store.rename_store("other").unwrap();
     drop(store);
-    assert!(Store::open(&lab.folder, "vols", None, 512).is_err());
-    let store = Store::reopen(&lab.folder, "vols", 512).unwrap();
+    assert!(VolumeStore::open(&lab.folder, "vols", None, 512).is_err());
+    let store = VolumeStore::reopen(&lab.folder, "vols", 512).unwrap();
     assert_eq!(store.identity().0, "other");
     assert_eq!(store.info().unwrap().total_clusters, info.total_clusters);
-    let memory = Store::memory("memory", 40 << 20, 512).unwrap();
+    let memory = VolumeStore::memory("memory", 40 << 20, 512).unwrap();
     memory.grow().unwrap();
     assert_eq!(memory.info().unwrap().total_clusters, 10, "memory does not grow");
 }

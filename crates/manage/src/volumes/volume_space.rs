@@ -2,7 +2,7 @@
 
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
 use super::store_files::StoreFiles;
-use roadtrain_store::{Extent, extents};
+use roadtrain_store::{FileExtent, extents};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -55,7 +55,7 @@ pub(crate) fn held(store_files: &StoreFiles, volumes: &[Volume]) -> Vec<VolumeSp
 /// Returns the bytes of `file`, including shared ones that are not in `seen` yet; `None`: excluding all shared ones.
 pub(crate) fn alone(file: &File, mut seen: Option<&mut DisjointRanges>) -> io::Result<u64> {
     let mut bytes = 0;
-    let add = |Extent { physical, bytes: length, shared }| {
+    let add = |FileExtent { physical, bytes: length, shared }| {
         bytes += match (shared, &mut seen) {
             (false, _) => length,
             (true, Some(seen)) => seen.insert(physical, physical.saturating_add(length)),

@@ -6,8 +6,8 @@
 //! leaves together as well, because both ends are busy anyway. The commands of all lanes of this reactor count. A
 //! lane's few requests need no parts when other lanes keep both ends busy.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
-use crate::caravan::Limits;
+use super::{Backlog, BatchPolicy, Doorbell, DoorbellCause, Freight, PduInfo, PduKind, Urgency};
+use crate::caravan::CaravanLimits;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -28,9 +28,9 @@ const GATHERED: u32 = 8;
 /// ... with less data than that.
 const GATHERED_BYTES: u32 = 64 << 10;
 /// Limits of a caravan.
-const WIDE: Limits = Limits { count_max: COUNT_MAX, bytes_max: 2 << 20 };
+const WIDE: CaravanLimits = CaravanLimits { count_max: COUNT_MAX, bytes_max: 2 << 20 };
 /// Limits of a caravan next to an express lane: sending it takes the time of a wake-up or two.
-const YIELDING: Limits = Limits { count_max: 64, bytes_max: 256 << 10 };
+const YIELDING: CaravanLimits = CaravanLimits { count_max: 64, bytes_max: 256 << 10 };
 /// Bytes of data up to which PDUs pass larger ones.
 pub const SMALL_BYTES_MAX: u32 = 16 << 10;
 /// Time for which a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
@@ -99,24 +99,24 @@ impl Auto {
 
 /// Limits of a caravan.
 #[inline]
-fn limits(yields: bool) -> Limits {
+fn limits(yields: bool) -> CaravanLimits {
     if yields { YIELDING } else { WIDE }
 }
 
 impl BatchPolicy for Auto {
-    fn freight(&self, pdu: &Parcel) -> Freight {
+    fn freight(&self, pdu: &PduInfo) -> Freight {
         // All H2CData of a write uses the same freight, also its short end.
-        let is_part = pdu.kind == Kind::H2cData;
+        let is_part = pdu.kind == PduKind::H2cData;
         let bytes = if is_part { pdu.request_bytes } else { pdu.data_bytes };
         match (pdu.urgency, pdu.kind) {
-            (_, Kind::Control) | (Urgency::Critical, _) => Freight::Express,
+            (_, PduKind::Control) | (Urgency::Critical, _) => Freight::Express,
             (Urgency::Bulk, _) => Freight::Data,
             _ if bytes > SMALL_BYTES_MAX => Freight::Data,
             _ => Freight::Cmd,
         }
     }
 
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell {
         // Other lanes count as parts. While this lane receives responses they may have nothing in flight for a moment.
         let has_changed = self.peak.note(now, backlog.in_flight.saturating_add(backlog.in_others));
         let splits = backlog.polls && !backlog.shares_core;
@@ -124,19 +124,19 @@ impl BatchPolicy for Auto {
             self.set_share(splits);
         }
         if pdu.is_urgent() {
-            return Doorbell::Ring(Cause::Urgent);
+            return Doorbell::Ring(DoorbellCause::Urgent);
         }
         let limits = limits(backlog.yields);
         if backlog.requests >= self.share.min(limits.count_max)
             || backlog.data_bytes >= limits.bytes_max
         {
-            return Doorbell::Ring(Cause::Size);
+            return Doorbell::Ring(DoorbellCause::Size);
         }
         Doorbell::ArmUntil(now)
     }
 
     #[inline]
-    fn limits(&self, _: Freight, yields: bool) -> Limits {
+    fn limits(&self, _: Freight, yields: bool) -> CaravanLimits {
         limits(yields)
     }
 
@@ -158,8 +158,13 @@ mod tests {
         Instant(us * 1000)
     }
 
-    fn command() -> Parcel {
-        Parcel { kind: Kind::Command, urgency: Urgency::Normal, data_bytes: 0, request_bytes: 4096 }
+    fn command() -> PduInfo {
+        PduInfo {
+            kind: PduKind::Command,
+            urgency: Urgency::Normal,
+            data_bytes: 0,
+            request_bytes: 4096,
+        }
     }
 
     fn backlog(requests: u32, in_flight: u32, in_others: u32) -> Backlog {
@@ -203,7 +208,7 @@ mod tests {
         let mut auto = Auto::new(false);
         let mut rings = |requests, polls, yields| {
             let backlog = Backlog { polls, yields, ..backlog(requests, 8, 0) };
-            auto.on_enqueue(at(0), &backlog, &command()) == Doorbell::Ring(Cause::Size)
+            auto.on_enqueue(at(0), &backlog, &command()) == Doorbell::Ring(DoorbellCause::Size)
         };
         assert!(rings(4, true, false));
         assert!(!rings(7, false, false), "at once");

@@ -1,10 +1,10 @@
 //! Applies a policy to a lane's freights: waiting PDUs, released PDUs, timers.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Parcel, Policy,
-    PolicyConfig, PolicyKind, ReactorLoad, Role, Urgency,
+    Backlog, BatchPolicy, Doorbell, DoorbellCause, Freight, Freights, LoadShare, PduInfo, Policy,
+    PolicyConfig, PolicyKind, PolicyRole, ReactorLoad, Urgency,
 };
-use crate::caravan::Limits;
+use crate::caravan::CaravanLimits;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ const EXPRESS_MEMORY: Duration = Duration::from_millis(10);
 
 /// Doorbells rung, by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Doorbells {
+pub struct DoorbellTotals {
     /// Full caravans.
     pub size: u64,
     pub timer: u64,
@@ -40,7 +40,7 @@ pub struct Batcher {
     /// Freights with waiting PDUs, and freights with released PDUs.
     holding: Freights,
     due: Freights,
-    doorbells: Doorbells,
+    doorbells: DoorbellTotals,
     in_flight: u32,
     /// Peak of `in_flight` in this turn of the reactor.
     most_in_flight: u32,
@@ -60,7 +60,7 @@ pub struct Batcher {
 impl Batcher {
     /// A batcher without waiting PDUs.
     #[must_use]
-    pub fn new(config: &PolicyConfig, role: Role) -> Self {
+    pub fn new(config: &PolicyConfig, role: PolicyRole) -> Self {
         Batcher {
             policy: Policy::new(config, role),
             containers: [Container::default(); 3],
@@ -68,7 +68,7 @@ impl Batcher {
             released: 0,
             holding: Freights::default(),
             due: Freights::default(),
-            doorbells: Doorbells::default(),
+            doorbells: DoorbellTotals::default(),
             in_flight: 0,
             most_in_flight: 0,
             in_others: 0,
@@ -83,7 +83,7 @@ impl Batcher {
 
     /// Adds a waiting PDU and returns the freight that carries it.
     #[inline]
-    pub fn enqueue(&mut self, now: Instant, pdu: &Parcel) -> Freight {
+    pub fn enqueue(&mut self, now: Instant, pdu: &PduInfo) -> Freight {
         if pdu.urgency == Urgency::Critical {
             self.critical_at = Some(now);
         }
@@ -144,12 +144,12 @@ impl Batcher {
     }
 
     #[inline]
-    fn ring(&mut self, freight: Freight, cause: Cause) {
+    fn ring(&mut self, freight: Freight, cause: DoorbellCause) {
         match cause {
-            Cause::Size => self.doorbells.size += 1,
-            Cause::Timer => self.doorbells.timer += 1,
-            Cause::Urgent => self.doorbells.urgent += 1,
-            Cause::Drained => self.doorbells.drained += 1,
+            DoorbellCause::Size => self.doorbells.size += 1,
+            DoorbellCause::Timer => self.doorbells.timer += 1,
+            DoorbellCause::Urgent => self.doorbells.urgent += 1,
+            DoorbellCause::Drained => self.doorbells.drained += 1,
         }
         let container = &mut self.containers[freight as usize];
         let count = container.waiting.requests;
@@ -231,7 +231,7 @@ impl Batcher {
 
     /// Begins a turn: takes over the number of commands in flight on the reactor's other queue pairs.
     #[inline]
-    pub fn hear(&mut self, now: Instant, load: &mut ReactorLoad) {
+    pub fn take_load(&mut self, now: Instant, load: &mut ReactorLoad) {
         self.in_others = load.in_others(now, &mut self.load_share);
     }
 
@@ -281,7 +281,7 @@ impl Batcher {
     /// Limits of a caravan with this freight.
     #[inline]
     #[must_use]
-    pub fn limits(&self, freight: Freight) -> Limits {
+    pub fn limits(&self, freight: Freight) -> CaravanLimits {
         self.policy.limits(freight, self.yields)
     }
 
@@ -302,7 +302,7 @@ impl Batcher {
     /// Doorbells rung so far.
     #[must_use]
     #[inline]
-    pub fn doorbells(&self) -> Doorbells {
+    pub fn doorbells(&self) -> DoorbellTotals {
         self.doorbells
     }
 }

@@ -1,10 +1,10 @@
 //! Policies of other crates.
 
-use super::{BatchPolicy, Role};
+use super::{BatchPolicy, PolicyRole};
 
 /// Constructor of a policy for one direction of a lane. Two are equal if they are the same function.
 #[derive(Clone, Copy, Debug)]
-pub struct CustomPolicy(pub fn(Role) -> Box<dyn BatchPolicy + Send>);
+pub struct CustomPolicy(pub fn(PolicyRole) -> Box<dyn BatchPolicy + Send>);
 
 impl PartialEq for CustomPolicy {
     #[inline]

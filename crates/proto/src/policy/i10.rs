@@ -1,7 +1,9 @@
 //! i10 (NSDI 2020, section 3.3): delayed doorbells and the no-delay path.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role};
-use crate::caravan::Limits;
+use super::{
+    Backlog, BatchPolicy, Doorbell, DoorbellCause, Freight, PduInfo, PolicyConfig, PolicyRole,
+};
+use crate::caravan::CaravanLimits;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -12,16 +14,16 @@ const DELAY_MIN: Duration = Duration::from_micros(25);
 /// target has no timer: it rings when nothing more is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct I10 {
-    limits: Limits,
+    limits: CaravanLimits,
     delay: Duration,
-    role: Role,
+    role: PolicyRole,
     deadline: Instant,
 }
 
 impl I10 {
     /// The policy with the limits and the delay of `config`.
     #[must_use]
-    pub fn new(config: &PolicyConfig, role: Role) -> Self {
+    pub fn new(config: &PolicyConfig, role: PolicyRole) -> Self {
         let limits = config.limits;
         let delay = match config.doorbell_delay {
             delay if delay < DELAY_MIN => Duration::ZERO,
@@ -32,13 +34,13 @@ impl I10 {
 }
 
 impl BatchPolicy for I10 {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell {
         if pdu.is_urgent() {
-            return Doorbell::Ring(Cause::Urgent);
+            return Doorbell::Ring(DoorbellCause::Urgent);
         }
         if backlog.requests >= self.limits.count_max || backlog.data_bytes >= self.limits.bytes_max
         {
-            return Doorbell::Ring(Cause::Size);
+            return Doorbell::Ring(DoorbellCause::Size);
         }
         if backlog.requests == 1 {
             self.deadline = now + self.delay;
@@ -49,15 +51,15 @@ impl BatchPolicy for I10 {
     #[inline]
     fn on_drained(&mut self, _: Freight, is_due: bool) -> Doorbell {
         match self.role {
-            _ if self.delay.is_zero() => Doorbell::Ring(Cause::Drained),
-            _ if is_due => Doorbell::Ring(Cause::Timer),
-            Role::Host => Doorbell::ArmUntil(self.deadline),
-            Role::Target => Doorbell::Ring(Cause::Drained),
+            _ if self.delay.is_zero() => Doorbell::Ring(DoorbellCause::Drained),
+            _ if is_due => Doorbell::Ring(DoorbellCause::Timer),
+            PolicyRole::Host => Doorbell::ArmUntil(self.deadline),
+            PolicyRole::Target => Doorbell::Ring(DoorbellCause::Drained),
         }
     }
 
     #[inline]
-    fn limits(&self, _: Freight, _: bool) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> CaravanLimits {
         self.limits
     }
 }

@@ -30,24 +30,24 @@ mod batcher;
 mod custom;
 mod i10;
 mod none;
-mod parcel;
+mod pdu_info;
 mod pinof;
 mod reactor_load;
 mod send_queue;
 mod tyche;
 
 pub use auto::{Auto, SMALL_BYTES_MAX};
-pub use batcher::{Batcher, Doorbells};
+pub use batcher::{Batcher, DoorbellTotals};
 pub use custom::CustomPolicy;
 pub use i10::I10;
 pub use none::Unbatched;
-pub use parcel::{Class, Freight, Freights, Kind, Parcel, Urgency};
+pub use pdu_info::{Class, Freight, Freights, PduInfo, PduKind, Urgency};
 pub use pinof::{FreightSettings, Pinof, PinofSettings};
 pub use reactor_load::{LoadShare, ReactorLoad};
-pub use send_queue::{Load, SendQueue};
+pub use send_queue::{CaravanLoad, SendQueue};
 pub use tyche::{Tyche, TycheSettings};
 
-use crate::caravan::Limits;
+use crate::caravan::CaravanLimits;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -72,7 +72,7 @@ pub struct Backlog {
 
 /// Why a doorbell rang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum DoorbellCause {
     /// The caravan is full.
     Size,
     /// The delayed doorbell's timer fired.
@@ -87,7 +87,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
     /// Send everything that waits.
-    Ring(Cause),
+    Ring(DoorbellCause),
     /// Hold it, at most until then.
     ArmUntil(Instant),
 }
@@ -95,18 +95,18 @@ pub enum Doorbell {
 /// Decides when a lane sends. One value per lane and direction.
 pub trait BatchPolicy {
     /// Returns the freight that carries a PDU; the same for all H2CData of a write, which must stay in order. ICResp is
-    /// [`Kind::Control`]: no other PDU passes its freight.
+    /// [`PduKind::Control`]: no other PDU passes its freight.
     #[inline]
-    fn freight(&self, _: &Parcel) -> Freight {
+    fn freight(&self, _: &PduInfo) -> Freight {
         Freight::Data
     }
     /// Decides after one more PDU waits; `backlog` is that of its freight and includes it.
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell;
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell;
     /// Decides for the waiting PDUs of `freight`. The source has nothing more ready in this turn of the reactor, or the
     /// armed timer has fired (`is_due`).
     #[inline]
     fn on_drained(&mut self, _freight: Freight, _is_due: bool) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
+        Doorbell::Ring(DoorbellCause::Drained)
     }
     /// Records the completion of a command with `data_bytes` (host only).
     fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
@@ -116,12 +116,12 @@ pub trait BatchPolicy {
         false
     }
     /// Returns the limits of one send of a freight; `yields` as in [`Backlog::yields`].
-    fn limits(&self, freight: Freight, yields: bool) -> Limits;
+    fn limits(&self, freight: Freight, yields: bool) -> CaravanLimits;
 }
 
 /// End of a lane that a policy serves: a target has no doorbell timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum PolicyRole {
     /// Sends commands.
     Host,
     /// Sends responses.
@@ -133,7 +133,7 @@ pub enum Role {
 pub struct PolicyConfig {
     pub kind: PolicyKind,
     /// Limits of a caravan (`none`, `i10`).
-    pub limits: Limits,
+    pub limits: CaravanLimits,
     /// Longest wait for company (`i10`).
     pub doorbell_delay: Duration,
     pub pinof: PinofSettings,
@@ -172,11 +172,11 @@ impl PolicyConfig {
     pub const fn of(kind: PolicyKind) -> Self {
         let (limits, doorbell_delay) = match kind {
             PolicyKind::I10 => {
-                let limits = Limits { count_max: I10_COUNT_MAX, bytes_max: I10_BYTES_MAX };
+                let limits = CaravanLimits { count_max: I10_COUNT_MAX, bytes_max: I10_BYTES_MAX };
                 (limits, I10_DOORBELL_DELAY)
             }
             // The limits of one send.
-            _ => (Limits { count_max: 512, bytes_max: 4 << 20 }, Duration::ZERO),
+            _ => (CaravanLimits { count_max: 512, bytes_max: 4 << 20 }, Duration::ZERO),
         };
         let (pinof, tyche) = (PinofSettings::published(), TycheSettings::published());
         PolicyConfig { kind, limits, doorbell_delay, pinof, tyche, of_device: false }
@@ -213,7 +213,7 @@ impl PolicyConfig {
     /// A policy of another crate: `make` is called for each lane and direction.
     #[must_use]
     #[inline]
-    pub const fn custom(make: fn(Role) -> Box<dyn BatchPolicy + Send>) -> Self {
+    pub const fn custom(make: fn(PolicyRole) -> Box<dyn BatchPolicy + Send>) -> Self {
         Self::of(PolicyKind::Custom(CustomPolicy(make)))
     }
 }
@@ -228,7 +228,7 @@ enum Policy {
 }
 
 impl Policy {
-    fn new(config: &PolicyConfig, role: Role) -> Self {
+    fn new(config: &PolicyConfig, role: PolicyRole) -> Self {
         match config.kind {
             PolicyKind::None => Policy::None(Unbatched::new(config.limits)),
             PolicyKind::I10 => Policy::I10(I10::new(config, role)),
@@ -256,12 +256,12 @@ macro_rules! each {
 
 impl BatchPolicy for Policy {
     #[inline]
-    fn freight(&self, pdu: &Parcel) -> Freight {
+    fn freight(&self, pdu: &PduInfo) -> Freight {
         each!(self, p => p.freight(pdu))
     }
 
     #[inline]
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell {
         each!(self, p => p.on_enqueue(now, backlog, pdu))
     }
 
@@ -281,7 +281,7 @@ impl BatchPolicy for Policy {
     }
 
     #[inline]
-    fn limits(&self, freight: Freight, yields: bool) -> Limits {
+    fn limits(&self, freight: Freight, yields: bool) -> CaravanLimits {
         each!(self, p => p.limits(freight, yields))
     }
 }

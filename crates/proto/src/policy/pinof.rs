@@ -1,8 +1,10 @@
 //! PINoF (2022): CMD and Data freights, each with its own size, degree and timer, at both ends.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, I10_DOORBELL_DELAY, Kind, Parcel};
+use super::{
+    Backlog, BatchPolicy, Doorbell, DoorbellCause, Freight, I10_DOORBELL_DELAY, PduInfo, PduKind,
+};
 use super::{I10_BYTES_MAX, I10_COUNT_MAX};
-use crate::caravan::Limits;
+use crate::caravan::CaravanLimits;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -59,10 +61,10 @@ impl PinofSettings {
     }
 
     #[inline]
-    fn weight(&self, kind: Kind) -> u32 {
+    fn weight(&self, kind: PduKind) -> u32 {
         match kind {
-            Kind::R2t => self.r2t_weight,
-            Kind::Response => self.response_weight,
+            PduKind::R2t => self.r2t_weight,
+            PduKind::Response => self.response_weight,
             _ => 1,
         }
     }
@@ -98,15 +100,15 @@ impl Pinof {
 
 impl BatchPolicy for Pinof {
     #[inline]
-    fn freight(&self, pdu: &Parcel) -> Freight {
+    fn freight(&self, pdu: &PduInfo) -> Freight {
         match pdu.kind {
             // ICResp leaves before the response to a command that came with ICReq.
-            Kind::Control | Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
-            Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
+            PduKind::Control | PduKind::Command | PduKind::R2t | PduKind::Response => Freight::Cmd,
+            PduKind::CommandData | PduKind::H2cData | PduKind::ResponseData => Freight::Data,
         }
     }
 
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell {
         let freight = self.freight(pdu);
         let settings = *self.settings.of(freight);
         let weight = self.settings.weight(pdu.kind);
@@ -119,9 +121,9 @@ impl BatchPolicy for Pinof {
         // The size of the next PDU is assumed to be that of this one: PDUs of a freight are mostly alike.
         let next = waiting.bytes.saturating_add(pdu.pdu_bytes());
         if pdu.is_urgent() {
-            Doorbell::Ring(Cause::Urgent)
+            Doorbell::Ring(DoorbellCause::Urgent)
         } else if waiting.weight >= settings.degree || next > settings.bytes_max {
-            Doorbell::Ring(Cause::Size)
+            Doorbell::Ring(DoorbellCause::Size)
         } else {
             Doorbell::ArmUntil(waiting.deadline)
         }
@@ -130,14 +132,14 @@ impl BatchPolicy for Pinof {
     #[inline]
     fn on_drained(&mut self, freight: Freight, is_due: bool) -> Doorbell {
         match is_due {
-            true => Doorbell::Ring(Cause::Timer),
+            true => Doorbell::Ring(DoorbellCause::Timer),
             false => Doorbell::ArmUntil(self.waiting(freight).deadline),
         }
     }
 
     #[inline]
-    fn limits(&self, freight: Freight, _: bool) -> Limits {
+    fn limits(&self, freight: Freight, _: bool) -> CaravanLimits {
         let settings = self.settings.of(freight);
-        Limits { count_max: settings.degree.max(1), bytes_max: settings.bytes_max }
+        CaravanLimits { count_max: settings.degree.max(1), bytes_max: settings.bytes_max }
     }
 }

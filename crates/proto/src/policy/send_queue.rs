@@ -1,6 +1,6 @@
 //! A queue pair's PDUs that wait to be sent: a FIFO for each freight, and the batcher that releases them.
 
-use super::{Batcher, Freight, Freights, Parcel, PolicyConfig, Role};
+use super::{Batcher, Freight, Freights, PduInfo, PolicyConfig, PolicyRole};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ const PASSED_MAX: u8 = 8;
 
 /// Contents of a caravan so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
+pub struct CaravanLoad {
     count: u32,
     bytes: u32,
     /// Freights with PDUs in the caravan.
     has: Freights,
 }
 
-impl Load {
+impl CaravanLoad {
     /// Number of PDUs in the caravan.
     #[must_use]
     #[inline]
@@ -42,14 +42,14 @@ pub struct SendQueue<T> {
 impl<T: Copy> SendQueue<T> {
     /// A queue without PDUs.
     #[must_use]
-    pub fn new(policy: &PolicyConfig, role: Role) -> Self {
+    pub fn new(policy: &PolicyConfig, role: PolicyRole) -> Self {
         let batcher = Batcher::new(policy, role);
         SendQueue { fifos: Default::default(), batcher, passed: [0; 3] }
     }
 
     /// Adds a waiting PDU.
     #[inline]
-    pub fn push(&mut self, now: Instant, tx: T, pdu: &Parcel) {
+    pub fn push(&mut self, now: Instant, tx: T, pdu: &PduInfo) {
         let freight = self.batcher.enqueue(now, pdu);
         self.fifos[freight as usize].push_back(tx);
     }
@@ -62,7 +62,7 @@ impl<T: Copy> SendQueue<T> {
     #[inline]
     pub fn next(
         &mut self,
-        load: &mut Load,
+        load: &mut CaravanLoad,
         size: impl Fn(&T) -> u32,
         blocked: impl Fn(&T) -> bool,
     ) -> Option<T> {
@@ -87,7 +87,7 @@ impl<T: Copy> SendQueue<T> {
     #[cold]
     fn next_starved(
         &mut self,
-        load: &mut Load,
+        load: &mut CaravanLoad,
         size: &impl Fn(&T) -> u32,
         blocked: &impl Fn(&T) -> bool,
     ) -> Option<T> {
@@ -101,7 +101,7 @@ impl<T: Copy> SendQueue<T> {
     fn next_of(
         &mut self,
         freight: Freight,
-        load: &mut Load,
+        load: &mut CaravanLoad,
         size: &impl Fn(&T) -> u32,
         blocked: &impl Fn(&T) -> bool,
     ) -> Option<T> {
@@ -120,7 +120,7 @@ impl<T: Copy> SendQueue<T> {
 
     /// Puts the head of a freight into the caravan.
     #[inline]
-    fn take(&mut self, load: &mut Load, freight: Freight, bytes: u32) {
+    fn take(&mut self, load: &mut CaravanLoad, freight: Freight, bytes: u32) {
         let others_wait = self.passed != [0; 3] || !self.batcher.due().is_only(freight);
         if load.has.is_empty() && others_wait {
             self.pass_others();

@@ -2,8 +2,8 @@
 //!
 //! Completions stay one per command: a batch's group completion is a wire format of the Ethernet transport.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, Role};
-use crate::caravan::Limits;
+use super::{Backlog, BatchPolicy, Doorbell, DoorbellCause, Freight, PduInfo, PolicyRole};
+use crate::caravan::CaravanLimits;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -66,7 +66,7 @@ enum Climb {
 #[derive(Clone, Copy, Debug)]
 pub struct Tyche {
     settings: TycheSettings,
-    role: Role,
+    role: PolicyRole,
     level: u32,
     climb: Climb,
     deadline: Instant,
@@ -80,12 +80,12 @@ pub struct Tyche {
 impl Tyche {
     /// The policy with `settings`.
     #[must_use]
-    pub fn new(settings: TycheSettings, role: Role) -> Self {
+    pub fn new(settings: TycheSettings, role: PolicyRole) -> Self {
         let settings = TycheSettings { level_max: settings.level_max.max(1), ..settings };
         // A target responds to what is complete: its batches follow the host's.
         let level = match role {
-            Role::Host => settings.level.clamp(1, settings.level_max),
-            Role::Target => settings.level_max,
+            PolicyRole::Host => settings.level.clamp(1, settings.level_max),
+            PolicyRole::Target => settings.level_max,
         };
         Tyche {
             settings,
@@ -109,7 +109,7 @@ impl Tyche {
     }
 
     fn tick(&mut self, now: Instant) {
-        let is_static = self.settings.interval.is_zero() || self.role == Role::Target;
+        let is_static = self.settings.interval.is_zero() || self.role == PolicyRole::Target;
         if is_static || now < self.interval_end {
             return;
         }
@@ -181,15 +181,15 @@ impl Tyche {
 }
 
 impl BatchPolicy for Tyche {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &PduInfo) -> Doorbell {
         self.tick(now);
         self.outstanding_sum += u64::from(backlog.in_flight);
         self.outstanding_samples += 1;
         if pdu.is_urgent() {
-            return Doorbell::Ring(Cause::Urgent);
+            return Doorbell::Ring(DoorbellCause::Urgent);
         }
         if backlog.requests >= self.level || pdu.request_bytes > BATCHED_BYTES_MAX {
-            return Doorbell::Ring(Cause::Size);
+            return Doorbell::Ring(DoorbellCause::Size);
         }
         if backlog.requests == 1 {
             self.deadline = now + self.settings.delay;
@@ -200,9 +200,9 @@ impl BatchPolicy for Tyche {
     #[inline]
     fn on_drained(&mut self, _: Freight, is_due: bool) -> Doorbell {
         match self.role {
-            _ if is_due => Doorbell::Ring(Cause::Timer),
-            Role::Host => Doorbell::ArmUntil(self.deadline),
-            Role::Target => Doorbell::Ring(Cause::Drained),
+            _ if is_due => Doorbell::Ring(DoorbellCause::Timer),
+            PolicyRole::Host => Doorbell::ArmUntil(self.deadline),
+            PolicyRole::Target => Doorbell::Ring(DoorbellCause::Drained),
         }
     }
 
@@ -213,7 +213,7 @@ impl BatchPolicy for Tyche {
     }
 
     #[inline]
-    fn limits(&self, _: Freight, _: bool) -> Limits {
-        Limits { count_max: self.level, bytes_max: CARAVAN_BYTES_MAX }
+    fn limits(&self, _: Freight, _: bool) -> CaravanLimits {
+        CaravanLimits { count_max: self.level, bytes_max: CARAVAN_BYTES_MAX }
     }
 }

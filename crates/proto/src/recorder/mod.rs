@@ -4,8 +4,8 @@
 //! *slow* requests took longer than a threshold. The threshold follows the 99th percentile of the sampled ones, or is
 //! set.
 //!
-//! A request costs one comparison at its end, [`Recorder::is_slow`]. The next sample is known in advance
-//! ([`Recorder::until_sample`]), so nothing is counted for each request. The timestamps of stages are the times of
+//! A request costs one comparison at its end, [`FlightRecorder::is_slow`]. The next sample is known in advance
+//! ([`FlightRecorder::until_sample`]), so nothing is counted for each request. The timestamps of stages are the times of
 //! turns that both ends note anyway.
 //!
 //! The number of slow requests recorded in a second is bounded: the threshold rises when there are more, until the next
@@ -14,7 +14,7 @@
 mod ring;
 mod timeline;
 
-pub use timeline::{End, MOMENTS, Timeline};
+pub use timeline::{TIMESTAMPS, Timeline, TimelineEnd};
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -57,7 +57,7 @@ pub enum SlowOver {
 
 /// Parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct RecordedParams {
     pub opcode: u8,
     pub nsid: u32,
     /// First block; `None`: the command has none, or it is no longer known.
@@ -68,7 +68,7 @@ pub struct Asked {
 
 /// Reason why a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RecordReason {
     /// It was the next sample.
     Sampled,
     /// It was slow.
@@ -77,19 +77,19 @@ pub enum Why {
 
 /// A request that has ended. `W` names its host or its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record<W> {
-    pub who: W,
-    pub asked: Asked,
+pub struct RequestRecord<W> {
+    pub connection: W,
+    pub command: RecordedParams,
     /// Command identifier.
     pub cid: u16,
     pub status: Status,
-    pub why: Why,
+    pub reason: RecordReason,
     pub timeline: Timeline,
 }
 
 /// Recorder of a reactor.
 #[derive(Debug)]
-pub struct Recorder<W> {
+pub struct FlightRecorder<W> {
     slow_over: SlowOver,
     /// Threshold of slow requests in nanoseconds.
     threshold: u64,
@@ -107,22 +107,22 @@ pub struct Recorder<W> {
     samples: u32,
     window_end: Instant,
     slow_in_window: u32,
-    sampled: RecordRing<Record<W>>,
-    slow: RecordRing<Record<W>>,
+    sampled: RecordRing<RequestRecord<W>>,
+    slow: RecordRing<RequestRecord<W>>,
 }
 
-impl<W> Default for Recorder<W> {
+impl<W> Default for FlightRecorder<W> {
     fn default() -> Self {
-        Recorder::new(SlowOver::default())
+        FlightRecorder::new(SlowOver::default())
     }
 }
 
-impl<W> Recorder<W> {
+impl<W> FlightRecorder<W> {
     /// An empty recorder, without memory.
     #[must_use]
     pub fn new(slow_over: SlowOver) -> Self {
         let is_on = slow_over != SlowOver::Never;
-        Recorder {
+        FlightRecorder {
             slow_over,
             threshold: match slow_over {
                 SlowOver::P99 => nanos(FIRST_THRESHOLD),
@@ -157,7 +157,7 @@ impl<W> Recorder<W> {
 
     // ---- The fast path ----
 
-    /// True if a request with that latency has to be reported with [`Recorder::slow`].
+    /// True if a request with that latency has to be reported with [`FlightRecorder::slow`].
     #[inline]
     #[must_use]
     pub fn is_slow(&self, latency_ns: u64) -> bool {
@@ -171,7 +171,7 @@ impl<W> Recorder<W> {
         Instant(now.0.saturating_sub(self.threshold.saturating_add(1)))
     }
 
-    /// Returns the number of requests up to and including the one to report with [`Recorder::sample`].
+    /// Returns the number of requests up to and including the one to report with [`FlightRecorder::sample`].
     #[inline]
     #[must_use]
     pub fn until_sample(&mut self, now: Instant) -> u32 {
@@ -181,7 +181,7 @@ impl<W> Recorder<W> {
         self.left
     }
 
-    /// Counts `requests` that have ended, at most [`Recorder::until_sample`]. True if the last of them is the sample.
+    /// Counts `requests` that have ended, at most [`FlightRecorder::until_sample`]. True if the last of them is the sample.
     #[inline]
     pub fn ended(&mut self, requests: u32) -> bool {
         self.left = self.left.saturating_sub(requests);
@@ -192,7 +192,7 @@ impl<W> Recorder<W> {
 
     /// Records a slow request.
     #[cold]
-    pub fn slow(&mut self, now: Instant, mut record: Record<W>) {
+    pub fn slow(&mut self, now: Instant, mut record: RequestRecord<W>) {
         if self.slow_over == SlowOver::Never {
             return;
         }
@@ -204,13 +204,13 @@ impl<W> Recorder<W> {
         if self.slow_in_window > SLOW_MAX {
             self.threshold = self.threshold.saturating_add(self.threshold / 2).max(latency);
         }
-        record.why = Why::Slow;
+        record.reason = RecordReason::Slow;
         self.slow.push(record);
     }
 
     /// Records the sampled request. One that is slow as well is kept only as a slow one.
     #[cold]
-    pub fn sample(&mut self, now: Instant, mut record: Record<W>) {
+    pub fn sample(&mut self, now: Instant, mut record: RequestRecord<W>) {
         let latency = record.timeline.total_ns();
         self.choose_next(now);
         if self.slow_over == SlowOver::Never {
@@ -218,7 +218,7 @@ impl<W> Recorder<W> {
         }
         self.latencies.push(latency);
         if !self.is_slow(latency) {
-            record.why = Why::Sampled;
+            record.reason = RecordReason::Sampled;
             self.sampled.push(record);
         }
         self.samples = self.samples.wrapping_add(1);
@@ -272,7 +272,7 @@ impl<W> Recorder<W> {
     }
 
     /// Returns the records, the slow ones first, each kind from the oldest on.
-    pub fn records(&self) -> impl Iterator<Item = &Record<W>> {
+    pub fn records(&self) -> impl Iterator<Item = &RequestRecord<W>> {
         self.slow.iter().chain(self.sampled.iter())
     }
 }

@@ -4,22 +4,22 @@ use crate::time::Instant;
 use core::time::Duration;
 
 /// Maximum number of timestamps: one more than stages.
-pub const MOMENTS: usize = 6;
+pub const TIMESTAMPS: usize = 6;
 
 /// End of the connection that recorded a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TimelineEnd {
     Host,
     Target,
 }
 
-impl End {
+impl TimelineEnd {
     /// Returns the names of the stages, in order.
     #[must_use]
     pub fn stages(self) -> &'static [&'static str] {
         match self {
-            End::Host => &["lane", "caravan", "target", "data"],
-            End::Target => &["buffer", "data", "store", "caravan", "send"],
+            TimelineEnd::Host => &["lane", "caravan", "target", "data"],
+            TimelineEnd::Target => &["buffer", "data", "store", "caravan", "send"],
         }
     }
 }
@@ -27,8 +27,8 @@ impl End {
 /// Timestamps at the borders of a request's stages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    end: End,
-    timestamps: [Instant; MOMENTS],
+    end: TimelineEnd,
+    timestamps: [Instant; TIMESTAMPS],
 }
 
 impl Timeline {
@@ -37,7 +37,7 @@ impl Timeline {
     #[must_use]
     pub fn at_host(timestamps: [Instant; 5]) -> Self {
         let [taken, submitted, sent, answered, ended] = timestamps;
-        Timeline::new(End::Host, [taken, submitted, sent, answered, ended, ended])
+        Timeline::new(TimelineEnd::Host, [taken, submitted, sent, answered, ended, ended])
     }
 
     /// Timeline at a target: command received, buffer assigned, store (or data transfer) able to begin, store done,
@@ -45,22 +45,22 @@ impl Timeline {
     #[must_use]
     #[inline]
     pub fn at_target(timestamps: [Instant; 6]) -> Self {
-        Timeline::new(End::Target, timestamps)
+        Timeline::new(TimelineEnd::Target, timestamps)
     }
 
     /// Fills in stages that have not happened with the timestamp before them, and limits all to the end.
-    fn new(end: End, mut timestamps: [Instant; MOMENTS]) -> Self {
-        let last = timestamps[MOMENTS - 1];
-        for at in 1..MOMENTS - 1 {
+    fn new(end: TimelineEnd, mut timestamps: [Instant; TIMESTAMPS]) -> Self {
+        let last = timestamps[TIMESTAMPS - 1];
+        for at in 1..TIMESTAMPS - 1 {
             timestamps[at] = timestamps[at].min(last).max(timestamps[at - 1]);
         }
-        timestamps[MOMENTS - 1] = last.max(timestamps[MOMENTS - 2]);
+        timestamps[TIMESTAMPS - 1] = last.max(timestamps[TIMESTAMPS - 2]);
         Timeline { end, timestamps }
     }
 
     /// Returns the end that recorded the request.
     #[must_use]
-    pub fn end(&self) -> End {
+    pub fn end(&self) -> TimelineEnd {
         self.end
     }
 
@@ -73,7 +73,7 @@ impl Timeline {
     /// Returns the end of the request.
     #[must_use]
     pub fn ended(&self) -> Instant {
-        self.timestamps[MOMENTS - 1]
+        self.timestamps[TIMESTAMPS - 1]
     }
 
     /// Returns the latency in nanoseconds.

@@ -13,7 +13,7 @@ pub struct SecuredAs {
 
 /// Kind of stream that carries a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel<'a> {
+pub enum ConnectionSecurity<'a> {
     /// A plain stream.
     Plain,
     /// A plain stream at a listener that also takes TLS.

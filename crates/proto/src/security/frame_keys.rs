@@ -37,14 +37,14 @@ pub struct FrameSecret {
 pub struct FrameKeys {
     pub suite: Suite,
     /// Keys of frames from the host.
-    pub host: WayKeys,
+    pub host: DirectionKeys,
     /// Keys of frames from the target.
-    pub target: WayKeys,
+    pub target: DirectionKeys,
 }
 
 /// Keys of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WayKeys {
+pub struct DirectionKeys {
     /// Key of the cipher.
     pub key: Secret,
     /// Base of the nonce, combined with a frame's number.
@@ -73,7 +73,7 @@ impl FrameSecret {
             let parts = [&label[..], self.transcript.reveal(), host, target, &[1]];
             self.hash.hmac(self.secret.reveal(), &parts)
         };
-        let direction = |sender| WayKeys {
+        let direction = |sender| DirectionKeys {
             key: Secret::new(first(&expand(sender, "key"), suite.key_bytes())),
             iv: array(&expand(sender, "iv")),
             proof: array(&expand(sender, "leave")),

@@ -59,7 +59,7 @@ impl GeneratedPsks {
 
     /// Returns the PSK with that identity, and its host and subsystem.
     #[must_use]
-    pub fn look_up(&self, now: Instant, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+    pub fn find(&self, now: Instant, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let kept = self.by_identity.get(identity).filter(|kept| kept.until > now)?;
         Some((kept.psk.clone(), kept.secured_as.clone()))
     }
@@ -107,15 +107,15 @@ mod tests {
         psks.keep(now, ("nqn.host", SUBSYSTEM), &made(1));
         let name = identity("nqn.host", 1);
         assert!(name.starts_with("NVMe1G01 nqn.host nqn.subsystem "));
-        let (psk, secured_as) = psks.look_up(now, &name).unwrap();
+        let (psk, secured_as) = psks.find(now, &name).unwrap();
         assert_eq!(psk, made(1).tls_psk("nqn.host", SUBSYSTEM));
         let (hostnqn, subnqn) = ("nqn.host".into(), SUBSYSTEM.into());
         assert_eq!(secured_as, SecuredAs { hostnqn, subnqn, by_generated: true });
         for other in [identity("nqn.host", 2), identity("nqn.other", 1), name.replace("1G", "1R")] {
-            assert_eq!(psks.look_up(now, &other), None, "{other}");
+            assert_eq!(psks.find(now, &other), None, "{other}");
         }
-        assert!(psks.look_up(Instant(4) + LIFETIME, &name).is_some());
-        assert_eq!(psks.look_up(now + LIFETIME, &name), None);
+        assert!(psks.find(Instant(4) + LIFETIME, &name).is_some());
+        assert_eq!(psks.find(now + LIFETIME, &name), None);
         assert_eq!(psks.by_identity.len(), 1);
         psks.keep(Instant(7), ("nqn.host", SUBSYSTEM), &made(2));
         assert_eq!(psks.deadline(), Some(now + LIFETIME));
@@ -137,7 +137,7 @@ mod tests {
             psks.keep(Instant(1), ("nqn.loud", SUBSYSTEM), &made(number));
         }
         assert_eq!(psks.by_identity.len(), 1 + OF_HOST_MAX);
-        let is_there = |host, number| psks.look_up(Instant(1), &identity(host, number)).is_some();
+        let is_there = |host, number| psks.find(Instant(1), &identity(host, number)).is_some();
         assert!(is_there("nqn.quiet", 0));
         assert!(is_there("nqn.loud", 199) && is_there("nqn.loud", 136));
         assert!(!is_there("nqn.loud", 135));
@@ -151,8 +151,8 @@ mod tests {
             psks.keep(Instant(0), (&host(number), SUBSYSTEM), &made(0));
         }
         assert_eq!(psks.by_identity.len(), ALL_MAX);
-        assert_eq!(psks.look_up(Instant(0), &identity(&host(0), 0)), None);
-        assert!(psks.look_up(Instant(0), &identity(&host(1), 0)).is_some());
+        assert_eq!(psks.find(Instant(0), &identity(&host(0), 0)), None);
+        assert!(psks.find(Instant(0), &identity(&host(1), 0)).is_some());
         psks.retain(|hostnqn| hostnqn == host(1));
         assert_eq!(psks.by_identity.len(), 1);
     }

@@ -114,7 +114,7 @@ impl Keyring {
 
     /// Returns the PSK with that identity, and its host and subsystem.
     #[must_use]
-    pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+    pub fn find(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let psk = self.0.get(identity)?.clone();
         let PskIdentity { hostnqn, subnqn, .. } = PskIdentity::parse(identity)?;
         let (hostnqn, subnqn) = (hostnqn.to_owned(), subnqn.to_owned());
@@ -159,13 +159,13 @@ mod tests {
         let text = format!("# mine\n\n{}{}", line(&first), line(&second));
         let keyring = Keyring::parse(&text).unwrap();
         for psk in [&first, &second] {
-            let (found, secured_as) = keyring.look_up(&psk.identity).unwrap();
+            let (found, secured_as) = keyring.find(&psk.identity).unwrap();
             assert_eq!(&found, psk);
             let (hostnqn, subnqn) = (HOST.to_owned(), SUBSYSTEM.to_owned());
             assert_eq!(secured_as, SecuredAs { hostnqn, subnqn, by_generated: false });
         }
         assert_eq!(keyring.hosts().collect::<Vec<_>>(), [HOST, HOST]);
-        assert_eq!(keyring.look_up(&first.identity.replace("host", "other")), None);
+        assert_eq!(keyring.find(&first.identity.replace("host", "other")), None);
         assert_eq!(keyring.of("nqn.other", SUBSYSTEM), Vec::<&TlsPsk>::new());
         assert_eq!(keyring.of(HOST, "nqn.other"), Vec::<&TlsPsk>::new());
     }

@@ -22,10 +22,10 @@ mod secret;
 mod tls_key;
 mod tls_keys;
 
-pub use channel::{Channel, SecuredAs};
+pub use channel::{ConnectionSecurity, SecuredAs};
 pub use dhchap_key::DhchapKey;
 pub use frame_keys::{
-    BLOCKS_MAX, FrameKeys, FrameSecret, NONCE_BYTES, PROOF_BYTES, SealUse, WayKeys,
+    BLOCKS_MAX, DirectionKeys, FrameKeys, FrameSecret, NONCE_BYTES, PROOF_BYTES, SealUse,
 };
 pub use generated_psks::GeneratedPsks;
 pub use hash::Hash;

@@ -78,8 +78,8 @@ impl TlsKeys {
     /// derivation is assumed. With version 0 the first key of the suite counts. A configured PSK precedes one of the
     /// keyring.
     #[must_use]
-    pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
-        self.find_configured(identity).or_else(|| self.keyring.look_up(identity))
+    pub fn find(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+        self.find_configured(identity).or_else(|| self.keyring.find(identity))
     }
 
     fn find_configured(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
@@ -115,14 +115,14 @@ mod tests {
             (IdentityVersion::V0, false),
         ] {
             let psk = key.tls_psk_by("nqn.host", "nqn.subsystem", Derivation { version, compat });
-            let (found, secured_as) = keys.look_up(&psk.identity).unwrap();
+            let (found, secured_as) = keys.find(&psk.identity).unwrap();
             assert_eq!(found, psk);
             let (hostnqn, subnqn) = ("nqn.host".into(), "nqn.subsystem".into());
             let of = SecuredAs { hostnqn, subnqn, by_generated: false };
             assert_eq!(secured_as, of);
             let other = TlsKey::new(Some(Hash::Sha256), &[8; 32]).unwrap();
             let keys = TlsKeys::from([("nqn.host".to_owned(), vec![other])]);
-            let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
+            let found = keys.find(&psk.identity).map(|(psk, _)| psk);
             assert_ne!(
                 found,
                 Some(psk),
@@ -139,7 +139,7 @@ mod tests {
         let keys = TlsKeys::from([("nqn.host".to_owned(), vec![new.clone(), old.clone()])]);
         for (key, is_good) in [(new, true), (old, true), (other, false)] {
             let psk = key.tls_psk("nqn.host", "nqn.subsystem");
-            let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
+            let found = keys.find(&psk.identity).map(|(psk, _)| psk);
             assert_eq!(found, is_good.then_some(psk));
         }
     }
@@ -160,7 +160,7 @@ mod tests {
             (&one, "nqn.third", false),
         ] {
             let psk = key.tls_psk("nqn.host", subsystem);
-            assert_eq!(keys.look_up(&psk.identity).is_some(), is_good, "{subsystem}");
+            assert_eq!(keys.find(&psk.identity).is_some(), is_good, "{subsystem}");
         }
         let hosts = keys.hosts();
         assert!(hosts.has("nqn.host", "nqn.one") && hosts.has("nqn.host", DISCOVERY_NQN));
@@ -173,12 +173,12 @@ mod tests {
         let whole = key.tls_psk("nqn.host", "nqn.subsystem").identity;
         let keys = TlsKeys::from([("nqn.host".to_owned(), vec![key])]);
         for end in 0..whole.len() {
-            assert_eq!(keys.look_up(&whole[..end]), None, "{}", &whole[..end]);
+            assert_eq!(keys.find(&whole[..end]), None, "{}", &whole[..end]);
         }
         for other in
             [format!("{whole} "), whole.replace("1R01", "1G01"), whole.replace("R01", "R02")]
         {
-            assert_eq!(keys.look_up(&other), None, "{other}");
+            assert_eq!(keys.find(&other), None, "{other}");
         }
     }
 }

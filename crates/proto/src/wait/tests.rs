@@ -11,7 +11,7 @@ const fn us(us: u64) -> Duration {
 
 /// One end in virtual time.
 struct WaitingEnd {
-    wait: Wait,
+    wait: WaitDecider,
     now: Instant,
     counted: ThreadTimes,
     requests: u32,
@@ -19,9 +19,9 @@ struct WaitingEnd {
 }
 
 impl WaitingEnd {
-    fn new(waiting: Waiting) -> Self {
+    fn new(waiting: WaitPolicy) -> Self {
         let (now, counted) = (Instant::default(), ThreadTimes::default());
-        WaitingEnd { wait: Wait::new(waiting), now, counted, requests: 0, sleeps: 0 }
+        WaitingEnd { wait: WaitDecider::new(waiting), now, counted, requests: 0, sleeps: 0 }
     }
 
     /// Waits for work at `at`, and does it. After a sleep it starts `wake_up` later.
@@ -72,7 +72,7 @@ const ASLEEP: Duration = us(16);
 
 #[test]
 fn early_work_is_caught() {
-    let mut end = WaitingEnd::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
     let cost = end.requests(10_000, |_| us(6));
     assert_eq!(end.sleeps, 0);
     assert!(cost < us(11), "{cost:?}");
@@ -83,7 +83,7 @@ fn early_work_is_caught() {
 #[test]
 fn late_work_is_slept_for() {
     for after in [us(30), us(50), us(100), us(1000)] {
-        let mut end = WaitingEnd::new(Waiting::Adaptive);
+        let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
         end.requests(100, |_| after);
         let cost = end.requests(10_000, |_| after);
         assert!(cost < ASLEEP.mul_f64(1.1), "{after:?}: {cost:?}");
@@ -92,7 +92,7 @@ fn late_work_is_slept_for() {
 
 #[test]
 fn work_that_polls_rarely_catch_costs_little_more_than_sleep() {
-    let mut end = WaitingEnd::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
     end.requests(100, |_| us(60));
     let cost = end.requests(10_000, |number| [us(6), us(60), us(60), us(60)][number as usize % 4]);
     assert!(cost < ASLEEP.mul_f64(1.2), "{cost:?}");
@@ -107,7 +107,7 @@ fn open_loops_cost_little_more_than_sleep() {
             let uniform = (bits as f64 + 1.0) / (1u64 << 53) as f64;
             us(1).mul_f64(-uniform.ln() * mean)
         };
-        let mut end = WaitingEnd::new(Waiting::Adaptive);
+        let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
         end.requests(1000, after);
         let cost = end.requests(50_000, after);
         assert!(cost < ASLEEP.mul_f64(1.4), "each {mean} us: {cost:?}");
@@ -116,7 +116,7 @@ fn open_loops_cost_little_more_than_sleep() {
 
 #[test]
 fn an_idle_end_sleeps() {
-    let mut end = WaitingEnd::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
     end.requests(1000, |_| us(6));
     assert!(!end.wait.poll_again(end.now, false, None), "nothing is expected");
     end.wait.worked();
@@ -127,7 +127,7 @@ fn an_idle_end_sleeps() {
 
 #[test]
 fn due_work_is_waited_for() {
-    let mut end = WaitingEnd::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
     end.requests(1000, |_| us(6));
     let due = end.now + us(5);
     assert!(end.wait.poll_again(end.now, false, Some(due)));
@@ -139,7 +139,7 @@ fn due_work_is_waited_for() {
 /// Other threads want the core: the end sleeps, and polls again when they have gone.
 #[test]
 fn an_end_that_waits_for_its_core_sleeps() {
-    let mut end = WaitingEnd::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
     end.requests(1000, |_| us(6));
     for _ in 0..1000 {
         end.counted.queued_ns += 10_000;
@@ -152,7 +152,7 @@ fn an_end_that_waits_for_its_core_sleeps() {
 
 #[test]
 fn an_end_that_lost_its_core_while_it_polled_reads_the_counters() {
-    let mut end = WaitingEnd::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(WaitPolicy::Adaptive);
     end.requests(1000, |_| us(6));
     end.wait.review(end.counted);
     assert!(end.wait.poll_again(end.now, true, None));
@@ -162,18 +162,18 @@ fn an_end_that_lost_its_core_while_it_polled_reads_the_counters() {
 
 #[test]
 fn configured_waits_are_as_configured() {
-    let mut end = WaitingEnd::new(Waiting::Sleep);
+    let mut end = WaitingEnd::new(WaitPolicy::Sleep);
     end.requests(100, |_| us(1));
     assert_eq!((end.sleeps, end.wait.polls()), (100, false));
     assert_eq!(end.wait.state(), WaitState::default(), "nothing is measured, no counters are read");
     assert!(!end.wait.is_reading_due());
-    let mut end = WaitingEnd::new(Waiting::Spin(us(0)));
+    let mut end = WaitingEnd::new(WaitPolicy::Spin(us(0)));
     end.requests(100, |_| us(1));
     assert_eq!((end.sleeps, end.wait.polls(), end.wait.is_reading_due()), (100, false, false));
-    let mut end = WaitingEnd::new(Waiting::BusyPoll);
+    let mut end = WaitingEnd::new(WaitPolicy::BusyPoll);
     end.requests(100, |_| Duration::from_millis(1));
     assert_eq!((end.sleeps, end.wait.polls()), (0, true));
-    let mut end = WaitingEnd::new(Waiting::Spin(us(50)));
+    let mut end = WaitingEnd::new(WaitPolicy::Spin(us(50)));
     end.requests(100, |_| us(40));
     assert_eq!(end.sleeps, 0);
     end.requests(100, |_| us(60));
@@ -200,7 +200,7 @@ impl WaitingPair {
 #[test]
 fn both_ends_poll_from_the_start_and_after_a_pause() {
     for wake_up in [us(8), us(12), us(16)] {
-        let mut pair = WaitingPair([0, 1].map(|_| WaitingEnd::new(Waiting::Adaptive)));
+        let mut pair = WaitingPair([0, 1].map(|_| WaitingEnd::new(WaitPolicy::Adaptive)));
         pair.run(10_000, wake_up);
         assert!(pair.sleeps() < 10, "from the start");
         // Both ends have little to do for a while: their polls miss.

@@ -2,7 +2,10 @@
 //! dead owner is fenced in time. An outage of the cluster changes nothing.
 
 use proptest::prelude::*;
-use roadtrain_proto::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
+use roadtrain_proto::ownership::{
+    BlockClaim, BlockOwner, FenceVerdict, ObservedOwner, OwnershipObserver, OwnershipState,
+    OwnershipTiming,
+};
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -40,36 +43,40 @@ fn requests(delays: &[Delay], begin: u64, pause: u64) -> Vec<[u64; 3]> {
 
 /// Returns the time of the observer's first verdict to fence, and the periods in which the owner serves.
 fn run(beats: &[[u64; 3]], checks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
-    let timing = Timing::default();
-    let mut observer = Observer::new(timing);
+    let timing = OwnershipTiming::default();
+    let mut observer = OwnershipObserver::new(timing);
     let verdict = checks.iter().find(|[asked, came, answered]| {
         let number = beats.iter().filter(|beat| beat[1] <= *came).count() as u64;
-        let seen = if number == 0 { Seen::Stranger } else { Seen::Beat(number) };
-        observer.looked(at(*asked), at(*answered), seen) == Verdict::Fence
+        let seen = if number == 0 {
+            ObservedOwner::OpenWithoutHeartbeat
+        } else {
+            ObservedOwner::Heartbeat(number)
+        };
+        observer.check_completed(at(*asked), at(*answered), seen) == FenceVerdict::Fence
     });
-    let mut owner = Owner::new(timing, at(0));
+    let mut owner = BlockOwner::new(timing, at(0));
     let mut serves = Vec::new();
     let mut from = 0;
-    let gives_up = timing.gives_up.as_millis() as u64;
-    let blind = timing.blind.as_millis() as u64;
+    let gives_up = timing.cut_off_after.as_millis() as u64;
+    let blind = timing.max_check_gap.as_millis() as u64;
     let mut confirmed = 0;
     for [begun, _, back] in beats {
         let last = confirmed + gives_up - 1;
-        let expected = if last >= from { Standing::Serves } else { Standing::CutOff };
-        assert_eq!(owner.standing(at(last)), expected);
-        assert_eq!(owner.standing(at(confirmed + gives_up)), Standing::CutOff);
+        let expected = if last >= from { OwnershipState::Serves } else { OwnershipState::CutOff };
+        assert_eq!(owner.state(at(last)), expected);
+        assert_eq!(owner.state(at(confirmed + gives_up)), OwnershipState::CutOff);
         if *back >= confirmed + gives_up {
             serves.push((from, confirmed + gives_up));
             // A check from before this heartbeat is answered by then, or ignored.
             from = *back + blind;
         }
         if owner.confirmed(at(*begun), at(*back)) {
-            owner.looked(true, at(*back));
+            owner.ownership_checked(true, at(*back));
         }
         confirmed = *begun;
         // A reply that is older than that changes nothing.
         if *back >= begun + gives_up {
-            assert_eq!(owner.standing(at(*back)), Standing::CutOff);
+            assert_eq!(owner.state(at(*back)), OwnershipState::CutOff);
         }
     }
     serves.push((from, (confirmed + gives_up).max(from)));
@@ -131,82 +138,97 @@ proptest! {
 
 #[test]
 fn a_fenced_owner_stays_fenced() {
-    let mut owner = Owner::new(Timing::default(), at(0));
-    assert_eq!(owner.standing(at(3_999)), Standing::Serves);
+    let mut owner = BlockOwner::new(OwnershipTiming::default(), at(0));
+    assert_eq!(owner.state(at(3_999)), OwnershipState::Serves);
     assert!(!owner.confirmed(at(3_000), at(3_010)));
     assert!(!owner.confirmed(at(2_000), at(3_020)));
-    assert_eq!(owner.standing(at(6_999)), Standing::Serves);
-    assert_eq!(owner.standing(at(7_000)), Standing::CutOff);
+    assert_eq!(owner.state(at(6_999)), OwnershipState::Serves);
+    assert_eq!(owner.state(at(7_000)), OwnershipState::CutOff);
     assert!(owner.confirmed(at(8_000), at(8_010)));
-    owner.looked(true, at(8_010));
+    owner.ownership_checked(true, at(8_010));
     assert_eq!(
-        owner.standing(at(10_009)),
-        Standing::CutOff,
+        owner.state(at(10_009)),
+        OwnershipState::CutOff,
         "another target may be about to take it"
     );
-    assert_eq!(owner.standing(at(10_010)), Standing::Serves);
+    assert_eq!(owner.state(at(10_010)), OwnershipState::Serves);
     owner.fenced();
     assert!(!owner.confirmed(at(10_000), at(10_020)));
-    assert_eq!(owner.standing(at(10_020)), Standing::Fenced);
+    assert_eq!(owner.state(at(10_020)), OwnershipState::Fenced);
 }
 
 /// Heartbeats are confirmed whichever target has the blocks, once the fence has ended.
 #[test]
 fn an_owner_that_was_cut_off_checks_its_ownership() {
-    let mut owner = Owner::new(Timing::default(), at(0));
+    let mut owner = BlockOwner::new(OwnershipTiming::default(), at(0));
     let hour = 3_600_000;
     for n in 0..10 {
         let now = hour + n * 1_000;
         assert!(owner.confirmed(at(now), at(now + 10)), "nothing has been seen yet");
-        assert_eq!(owner.standing(at(now + 999)), Standing::CutOff);
+        assert_eq!(owner.state(at(now + 999)), OwnershipState::CutOff);
     }
     let mut other = owner.clone();
-    owner.looked(true, at(hour + 9_500));
+    owner.ownership_checked(true, at(hour + 9_500));
     assert_eq!(
-        owner.standing(at(hour + 11_499)),
-        Standing::CutOff,
+        owner.state(at(hour + 11_499)),
+        OwnershipState::CutOff,
         "another target may be about to take it"
     );
     assert!(!owner.confirmed(at(hour + 11_000), at(hour + 11_010)));
-    assert_eq!(owner.standing(at(hour + 11_500)), Standing::Serves);
-    other.looked(false, at(hour + 9_500));
-    assert_eq!(other.standing(at(hour + 9_500)), Standing::Fenced);
+    assert_eq!(owner.state(at(hour + 11_500)), OwnershipState::Serves);
+    other.ownership_checked(false, at(hour + 9_500));
+    assert_eq!(other.state(at(hour + 9_500)), OwnershipState::Fenced);
 }
 
 /// An owner without heartbeats is gone when checks have not seen the blocks open for long.
 #[test]
 fn strangers_that_are_gone_are_fenced() {
-    let look = |observer: &mut Observer, ms, seen| observer.looked(at(ms), at(ms + 10), seen);
-    let all = |observer: &mut Observer, from: u64, to: u64, seen| {
-        (from..to).step_by(500).find(|ms| look(observer, *ms, seen) == Verdict::Fence)
+    let look = |observer: &mut OwnershipObserver, ms, seen| {
+        observer.check_completed(at(ms), at(ms + 10), seen)
     };
-    let mut observer = Observer::new(Timing::default());
-    assert_eq!(all(&mut observer, 0, 29_000, Seen::Absent(1)), None);
+    let all = |observer: &mut OwnershipObserver, from: u64, to: u64, seen| {
+        (from..to).step_by(500).find(|ms| look(observer, *ms, seen) == FenceVerdict::Fence)
+    };
+    let mut observer = OwnershipObserver::new(OwnershipTiming::default());
+    assert_eq!(all(&mut observer, 0, 29_000, ObservedOwner::Absent(1)), None);
     // The owner was alive: it had lost its connection.
-    assert_eq!(all(&mut observer, 29_000, 30_000, Seen::Stranger), None);
-    assert_eq!(all(&mut observer, 30_000, 59_000, Seen::Absent(1)), None);
+    assert_eq!(all(&mut observer, 29_000, 30_000, ObservedOwner::OpenWithoutHeartbeat), None);
+    assert_eq!(all(&mut observer, 30_000, 59_000, ObservedOwner::Absent(1)), None);
     // No check for a while.
-    assert_eq!(all(&mut observer, 63_000, 90_000, Seen::Absent(1)), None);
+    assert_eq!(all(&mut observer, 63_000, 90_000, ObservedOwner::Absent(1)), None);
     // Another owner.
-    assert_eq!(all(&mut observer, 90_000, 119_500, Seen::Absent(2)), None);
-    assert_eq!(all(&mut observer, 119_500, 130_000, Seen::Absent(2)), Some(120_500));
+    assert_eq!(all(&mut observer, 90_000, 119_500, ObservedOwner::Absent(2)), None);
+    assert_eq!(all(&mut observer, 119_500, 130_000, ObservedOwner::Absent(2)), Some(120_500));
     // Heartbeats have a shorter timeout, of their own.
-    let mut observer = Observer::new(Timing::default());
-    assert_eq!(all(&mut observer, 0, 20_000, Seen::Absent(5)), None);
-    assert_eq!(all(&mut observer, 20_000, 24_500, Seen::Beat(5)), None);
+    let mut observer = OwnershipObserver::new(OwnershipTiming::default());
+    assert_eq!(all(&mut observer, 0, 20_000, ObservedOwner::Absent(5)), None);
+    assert_eq!(all(&mut observer, 20_000, 24_500, ObservedOwner::Heartbeat(5)), None);
 }
 
 #[test]
 fn strangers_are_waited_for() {
-    let mut observer = Observer::new(Timing::default());
+    let mut observer = OwnershipObserver::new(OwnershipTiming::default());
     for n in 0..100 {
-        assert_eq!(observer.looked(at(n * 500), at(n * 500 + 10), Seen::Stranger), Verdict::Wait);
+        assert_eq!(
+            observer.check_completed(
+                at(n * 500),
+                at(n * 500 + 10),
+                ObservedOwner::OpenWithoutHeartbeat
+            ),
+            FenceVerdict::Wait
+        );
     }
-    assert_eq!(observer.looked(at(50_000), at(50_010), Seen::Nobody), Verdict::Free);
+    assert_eq!(
+        observer.check_completed(at(50_000), at(50_010), ObservedOwner::NoOwner),
+        FenceVerdict::Free
+    );
     // Another owner, another heartbeat.
     for n in 0..100 {
-        let (now, seen) = (at(51_000 + n * 500), Seen::Beat(n / 5));
-        assert_eq!(observer.looked(now, now + Duration::from_millis(9), seen), Verdict::Wait);
+        let (now, seen) = (at(51_000 + n * 500), ObservedOwner::Heartbeat(n / 5));
+        assert_eq!(
+            observer.check_completed(now, now + Duration::from_millis(9), seen),
+            FenceVerdict::Wait
+        );
     }
 }
 
@@ -214,20 +236,20 @@ fn strangers_are_waited_for() {
 #[test]
 fn blocks_are_taken_from_the_owner_that_was_meant_and_from_no_other() {
     // One check each, and its result.
-    let mut claim = Claim::new(Some("old"));
-    assert!(!claim.looked(Some(&"old")) && !claim.is_free());
+    let mut claim = BlockClaim::new(Some("old"));
+    assert!(!claim.owner_checked(Some(&"old")) && !claim.is_free());
     claim.seize();
-    assert!(claim.looked(Some(&"old")), "it is tried until it has gone well");
-    assert!(claim.looked(Some(&"old")) && !claim.is_free());
+    assert!(claim.owner_checked(Some(&"old")), "it is tried until it has gone well");
+    assert!(claim.owner_checked(Some(&"old")) && !claim.is_free());
     claim.fenced();
-    assert!(claim.is_free() && !claim.looked(Some(&"ours")));
+    assert!(claim.is_free() && !claim.owner_checked(Some(&"ours")));
     // The old owner leaves by itself, and the new one has the blocks before the next check.
-    let mut claim = Claim::new(Some("old"));
+    let mut claim = BlockClaim::new(Some("old"));
     claim.seize();
-    assert!(!claim.looked(Some(&"ours")) && !claim.looked(Some(&"old")));
+    assert!(!claim.owner_checked(Some(&"ours")) && !claim.owner_checked(Some(&"old")));
     // The blocks were free when they were seized.
-    let mut claim = Claim::new(None);
+    let mut claim = BlockClaim::new(None);
     claim.seize();
-    assert!(claim.is_free() && !claim.looked(Some(&"ours")));
-    assert!(!claim.looked(None) && claim.is_free());
+    assert!(claim.is_free() && !claim.owner_checked(Some(&"ours")));
+    assert!(!claim.owner_checked(None) && claim.is_free());
 }

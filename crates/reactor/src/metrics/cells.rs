@@ -1,7 +1,7 @@
 //! Counters that one thread writes and any thread reads.
 
 use super::latency::{BUCKETS, Latency, bucket};
-use super::snapshot::{Batching, Io, StatusCount};
+use super::snapshot::{Batching, IoCounters, StatusCount};
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 use std::array;
@@ -70,24 +70,24 @@ impl From<&LatencyCells> for Latency {
 
 /// A command that ended successfully.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    done: Done,
+pub struct CommandOutcome {
+    done: CommandKind,
     bucket: usize,
     bytes: u64,
     ns: u64,
 }
 
-impl Ended {
+impl CommandOutcome {
     /// A command that took `ns` nanoseconds; `bytes` of data of a Read or Write.
     #[inline]
-    pub fn new(done: Done, bytes: u64, ns: u64) -> Ended {
-        Ended { done, bucket: bucket(ns), bytes, ns }
+    pub fn new(done: CommandKind, bytes: u64, ns: u64) -> CommandOutcome {
+        CommandOutcome { done, bucket: bucket(ns), bytes, ns }
     }
 }
 
 /// Kind of a command, by its index in the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum CommandKind {
     /// Read.
     Read,
     /// Write.
@@ -100,21 +100,21 @@ pub enum Done {
     Other,
 }
 
-impl Done {
+impl CommandKind {
     /// Returns the kind of a command with that opcode.
     #[inline]
-    pub fn of(code: u8) -> Done {
+    pub fn of(code: u8) -> CommandKind {
         BY_OPCODE[usize::from(code)]
     }
 }
 
 /// Lookup table: cheaper than a jump that depends on the opcode.
-static BY_OPCODE: [Done; 256] = {
-    let mut done = [Done::Other; 256];
-    done[opcode::READ as usize] = Done::Read;
-    done[opcode::WRITE as usize] = Done::Write;
-    done[opcode::FLUSH as usize] = Done::Flush;
-    done[opcode::DATASET_MANAGEMENT as usize] = Done::Discard;
+static BY_OPCODE: [CommandKind; 256] = {
+    let mut done = [CommandKind::Other; 256];
+    done[opcode::READ as usize] = CommandKind::Read;
+    done[opcode::WRITE as usize] = CommandKind::Write;
+    done[opcode::FLUSH as usize] = CommandKind::Flush;
+    done[opcode::DATASET_MANAGEMENT as usize] = CommandKind::Discard;
     done
 };
 
@@ -132,14 +132,14 @@ pub struct IoCells {
 impl IoCells {
     /// Counts a successful command.
     #[inline]
-    pub fn ended(&self, ended: Ended) {
-        let Ended { done, bucket, bytes, ns } = ended;
+    pub fn ended(&self, ended: CommandOutcome) {
+        let CommandOutcome { done, bucket, bytes, ns } = ended;
         match (self.latency.get(done as usize), self.bytes.get(done as usize)) {
             (Some(latency), Some(of)) => {
                 latency.count_in(bucket, ns);
                 of.add(bytes);
             }
-            _ => self.others[done as usize - Done::Flush as usize].add(1),
+            _ => self.others[done as usize - CommandKind::Flush as usize].add(1),
         }
     }
 
@@ -175,7 +175,7 @@ impl IoCells {
     }
 
     /// Adds the counters to `sum`. `in_flight` may be below zero before all reactors are added.
-    pub fn add_to(&self, sum: &mut Io) {
+    pub fn add_to(&self, sum: &mut IoCounters) {
         let [read, write] = &self.latency;
         let latencies = [(&mut sum.read_latency, read), (&mut sum.write_latency, write)];
         for (sum, cells) in latencies {
@@ -280,14 +280,14 @@ mod tests {
     fn io_is_summed_over_reactors() {
         let (one, other) = (IoCells::default(), IoCells::default());
         one.add_in_flight(2);
-        one.ended(Ended::new(Done::Read, 4096, 10_000));
+        one.ended(CommandOutcome::new(CommandKind::Read, 4096, 10_000));
         other.add_in_flight(-1); // the command ended on the other reactor
-        other.ended(Ended::new(Done::Write, 512, 5000));
-        other.ended(Ended::new(Done::Flush, 0, 5000));
-        other.ended(Ended::new(Done::Discard, 0, 5000));
+        other.ended(CommandOutcome::new(CommandKind::Write, 512, 5000));
+        other.ended(CommandOutcome::new(CommandKind::Flush, 0, 5000));
+        other.ended(CommandOutcome::new(CommandKind::Discard, 0, 5000));
         other.discarded(1 << 20);
         other.failed();
-        let mut sum = Io::default();
+        let mut sum = IoCounters::default();
         one.add_to(&mut sum);
         other.add_to(&mut sum);
         assert_eq!((sum.reads, sum.writes, sum.flushes, sum.discards, sum.others), (1, 1, 1, 1, 0));

@@ -1,19 +1,19 @@
 //! Counters of reactors, and their readers on other threads.
 //!
 //! One thread writes a counter, with plain loads and stores, and any thread reads it: counting costs no lock and no
-//! shared cache line. A [`Snapshot`] has the values of all of them at one time.
+//! shared cache line. A [`MetricsSnapshot`] has the values of all of them at one time.
 
 mod cells;
 mod latency;
 mod reactor;
 mod snapshot;
 
-pub use cells::{BatchCells, Cells, Counter, Done, Ended, IoCells, Statuses};
+pub use cells::{BatchCells, Cells, CommandKind, CommandOutcome, Counter, IoCells, Statuses};
 pub use latency::{BUCKETS, Latency, bounds};
-pub use reactor::{Counted, ReactorCells};
+pub use reactor::{ReactorCells, WaitTotals};
 pub use snapshot::{
     AnaSample, AttachmentSample, AuthSample, Batching, ConnectionCount, DeviceSample, FrameCount,
-    GatewaySample, HostSample, Io, Kind, LaneSample, LatencyOf, LinkSample, NamespaceSample,
-    PathSample, ReactorSample, Snapshot, StatusCount, SubsystemSample, TransportSample,
-    name_in_file,
+    GatewaySample, HostSample, IoCounters, LaneSample, LatencyOf, LinkSample, MetricsSnapshot,
+    NamespaceSample, PathSample, ReactorSample, SnapshotKind, StatusCount, SubsystemSample,
+    TransportSample, name_in_file,
 };

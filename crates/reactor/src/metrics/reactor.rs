@@ -41,7 +41,7 @@ pub struct ReactorCells {
 
 /// Totals of a reactor's waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct WaitTotals {
     /// Number of sleeps.
     pub sleeps: u64,
     /// Nanoseconds asleep.
@@ -67,7 +67,7 @@ impl ReactorCells {
 
     /// Publishes the totals of the waits.
     #[inline]
-    pub fn waited(&self, counted: Counted) {
+    pub fn waited(&self, counted: WaitTotals) {
         self.sleeps.set(counted.sleeps);
         self.idle_ns.set(counted.idle_ns);
         self.spin_ns.set(counted.spin_ns);
@@ -81,7 +81,7 @@ impl ReactorCells {
 
     /// Records the end of a sleep.
     #[inline]
-    pub fn woke(&self, counted: Counted) {
+    pub fn woke(&self, counted: WaitTotals) {
         self.waited(counted);
         self.asleep_since.set(0);
     }
@@ -158,7 +158,7 @@ mod tests {
             ReactorSample { reactor: 3, ..ReactorSample::default() }
         );
         cells.begin();
-        let counted = Counted { sleeps: 2, idle_ns: 1_000_000, spin_ns: 500 };
+        let counted = WaitTotals { sleeps: 2, idle_ns: 1_000_000, spin_ns: 500 };
         cells.waited(counted);
         cells.sleeps(clock::now());
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,13 +1,13 @@
 //! Snapshot of all counters of a target or an attachment.
 
 use super::latency::Latency;
-use roadtrain_proto::policy::Doorbells;
+use roadtrain_proto::policy::DoorbellTotals;
 use serde::{Deserialize, Serialize};
 
 /// Kind of process that a snapshot is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum SnapshotKind {
     /// A target.
     #[default]
     Target,
@@ -17,9 +17,9 @@ pub enum Kind {
 
 /// Snapshot of all counters of a target or an attachment. Counters only grow; rates need two snapshots.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct MetricsSnapshot {
     /// Kind of the process.
-    pub kind: Kind,
+    pub kind: SnapshotKind,
     /// Name of the target or the attachment.
     pub id: String,
     /// Role of the target in its gateway group, if it is in one.
@@ -64,7 +64,7 @@ pub struct Snapshot {
 
 /// Counters of I/O.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-pub struct Io {
+pub struct IoCounters {
     /// Successful reads.
     pub reads: u64,
     /// Successful writes.
@@ -91,7 +91,7 @@ pub struct Io {
     pub write_latency: Latency,
 }
 
-impl Io {
+impl IoCounters {
     /// Returns the number of successful commands.
     #[must_use]
     pub fn commands(&self) -> u64 {
@@ -99,8 +99,8 @@ impl Io {
     }
 }
 
-impl std::ops::AddAssign<&Io> for Io {
-    fn add_assign(&mut self, other: &Io) {
+impl std::ops::AddAssign<&IoCounters> for IoCounters {
+    fn add_assign(&mut self, other: &IoCounters) {
         self.reads += other.reads;
         self.writes += other.writes;
         self.flushes += other.flushes;
@@ -149,7 +149,7 @@ impl Batching {
     /// Adds the doorbells of a batcher.
     #[must_use]
     #[inline]
-    pub fn with_doorbells(mut self, doorbells: Doorbells) -> Self {
+    pub fn with_doorbells(mut self, doorbells: DoorbellTotals) -> Self {
         self.doorbells_size += doorbells.size;
         self.doorbells_timer += doorbells.timer;
         self.doorbells_urgent += doorbells.urgent;
@@ -252,7 +252,7 @@ pub struct NamespaceSample {
     #[serde(default)]
     pub accessible: bool,
     /// I/O of the hosts.
-    pub io: Io,
+    pub io: IoCounters,
     /// Failed commands by status.
     pub statuses: Vec<StatusCount>,
 }
@@ -275,7 +275,7 @@ pub struct HostSample {
     /// Refused Connects, by reason.
     pub refusals: Vec<StatusCount>,
     /// I/O of the host.
-    pub io: Io,
+    pub io: IoCounters,
 }
 
 /// Counters of an I/O queue.
@@ -299,7 +299,7 @@ pub struct LaneSample {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSample>,
     /// I/O of the queue. At an attachment only in flight and errors: its reactors have the rest.
-    pub io: Io,
+    pub io: IoCounters,
     /// Batching of its requests.
     pub batching: Batching,
     /// Reconnects of an attachment's lane.
@@ -486,5 +486,5 @@ pub struct AttachmentSample {
     /// Reconnects of the lanes.
     pub reconnects: u64,
     /// I/O of the attachment.
-    pub io: Io,
+    pub io: IoCounters,
 }

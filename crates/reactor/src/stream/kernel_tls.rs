@@ -4,8 +4,8 @@
 
 use super::{Incoming, message_of};
 use roadtrain_tls::{
-    CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, IDLE_MAX,
-    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
+    CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, IDLE_MAX, KEY_UPDATE_MESSAGE,
+    TlsError, TlsSessionKeys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -59,7 +59,7 @@ impl KernelTlsHalf {
     /// Counts bytes that were sealed or opened, in as few records as possible.
     fn count(&mut self, bytes: usize) -> io::Result<()> {
         let left = self.blocks_left.checked_sub(sealed_blocks(bytes));
-        self.blocks_left = left.ok_or(Error::UsedUp)?;
+        self.blocks_left = left.ok_or(TlsError::UsedUp)?;
         Ok(())
     }
 }
@@ -113,7 +113,7 @@ impl KernelTls {
     ///
     /// # Errors
     /// The kernel has taken the keys of one direction only, so the connection has to end.
-    pub(super) fn new(socket: OwnedFd, keys: &Keys) -> io::Result<Result<Self, OwnedFd>> {
+    pub(super) fn new(socket: OwnedFd, keys: &TlsSessionKeys) -> io::Result<Result<Self, OwnedFd>> {
         if !keys.rest.is_empty() || !is_offered(socket.as_fd()) {
             return Ok(Err(socket));
         }
@@ -143,7 +143,7 @@ impl KernelTls {
             // SAFETY: by this function's contract.
             let (incoming, kind) = match unsafe { self.receive_records(places) } {
                 Err(error) if error.raw_os_error() == Some(libc::EBADMSG) => {
-                    return Err(self.refuse(Error::Tag));
+                    return Err(self.refuse(TlsError::Tag));
                 }
                 received => received?,
             };
@@ -159,7 +159,7 @@ impl KernelTls {
             // SAFETY: the kernel has written that many bytes there.
             self.handle_control_record(kind, &unsafe { copied(places, got) })?;
         }
-        Err(self.refuse(Error::Idle))
+        Err(self.refuse(TlsError::Idle))
     }
 
     /// Receives once: bytes of records of one type.
@@ -221,7 +221,7 @@ impl KernelTls {
     }
 
     /// Sends the alert of an error, and returns the error.
-    fn refuse(&self, error: Error) -> io::Error {
+    fn refuse(&self, error: TlsError) -> io::Error {
         // A record that does not open is an error of the socket, which the next send would return.
         let _ = socket2::SockRef::from(&self.socket).take_error();
         self.send_message(CONTENT_TYPE_ALERT, &alert_message(error.alert()));
@@ -268,7 +268,7 @@ unsafe fn copied(places: &[libc::iovec], length: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stream;
+    use super::super::ConnectionStream;
     use super::super::tests::{receive, send, wait_readable};
     use super::super::tls::TlsStream;
     use super::super::tls::tests::{far_and_near, keys};
@@ -279,10 +279,10 @@ mod tests {
 
     /// A peer with user-space TLS and a near end with kernel TLS, for `blocks` blocks; `None`, with a message, where
     /// the kernel has no TLS.
-    fn kernels(test: &str, blocks: u64) -> Option<(TlsStream, Stream)> {
+    fn kernels(test: &str, blocks: u64) -> Option<(TlsStream, ConnectionStream)> {
         let [(far, host), (near, target)] = far_and_near();
         let near = match KernelTls::new(near, &keys(target, blocks)).unwrap() {
-            Ok(tls) => Stream::KernelTls(Box::new(tls)),
+            Ok(tls) => ConnectionStream::KernelTls(Box::new(tls)),
             Err(_) => {
                 println!("SKIPPED {test}: this kernel has no TLS");
                 return None;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     /// Waits for the next bytes or the end.
-    fn wait_for(stream: &mut Stream, bytes: &mut [u8]) -> io::Result<usize> {
+    fn wait_for(stream: &mut ConnectionStream, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match receive(stream, bytes)? {
                 Incoming::Bytes(got) => return Ok(got),
@@ -307,10 +307,10 @@ mod tests {
     #[test]
     fn keys_of_the_peer_change() {
         let Some((far, mut near)) = kernels("keys_of_the_peer_change", BLOCKS_MAX) else { return };
-        let mut far = Stream::Tls(Box::new(far));
+        let mut far = ConnectionStream::Tls(Box::new(far));
         let mut bytes = vec![0; 64 << 10];
         for round in 0..6u8 {
-            let Stream::Tls(tls) = &mut far else { unreachable!("it is") };
+            let ConnectionStream::Tls(tls) = &mut far else { unreachable!("it is") };
             tls.update(round.is_multiple_of(2));
             assert_eq!(send(&mut far, &[round; 5000]).unwrap(), Some(5000));
             match wait_for(&mut near, &mut bytes) {
@@ -335,7 +335,7 @@ mod tests {
         assert!(error.to_string().contains("used up"), "{error}");
 
         let Some((far, mut near)) = kernels(test, 100) else { return };
-        let mut far = Stream::Tls(Box::new(far));
+        let mut far = ConnectionStream::Tls(Box::new(far));
         let mut bytes = vec![0; 64 << 10];
         send(&mut far, &[1; 1000]).unwrap();
         assert_eq!(wait_for(&mut near, &mut bytes).unwrap(), 1000);
@@ -356,7 +356,7 @@ mod tests {
         raw.write_all(&forged).unwrap();
         let error = wait_for(&mut near, &mut bytes).unwrap_err();
         assert_eq!(error.to_string(), "a TLS record whose tag is wrong");
-        let error = wait_for(&mut Stream::Tls(Box::new(far)), &mut bytes).unwrap_err();
+        let error = wait_for(&mut ConnectionStream::Tls(Box::new(far)), &mut bytes).unwrap_err();
         assert!(error.to_string().contains("bad_record_mac"), "{error}");
     }
 
@@ -366,7 +366,7 @@ mod tests {
             return;
         };
         let mut bytes = vec![0; 64 << 10];
-        let mut far = Stream::Tls(Box::new(far));
+        let mut far = ConnectionStream::Tls(Box::new(far));
         send(&mut far, b"last").unwrap();
         far.end();
         assert_eq!(wait_for(&mut near, &mut bytes).unwrap(), 4);

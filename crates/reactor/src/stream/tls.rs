@@ -1,11 +1,11 @@
 //! TLS in user space: sent bytes are sealed into one buffer, received bytes are opened into their destination.
 //!
 //! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its
-//! own. `roadtrain_tls::Records` processes records; this module connects it to the socket.
+//! own. `roadtrain_tls::TlsRecords` processes records; this module connects it to the socket.
 
 use super::{Incoming, RecvFlags, send_bytes};
 use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch};
-use roadtrain_tls::{Keys, Records, Socket};
+use roadtrain_tls::{RecordSocket, TlsRecords, TlsSessionKeys};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,13 +38,13 @@ thread_local! {
 /// A stream whose handshake is complete.
 pub struct TlsStream {
     socket: TlsSocket,
-    records: Records,
+    records: TlsRecords,
 }
 
 /// Socket below the records.
 struct TlsSocket(OwnedFd);
 
-impl Socket for TlsSocket {
+impl RecordSocket for TlsSocket {
     type Error = io::Error;
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
@@ -65,8 +65,8 @@ impl AsFd for TlsStream {
 impl TlsStream {
     /// A stream on a socket whose handshake has made `keys`.
     #[inline]
-    pub fn new(socket: OwnedFd, keys: Keys) -> Self {
-        TlsStream { socket: TlsSocket(socket), records: Records::new(keys) }
+    pub fn new(socket: OwnedFd, keys: TlsSessionKeys) -> Self {
+        TlsStream { socket: TlsSocket(socket), records: TlsRecords::new(keys) }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -135,7 +135,7 @@ impl TlsStream {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Stream;
+    use super::super::ConnectionStream;
     use super::super::tests::{pair, receive, send, wait_readable};
     use super::*;
     use roadtrain_proto::security::{Secret, Suite, TlsPsk};
@@ -157,14 +157,15 @@ pub(super) mod tests {
         [(far.into(), host), (near, target)]
     }
 
-    pub(in super::super) fn keys(end: Handshake, blocks: u64) -> Keys {
+    pub(in super::super) fn keys(end: Handshake, blocks: u64) -> TlsSessionKeys {
         end.keys(blocks).unwrap()
     }
 
     /// Two streams that are secured with the same key, each sealing `blocks` at most.
-    fn secured(blocks: u64) -> [Stream; 2] {
-        far_and_near()
-            .map(|(socket, end)| Stream::Tls(Box::new(TlsStream::new(socket, keys(end, blocks)))))
+    fn secured(blocks: u64) -> [ConnectionStream; 2] {
+        far_and_near().map(|(socket, end)| {
+            ConnectionStream::Tls(Box::new(TlsStream::new(socket, keys(end, blocks))))
+        })
     }
 
     #[test]

@@ -8,13 +8,13 @@ const WHOLE: f64 = 1e6;
 
 /// State that the reactor writes after each reading of counters, and any thread reads.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct WaitMeter {
     sleep_cost_ns: AtomicU32,
     spin_bound_ns: AtomicU32,
     caught_ppm: AtomicU32,
 }
 
-impl Meter {
+impl WaitMeter {
     /// Stores the state; only the reactor's thread calls it.
     pub fn write(&self, state: &WaitState) {
         let ns = |time: Duration| u32::try_from(time.as_nanos()).unwrap_or(u32::MAX);
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_written_state_is_read() {
-        let meter = Meter::default();
+        let meter = WaitMeter::default();
         assert_eq!(meter.read(), WaitState::default());
         let state = WaitState {
             sleep_cost: Duration::from_nanos(12_345),

@@ -2,7 +2,7 @@
 //! around it is the product's own.
 
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
-use roadtrain_proto::seal::{Cipher, CipherFailed, Direction, Seal, TAG_BYTES};
+use roadtrain_proto::seal::{CipherFailed, Seal, SealCipher, SealDirection, TAG_BYTES};
 use roadtrain_proto::security::{NONCE_BYTES, Suite};
 use roadtrain_wire::ether::FrameType;
 
@@ -45,10 +45,10 @@ impl ToyCipher {
     }
 }
 
-impl Cipher for ToyCipher {
-    fn new(_: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed> {
+impl SealCipher for ToyCipher {
+    fn new(_: Suite, key: &[u8], direction: SealDirection) -> Result<Self, CipherFailed> {
         let mut cipher =
-            ToyCipher { key: 1, opens: direction == Direction::Open, stream: 0, sum: 0 };
+            ToyCipher { key: 1, opens: direction == SealDirection::Open, stream: 0, sum: 0 };
         cipher.absorb(key);
         cipher.key = cipher.sum;
         Ok(cipher)

@@ -9,7 +9,7 @@ use crate::plan::SimFault;
 use crate::target::SimTarget;
 use core::time::Duration;
 use roadtrain_ether_proto::Item;
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_proto::time::Instant;
 
 /// Time for which the end of a lane is hidden from its other end.
@@ -23,7 +23,7 @@ struct LaneEnds<'a> {
 
 impl LaneEnds<'_> {
     /// Applies a change to the links of every lane at one end.
-    fn each(&mut self, end: ConnEnd, mut change: impl FnMut(&mut Links<Item>)) {
+    fn each(&mut self, end: ConnEnd, mut change: impl FnMut(&mut LaneLinks<Item>)) {
         match end {
             ConnEnd::Host => {
                 let ends = self.hosts.iter_mut().flat_map(SimHost::links);

@@ -11,9 +11,9 @@ use core::time::Duration;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_ether_proto::{host_queue as host, target_queue as target};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{Class, PolicyConfig, PolicyKind, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::parse;
@@ -72,8 +72,8 @@ struct FlowRun<'a> {
     flow: &'a EtherFlow,
     now: Instant,
     net: Net,
-    host: host::Qpair,
-    target: target::Qpair,
+    host: host::EtherHostQpair,
+    target: target::EtherTargetQpair,
     neighbour: Option<NeighbourConnection>,
     requests: u64,
 }
@@ -113,8 +113,8 @@ impl<'a> FlowRun<'a> {
         let (pages, data_bytes_max, body_crc) = (PAGES, DATA_BYTES_MAX, false);
         let queue_entries = ENTRIES;
         let slots = ENTRIES - 1;
-        let host = host::Qpair::new(
-            host::Config {
+        let host = host::EtherHostQpair::new(
+            host::EtherHostConfig {
                 queue_entries,
                 pages,
                 piece_bytes,
@@ -125,8 +125,16 @@ impl<'a> FlowRun<'a> {
             },
             flow.ends_links(HOST, TARGET),
         );
-        let mut target = target::Qpair::new(
-            target::Config { slots, pages, piece_bytes, data_bytes_max, policy, packing, body_crc },
+        let mut target = target::EtherTargetQpair::new(
+            target::EtherTargetConfig {
+                slots,
+                pages,
+                piece_bytes,
+                data_bytes_max,
+                policy,
+                packing,
+                body_crc,
+            },
             flow.ends_links(TARGET, HOST),
         );
         target.set_connected(1, ENTRIES, true, Class::Normal);
@@ -187,8 +195,8 @@ impl<'a> FlowRun<'a> {
     fn submit(&mut self) {
         let EtherFlow { bytes, writes, .. } = *self.flow;
         let (opcode, data) = match writes {
-            true => (opcode::WRITE, Data::Out(bytes)),
-            false => (opcode::READ, Data::In(bytes)),
+            true => (opcode::WRITE, CommandTransfer::Out(bytes)),
+            false => (opcode::READ, CommandTransfer::In(bytes)),
         };
         let sqe = Sqe::rw(opcode, 1, 0, bytes / 512);
         let slot = self.host.submit(self.now, &sqe, data, Urgency::Normal);
@@ -199,7 +207,7 @@ impl<'a> FlowRun<'a> {
         let Ok((header, kind, body)) = parse(bytes) else { return };
         let mut commands = Vec::new();
         self.target.receive(self.now, &header, kind, body, &mut |event| {
-            if let target::RxEvent::Command { slot, room_bytes, .. } = event {
+            if let target::EtherTargetEvent::Command { slot, room_bytes, .. } = event {
                 commands.push((slot, room_bytes));
             }
         });
@@ -215,7 +223,7 @@ impl<'a> FlowRun<'a> {
         let Ok((header, kind, body)) = parse(bytes) else { return };
         let requests = &mut self.requests;
         self.host.receive(self.now, &header, kind, body, &mut |event| {
-            if let host::RxEvent::Complete { data_intact, .. } = event {
+            if let host::EtherHostEvent::Complete { data_intact, .. } = event {
                 assert!(data_intact);
                 *requests += 1;
             }
@@ -240,8 +248,8 @@ impl<'a> FlowRun<'a> {
 
 impl EtherFlow {
     /// Returns one end's links.
-    fn ends_links<R: Copy>(&self, token: u64, peer_token: u64) -> Links<R> {
-        let mut links = Links::new(token, peer_token, 1);
+    fn ends_links<R: Copy>(&self, token: u64, peer_token: u64) -> LaneLinks<R> {
+        let mut links = LaneLinks::new(token, peer_token, 1);
         for (link, plan) in (0..).zip(&self.links) {
             let frame_bytes = plan.frame_bytes;
             let config = ChannelConfig {

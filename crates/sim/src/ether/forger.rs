@@ -6,7 +6,7 @@ use crate::ends::ConnEnd;
 use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::Leave;
+use roadtrain_wire::ether::setup::LeaveBody;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, VERSION, flags, set_hcrc};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ fn forge(net: &mut Net, mut seen: RecordedFrame, rng: &mut SimRng) -> Option<Rec
         _ => {
             (header.kind, header.flags) = (FrameType::Leave as u8, 0.into());
             let reason = (rng.between(1, 4) as u16).into();
-            let leave = Leave { token: other.token, reason, endpoint: [0; 6] };
+            let leave = LeaveBody { token: other.token, reason, endpoint: [0; 6] };
             body = leave.as_bytes().to_vec();
             body.extend(rng.chance(50).then_some([7; 16]).into_iter().flatten());
         }

@@ -9,16 +9,16 @@ use crate::request::LoadRequest;
 use crate::transport::{CompletedCommand, SimHostEnd};
 use core::time::Duration;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
-use roadtrain_ether_proto::host_queue::{Config, Qpair, RxEvent};
-use roadtrain_ether_proto::liveness::{Gone, Liveness};
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::Queue;
+use roadtrain_ether_proto::host_queue::{EtherHostConfig, EtherHostEvent, EtherHostQpair};
+use roadtrain_ether_proto::liveness::{LaneLoss, Liveness};
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::RequestQueue;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
-use roadtrain_proto::seal::Limits;
+use roadtrain_proto::seal::KeyLimits;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::parse;
-use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::ether::setup::LeaveReason;
 use roadtrain_wire::sqe::Sqe;
 
 /// Longest data of a request in bytes.
@@ -32,7 +32,7 @@ pub struct HostLink {
     /// The lane.
     pub id: ConnId,
     /// Queue pair, once the target has joined.
-    pub qpair: Option<Qpair>,
+    pub qpair: Option<EtherHostQpair>,
     is_admin: bool,
     /// Check that the target still has the lane.
     liveness: Liveness,
@@ -67,7 +67,7 @@ impl HostLink {
         let whole = network.plan();
         let plan = &whole.ether;
         let Sending { packing, frames_per_send, .. } = plan.host;
-        let config = Config {
+        let config = EtherHostConfig {
             queue_entries,
             pages: plan.pages,
             piece_bytes: plan.piece_bytes,
@@ -83,17 +83,17 @@ impl HostLink {
         self.liveness = Liveness::new(now, silence_max);
         self.frames_per_send = frames_per_send;
         self.buffers = vec![Vec::new(); usize::from(queue_entries)];
-        self.qpair = Some(Qpair::new(config, links));
+        self.qpair = Some(EtherHostQpair::new(config, links));
     }
 }
 
-impl Queue<LoadRequest> for HostLink {
+impl RequestQueue<LoadRequest> for HostLink {
     fn room(&self) -> u32 {
-        self.qpair.as_ref().map_or(0, Qpair::room)
+        self.qpair.as_ref().map_or(0, EtherHostQpair::room)
     }
 
     fn in_flight(&self) -> u32 {
-        self.qpair.as_ref().map_or(0, Qpair::in_flight)
+        self.qpair.as_ref().map_or(0, EtherHostQpair::in_flight)
     }
 
     fn submit(&mut self, now: Instant, request: &mut LoadRequest) -> Option<u16> {
@@ -108,7 +108,7 @@ impl SimHostEnd for HostLink {
     type Network = EtherNetwork;
 
     fn opened(&self) -> Option<u32> {
-        self.qpair.as_ref().map(Qpair::data_bytes_max)
+        self.qpair.as_ref().map(EtherHostQpair::data_bytes_max)
     }
 
     fn set_policy(&mut self, policy: PolicyConfig) {
@@ -125,7 +125,13 @@ impl SimHostEnd for HostLink {
         qpair.end.deadline().into_iter().chain([alive]).min()
     }
 
-    fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16> {
+    fn run(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        buffer: Vec<u8>,
+    ) -> Option<u16> {
         let slot = self.qpair.as_mut()?.submit(now, sqe, data, Urgency::Urgent)?;
         self.buffers[usize::from(slot)] = buffer;
         Some(slot)
@@ -157,28 +163,28 @@ impl SimHostEnd for HostLink {
                 network.refused += 1;
                 continue;
             };
-            if !liveness.hear(now, kind, frame, &qpair.end.links) {
+            if !liveness.receive(now, kind, frame, &qpair.end.links) {
                 continue;
             }
             let body = frame.body;
             qpair.receive(now, &header, kind, body, &mut |event| match event {
-                RxEvent::Data { slot, offset, start, length } => {
+                EtherHostEvent::Data { slot, offset, start, length } => {
                     buffers[usize::from(slot)][offset as usize..][..length as usize]
                         .copy_from_slice(&body[start..][..length as usize]);
                 }
-                RxEvent::Complete { slot, cqe, data_intact } => {
+                EtherHostEvent::Complete { slot, cqe, data_intact } => {
                     let data = std::mem::take(&mut buffers[usize::from(slot)]);
                     completed.push(CompletedCommand { slot, cqe, data_intact, data });
                 }
             });
         }
         let Some(qpair) = &self.qpair else { return Ok(()) };
-        let gone = self.liveness.gone(now);
+        let gone = self.liveness.loss(now);
         let is_over = qpair.end.ended().is_some() || gone.is_some();
         if !is_over || std::mem::replace(&mut self.is_over, true) {
             return Ok(());
         }
-        network.silent += u64::from(gone == Some(Gone::Silent) && now < network.echo_until);
+        network.silent += u64::from(gone == Some(LaneLoss::Silent) && now < network.echo_until);
         Err(ConnectionLost)
     }
 
@@ -186,7 +192,7 @@ impl SimHostEnd for HostLink {
         let Some(qpair) = &mut self.qpair else { return };
         let links = &qpair.end.links;
         let keys = secret.keys(links.token(), links.peer_token());
-        let seal = SimSeal::host(&keys, Limits::HOST).expect("it never fails");
+        let seal = SimSeal::host(&keys, KeyLimits::HOST).expect("it never fails");
         qpair.set_sealed(seal.proofs());
         self.seal = Some(seal);
     }
@@ -212,7 +218,7 @@ impl SimHostEnd for HostLink {
     }
 
     fn close(&mut self, now: Instant, network: &mut EtherNetwork, _orderly: bool) {
-        self.qpair.iter_mut().for_each(|qpair| qpair.end.leave(Reason::Done));
+        self.qpair.iter_mut().for_each(|qpair| qpair.end.leave(LeaveReason::Done));
         self.end_turn(now, network);
         network.close(self.id, ConnEnd::Host);
     }

@@ -10,9 +10,9 @@ use crate::rng::SimRng;
 use crate::transport::QueueOpening;
 use core::time::Duration;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
-use roadtrain_ether_proto::fence::{EarlierLane, Fence, FenceState, Route};
-use roadtrain_ether_proto::links::Links;
-use roadtrain_ether_proto::setup::{Inquiry, Verdict};
+use roadtrain_ether_proto::fence::{EarlierLane, Fence, FenceState, LaneRoute};
+use roadtrain_ether_proto::links::LaneLinks;
+use roadtrain_ether_proto::setup::{Inquiry, InquiryVerdict};
 use roadtrain_proto::seal::Proofs;
 use roadtrain_proto::security::PROOF_BYTES;
 use roadtrain_proto::time::Instant;
@@ -155,12 +155,12 @@ impl EtherNetwork {
         let known = lane.as_ref().map(|lane| (lane.host.token, lane.proof));
         let side = lane.and_then(|lane| lane.target.as_mut());
         match (inquiry.verdict(known), side) {
-            (Verdict::Deny, _) => {
+            (InquiryVerdict::Deny, _) => {
                 let (answer, leave) = inquiry.deny(header, &self.endpoint);
                 self.send_frame(now, link, ConnEnd::Target, answer, leave.as_bytes());
             }
-            (Verdict::End, Some(side)) => side.over_at = Some(now),
-            (Verdict::Acknowledge, Some(side)) => {
+            (InquiryVerdict::End, Some(side)) => side.over_at = Some(now),
+            (InquiryVerdict::Acknowledge, Some(side)) => {
                 side.arrived.push_back([header.as_bytes(), body].concat());
             }
             _ => {}
@@ -209,7 +209,7 @@ impl EtherNetwork {
                 return Ok(());
             }
             lane.endpoint = self.endpoint;
-            let routes: Vec<Route> = (0..self.plan.ether.links.len()).map(route).collect();
+            let routes: Vec<LaneRoute> = (0..self.plan.ether.links.len()).map(route).collect();
             let there: &[_] = match self.plan.sabotage {
                 Some(Sabotage::NoFence) => &[],
                 _ => &[self.endpoint],
@@ -220,14 +220,14 @@ impl EtherNetwork {
         let Some(JoinStep::Fencing) = lane.join_step else { return Ok(()) };
         for bytes in lane.host.arrived.drain(..) {
             if let Ok((header, kind, body)) = parse(&bytes) {
-                fence.hear(&header, kind, body);
+                fence.receive(&header, kind, body);
             }
         }
         match fence.state(now) {
             FenceState::Open => {
                 (lane.join_step, lane.message_at) = (None, Some(now + MESSAGE_LATENCY))
             }
-            FenceState::Asking => {}
+            FenceState::Querying => {}
             FenceState::Closed => return Err(ConnectionLost),
         }
         let (net, reply) = (&mut self.net, lane.host.socket_number.into());
@@ -270,7 +270,7 @@ impl EtherNetwork {
         now: Instant,
         id: ConnId,
         end: ConnEnd,
-    ) -> Option<(Links<R>, u16)> {
+    ) -> Option<(LaneLinks<R>, u16)> {
         let lane = self.lanes.get_mut(&id)?;
         if end == ConnEnd::Host {
             lane.target.as_ref()?;
@@ -280,7 +280,7 @@ impl EtherNetwork {
             ConnEnd::Host => (&lane.host, lane.target.as_ref()?),
             ConnEnd::Target => (lane.target.as_ref()?, &lane.host),
         };
-        let mut links = Links::new(ours.token, theirs.token, ours.socket_number);
+        let mut links = LaneLinks::new(ours.token, theirs.token, ours.socket_number);
         for (link, plan) in (0..).zip(&self.plan.ether.links) {
             let config = ChannelConfig {
                 link,
@@ -470,7 +470,7 @@ impl EtherNetwork {
         &mut self,
         hostid: [u8; 16],
         id: ConnId,
-        links: &Links<R>,
+        links: &LaneLinks<R>,
         proofs: Option<Proofs>,
     ) {
         let endpoint = self.lanes.get(&id).map_or(self.endpoint, |lane| lane.endpoint);
@@ -496,8 +496,8 @@ impl EtherNetwork {
 }
 
 /// Returns the route over a link.
-fn route(link: usize) -> Route {
-    Route { port: link, peer: MacAddress([link as u8; 6]) }
+fn route(link: usize) -> LaneRoute {
+    LaneRoute { port: link, peer: MacAddress([link as u8; 6]) }
 }
 
 fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {

@@ -7,13 +7,15 @@ use super::setup::EtherNetwork;
 use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
 use crate::transport::{LaneData, SimTargetEnd, TargetEndEvent};
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
-use roadtrain_ether_proto::target_queue::{Asked, Config, Qpair, RxEvent};
+use roadtrain_ether_proto::target_queue::{
+    EtherTargetConfig, EtherTargetEvent, EtherTargetQpair, HostProbe,
+};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::seal::Limits;
+use roadtrain_proto::seal::KeyLimits;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::execution::{Data, Payload};
-use roadtrain_wire::ether::setup::Reason;
+use roadtrain_target_proto::execution::{CommandPayload, SlotData};
+use roadtrain_wire::ether::setup::LeaveReason;
 use roadtrain_wire::ether::{FrameType, PAGE_BYTES, parse};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -23,7 +25,7 @@ use std::ops::Range;
 /// Target end of a lane.
 pub struct TargetLink {
     /// The queue pair.
-    pub qpair: Qpair,
+    pub qpair: EtherTargetQpair,
     /// True if its host has joined, and no event has reported that.
     is_new: bool,
     frames_per_send: usize,
@@ -42,7 +44,7 @@ impl TargetLink {
         let (links, entries) = network.links(now, id, ConnEnd::Target).expect("just accepted");
         let plan = &network.plan().ether;
         let Sending { policy, packing, frames_per_send } = plan.target;
-        let config = Config {
+        let config = EtherTargetConfig {
             slots: entries - 1,
             pages: plan.pages,
             piece_bytes: plan.piece_bytes,
@@ -52,7 +54,7 @@ impl TargetLink {
             body_crc: plan.body_crc,
         };
         TargetLink {
-            qpair: Qpair::new(config, links),
+            qpair: EtherTargetQpair::new(config, links),
             is_new: true,
             frames_per_send,
             seal: None,
@@ -97,15 +99,15 @@ impl SimTargetEnd for TargetLink {
         }
         let body = frame.body;
         qpair.receive(now, &header, kind, body, &mut |event| match event {
-            RxEvent::Data { place, start, length, .. } => {
+            EtherTargetEvent::Data { place, start, length, .. } => {
                 let length = length as usize;
                 damq[place as usize..][..length].copy_from_slice(&body[start..][..length]);
             }
-            RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
+            EtherTargetEvent::Command { slot, sqe, place, data_bytes, .. } => {
                 let place = place as usize..place as usize + data_bytes as usize;
                 commands.push_back(Some((slot, sqe, place)));
             }
-            RxEvent::Released { slot } => {
+            EtherTargetEvent::Released { slot } => {
                 hold.execution.release(slot, |buffer| hold.pool.give(buffer));
             }
         });
@@ -124,8 +126,8 @@ impl SimTargetEnd for TargetLink {
         let Some((slot, sqe, place)) = next else { return Ok(Some(TargetEndEvent::Sealed)) };
         let data = self.damq[place.clone()].to_vec();
         let payload = match data.len() {
-            0 => Payload::Asked,
-            _ => Payload::Here(hold.pool.copy(&data)),
+            0 => CommandPayload::OnRequest,
+            _ => CommandPayload::Here(hold.pool.copy(&data)),
         };
         self.lent.insert(slot, (place, data));
         Ok(Some(TargetEndEvent::Command(slot, sqe, payload)))
@@ -134,7 +136,7 @@ impl SimTargetEnd for TargetLink {
     fn seal(&mut self, secret: &FrameSecret) {
         let links = &self.qpair.end.links;
         let keys = secret.keys(links.peer_token(), links.token());
-        let seal = SimSeal::target(&keys, Limits::TARGET).expect("it never fails");
+        let seal = SimSeal::target(&keys, KeyLimits::TARGET).expect("it never fails");
         self.qpair.end.prove_leave(seal.proofs());
         self.seal = Some(seal);
     }
@@ -153,7 +155,7 @@ impl SimTargetEnd for TargetLink {
         qpair.batcher().drained(now);
         loop {
             let mut writer = MemoryWriter::new(self.frames_per_send, |slot, out, offset| {
-                let Data::Buffer(data) = hold.execution.data(slot) else {
+                let SlotData::Buffer(data) = hold.execution.data(slot) else {
                     panic!("data is kept until released")
                 };
                 out.copy_from_slice(&data[offset as usize..][..out.len()]);
@@ -178,7 +180,7 @@ impl SimTargetEnd for TargetLink {
         hold: &mut LaneData<'_>,
         _orderly: bool,
     ) {
-        self.qpair.end.leave(Reason::Shutdown);
+        self.qpair.end.leave(LeaveReason::Shutdown);
         self.end_turn(now, id, network, hold);
         network.close(id, ConnEnd::Target);
     }
@@ -188,16 +190,16 @@ impl SimTargetEnd for TargetLink {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        let Qpair { end, host, .. } = &self.qpair;
+        let EtherTargetQpair { end, host, .. } = &self.qpair;
         end.deadline().into_iter().chain(host.deadline()).min()
     }
 
-    fn query_host(&mut self, now: Instant) -> Asked {
-        self.qpair.host.ask(now, &mut self.qpair.end.links)
+    fn query_host(&mut self, now: Instant) -> HostProbe {
+        self.qpair.host.probe(now, &mut self.qpair.end.links)
     }
 
     fn has_host_confirmed(&mut self) -> bool {
-        self.qpair.host.is_answered(&self.qpair.end.links)
+        self.qpair.host.has_replied(&self.qpair.end.links)
     }
 
     fn is_host_gone(&self, now: Instant) -> bool {

@@ -6,9 +6,9 @@ use crate::ends::ConnectionLost;
 use crate::load::SimLoad;
 use crate::plan::Sabotage;
 use crate::transport::{SimHostEnd, SimTransport};
-use roadtrain_host_proto::express::Wish;
+use roadtrain_host_proto::express::ExpressAction;
+use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::old_commands::LaneGuard;
-use roadtrain_host_proto::pins::Barred;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
@@ -73,8 +73,8 @@ impl<T: SimTransport> SimHost<T> {
             let at = self.expresses.iter().position(|express| express.lane_number == lane_number);
             let carried = at.map_or(0, |at| self.expresses[at].lane.outstanding());
             match self.lanes[lane_number].express.poll(now, carried) {
-                Some(Wish::Open) => self.association.want_express(lane_number),
-                Some(Wish::Close) => {
+                Some(ExpressAction::Open) => self.association.want_express(lane_number),
+                Some(ExpressAction::Close) => {
                     at.into_iter().for_each(|at| self.expresses[at].lane.disconnect(now));
                 }
                 None => {}
@@ -82,7 +82,7 @@ impl<T: SimTransport> SimHost<T> {
             let express = &self.lanes[lane_number].express;
             if express.is_closing()
                 && let Some(at) = at
-                && (self.expresses[at].lane.has_disconnected() || express.gives_up(now))
+                && (self.expresses[at].lane.has_disconnected() || express.has_timed_out(now))
             {
                 self.express_closed(now, network, at);
             }
@@ -107,7 +107,7 @@ impl<T: SimTransport> SimHost<T> {
         (lane_number, number): (usize, usize),
         (rules, (barred, writes), may_close, guard): (
             RetryRules,
-            (Barred, PathWrites),
+            (BarredNsids, PathWrites),
             bool,
             LaneGuard,
         ),

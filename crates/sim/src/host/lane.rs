@@ -5,10 +5,10 @@ use crate::load::SimLoad;
 use crate::plan::SimPlan;
 use crate::request::LoadRequest;
 use crate::transport::SimHostEnd;
-use roadtrain_host_proto::express::Express;
+use roadtrain_host_proto::express::ExpressPolicy;
 use roadtrain_host_proto::old_commands::LaneGuard;
-use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::{Ended, Outcome, Queue, Requests};
+use roadtrain_host_proto::qpair::CommandTransfer;
+use roadtrain_host_proto::requests::{EndedRequest, RequestOutcome, RequestQueue, RequestTable};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics;
@@ -18,10 +18,10 @@ pub(super) struct SimHostLane<L> {
     /// Its connection.
     pub(super) link: Option<L>,
     /// Its requests.
-    pub(super) requests: Requests<LoadRequest>,
+    pub(super) requests: RequestTable<LoadRequest>,
     slots: u16,
     /// State of its express connection, and the choice of requests for it.
-    pub(super) express: Express,
+    pub(super) express: ExpressPolicy,
     /// Slot of the Disconnect that ends it.
     disconnect_slot: Option<u16>,
     /// Time of the next request.
@@ -31,7 +31,7 @@ pub(super) struct SimHostLane<L> {
 impl<L: SimHostEnd> SimHostLane<L> {
     /// Makes a lane without a connection.
     pub(super) fn new(plan: &SimPlan) -> Self {
-        let mut requests = Requests::new(plan.queue_entries, plan.io_timeout);
+        let mut requests = RequestTable::new(plan.queue_entries, plan.io_timeout);
         if plan.paths > 1 {
             requests.share();
         }
@@ -39,7 +39,7 @@ impl<L: SimHostEnd> SimHostLane<L> {
             link: None,
             requests,
             slots: plan.queue_entries,
-            express: Express::new(plan.express_rules()),
+            express: ExpressPolicy::new(plan.express_rules()),
             disconnect_slot: None,
             next_at: Instant(0),
         }
@@ -65,8 +65,9 @@ impl<L: SimHostEnd> SimHostLane<L> {
     /// Sends a Disconnect on the idle queue.
     pub(super) fn disconnect(&mut self, now: Instant) {
         let link = self.link.as_mut();
-        self.disconnect_slot =
-            link.and_then(|link| link.run(now, &fabrics::disconnect(), Data::None, Vec::new()));
+        self.disconnect_slot = link.and_then(|link| {
+            link.run(now, &fabrics::disconnect(), CommandTransfer::None, Vec::new())
+        });
     }
 
     /// True if the target has responded to the Disconnect.
@@ -77,7 +78,7 @@ impl<L: SimHostEnd> SimHostLane<L> {
     /// Returns the number of requests without a slot.
     pub(super) fn waiting(&self) -> usize {
         let link = self.link.as_ref();
-        let slots = link.map_or(0, Queue::in_flight);
+        let slots = link.map_or(0, RequestQueue::in_flight);
         (self.requests.outstanding(link) - slots) as usize
     }
 
@@ -116,11 +117,11 @@ impl<L: SimHostEnd> SimHostLane<L> {
                 return Err(format!("request {token}: success without data"));
             }
             match self.requests.end(now, command.slot, status, command.data_intact) {
-                Some(Outcome::Ended(Ended { request, status, .. })) => {
+                Some(RequestOutcome::Ended(EndedRequest { request, status, .. })) => {
                     let checked = load.complete(token, status, &request.buffer);
                     checked.map_err(|what| format!("request {token}: {what}"))?;
                 }
-                Some(Outcome::Rests { .. }) => load.tally.repeated += 1,
+                Some(RequestOutcome::Rests { .. }) => load.tally.repeated += 1,
                 None => return Err(format!("request {token}: gone")),
             }
         }
@@ -158,7 +159,7 @@ impl<L: SimHostEnd> SimHostLane<L> {
     }
 
     /// Returns requests that have failed without a response.
-    pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<LoadRequest>> {
+    pub(super) fn failed(&mut self) -> impl Iterator<Item = EndedRequest<LoadRequest>> {
         std::iter::from_fn(|| self.requests.next_failed())
     }
 }

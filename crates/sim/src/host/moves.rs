@@ -5,11 +5,11 @@ use super::{SimHost, rules};
 use crate::load::SimLoad;
 use crate::request::LoadRequest;
 use crate::transport::{SimHostEnd, SimTransport};
-use roadtrain_host_proto::association::{Association, Beside, Config};
-use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::association::{AssociationConfig, HostAssociation, SiblingConstraints};
+use roadtrain_host_proto::express::RequestTraffic;
 use roadtrain_host_proto::old_commands::OldCommands;
-use roadtrain_host_proto::paths::{Offer, WayState};
-use roadtrain_host_proto::requests::{Moved, Queue};
+use roadtrain_host_proto::paths::{PathLinkState, PathOffer};
+use roadtrain_host_proto::requests::{MovedRequest, RequestQueue};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 
@@ -53,11 +53,15 @@ pub(crate) fn exchange<T: SimTransport>(
 }
 
 /// Returns the offer of one connection of a lane.
-fn offer_of<L: SimHostEnd>(now: Instant, lane: &SimHostLane<L>, request: &LoadRequest) -> Offer {
+fn offer_of<L: SimHostEnd>(
+    now: Instant,
+    lane: &SimHostLane<L>,
+    request: &LoadRequest,
+) -> PathOffer {
     let meter = lane.requests.meter().expect("there are other paths");
-    Offer {
+    PathOffer {
         room: 1,
-        in_flight: lane.link.as_ref().map_or(0, Queue::in_flight),
+        in_flight: lane.link.as_ref().map_or(0, RequestQueue::in_flight),
         expected: meter.expected(now, request.traffic()),
         wants_probe: meter.wants_probe(now, request.traffic()),
         is_last: false,
@@ -73,21 +77,27 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Returns the namespaces and writes for further paths of the host, once this one has been connected.
-    pub(crate) fn of_first(&self) -> Option<(Beside, OldCommands)> {
+    pub(crate) fn of_first(&self) -> Option<(SiblingConstraints, OldCommands)> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
         let (pinned, writes) = (self.pinned.clone(), self.writes.clone());
-        let beside = Beside { namespaces: info.namespaces.clone(), pinned, writes, transfer_bytes };
+        let beside = SiblingConstraints {
+            namespaces: info.namespaces.clone(),
+            pinned,
+            writes,
+            transfer_bytes,
+        };
         Some((beside, self.old.clone()))
     }
 
     /// Lets a further path begin to connect, with the first path's state, if it has not begun yet.
-    pub(crate) fn begin(&mut self, now: Instant, (first, old): (Beside, OldCommands)) {
+    pub(crate) fn begin(&mut self, now: Instant, (first, old): (SiblingConstraints, OldCommands)) {
         if std::mem::take(&mut self.waits_for_first) {
             (self.pinned, self.writes) = (first.pinned.clone(), first.writes.clone());
             self.old = old;
             let rules = rules(&self.plan, self.hostid, &self.pinned, (&self.old, &self.writes));
-            self.association = Association::new(now, Config { beside: Some(first), ..rules });
+            self.association =
+                HostAssociation::new(now, AssociationConfig { siblings: Some(first), ..rules });
             self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
         }
     }
@@ -95,7 +105,7 @@ impl<T: SimTransport> SimHost<T> {
     /// Repeats requests to other paths that have begun to connect by now: to end controllers that this one has lost, or
     /// inherited.
     pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
-        self.association.remind();
+        self.association.repeat_sibling_resets();
         self.act(now, network, load);
     }
 
@@ -105,23 +115,24 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Returns the state of a lane's path.
-    pub(crate) fn path_state(&self, lane: usize) -> WayState {
+    pub(crate) fn path_state(&self, lane: usize) -> PathLinkState {
         match &self.lanes[lane].link {
-            Some(_) => WayState::Live,
-            None if self.is_lost => WayState::Lost,
-            None => WayState::Connecting,
+            Some(_) => PathLinkState::Live,
+            None if self.is_lost => PathLinkState::Lost,
+            None => PathLinkState::Connecting,
         }
     }
 
     /// Returns the offer of a lane for one more request.
-    pub(crate) fn offer(&self, now: Instant, lane: usize, request: &LoadRequest) -> Offer {
+    pub(crate) fn offer(&self, now: Instant, lane: usize, request: &LoadRequest) -> PathOffer {
         let own = offer_of(now, &self.lanes[lane], request);
-        let express = self.express_of(lane).filter(|_| request.traffic() == Traffic::Critical);
+        let express =
+            self.express_of(lane).filter(|_| request.traffic() == RequestTraffic::Critical);
         let Some(express) = express.map(|express| offer_of(now, express, request)) else {
             return own;
         };
         // As in the engine, latency-critical requests use the express connection.
-        Offer {
+        PathOffer {
             in_flight: own.in_flight + express.in_flight,
             expected: own.expected.min(express.expected),
             wants_probe: own.wants_probe && express.wants_probe,
@@ -130,7 +141,7 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Takes requests of an unconnected lane that may move to another path; with `early` also those that may not.
-    pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<Moved<LoadRequest>> {
+    pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<MovedRequest<LoadRequest>> {
         let lane = &mut self.lanes[lane];
         if lane.link.is_some() {
             return Vec::new();
@@ -142,7 +153,7 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Takes requests of a lane, and of its express connection, that its path has refused.
-    pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<LoadRequest>> {
+    pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<MovedRequest<LoadRequest>> {
         let mut diverted = self.lanes[lane].requests.take_diverted();
         if let Some(express) = self.express_of_mut(lane) {
             diverted.append(&mut express.requests.take_diverted());
@@ -151,12 +162,12 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Puts a request back.
-    pub(crate) fn keep(&mut self, lane: usize, moved: Moved<LoadRequest>) {
+    pub(crate) fn keep(&mut self, lane: usize, moved: MovedRequest<LoadRequest>) {
         self.lanes[lane].requests.keep(moved);
     }
 
     /// Takes a request from another path.
-    pub(crate) fn adopt(&mut self, lane: usize, moved: Moved<LoadRequest>) {
+    pub(crate) fn adopt(&mut self, lane: usize, moved: MovedRequest<LoadRequest>) {
         self.past.moved += 1;
         self.lanes[lane].requests.adopt(moved);
     }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::{Executor, Geometry, Op, OpenError, Store};
-use roadtrain_system::ring::Ring;
+use crate::{OpenError, Store, StoreExecutor, StoreGeometry, StoreOperation};
+use roadtrain_system::ring::ReactorRing;
 use roadtrain_wire::lba_status::{LbaStatusDescriptor, list_bytes, parse_list};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -50,7 +50,7 @@ fn a_query_that_takes_too_long_reports_how_far_it_has_come() {
     let mut found = AllocationReport::new(&mut list, RANGE, 9, Instant::now());
     assert!(found.add(4096, 512) && !found.has_time(40960));
     found.end();
-    assert_eq!(read(&list), (vec![(8, 1), (80, 1)], condition::UNTOLD));
+    assert_eq!(read(&list), (vec![(8, 1), (80, 1)], condition::UNSPECIFIED));
     let mut list = vec![0; list_bytes(0)];
     let mut found = AllocationReport::new(&mut list, RANGE, 9, Instant::now());
     assert!(!found.has_time(40960));
@@ -66,16 +66,22 @@ struct GatedStore {
 }
 
 impl Store for GatedStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, volatile_cache: false }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { lba_shift: 9, blocks: 1 << 20, read_only: false, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
         Ok(1)
     }
 
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        let Op::LookUp { range } = op else { panic!("{op:?}") };
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        let StoreOperation::QueryAllocation { range } = op else { panic!("{op:?}") };
         let gate = self.gate.clone();
         self.queries.begin((range, 9), buffer, token, io, move |found| {
             lock(&gate).recv().map_err(|_| Status::INTERNAL_ERROR)?;
@@ -87,9 +93,9 @@ impl Store for GatedStore {
 
 struct QueryHarness {
     store: GatedStore,
-    executor: Executor,
-    ring: Ring,
-    elsewhere: Receiver<Completion>,
+    executor: StoreExecutor,
+    ring: ReactorRing,
+    elsewhere: Receiver<StoreCompletion>,
 }
 
 impl QueryHarness {
@@ -97,23 +103,24 @@ impl QueryHarness {
     fn new() -> (QueryHarness, Sender<()>) {
         let (go, gate) = channel();
         let (sender, elsewhere) = channel();
-        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
+        let completions = StoreCompletions::new(move |completion| sender.send(completion).is_ok());
         let store = GatedStore {
             queries: StoreAllocationQueries::default(),
             gate: Arc::new(Mutex::new(gate)),
         };
-        let (executor, ring) = (Executor::new(completions), Ring::new(4).unwrap());
+        let (executor, ring) = (StoreExecutor::new(completions), ReactorRing::new(4).unwrap());
         (QueryHarness { store, executor, ring, elsewhere }, go)
     }
 
-    fn begin(&mut self, number: u32) -> Token {
-        let token = Token::new(number, 1);
-        let work = (Op::LookUp { range: RANGE }, Some(Buffer::alloc(list_bytes(4))));
+    fn begin(&mut self, number: u32) -> StoreToken {
+        let token = StoreToken::new(number, 1);
+        let work =
+            (StoreOperation::QueryAllocation { range: RANGE }, Some(Buffer::alloc(list_bytes(4))));
         self.store.submit(work.0, work.1, token, &mut self.executor.io(&mut self.ring));
         token
     }
 
-    fn answer(&mut self) -> (Token, Result<Vec<(u64, u64)>, Status>) {
+    fn answer(&mut self) -> (StoreToken, Result<Vec<(u64, u64)>, Status>) {
         let completion = self.elsewhere.recv_timeout(Duration::from_secs(60)).unwrap();
         self.executor.complete(completion);
         let completion = self.executor.next(&mut self.ring).expect("it is the caller's");

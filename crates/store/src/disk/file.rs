@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::identity::block_bytes;
-use crate::resize::{Place, remove_if};
+use crate::resize::{BlockLocation, remove_if};
 use crate::spec;
 use crate::{BlockLimits, LastSync, OpenError, StoreKind, StoreSpec, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
@@ -292,8 +292,8 @@ impl BlockFile {
     }
 
     /// Returns the location of the blocks, independent of the path.
-    pub(crate) fn place(&self) -> Option<Place> {
-        Place::from(&self.file.metadata().ok()?)
+    pub(crate) fn place(&self) -> Option<BlockLocation> {
+        BlockLocation::from(&self.file.metadata().ok()?)
     }
 
     /// Returns the unique identity of its blocks.
@@ -307,7 +307,9 @@ impl BlockFile {
 
     /// Returns its I/O limits: those of the kernel for a device's queue, the defaults for a file.
     pub(crate) fn limits(&self, lba_shift: u8) -> BlockLimits {
-        let Some(Place::Block(number)) = self.place() else { return BlockLimits::default() };
+        let Some(BlockLocation::Block(number)) = self.place() else {
+            return BlockLimits::default();
+        };
         limits::of_device(number, lba_shift)
     }
 

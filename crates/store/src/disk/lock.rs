@@ -10,7 +10,7 @@
 //! The kernel releases all locks when the process has ended, for any reason, and its last writes have ended, too:
 //! opening waits for these. No lock reaches other machines.
 
-use crate::{OpenError, Place};
+use crate::{BlockLocation, OpenError};
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -212,7 +212,7 @@ fn process(pid: u32) -> LockUser {
 
 /// True if both are the same regular file, or the same device.
 pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
-    Place::from(one).is_some_and(|place| Place::from(other) == Some(place))
+    BlockLocation::from(one).is_some_and(|place| BlockLocation::from(other) == Some(place))
 }
 
 #[cfg(test)]

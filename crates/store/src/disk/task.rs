@@ -24,9 +24,9 @@ use roadtrain_wire::status::Status;
 use super::file::{Allocate, BlockFile};
 use super::status::{TransferDirection, from_errno};
 use crate::zeroes::{ZEROES_BYTES, zeroes};
-use crate::{ByteRange, Completion, Op, Token};
+use crate::{ByteRange, StoreCompletion, StoreOperation, StoreToken};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_system::ring::{Ring, RingSqe};
+use roadtrain_system::ring::{ReactorRing, RingSqe};
 
 /// Bytes that a Compare reads at once.
 const COMPARE_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ pub(crate) struct DiskTask {
 /// The operation with its progress.
 #[derive(Debug)]
 struct DiskTaskWork {
-    op: Op,
+    op: StoreOperation,
     /// Data to read, write or compare; other operations leave it alone.
     buffer: Option<Buffer>,
     /// Buffer of a Compare for the stored data.
@@ -85,7 +85,11 @@ enum DiskStep {
 
 impl DiskTask {
     /// Makes a task for a checked operation, without starting it.
-    pub(crate) fn new(disk: Arc<BlockFile>, op: Op, buffer: Option<Buffer>) -> DiskTask {
+    pub(crate) fn new(
+        disk: Arc<BlockFile>,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+    ) -> DiskTask {
         let work = DiskTaskWork {
             op,
             buffer,
@@ -101,7 +105,7 @@ impl DiskTask {
     }
 
     /// Starts the task. If the result is `Pending`, completions with `user_data` go to [`resume`](Self::resume).
-    pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> TaskProgress {
+    pub(crate) fn start(&mut self, ring: &mut ReactorRing, user_data: u64) -> TaskProgress {
         debug_assert!(self.step.is_none() && self.work.done == 0, "a task starts once");
         self.user_data = user_data;
         self.proceed(ring)
@@ -110,7 +114,7 @@ impl DiskTask {
     /// Cancels the task: no further step starts, and the kernel is requested to abort the current one, unless others
     /// depend on it (a flush). The task still ends through [`resume`](Self::resume), with Command Abort Requested or as
     /// if it had not been cancelled. The kernel's reply to the request has `user_data`.
-    pub(crate) fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
+    pub(crate) fn cancel(&mut self, ring: &mut ReactorRing, user_data: u64) {
         self.work.is_cancelled = true;
         if let Some(
             DiskStep::Read | DiskStep::Write | DiskStep::WriteZeroes | DiskStep::ReadToCompare,
@@ -121,7 +125,7 @@ impl DiskTask {
     }
 
     /// Takes the result of the completion for which it was waiting.
-    pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> TaskProgress {
+    pub(crate) fn resume(&mut self, result: i32, ring: &mut ReactorRing) -> TaskProgress {
         let Some(step) = self.step.take() else {
             debug_assert!(false, "a task that was not pending was resumed");
             return TaskProgress::Done(Err(Status::INTERNAL_ERROR));
@@ -146,14 +150,18 @@ impl DiskTask {
     }
 
     /// Returns the completion of a finished task.
-    pub(crate) fn completion(&mut self, token: Token, result: Result<(), Status>) -> Completion {
+    pub(crate) fn completion(
+        &mut self,
+        token: StoreToken,
+        result: Result<(), Status>,
+    ) -> StoreCompletion {
         debug_assert!(!self.is_pending());
         let (buffer, is_unforced) = (self.work.buffer.take(), self.work.is_unforced);
-        Completion { token, result, buffer, is_unforced: is_unforced && result.is_ok() }
+        StoreCompletion { token, result, buffer, is_unforced: is_unforced && result.is_ok() }
     }
 
     /// Pushes the next step, if there is one.
-    fn proceed(&mut self, ring: &mut Ring) -> TaskProgress {
+    fn proceed(&mut self, ring: &mut ReactorRing) -> TaskProgress {
         let disk = &*self.disk;
         let Some(step) = self.work.next_step(disk) else { return TaskProgress::Done(Ok(())) };
         if self.work.is_cancelled {
@@ -173,17 +181,17 @@ impl DiskTaskWork {
     fn next_step(&mut self, disk: &BlockFile) -> Option<DiskStep> {
         let moves_more = self.buffer.as_ref().is_some_and(|b| self.done < b.len() as u64);
         match &self.op {
-            Op::Read { .. } => moves_more.then_some(DiskStep::Read),
-            Op::Write { .. } => moves_more.then_some(DiskStep::Write),
-            Op::Compare { .. } => moves_more.then_some(DiskStep::ReadToCompare),
+            StoreOperation::Read { .. } => moves_more.then_some(DiskStep::Read),
+            StoreOperation::Write { .. } => moves_more.then_some(DiskStep::Write),
+            StoreOperation::Compare { .. } => moves_more.then_some(DiskStep::ReadToCompare),
             // A disk lends no memory, and allocation queries do not use the ring.
-            Op::ReadInPlace { .. } | Op::LookUp { .. } => None,
-            Op::Flush => (!self.is_synced).then_some(DiskStep::Sync),
-            Op::Discard { range } => {
+            StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => None,
+            StoreOperation::Flush => (!self.is_synced).then_some(DiskStep::Sync),
+            StoreOperation::Discard { range } => {
                 let more = self.done < range.len && disk.can(Allocate::Punch);
                 more.then_some(DiskStep::Allocate(Allocate::Punch))
             }
-            Op::WriteZeroes { range, deallocate } => {
+            StoreOperation::WriteZeroes { range, deallocate } => {
                 if self.done == range.len {
                     return None;
                 }
@@ -207,13 +215,13 @@ impl DiskTaskWork {
         let control = types::Fd(disk.control_fd());
         let done = self.done;
         match (step, &self.op, &mut self.buffer) {
-            (DiskStep::Read, Op::Read { offset }, Some(buffer)) => {
+            (DiskStep::Read, StoreOperation::Read { offset }, Some(buffer)) => {
                 let rest = &mut buffer[done as usize..];
                 opcode::Read::new(data, rest.as_mut_ptr(), rest.len() as u32)
                     .offset(*offset + done)
                     .build()
             }
-            (DiskStep::Write, Op::Write { offset, fua }, Some(buffer)) => {
+            (DiskStep::Write, StoreOperation::Write { offset, fua }, Some(buffer)) => {
                 let rest = &buffer[done as usize..];
                 let shares_reports = data.0 == control.0;
                 self.is_unforced |= *fua && shares_reports;
@@ -223,7 +231,7 @@ impl DiskTaskWork {
                     .rw_flags(if forces { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
-            (DiskStep::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
+            (DiskStep::ReadToCompare, StoreOperation::Compare { offset }, Some(expected)) => {
                 let scratch = self
                     .scratch
                     .get_or_insert_with(|| Buffer::alloc(expected.len().min(COMPARE_BYTES)));
@@ -232,11 +240,15 @@ impl DiskTaskWork {
                     .offset(*offset + done)
                     .build()
             }
-            (DiskStep::Allocate(how), Op::Discard { range } | Op::WriteZeroes { range, .. }, _) => {
+            (
+                DiskStep::Allocate(how),
+                StoreOperation::Discard { range } | StoreOperation::WriteZeroes { range, .. },
+                _,
+            ) => {
                 let rest = ByteRange { offset: range.offset + done, len: range.len - done };
                 allocate(control, how, rest)
             }
-            (DiskStep::WriteZeroes, Op::WriteZeroes { range, .. }, _) => {
+            (DiskStep::WriteZeroes, StoreOperation::WriteZeroes { range, .. }, _) => {
                 let len = (range.len - done).min(ZEROES_BYTES as u64);
                 let from = zeroes(len as usize).expect("that many are at hand");
                 opcode::Write::new(data, from, len as u32).offset(range.offset + done).build()
@@ -267,7 +279,9 @@ impl DiskTaskWork {
                 Ok(())
             }
             DiskStep::Allocate(_) => {
-                if let Op::Discard { range } | Op::WriteZeroes { range, .. } = self.op {
+                if let StoreOperation::Discard { range }
+                | StoreOperation::WriteZeroes { range, .. } = self.op
+                {
                     self.done = range.len;
                 }
                 Ok(())
@@ -335,16 +349,16 @@ impl Drop for DiskTask {
 }
 
 /// Returns the operation's offset, and its name for people.
-fn describe(op: &Op) -> (u64, &'static str) {
+fn describe(op: &StoreOperation) -> (u64, &'static str) {
     match op {
-        Op::Read { offset } => (*offset, "read"),
-        Op::ReadInPlace { range } => (range.offset, "read"),
-        Op::LookUp { range } => (range.offset, "look up"),
-        Op::Write { offset, .. } => (*offset, "write"),
-        Op::Flush => (0, "flush"),
-        Op::Discard { range } => (range.offset, "discard"),
-        Op::WriteZeroes { range, .. } => (range.offset, "write zeroes"),
-        Op::Compare { offset } => (*offset, "compare"),
+        StoreOperation::Read { offset } => (*offset, "read"),
+        StoreOperation::ReadInPlace { range } => (range.offset, "read"),
+        StoreOperation::QueryAllocation { range } => (range.offset, "look up"),
+        StoreOperation::Write { offset, .. } => (*offset, "write"),
+        StoreOperation::Flush => (0, "flush"),
+        StoreOperation::Discard { range } => (range.offset, "discard"),
+        StoreOperation::WriteZeroes { range, .. } => (range.offset, "write zeroes"),
+        StoreOperation::Compare { offset } => (*offset, "compare"),
     }
 }
 

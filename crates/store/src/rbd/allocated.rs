@@ -2,7 +2,7 @@
 
 use super::image::OpenImage;
 use crate::allocation_queries::AllocationReport;
-use crate::{ByteRange, Op};
+use crate::{ByteRange, StoreOperation};
 use roadtrain_wire::status::Status;
 use std::ffi::{c_int, c_void};
 use std::ptr::null;
@@ -58,7 +58,8 @@ fn extents(image: &OpenImage, ByteRange { offset, len }: ByteRange) -> Result<Di
     };
     match result {
         0.. => Ok(extents),
-        errno => Err(image.status(-errno, &Op::LookUp { range: ByteRange { offset, len } })),
+        errno => Err(image
+            .status(-errno, &StoreOperation::QueryAllocation { range: ByteRange { offset, len } })),
     }
 }
 

@@ -8,7 +8,7 @@ use super::library::{
     FROM_POOL, ImageWatcher, Rbd, text,
 };
 use super::{RbdFailure, RbdImage};
-use crate::{Op, SizeWatcher};
+use crate::{SizeWatcher, StoreOperation};
 use roadtrain_proto::digest::digest;
 use roadtrain_wire::status::Status;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -420,7 +420,7 @@ impl OpenImage {
     }
 
     /// Converts an error to the status for hosts.
-    pub(super) fn status(&self, errno: c_int, op: &Op) -> Status {
+    pub(super) fn status(&self, errno: c_int, op: &StoreOperation) -> Status {
         match errno {
             // Another client has taken it over, and the cluster refuses all operations of this one: another target may
             // serve.

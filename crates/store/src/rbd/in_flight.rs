@@ -6,7 +6,7 @@
 //! since a client's operations on an object are done in order. A retry at another target finds that this client is
 //! fenced.
 
-use crate::{Completion, Completions, Token};
+use crate::{StoreCompletion, StoreCompletions, StoreToken};
 use roadtrain_system::slab::Slab;
 use roadtrain_wire::status::Status;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(super) struct InFlightOperations(Mutex<InFlightState>);
 struct InFlightState {
     /// True while new operations are refused.
     is_closed: bool,
-    pending: Slab<(Token, Completions)>,
+    pending: Slab<(StoreToken, StoreCompletions)>,
 }
 
 /// Key of one operation in flight.
@@ -27,7 +27,11 @@ pub(super) type OperationTicket = (u32, u32);
 
 impl InFlightOperations {
     /// Adds an operation that starts. Returns `None` if it must not start.
-    pub(super) fn enter(&self, token: Token, completions: &Completions) -> Option<OperationTicket> {
+    pub(super) fn enter(
+        &self,
+        token: StoreToken,
+        completions: &StoreCompletions,
+    ) -> Option<OperationTicket> {
         let InFlightState { is_closed, pending } = &mut *self.lock();
         if *is_closed {
             return None;
@@ -48,7 +52,7 @@ impl InFlightOperations {
         *is_closed = true;
         let all: Vec<u32> = pending.iter().map(|(index, _)| index).collect();
         for (token, completions) in all.into_iter().filter_map(|index| pending.take(index)) {
-            completions.send(Completion::new(token, Err(Status::ANA_INACCESSIBLE), None));
+            completions.send(StoreCompletion::new(token, Err(Status::ANA_INACCESSIBLE), None));
         }
     }
 
@@ -71,12 +75,12 @@ mod tests {
     fn each_is_answered_once() {
         let answers = Arc::new(Mutex::new(Vec::new()));
         let received = answers.clone();
-        let completions = Completions::new(move |completion| {
+        let completions = StoreCompletions::new(move |completion| {
             received.lock().unwrap().push(completion);
             true
         });
         let in_flight = InFlightOperations::default();
-        let ticket = |n| in_flight.enter(Token::new(n, 0), &completions);
+        let ticket = |n| in_flight.enter(StoreToken::new(n, 0), &completions);
         let (one, two) = (ticket(1).unwrap(), ticket(2).unwrap());
         assert!(in_flight.leave(one));
         in_flight.close();

@@ -26,9 +26,9 @@ const ALSO_WHEN_FULL: c_int = 128;
 const WATCH_SECONDS: u32 = 10;
 
 /// Names and values.
-pub type Map = BTreeMap<String, Vec<u8>>;
+pub type ObjectMap = BTreeMap<String, Vec<u8>>;
 /// Function that makes the reply to a notification from its payload.
-pub type Heard = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
+pub type NotifyHandler = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
 
 /// Error of an object, with its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,18 +72,18 @@ pub struct RadosObject {
 
 /// A conditional change of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MapChange {
+pub struct ObjectMapChange {
     /// Expected values; an empty one stands for a missing name.
-    pub expected: Map,
+    pub expected: ObjectMap,
     /// Names with their new values.
-    pub set: Map,
+    pub set: ObjectMap,
     /// Names to remove.
     pub removed: Vec<String>,
 }
 
 /// Replies to a notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notified {
+pub struct NotifyReplies {
     /// Replies that arrived in time.
     pub replies: Vec<Vec<u8>>,
     /// True if all watchers have replied.
@@ -129,11 +129,11 @@ impl RadosObject {
     ///
     /// # Errors
     /// Fails if the cluster does not return it, or if there are more than 1,024 names.
-    pub fn read(&self, prefix: &str) -> Result<Map, ObjectError> {
+    pub fn read(&self, prefix: &str) -> Result<ObjectMap, ObjectError> {
         self.read_map(prefix).map_err(|failure| self.failed(&failure))
     }
 
-    fn read_map(&self, prefix: &str) -> Result<Map, RbdFailure> {
+    fn read_map(&self, prefix: &str) -> Result<ObjectMap, RbdFailure> {
         let (rados, prefix) = (self.rados(), c_text(prefix)?);
         // SAFETY: the call has no preconditions.
         let op = unsafe { (rados.rados_create_read_op)() };
@@ -152,7 +152,7 @@ impl RadosObject {
             (rados.rados_read_op_operate)(op, self.pool.io(), self.object.as_ptr(), 0)
         };
         let read = match done {
-            _ if done == -libc::ENOENT => Ok(Map::new()),
+            _ if done == -libc::ENOENT => Ok(ObjectMap::new()),
             _ if more != 0 => {
                 Err(RbdFailure::text("has more names than are expected: what else uses it?"))
             }
@@ -172,11 +172,11 @@ impl RadosObject {
     ///
     /// # Errors
     /// Fails if the cluster refuses.
-    pub fn change(&self, change: &MapChange) -> Result<bool, ObjectError> {
+    pub fn change(&self, change: &ObjectMapChange) -> Result<bool, ObjectError> {
         self.change_map(change).map_err(|failure| self.failed(&failure))
     }
 
-    fn change_map(&self, change: &MapChange) -> Result<bool, RbdFailure> {
+    fn change_map(&self, change: &ObjectMapChange) -> Result<bool, RbdFailure> {
         let rados = self.rados();
         // SAFETY: the call has no preconditions.
         let op = unsafe { (rados.rados_create_write_op)() };
@@ -236,7 +236,7 @@ impl RadosObject {
     ///
     /// # Errors
     /// Fails if the object does not exist, or without permission.
-    pub fn watch(&self, handler: Box<Heard>) -> Result<Watch, ObjectError> {
+    pub fn watch(&self, handler: Box<NotifyHandler>) -> Result<ObjectWatch, ObjectError> {
         let (pool, object) = (self.pool.clone(), self.object.clone());
         let watcher =
             Box::new(ObjectWatcher { pool, object, handler, is_lost: AtomicBool::new(false) });
@@ -259,14 +259,14 @@ impl RadosObject {
             // SAFETY: librados has not taken it.
             drop(unsafe { Box::from_raw(watcher) });
         })?;
-        Ok(Watch { cookie, watcher })
+        Ok(ObjectWatch { cookie, watcher })
     }
 
     /// Notifies all watchers, and returns the replies that arrive within `within`.
     ///
     /// # Errors
     /// Fails if the cluster does not deliver it.
-    pub fn notify(&self, what: &[u8], within: Duration) -> Result<Notified, ObjectError> {
+    pub fn notify(&self, what: &[u8], within: Duration) -> Result<NotifyReplies, ObjectError> {
         let (mut reply, mut bytes) = (null_mut::<c_char>(), 0);
         let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let (text, length) = (what.as_ptr().cast(), what.len() as c_int);
@@ -284,19 +284,19 @@ impl RadosObject {
             }
         }
         match -result {
-            libc::ETIMEDOUT => Ok(Notified { replies, is_complete: false }),
+            libc::ETIMEDOUT => Ok(NotifyReplies { replies, is_complete: false }),
             // The object does not exist, so it has no watchers.
-            libc::ENOENT => Ok(Notified { replies, is_complete: true }),
+            libc::ENOENT => Ok(NotifyReplies { replies, is_complete: true }),
             _ => check(result, "notify its watchers")
-                .map(|()| Notified { replies, is_complete: true }),
+                .map(|()| NotifyReplies { replies, is_complete: true }),
         }
         .map_err(|failure| self.failed(&failure))
     }
 }
 
 /// Reads the map from an iterator of librados.
-fn take(rados: &Rados, values: CephHandle) -> Result<Map, RbdFailure> {
-    let mut map = Map::new();
+fn take(rados: &Rados, values: CephHandle) -> Result<ObjectMap, RbdFailure> {
+    let mut map = ObjectMap::new();
     loop {
         let (mut name, mut value, mut name_bytes, mut value_bytes) = (null_mut(), null_mut(), 0, 0);
         // SAFETY: the iterator comes from an operation that has ended, and the places are ours.
@@ -364,23 +364,23 @@ fn parse_replies(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 /// Answers notifications of an object, until this is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ObjectWatch {
     cookie: u64,
     /// Freed when librados does not call it any more.
     watcher: *mut ObjectWatcher,
 }
 
 // SAFETY: the watcher may be used by several threads, and is freed once.
-unsafe impl Send for Watch {}
+unsafe impl Send for ObjectWatch {}
 
 struct ObjectWatcher {
     pool: Arc<CephPool>,
     object: CString,
-    handler: Box<Heard>,
+    handler: Box<NotifyHandler>,
     is_lost: AtomicBool,
 }
 
-impl Watch {
+impl ObjectWatch {
     /// True if the cluster has dropped the watch: no notifications are received any more.
     #[must_use]
     pub fn is_lost(&self) -> bool {
@@ -389,7 +389,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ObjectWatch {
     fn drop(&mut self) {
         // SAFETY: the watcher is valid until the end of this function.
         let pool = unsafe { &*self.watcher }.pool.clone();

@@ -4,7 +4,7 @@ use super::image::OpenImage;
 use super::in_flight::OperationTicket;
 use super::library::CephHandle;
 use crate::zeroes::compare;
-use crate::{ByteRange, Completion, Completions, Op, Token};
+use crate::{ByteRange, StoreCompletion, StoreCompletions, StoreOperation, StoreToken};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use std::ffi::{c_int, c_void};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 /// State that has to stay until librbd is done with it, even if its submitter is gone.
 pub(super) struct RbdOperation {
-    op: Op,
-    token: Token,
+    op: StoreOperation,
+    token: StoreToken,
     buffer: Option<Buffer>,
     /// Stored data of a Compare, whose expected data is in the buffer.
     stored: Vec<u8>,
-    completions: Completions,
+    completions: StoreCompletions,
     /// Entry among the operations in flight, if it may be completed before librbd completes it.
     ticket: Option<OperationTicket>,
     /// The image, which stays open until then.
@@ -27,13 +27,13 @@ pub(super) struct RbdOperation {
 
 impl RbdOperation {
     pub(super) fn new(
-        (op, buffer): (Op, Option<Buffer>),
-        token: Token,
-        completions: Completions,
+        (op, buffer): (StoreOperation, Option<Buffer>),
+        token: StoreToken,
+        completions: StoreCompletions,
         image: Arc<OpenImage>,
     ) -> RbdOperation {
         let stored = match (op, &buffer) {
-            (Op::Compare { .. }, Some(buffer)) => vec![0; buffer.len()],
+            (StoreOperation::Compare { .. }, Some(buffer)) => vec![0; buffer.len()],
             _ => Vec::new(),
         };
         RbdOperation { op, token, buffer, stored, completions, ticket: None, image }
@@ -45,7 +45,7 @@ impl RbdOperation {
             self.ticket = in_flight.enter(self.token, &self.completions);
             if self.ticket.is_none() {
                 let refused = Err(Status::ANA_INACCESSIBLE);
-                self.completions.send(Completion::new(self.token, refused, self.buffer));
+                self.completions.send(StoreCompletion::new(self.token, refused, self.buffer));
                 return;
             }
         }
@@ -83,26 +83,28 @@ impl RbdOperation {
         // SAFETY: the image is open, and the memory stays, as the caller guarantees.
         unsafe {
             match op {
-                Op::Read { offset } => {
+                StoreOperation::Read { offset } => {
                     (rbd.rbd_aio_read)(image, offset, length, buffer, completion)
                 }
-                Op::Compare { offset } => {
+                StoreOperation::Compare { offset } => {
                     (rbd.rbd_aio_read)(image, offset, stored_length, stored, completion)
                 }
                 // Without a cache a completed write is on stable storage.
-                Op::Write { offset, fua: _ } => {
+                StoreOperation::Write { offset, fua: _ } => {
                     (rbd.rbd_aio_write)(image, offset, length, buffer.cast_const(), completion)
                 }
-                Op::Flush => (rbd.rbd_aio_flush)(image, completion),
-                Op::Discard { range: ByteRange { offset, len } } => {
+                StoreOperation::Flush => (rbd.rbd_aio_flush)(image, completion),
+                StoreOperation::Discard { range: ByteRange { offset, len } } => {
                     (rbd.rbd_aio_discard)(image, offset, len, completion)
                 }
-                Op::WriteZeroes { range: ByteRange { offset, len }, deallocate } => {
+                StoreOperation::WriteZeroes { range: ByteRange { offset, len }, deallocate } => {
                     let flags = if deallocate { 0 } else { super::library::KEEP_SPACE };
                     (rbd.rbd_aio_write_zeroes)(image, offset, len as usize, completion, flags, 0)
                 }
                 // Only stores that lend their memory get these; allocation queries do not come here.
-                Op::ReadInPlace { .. } | Op::LookUp { .. } => -libc::EINVAL,
+                StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => {
+                    -libc::EINVAL
+                }
             }
         }
     }
@@ -115,23 +117,27 @@ impl RbdOperation {
         if let (Some(ticket), Some(in_flight)) = (ticket, image.in_flight())
             && !in_flight.leave(ticket)
         {
-            buffer.into_iter().for_each(|buffer| _ = completions.send(Completion::late(buffer)));
+            buffer
+                .into_iter()
+                .for_each(|buffer| _ = completions.send(StoreCompletion::late(buffer)));
             return;
         }
         let wanted = match op {
-            Op::Read { .. } | Op::Compare { .. } => buffer.as_ref().map_or(0, |b| b.len()),
+            StoreOperation::Read { .. } | StoreOperation::Compare { .. } => {
+                buffer.as_ref().map_or(0, |b| b.len())
+            }
             _ => 0,
         };
         let result = match (op, &mut buffer) {
             _ if let Some(status) = failure => Err(status),
             // librbd cuts off the part beyond the image's end without an error.
             _ if (value as usize) < wanted => Err(Status::LBA_OUT_OF_RANGE.dnr()),
-            (Op::Compare { .. }, Some(expected)) => {
+            (StoreOperation::Compare { .. }, Some(expected)) => {
                 compare(expected, |at| stored.as_ptr().wrapping_add(at))
             }
             _ => Ok(()),
         };
-        completions.send(Completion::new(token, result, buffer));
+        completions.send(StoreCompletion::new(token, result, buffer));
     }
 }
 

@@ -7,9 +7,12 @@
 use super::RbdFailure;
 use super::cluster::{CephPool, check};
 use super::image::OpenImage;
-use crate::Custody;
-use roadtrain_proto::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
+use crate::BlockOwnership;
 use roadtrain_proto::digest::digest;
+use roadtrain_proto::ownership::{
+    BlockClaim, BlockOwner, FenceVerdict, ObservedOwner, OwnershipObserver, OwnershipState,
+    OwnershipTiming,
+};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
 use std::ffi::CString;
@@ -111,12 +114,15 @@ impl<T> ThreadState<T> {
 /// An image that this target owns.
 #[derive(Debug)]
 pub(super) struct OwnedImage {
-    turns: Arc<ThreadState<(Owner, Standing)>>,
+    turns: Arc<ThreadState<(BlockOwner, OwnershipState)>>,
 }
 
 impl OwnedImage {
     /// Takes the image if no client has it, and starts its heartbeats. Waits for the cluster.
-    pub(super) fn take(image: &Arc<OpenImage>, timing: Timing) -> Result<OwnedImage, RbdFailure> {
+    pub(super) fn take(
+        image: &Arc<OpenImage>,
+        timing: OwnershipTiming,
+    ) -> Result<OwnedImage, RbdFailure> {
         image.check_lockable()?;
         // An owner gets no request to release the lock, as `lock` would send: it may comply.
         if let Some(owner) = image.owner()? {
@@ -131,12 +137,12 @@ impl OwnedImage {
         header.beat(0, &address)?;
         let ms = clock::now().since(begun).as_millis();
         info!(image = image.name(), as = address, "has it, after {ms} ms");
-        let owner = Owner::new(timing, last);
-        let turns = ThreadState::new((owner, Standing::Serves));
+        let owner = BlockOwner::new(timing, last);
+        let turns = ThreadState::new((owner, OwnershipState::Serves));
         let (shared, name, weak) = (turns.clone(), image.name().to_owned(), Arc::downgrade(image));
         let beats = move || {
             let mut number = 0;
-            while shared.wait(timing.beat) {
+            while shared.wait(timing.heartbeat) {
                 number += 1;
                 let Some(image) = weak.upgrade() else { break };
                 match beat(&image, &header, (number, &address), &shared) {
@@ -146,7 +152,7 @@ impl OwnedImage {
                     }
                     Err(failure) => warn!(image = name, "{failure}"),
                 }
-                if shared.lock().0.0.standing(clock::now()) == Standing::Fenced {
+                if shared.lock().0.0.state(clock::now()) == OwnershipState::Fenced {
                     error!(image = name, "another target has taken it over");
                     break;
                 }
@@ -158,21 +164,21 @@ impl OwnedImage {
 
     /// Returns the current owner. Completes the operations in flight if they cannot be served, and refuses further ones
     /// then.
-    pub(super) fn ownership(&self, image: &OpenImage, now: Instant) -> Custody {
+    pub(super) fn ownership(&self, image: &OpenImage, now: Instant) -> BlockOwnership {
         let mut state = self.turns.lock();
         let (owner, known) = &mut state.0;
         if image.is_lost() {
             owner.fenced();
         }
-        let standing = owner.standing(now);
+        let standing = owner.state(now);
         let is_news = std::mem::replace(known, standing) != standing;
-        let Some(in_flight) = image.in_flight() else { return Custody::Ours };
+        let Some(in_flight) = image.in_flight() else { return BlockOwnership::Ours };
         // Before the mutex is unlocked: other threads would overtake with their own changes.
         match standing {
             _ if !is_news => {}
-            Standing::Serves => in_flight.open(),
-            Standing::CutOff => in_flight.close(),
-            Standing::Fenced => {
+            OwnershipState::Serves => in_flight.open(),
+            OwnershipState::CutOff => in_flight.close(),
+            OwnershipState::Fenced => {
                 image.set_lost();
                 in_flight.close();
             }
@@ -180,16 +186,16 @@ impl OwnedImage {
         drop(state);
         let name = image.name();
         match standing {
-            Standing::Serves if is_news => info!(image = name, "reaches the cluster again"),
-            Standing::CutOff if is_news => {
+            OwnershipState::Serves if is_news => info!(image = name, "reaches the cluster again"),
+            OwnershipState::CutOff if is_news => {
                 error!(image = name, "does not reach the cluster: hosts are sent to other paths");
             }
             _ => {}
         }
         match standing {
-            Standing::Serves => Custody::Ours,
-            Standing::CutOff => Custody::CutOff,
-            Standing::Fenced => Custody::Lost,
+            OwnershipState::Serves => BlockOwnership::Ours,
+            OwnershipState::CutOff => BlockOwnership::CutOff,
+            OwnershipState::Fenced => BlockOwnership::Lost,
         }
     }
 
@@ -210,13 +216,13 @@ fn beat(
     image: &OpenImage,
     header: &Header,
     (number, address): (u64, &str),
-    turns: &ThreadState<(Owner, Standing)>,
+    turns: &ThreadState<(BlockOwner, OwnershipState)>,
 ) -> Result<(), RbdFailure> {
     let begun = clock::now();
     header.beat(number, address)?;
     if turns.lock().0.0.confirmed(begun, clock::now()) {
         let is_ours = image.owner()?.is_some_and(|owner| owner == address);
-        turns.lock().0.0.looked(is_ours, clock::now());
+        turns.lock().0.0.ownership_checked(is_ours, clock::now());
     }
     Ok(())
 }
@@ -224,22 +230,22 @@ fn beat(
 /// An image that another target may own.
 #[derive(Debug)]
 pub(super) struct ObservedImage {
-    turns: Arc<ThreadState<Claim<String>>>,
+    turns: Arc<ThreadState<BlockClaim<String>>>,
 }
 
 impl ObservedImage {
     /// Starts to check the image.
     pub(super) fn begin(
         image: Arc<OpenImage>,
-        timing: Timing,
+        timing: OwnershipTiming,
     ) -> Result<ObservedImage, RbdFailure> {
         image.check_lockable()?;
         let header = Header::of(&image)?;
-        let turns = ThreadState::new(Claim::new(image.owner()?));
+        let turns = ThreadState::new(BlockClaim::new(image.owner()?));
         let shared = turns.clone();
         let run_checks = move || {
-            let mut observer = Observer::new(timing);
-            while shared.wait(timing.look) {
+            let mut observer = OwnershipObserver::new(timing);
+            while shared.wait(timing.check) {
                 if let Err(failure) = check_owner(&image, &header, &mut observer, &shared) {
                     warn!(image = image.name(), "{failure}");
                 }
@@ -249,8 +255,8 @@ impl ObservedImage {
         Ok(ObservedImage { turns })
     }
 
-    pub(super) fn ownership(&self) -> Custody {
-        if self.turns.lock().0.is_free() { Custody::Free } else { Custody::Theirs }
+    pub(super) fn ownership(&self) -> BlockOwnership {
+        if self.turns.lock().0.is_free() { BlockOwnership::Free } else { BlockOwnership::Theirs }
     }
 
     /// Takes the image away from its owner.
@@ -270,29 +276,29 @@ impl Drop for ObservedImage {
 fn check_owner(
     image: &OpenImage,
     header: &Header,
-    observer: &mut Observer,
-    turns: &ThreadState<Claim<String>>,
+    observer: &mut OwnershipObserver,
+    turns: &ThreadState<BlockClaim<String>>,
 ) -> Result<(), RbdFailure> {
     let sent_at = clock::now();
     let (owner, beat) = (image.owner()?, header.last_beat()?);
     let seen = match (&owner, beat) {
-        (None, _) => Seen::Nobody,
+        (None, _) => ObservedOwner::NoOwner,
         (Some(owner), Some((number, from))) if from == *owner => {
             let number = digest(&[owner.as_bytes(), &number.to_le_bytes()]);
-            Seen::Beat(number as u64)
+            ObservedOwner::Heartbeat(number as u64)
         }
-        (Some(owner), _) if image.is_watched_by(owner)? => Seen::Stranger,
-        (Some(owner), _) => Seen::Absent(digest(&[owner.as_bytes()]) as u64),
+        (Some(owner), _) if image.is_watched_by(owner)? => ObservedOwner::OpenWithoutHeartbeat,
+        (Some(owner), _) => ObservedOwner::Absent(digest(&[owner.as_bytes()]) as u64),
     };
-    let verdict = observer.looked(sent_at, clock::now(), seen);
-    let is_wanted = turns.lock().0.looked(owner.as_ref());
+    let verdict = observer.check_completed(sent_at, clock::now(), seen);
+    let is_wanted = turns.lock().0.owner_checked(owner.as_ref());
     let Some(owner) = owner else { return Ok(()) };
-    if verdict != Verdict::Fence && !is_wanted {
+    if verdict != FenceVerdict::Fence && !is_wanted {
         return Ok(());
     }
     let why = match seen {
         _ if is_wanted => "as requested",
-        Seen::Absent(_) => "is gone",
+        ObservedOwner::Absent(_) => "is gone",
         _ => "is silent",
     };
     warn!(image = image.name(), owner, why, "takes it from its owner");

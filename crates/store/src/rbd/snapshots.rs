@@ -4,7 +4,7 @@ use super::cluster::{CephPool, c_text};
 use super::image::OpenImage;
 use super::library::{CephHandle, SnapInfo};
 use super::{RbdImage, RbdStore};
-use crate::{Snapshot, SnapshotError, Snapshots};
+use crate::{SnapshotError, Snapshots, StoreSnapshot};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const FEW: c_int = 32;
 
 impl Snapshots for RbdStore {
-    fn list(&self) -> Result<Vec<Snapshot>, SnapshotError> {
+    fn list(&self) -> Result<Vec<StoreSnapshot>, SnapshotError> {
         let mut infos = infos(&self.image)?;
         infos.sort_by_key(|(id, ..)| *id);
         infos.into_iter().map(|info| describe(&self.image, info)).collect()
@@ -128,12 +128,12 @@ fn infos(image: &OpenImage) -> Result<Vec<Info>, SnapshotError> {
     }
 }
 
-fn describe(image: &OpenImage, (id, bytes, name): Info) -> Result<Snapshot, SnapshotError> {
+fn describe(image: &OpenImage, (id, bytes, name): Info) -> Result<StoreSnapshot, SnapshotError> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the image is open, the place is ours.
     let result = unsafe { (image.rbd().rbd_snap_get_timestamp)(image.handle(), id, &mut time) };
     let created = (result >= 0 && time.tv_sec > 0).then_some(time.tv_sec as u64);
-    Ok(Snapshot { is_protected: is_protected(image, &name)?, name, bytes, created })
+    Ok(StoreSnapshot { is_protected: is_protected(image, &name)?, name, bytes, created })
 }
 
 fn is_protected(image: &OpenImage, name: &str) -> Result<bool, SnapshotError> {

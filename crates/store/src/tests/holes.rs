@@ -9,21 +9,21 @@ use std::sync::mpsc::{Receiver, channel};
 /// A store with the receiver of its completions.
 struct HolesHarness {
     store: Arc<dyn Store>,
-    ring: Ring,
-    executor: Executor,
-    from_threads: Receiver<Completion>,
+    ring: ReactorRing,
+    executor: StoreExecutor,
+    from_threads: Receiver<StoreCompletion>,
 }
 
 impl HolesHarness {
     fn new(spec: &StoreSpec) -> HolesHarness {
         let (sender, from_threads) = channel();
-        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
-        let (ring, executor) = (Ring::new(8).unwrap(), Executor::new(completions));
+        let completions = StoreCompletions::new(move |completion| sender.send(completion).is_ok());
+        let (ring, executor) = (ReactorRing::new(8).unwrap(), StoreExecutor::new(completions));
         HolesHarness { store: open(spec).unwrap(), ring, executor, from_threads }
     }
 
-    fn run(&mut self, op: Op, buffer: Option<Buffer>) -> Option<Buffer> {
-        self.store.submit(op, buffer, Token::new(1, 1), &mut self.executor.io(&mut self.ring));
+    fn run(&mut self, op: StoreOperation, buffer: Option<Buffer>) -> Option<Buffer> {
+        self.store.submit(op, buffer, StoreToken::new(1, 1), &mut self.executor.io(&mut self.ring));
         loop {
             if let Some(completion) = self.executor.next(&mut self.ring) {
                 assert_eq!(completion.result, Ok(()), "{op:?}");
@@ -41,13 +41,16 @@ impl HolesHarness {
     }
 
     fn write(&mut self, offset: u64, len: u64) {
-        self.run(Op::Write { offset, fua: false }, Some(filled(len, 7)));
+        self.run(StoreOperation::Write { offset, fua: false }, Some(filled(len, 7)));
     }
 
     /// Returns the allocated ranges in bytes from `offset` on (from, to), and the condition at the end of the list.
     fn query(&mut self, offset: u64, len: u64, room: usize) -> (Vec<(u64, u64)>, u8) {
         let range = ByteRange { offset, len };
-        let list = self.run(Op::LookUp { range }, Some(filled(list_bytes(room) as u64, 0xee)));
+        let list = self.run(
+            StoreOperation::QueryAllocation { range },
+            Some(filled(list_bytes(room) as u64, 0xee)),
+        );
         let list = list.unwrap();
         let (head, descriptors) = parse_list(&list).unwrap();
         let bytes = |blocks: u64| blocks << self.store.geometry().lba_shift;
@@ -83,7 +86,7 @@ fn written_ranges_are_allocated_and_discarded_ones_are_not() {
     for lba_bytes in [512, 4096] {
         let path = folder.path().join(format!("disk{lba_bytes}"));
         let mut disk = HolesHarness::new(&file(path, Some(16 * MIB), lba_bytes));
-        assert!(disk.store.tells_allocation());
+        assert!(disk.store.reports_allocation());
         assert_eq!(disk.allocated(0, 16 * MIB), []);
         // None of them is on stable storage, and the page cache may have some.
         disk.write(MIB, 64 * KIB);
@@ -99,12 +102,12 @@ fn written_ranges_are_allocated_and_discarded_ones_are_not() {
         );
         assert_eq!(disk.allocated(2 * MIB, MIB), []);
         let range = ByteRange { offset: 4 * MIB + 64 * KIB, len: 64 * KIB };
-        disk.run(Op::Discard { range }, None);
+        disk.run(StoreOperation::Discard { range }, None);
         let split = [(4 * MIB, 4 * MIB + 64 * KIB), (4 * MIB + 128 * KIB, 4 * MIB + 256 * KIB)];
         assert_eq!(disk.allocated(4 * MIB, MIB), split);
         // Zeroes that are kept occupy space.
         let range = ByteRange { offset: 8 * MIB, len: 64 * KIB };
-        disk.run(Op::WriteZeroes { range, deallocate: true }, None);
+        disk.run(StoreOperation::WriteZeroes { range, deallocate: true }, None);
         assert_eq!(disk.allocated(8 * MIB, MIB), []);
         assert_eq!(disk.query(0, 16 * MIB, 1), (vec![written[0]], condition::NO_ROOM));
         assert_eq!(disk.query(0, 16 * MIB, 0), (vec![], condition::NO_ROOM));
@@ -128,8 +131,8 @@ fn a_hole_that_is_smaller_than_a_block_is_none() {
 #[test]
 fn a_store_on_top_reports_what_the_one_below_reports() {
     let null = open(&null(MIB)).unwrap();
-    assert!(null.tells_allocation());
+    assert!(null.reports_allocation());
     let ssd = SsdStore::new(null, Duration::ZERO, 1);
-    assert!(ssd.tells_allocation());
-    assert!(!open(&memory(MIB, 512)).unwrap().tells_allocation());
+    assert!(ssd.reports_allocation());
+    assert!(!open(&memory(MIB, 512)).unwrap().reports_allocation());
 }

@@ -44,7 +44,7 @@ fn apply(harness: &mut RingHarness, store: &dyn Store, model: &mut [u8], step: M
     match step {
         ModelStep::Write { at: offset, len, byte, fua } => {
             let buffer = filled(len, byte);
-            harness.run(store, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
+            harness.run(store, (StoreOperation::Write { offset, fua }, Some(buffer))).0.unwrap();
             model[slice(offset, len)].fill(byte);
         }
         ModelStep::Discard(ranges) => {
@@ -53,7 +53,10 @@ fn apply(harness: &mut RingHarness, store: &dyn Store, model: &mut [u8], step: M
         }
         ModelStep::Zero { at: offset, len, deallocate } => {
             let range = ByteRange { offset, len };
-            harness.run(store, (Op::WriteZeroes { range, deallocate }, None)).0.unwrap();
+            harness
+                .run(store, (StoreOperation::WriteZeroes { range, deallocate }, None))
+                .0
+                .unwrap();
             model[slice(offset, len)].fill(0);
         }
         ModelStep::Read { at, len } => {

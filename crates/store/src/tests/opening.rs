@@ -145,7 +145,7 @@ fn permission_errors_are_explained() {
 }
 
 /// Applies the size that others have given it.
-fn refresh(store: &dyn Store) -> Geometry {
+fn refresh(store: &dyn Store) -> StoreGeometry {
     let resize = store.plan(None).unwrap();
     store.switch(&resize);
     store.geometry()

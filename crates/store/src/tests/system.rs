@@ -57,7 +57,7 @@ fn a_block_device_works() {
         let geometry = store.geometry();
         assert_eq!((geometry.bytes(), geometry.volatile_cache), (MIB, true));
         let mut harness = RingHarness::new();
-        let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 8)));
+        let write = (StoreOperation::Write { offset: 0, fua: true }, Some(filled(MIB, 8)));
         harness.run(&*store, write).0.unwrap();
         harness.flush(&*store).unwrap();
         harness.discard(&*store, &[(64 * KIB, 64 * KIB), (256 * KIB, 64 * KIB)]).unwrap();
@@ -179,7 +179,7 @@ fn discarding_gives_space_back() {
     let path = dir.path().join("disk");
     let store = open(&file(&path, Some(MIB), 4096)).unwrap();
     let mut harness = RingHarness::new();
-    let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 1)));
+    let write = (StoreOperation::Write { offset: 0, fua: true }, Some(filled(MIB, 1)));
     harness.run(&*store, write).0.unwrap();
     let before = std::fs::metadata(&path).unwrap().blocks();
     harness.discard(&*store, &[(0, 256 * KIB), (512 * KIB, 256 * KIB)]).unwrap();

@@ -41,7 +41,7 @@ fn finish(
 }
 
 fn buffer_of(mut task: DiskTask) -> Buffer {
-    task.completion(Token::new(0, 0), Ok(())).buffer.expect("it comes back")
+    task.completion(StoreToken::new(0, 0), Ok(())).buffer.expect("it comes back")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn short_transfers_are_continued() {
     let mut harness = RingHarness::new();
     // Results are cut down to lengths from which direct I/O can and cannot continue.
     for amounts in [[4096, 512], [1000, 1], [1, 16000]] {
-        let read = (Op::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
+        let read = (StoreOperation::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
         let (mut task, mut progress) = start(&mut harness, &store, read);
         for amount in amounts {
             assert_eq!(progress, TaskProgress::Pending);
@@ -75,14 +75,14 @@ fn short_writes_and_comparisons_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
     let mut harness = RingHarness::new();
-    let write = (Op::Write { offset: 0, fua: true }, Some(filled(8192, 9)));
+    let write = (StoreOperation::Write { offset: 0, fua: true }, Some(filled(8192, 9)));
     let (mut task, progress) = start(&mut harness, &store, write);
     assert_eq!(progress, TaskProgress::Pending);
     assert_eq!(harness.wait(), 8192);
     let progress = task.resume(700, &mut harness.ring);
     finish(&mut harness, &mut task, progress).unwrap();
 
-    let compare = (Op::Compare { offset: 0 }, Some(filled(8192, 9)));
+    let compare = (StoreOperation::Compare { offset: 0 }, Some(filled(8192, 9)));
     let (mut task, progress) = start(&mut harness, &store, compare);
     assert_eq!(progress, TaskProgress::Pending);
     assert_eq!(harness.wait(), 8192);
@@ -104,10 +104,10 @@ fn a_forced_write_takes_no_report_away_from_a_flush() {
         let shares = store.disk.data_fd(false) == store.disk.control_fd();
         assert!(is_direct || shares, "without direct I/O there is one descriptor");
         for (fua, result) in [(true, Ok(())), (false, Ok(())), (true, Err(Status::WRITE_FAULT))] {
-            let write = (Op::Write { offset: 0, fua }, Some(filled(4096, 9)));
+            let write = (StoreOperation::Write { offset: 0, fua }, Some(filled(4096, 9)));
             let (mut task, progress) = start(&mut harness, &store, write);
             finish(&mut harness, &mut task, progress).unwrap();
-            let completion = task.completion(Token::new(0, 0), result);
+            let completion = task.completion(StoreToken::new(0, 0), result);
             assert_eq!(completion.is_unforced, shares && fua && result.is_ok());
         }
     }
@@ -119,7 +119,7 @@ fn interruptions_are_retried() {
     let (store, content) = striped(dir.path());
     let mut harness = RingHarness::new();
     let (mut task, progress) =
-        start(&mut harness, &store, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
+        start(&mut harness, &store, (StoreOperation::Read { offset: 0 }, Some(filled(4096, 0))));
     assert_eq!(progress, TaskProgress::Pending);
     for errno in [libc::EINTR, libc::EAGAIN, libc::EAGAIN] {
         assert_eq!(harness.wait(), 4096);
@@ -136,16 +136,20 @@ fn errors_end_the_task() {
     let (store, _) = striped(dir.path());
     let mut harness = RingHarness::new();
     for (op, errno, expected) in [
-        ((Op::Read { offset: 0 }, Some(filled(512, 0))), libc::EIO, Status::UNRECOVERED_READ_ERROR),
         (
-            (Op::Write { offset: 0, fua: false }, Some(filled(512, 0))),
+            (StoreOperation::Read { offset: 0 }, Some(filled(512, 0))),
+            libc::EIO,
+            Status::UNRECOVERED_READ_ERROR,
+        ),
+        (
+            (StoreOperation::Write { offset: 0, fua: false }, Some(filled(512, 0))),
             libc::EIO,
             Status::WRITE_FAULT,
         ),
-        ((Op::Flush, None), libc::ENOSPC, Status::CAPACITY_EXCEEDED),
-        ((Op::Flush, None), libc::EINVAL, Status::INTERNAL_ERROR),
+        ((StoreOperation::Flush, None), libc::ENOSPC, Status::CAPACITY_EXCEEDED),
+        ((StoreOperation::Flush, None), libc::EINVAL, Status::INTERNAL_ERROR),
         (
-            (Op::Discard { range: ByteRange { offset: 0, len: 512 } }, None),
+            (StoreOperation::Discard { range: ByteRange { offset: 0, len: 512 } }, None),
             libc::EIO,
             Status::WRITE_FAULT,
         ),
@@ -158,7 +162,7 @@ fn errors_end_the_task() {
             panic!("errno {errno} ends it")
         };
         assert!(status.is(expected), "{status}");
-        let had_buffer = task.completion(Token::new(0, 0), Ok(())).buffer.is_some();
+        let had_buffer = task.completion(StoreToken::new(0, 0), Ok(())).buffer.is_some();
         assert_eq!(had_buffer, moves, "the buffers come back");
     }
 }
@@ -186,7 +190,7 @@ fn filesystems_without_holes_get_zeroes_written() {
     harness.discard(&store, &[(0, 4096)]).unwrap();
     assert!(harness.read(&store, 0, 64 * KIB).unwrap() == content, "advice that was not followed");
     let range = ByteRange { offset: 512, len: 60 * KIB };
-    let zeroes = Op::WriteZeroes { range, deallocate: true };
+    let zeroes = StoreOperation::WriteZeroes { range, deallocate: true };
     harness.run(&store, (zeroes, None)).0.unwrap();
     let mut expected = content;
     expected[512..512 + 60 * 1024].fill(0);
@@ -213,11 +217,13 @@ fn an_unsupported_call_is_learnt_once() {
     let (store, content) = striped(dir.path());
     let mut harness = RingHarness::new();
     let [first, second] = [0, 4096].map(|offset| ByteRange { offset, len: 512 });
-    let (mut task, progress) = start(&mut harness, &store, (Op::Discard { range: first }, None));
+    let (mut task, progress) =
+        start(&mut harness, &store, (StoreOperation::Discard { range: first }, None));
     assert_eq!(progress, TaskProgress::Pending);
     assert_eq!(harness.wait(), 0);
     assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut harness.ring), TaskProgress::Done(Ok(())));
-    let (_, progress) = start(&mut harness, &store, (Op::Discard { range: second }, None));
+    let (_, progress) =
+        start(&mut harness, &store, (StoreOperation::Discard { range: second }, None));
     assert_eq!(progress, TaskProgress::Done(Ok(())));
     assert!(harness.read(&store, 4096, 512).unwrap() == content[4096..4608]);
 }
@@ -226,10 +232,11 @@ fn an_unsupported_call_is_learnt_once() {
 fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
-    let mut pool = roadtrain_system::buffer::Pool::new(2 << 20);
+    let mut pool = roadtrain_system::buffer::BufferPool::new(2 << 20);
     let mut harness = RingHarness::new();
     let buffer = pool.take(4096).unwrap();
-    let (task, progress) = start(&mut harness, &store, (Op::Read { offset: 0 }, Some(buffer)));
+    let (task, progress) =
+        start(&mut harness, &store, (StoreOperation::Read { offset: 0 }, Some(buffer)));
     assert_eq!(progress, TaskProgress::Pending);
     drop(task);
     assert_eq!(harness.wait(), 4096);
@@ -240,7 +247,7 @@ fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
 fn a_compare_without_a_buffer_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
-    let compare = (Op::Compare { offset: 0 }, None);
+    let compare = (StoreOperation::Compare { offset: 0 }, None);
     assert!(RingHarness::new().run(&store, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
 }
 
@@ -255,8 +262,8 @@ fn a_step_in_the_kernel_can_be_cancelled() {
     let store = DiskStore::from_file(fifo, MIB, 512).unwrap();
     let mut harness = RingHarness::new();
     for round in 0..3 {
-        let token = Token::new(7, round);
-        let read = (Op::Read { offset: 0 }, Some(filled(4096, 0)));
+        let token = StoreToken::new(7, round);
+        let read = (StoreOperation::Read { offset: 0 }, Some(filled(4096, 0)));
         store.submit(read.0, read.1, token, &mut harness.executor.io(&mut harness.ring));
         harness.ring.submit_and_wait(0, None).unwrap();
         assert!(harness.executor.next(&mut harness.ring).is_none());

@@ -1,7 +1,8 @@
 //! A store that completes on a thread of its own: late, out of order, and with errors if configured.
 
 use roadtrain_store::{
-    Completion, Completions, Geometry, Io, Op, OpenError, SizeWatcher, Store, Token,
+    OpenError, SizeWatcher, Store, StoreCompletion, StoreCompletions, StoreGeometry, StoreIo,
+    StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// Operations that are shuffled with each other.
 const BATCH: usize = 8;
 
-type LateJob = (Op, Option<Buffer>, Token, Completions);
+type LateJob = (StoreOperation, Option<Buffer>, StoreToken, StoreCompletions);
 
 /// A store with a thread. Dropping it ends the thread, which completes its operations before.
 #[derive(Debug)]
@@ -35,9 +36,9 @@ impl fmt::Debug for Watchers {
     }
 }
 
-fn geometry(blocks: &AtomicU64) -> Geometry {
+fn geometry(blocks: &AtomicU64) -> StoreGeometry {
     let blocks = blocks.load(Relaxed);
-    Geometry { lba_shift: 9, blocks, read_only: false, volatile_cache: true }
+    StoreGeometry { lba_shift: 9, blocks, read_only: false, volatile_cache: true }
 }
 
 impl LateStore {
@@ -63,7 +64,7 @@ impl LateStore {
 }
 
 impl Store for LateStore {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         geometry(&self.blocks)
     }
 
@@ -75,7 +76,13 @@ impl Store for LateStore {
         Ok(0x1a7e)
     }
 
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let job = (op, buffer, token, io.completions());
         self.jobs.lock().unwrap().send(job).expect("the thread lives as long as this");
     }
@@ -101,34 +108,34 @@ impl LateWorker {
                 let chosen = (self.random >> 33) as usize % batch.len();
                 let (op, mut buffer, token, completions) = batch.swap_remove(chosen);
                 let result = self.execute(&op, buffer.as_mut());
-                completions.send(Completion::new(token, result, buffer));
+                completions.send(StoreCompletion::new(token, result, buffer));
             }
         }
     }
 
-    fn execute(&mut self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
+    fn execute(&mut self, op: &StoreOperation, buffer: Option<&mut Buffer>) -> Result<(), Status> {
         let geometry = geometry(&self.blocks);
         geometry.check(op, buffer.as_deref())?;
         self.bytes.resize(geometry.bytes() as usize, 0);
         match (op, buffer) {
-            (Op::Read { offset }, Some(buffer)) => {
+            (StoreOperation::Read { offset }, Some(buffer)) => {
                 self.may_fail(Status::UNRECOVERED_READ_ERROR)?;
                 let at = *offset as usize;
                 let end = at + buffer.len();
                 buffer.copy_from_slice(&self.bytes[at..end]);
             }
-            (Op::Write { offset, .. }, Some(buffer)) => {
+            (StoreOperation::Write { offset, .. }, Some(buffer)) => {
                 self.may_fail(Status::WRITE_FAULT)?;
                 let at = *offset as usize;
                 self.bytes[at..at + buffer.len()].copy_from_slice(buffer);
             }
-            (Op::Compare { offset }, Some(buffer)) => {
+            (StoreOperation::Compare { offset }, Some(buffer)) => {
                 let at = *offset as usize;
                 if self.bytes[at..at + buffer.len()] != buffer[..] {
                     return Err(Status::COMPARE_FAILURE.dnr());
                 }
             }
-            (Op::WriteZeroes { range, .. }, _) => {
+            (StoreOperation::WriteZeroes { range, .. }, _) => {
                 let at = range.offset as usize;
                 self.bytes[at..at + range.len as usize].fill(0);
             }

@@ -4,7 +4,7 @@
 #![cfg(feature = "rbd")]
 
 use roadtrain_store::{
-    Custody, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, look, open,
+    BlockOwnership, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, observe, open,
 };
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -109,13 +109,13 @@ fn changes_hands(cluster: &TestCluster) {
     let image = || RbdImage { create: Some(SIZE), shared: true, ..cluster.image("hands") };
     let spec = || StoreSpec { kind: StoreKind::Rbd(image()), lba_bytes: 4096, read_only: false };
     let first = opened(image(), false).unwrap();
-    assert_eq!(first.custody(), Custody::Ours);
+    assert_eq!(first.ownership(), BlockOwnership::Ours);
     assert!(
         cluster.rbd(&["info", "rbd/hands"]).contains("features: layering, exclusive-lock, deep")
     );
     assert!(matches!(opened(image(), false), Err(OpenError::Taken { .. })));
-    let second = look(&spec()).unwrap();
-    assert_eq!(second.custody(), Custody::Theirs);
+    let second = observe(&spec()).unwrap();
+    assert_eq!(second.ownership(), BlockOwnership::Theirs);
     assert_eq!(second.identity().unwrap(), first.identity().unwrap());
     let owner = owner_of(cluster, "rbd/hands");
     // The commands' output does not matter.
@@ -123,27 +123,30 @@ fn changes_hands(cluster: &TestCluster) {
     for [name, value] in said {
         cluster.rbd(&["config", "image", "set", "rbd/hands", name, value]);
     }
-    second.seize().unwrap();
-    becomes(&*second, Custody::Free);
-    becomes(&*first, Custody::Lost);
+    second.take_over().unwrap();
+    becomes(&*second, BlockOwnership::Free);
+    becomes(&*first, BlockOwnership::Lost);
     is_fenced_for_long(cluster, &owner);
     let third = opened(image(), false).unwrap();
     // It does not own the image any more, and does not take it away from the new owner.
-    first.give_up();
+    first.release();
     drop(first);
-    assert_eq!(third.custody(), Custody::Ours);
+    assert_eq!(third.ownership(), BlockOwnership::Ours);
     // A previous owner continues to check, and leaves the next owner alone.
-    becomes(&*second, Custody::Theirs);
-    assert_eq!(third.custody(), Custody::Ours);
-    second.seize().unwrap();
-    third.give_up();
+    becomes(&*second, BlockOwnership::Theirs);
+    assert_eq!(third.ownership(), BlockOwnership::Ours);
+    second.take_over().unwrap();
+    third.release();
     drop(third);
     let third = opened(image(), false).unwrap();
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!((second.custody(), third.custody()), (Custody::Theirs, Custody::Ours));
-    let fourth = look(&spec()).unwrap();
-    third.give_up();
-    becomes(&*fourth, Custody::Free);
+    assert_eq!(
+        (second.ownership(), third.ownership()),
+        (BlockOwnership::Theirs, BlockOwnership::Ours)
+    );
+    let fourth = observe(&spec()).unwrap();
+    third.release();
+    becomes(&*fourth, BlockOwnership::Free);
 }
 
 /// Returns the address of the client that has its lock.
@@ -168,10 +171,10 @@ fn is_fenced_for_long(cluster: &TestCluster, address: &str) {
     assert!(end.is_some_and(|end| end > soonest.trim()), "{address}: {fenced}");
 }
 
-fn becomes(store: &dyn Store, custody: Custody) {
+fn becomes(store: &dyn Store, custody: BlockOwnership) {
     let end = Instant::now() + LONG;
-    while store.custody() != custody {
-        assert!(Instant::now() < end, "it is {:?}", store.custody());
+    while store.ownership() != custody {
+        assert!(Instant::now() < end, "it is {:?}", store.ownership());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -194,11 +197,11 @@ fn has_one_writer(cluster: &TestCluster) {
     let why = problem(cluster.image("2"));
     assert!(why.contains("has its exclusive lock"), "{why}");
     let _reader = opened(cluster.image("2"), true).unwrap();
-    first.give_up();
+    first.release();
     let second = opened(cluster.image("2"), false).unwrap();
     drop(first);
     assert!(problem(cluster.image("2")).contains("has its exclusive lock"));
-    second.give_up();
+    second.release();
 }
 
 fn another_size_is_seen(cluster: &TestCluster) {
@@ -253,7 +256,7 @@ fn options_of_image_and_pool(cluster: &TestCluster) {
     text += "rbd persistent cache path = /nowhere\n";
     std::fs::write(&conf, text).unwrap();
     let image = || RbdImage { conf: Some(conf.clone()), ..cluster.image("2") };
-    opened(image(), false).unwrap().give_up();
+    opened(image(), false).unwrap().release();
     let fences = ("rbd_blocklist_on_break_lock", "false");
     for (option, value) in [("rbd_cache", "true"), ("rbd_persistent_cache_mode", "ssd"), fences] {
         for whose in [["image", "rbd/2"], ["pool", "rbd"]] {
@@ -267,7 +270,7 @@ fn options_of_image_and_pool(cluster: &TestCluster) {
         }
     }
     cluster.rbd(&["config", "image", "set", "rbd/2", "rbd_cache", "false"]);
-    opened(image(), false).unwrap().give_up();
+    opened(image(), false).unwrap().release();
 }
 
 /// A client without a heartbeat that no longer has the image open.
@@ -286,11 +289,11 @@ fn owners_without_heartbeat_are_followed() {
     let owner = owner_of(cluster, "rbd/gone");
     let image = RbdImage { shared: true, ..cluster.image("gone") };
     let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes: 4096, read_only: false };
-    let store = look(&spec).unwrap();
+    let store = observe(&spec).unwrap();
     writer.kill().unwrap();
     writer.wait().unwrap();
     let died = Instant::now();
-    becomes(&*store, Custody::Free);
+    becomes(&*store, BlockOwnership::Free);
     assert!(died.elapsed() > Duration::from_secs(30), "after {:?}", died.elapsed());
     is_fenced_for_long(cluster, &owner);
 }

@@ -9,13 +9,13 @@ use crate::memory::{HUGE_PAGE_BYTES, HugeMemory, PAGE_BYTES};
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
 /// Maximum buffers outside of the budget.
 const RESERVED_MAX: u32 = 16;
-const CLASSES: usize = (Pool::LEN_MAX / PAGE_BYTES).trailing_zeros() as usize + 1;
+const CLASSES: usize = (BufferPool::LEN_MAX / PAGE_BYTES).trailing_zeros() as usize + 1;
 
 /// Pool of page-aligned buffers in classes of 4 KiB to 1 MiB. A chunk serves one class at a time and may change it when
 /// all its buffers were given back.
 ///
 /// Invariant: a chunk is listed in `open[class]` exactly if it has a buffer left to take.
-pub struct Pool {
+pub struct BufferPool {
     chunks: Vec<PoolChunk>,
     open: [Vec<u32>; CLASSES],
     chunks_max: usize,
@@ -42,21 +42,21 @@ pub struct PoolUsage {
     pub budget_bytes: usize,
     /// Bytes of buffers taken and not given back, rounded up to classes.
     pub taken_bytes: usize,
-    /// Bytes taken at any time since the last [`Pool::trim`] that could give them back to the system.
+    /// Bytes taken at any time since the last [`BufferPool::trim`] that could give them back to the system.
     pub kept_bytes: usize,
     /// Number of buffers from the reserve that were not given back.
     pub reserved: u32,
 }
 
-impl Pool {
+impl BufferPool {
     /// Maximum length of a buffer.
     pub const LEN_MAX: usize = 1 << 20;
 
     /// A pool that maps at most `budget_bytes` (at least one chunk of 2 MiB), none of it now.
     #[must_use]
-    pub fn new(budget_bytes: usize) -> Pool {
+    pub fn new(budget_bytes: usize) -> BufferPool {
         let chunks_max = (budget_bytes / CHUNK_BYTES).clamp(1, LENT as usize - 1);
-        Pool {
+        BufferPool {
             chunks: Vec::new(),
             open: [const { Vec::new() }; CLASSES],
             chunks_max,
@@ -133,14 +133,14 @@ impl Pool {
         }
     }
 
-    /// Number of buffers that were given back: more than before means that [`Pool::take`] may succeed again.
+    /// Number of buffers that were given back: more than before means that [`BufferPool::take`] may succeed again.
     #[must_use]
     #[inline]
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// True if buffers were taken or given back since the last call: [`Pool::trim`] is for idle pools.
+    /// True if buffers were taken or given back since the last call: [`BufferPool::trim`] is for idle pools.
     #[inline]
     pub fn was_used(&mut self) -> bool {
         std::mem::take(&mut self.used)
@@ -235,7 +235,7 @@ impl PoolChunk {
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("usage", &self.usage()).finish()
     }
@@ -257,13 +257,13 @@ mod tests {
 
     const CHUNK: usize = CHUNK_BYTES;
 
-    fn take_all(pool: &mut Pool, len: usize) -> Vec<Buffer> {
+    fn take_all(pool: &mut BufferPool, len: usize) -> Vec<Buffer> {
         std::iter::from_fn(|| pool.take(len)).collect()
     }
 
     #[test]
     fn classes_are_powers_of_two() {
-        let mut pool = Pool::new(64 << 20);
+        let mut pool = BufferPool::new(64 << 20);
         for (len, capacity) in [
             (0, 4096),
             (1, 4096),
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_reserve_is_small_and_comes_back() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         let taken = take_all(&mut pool, 4096);
         let mut reserved: Vec<Buffer> =
             std::iter::from_fn(|| pool.take_reserved(16 << 10)).collect();
@@ -294,12 +294,12 @@ mod tests {
 
     #[test]
     fn nothing_is_mapped_before_use() {
-        assert_eq!(Pool::new(64 << 20).usage().mapped_bytes, 0);
+        assert_eq!(BufferPool::new(64 << 20).usage().mapped_bytes, 0);
     }
 
     #[test]
     fn exhaustion_ends_with_a_give() {
-        let mut pool = Pool::new(2 * CHUNK);
+        let mut pool = BufferPool::new(2 * CHUNK);
         let mut taken = take_all(&mut pool, 4096);
         assert_eq!(taken.len(), 2 * CHUNK / 4096);
         assert_eq!(pool.usage().taken_bytes, 2 * CHUNK);
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn buffers_do_not_overlap() {
-        let mut pool = Pool::new(2 * CHUNK);
+        let mut pool = BufferPool::new(2 * CHUNK);
         let mut taken = take_all(&mut pool, 64 << 10);
         for (i, buffer) in taken.iter_mut().enumerate() {
             buffer.fill(i as u8);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_wholly_free_chunk_changes_class() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         let mut small = take_all(&mut pool, 4096);
         let last = small.pop().unwrap();
         small.into_iter().for_each(|b| pool.give(b));
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_small_buffer_is_taken_from_a_larger_class_for_want_of_others() {
-        let mut pool = Pool::new(2 * CHUNK);
+        let mut pool = BufferPool::new(2 * CHUNK);
         let mut large = take_all(&mut pool, 64 << 10);
         let kept = large.pop().unwrap();
         let other = large.remove(0);
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn dropped_buffers_are_found_again() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         let taken = take_all(&mut pool, 4096);
         std::thread::spawn(move || drop(taken)).join().unwrap();
         assert_eq!(take_all(&mut pool, 8192).len(), CHUNK / 8192);
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_mix_of_given_and_dropped_is_made_whole() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         for (i, buffer) in take_all(&mut pool, 1 << 18).into_iter().enumerate() {
             if i % 2 == 0 {
                 pool.give(buffer);
@@ -373,8 +373,8 @@ mod tests {
 
     #[test]
     fn strangers_are_dropped() {
-        let mut pool = Pool::new(CHUNK);
-        let mut other = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
+        let mut other = BufferPool::new(CHUNK);
         let mine = pool.take(4096).unwrap();
         pool.give(other.take(4096).unwrap());
         pool.give(Buffer::alloc(4096));
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn buffers_outlive_their_pool() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         let mut buffer = pool.take(4096).unwrap();
         drop(pool);
         buffer.fill(9);
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn trim_zeroes_idle_chunks_only() {
-        let mut pool = Pool::new(2 * CHUNK);
+        let mut pool = BufferPool::new(2 * CHUNK);
         let mut busy = pool.take(1 << 20).unwrap();
         busy.fill(3);
         let mut idle: Vec<Buffer> = (0..CHUNK / 4096).map(|_| pool.take(4096).unwrap()).collect();
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn use_is_noticed() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         assert!(!pool.was_used());
         let buffer = pool.take(4096).unwrap();
         assert!(pool.was_used() && !pool.was_used());
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn trim_reopens_chunks_whose_buffers_were_dropped() {
-        let mut pool = Pool::new(CHUNK);
+        let mut pool = BufferPool::new(CHUNK);
         drop(take_all(&mut pool, 4096));
         pool.trim();
         let first = pool.take(4096).unwrap();
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn random_use_keeps_every_byte() {
-        let mut pool = Pool::new(4 * CHUNK);
+        let mut pool = BufferPool::new(4 * CHUNK);
         let mut out: Vec<(u8, Buffer)> = Vec::new();
         let mut seed = 42_u64;
         for step in 0..20_000_u32 {

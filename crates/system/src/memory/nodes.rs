@@ -16,17 +16,17 @@ thread_local! {
 }
 
 /// Guard that sets the nodes of mappings made by this thread.
-pub struct TakingFrom {
+pub struct MemoryNodesGuard {
     before: BTreeSet<u32>,
 }
 
 /// Sets the nodes of new mappings: a single one while it has memory, several in turn; empty: any.
 #[must_use]
-pub fn take_from(nodes: BTreeSet<u32>) -> TakingFrom {
-    TakingFrom { before: MEMORY.replace(nodes) }
+pub fn scoped_memory_nodes(nodes: BTreeSet<u32>) -> MemoryNodesGuard {
+    MemoryNodesGuard { before: MEMORY.replace(nodes) }
 }
 
-impl Drop for TakingFrom {
+impl Drop for MemoryNodesGuard {
     fn drop(&mut self) {
         MEMORY.set(mem::take(&mut self.before));
     }
@@ -36,7 +36,7 @@ impl Drop for TakingFrom {
 ///
 /// # Errors
 /// There are no such nodes. Mappings are taken from them all the same where that is possible.
-pub fn settle(nodes: BTreeSet<u32>) -> io::Result<()> {
+pub fn set_memory_nodes(nodes: BTreeSet<u32>) -> io::Result<()> {
     let policy = if nodes.is_empty() { Ok(()) } else { set_policy(&nodes) };
     MEMORY.set(nodes);
     policy
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn mappings_are_bound_to_the_set_nodes() {
-        let guard = take_from(BTreeSet::from([0]));
+        let guard = scoped_memory_nodes(BTreeSet::from([0]));
         let bound = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
         drop(guard);
         let free = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();

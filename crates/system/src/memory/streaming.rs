@@ -24,7 +24,7 @@ impl Streaming {
     ///
     /// # Safety
     /// As [`std::ptr::copy_nonoverlapping`]. The signal to another thread that the bytes are there comes after
-    /// [`settle`](Self::settle), or after this value is dropped.
+    /// [`fence`](Self::settle), or after this value is dropped.
     #[inline]
     pub unsafe fn copy(&mut self, from: *const u8, to: *mut u8, length: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -39,7 +39,7 @@ impl Streaming {
 
     /// Makes all copies visible to threads that see any later write of this thread.
     #[inline]
-    pub fn settle(&mut self) {
+    pub fn fence(&mut self) {
         if std::mem::take(&mut self.is_unsettled) {
             #[cfg(target_arch = "x86_64")]
             x86::fence();
@@ -49,7 +49,7 @@ impl Streaming {
 
 impl Drop for Streaming {
     fn drop(&mut self) {
-        self.settle();
+        self.fence();
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             unsafe {
                 streaming.copy(from.as_ptr().add(begin), to.as_mut_ptr().add(start), length);
             }
-            streaming.settle();
+            streaming.fence();
             assert_eq!(to[start..start + length], from[begin..begin + length]);
             assert!(to[..start].iter().chain(&to[start + length..]).all(|&byte| byte == 0xaa));
         }

@@ -25,7 +25,7 @@ pub struct Offloads {
 
 /// Numbers of pairs of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Channels {
+pub struct NicChannels {
     /// Queue pairs in use.
     pub combined: u32,
     /// Maximum queue pairs.
@@ -43,17 +43,17 @@ impl Offloads {
     }
 }
 
-impl Channels {
+impl NicChannels {
     /// Queries the driver of the interface with that name.
     ///
     /// # Errors
     /// There is no such interface, or its driver does not report them.
-    pub fn read(name: &str) -> io::Result<Channels> {
+    pub fn read(name: &str) -> io::Result<NicChannels> {
         // Maximum of rx, tx, other, combined, then the current numbers.
         let mut request = [0; 9];
         request[0] = GET_CHANNELS;
         let answer = query_driver(name, request)?;
-        Ok(Channels { combined: answer[8], combined_max: answer[4] })
+        Ok(NicChannels { combined: answer[8], combined_max: answer[4] })
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     fn loopback_joins_packets() {
         let loopback = Offloads::read("lo").expect("every kernel has it");
         assert!(loopback.gso, "{loopback:?}");
-        assert!(Channels::read("lo").is_err(), "it has no driver with queues");
+        assert!(NicChannels::read("lo").is_err(), "it has no driver with queues");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::placement::Affinity;
 use crate::memory::nodes;
-pub use crate::memory::nodes::take_from;
+pub use crate::memory::nodes::scoped_memory_nodes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::io;
@@ -22,22 +22,22 @@ pub fn bind_thread(affinity: &Affinity) {
         warn!("cannot run on {affinity}: {error}");
     }
     let nodes: BTreeSet<u32> = affinity.node.into_iter().collect();
-    if let Err(error) = nodes::settle(nodes) {
+    if let Err(error) = nodes::set_memory_nodes(nodes) {
         warn!("cannot use the {affinity}: {error}");
     }
 }
 
 /// Guard that keeps the calling thread on a core. Dropping it restores the cores of before.
-pub struct Stay(CpuSet);
+pub struct CoreGuard(CpuSet);
 
 /// Keeps the calling thread on `core`, if it may run there.
-pub fn stay_on(core: usize) -> Option<Stay> {
+pub fn pin_scoped(core: usize) -> Option<CoreGuard> {
     let before = sched_getaffinity(None).ok()?;
     run_on(&Cpus::from_iter([core])).ok()?;
-    Some(Stay(before))
+    Some(CoreGuard(before))
 }
 
-impl Drop for Stay {
+impl Drop for CoreGuard {
     fn drop(&mut self) {
         if let Err(error) = sched_setaffinity(None, &self.0) {
             warn!("cannot restore the cores of the thread: {error}");
@@ -46,7 +46,7 @@ impl Drop for Stay {
 }
 
 /// Returns the cost of using a device on `node` for this thread: zero on its own node, or where either is unknown.
-pub fn detour(node: Option<u32>) -> Duration {
+pub fn remote_node_cost(node: Option<u32>) -> Duration {
     if node.is_some_and(nodes::is_far) { DETOUR } else { Duration::ZERO }
 }
 
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn other_nodes_are_a_detour() {
-        assert_eq!(detour(Some(1)), Duration::ZERO, "it belongs to no node");
-        let _near = take_from(BTreeSet::from([0]));
-        assert_eq!(detour(Some(0)), Duration::ZERO);
-        assert_eq!(detour(Some(1)), DETOUR);
-        assert_eq!(detour(None), Duration::ZERO, "an unknown node");
+        assert_eq!(remote_node_cost(Some(1)), Duration::ZERO, "it belongs to no node");
+        let _near = scoped_memory_nodes(BTreeSet::from([0]));
+        assert_eq!(remote_node_cost(Some(0)), Duration::ZERO);
+        assert_eq!(remote_node_cost(Some(1)), DETOUR);
+        assert_eq!(remote_node_cost(None), Duration::ZERO, "an unknown node");
     }
 
     #[test]
@@ -114,13 +114,13 @@ mod tests {
         let seen = thread::spawn(|| {
             let before = allowed();
             let core = before.iter().last().expect("we run somewhere");
-            let stay = stay_on(core);
+            let stay = pin_scoped(core);
             let there = (stay.is_some(), allowed(), current_core());
             drop(stay);
             (there == (true, Cpus::from_iter([core]), Some(core)), allowed() == before)
         });
         assert_eq!(seen.join().unwrap(), (true, true));
-        assert!(stay_on(CpuSet::MAX_CPU).is_none());
+        assert!(pin_scoped(CpuSet::MAX_CPU).is_none());
     }
 
     #[test]

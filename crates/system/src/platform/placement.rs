@@ -1,13 +1,13 @@
 //! Placement of reactors. Pure: a topology and threads in, affinities out.
 
 use super::cpus::Cpus;
-use super::topology::{Interface, Topology};
+use super::topology::{InterfaceTopology, NumaTopology};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// Parts that are kept on one NUMA node. No effect on a machine with a single node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Placement {
+pub enum NumaPlacement {
     /// Nothing: memory lies where it is first touched, threads run where they are put.
     None,
     /// Buffers, and a target's memory namespaces, lie on the node of the lane's core; without a core on
@@ -20,9 +20,9 @@ pub enum Placement {
 
 /// Threads to be placed.
 #[derive(Clone, Copy, Debug)]
-pub struct Threads<'a> {
+pub struct PlacedThreads<'a> {
     /// Parts to keep together.
-    pub placement: Placement,
+    pub placement: NumaPlacement,
     /// Number of reactors.
     pub count: usize,
     /// Cores that reactors are assigned to in turn. They precede all other rules.
@@ -40,19 +40,23 @@ pub struct Affinity {
     pub node: Option<u32>,
 }
 
-/// Returns the affinity of every reactor; `home` is the node of those that have no core of their own.
+/// Returns the affinity of every reactor; `network_node` is the node of those that have no core of their own.
 #[must_use]
-pub fn affinities(topology: &Topology, threads: Threads<'_>, home: Option<u32>) -> Vec<Affinity> {
-    let placed = threads.placement != Placement::None && topology.has_nodes();
-    let home = home.and_then(|id| topology.node(id)).filter(|_| placed);
-    let home = home.filter(|node| !node.cpus.and(threads.allowed).is_empty());
+pub fn affinities(
+    topology: &NumaTopology,
+    threads: PlacedThreads<'_>,
+    shared_node: Option<u32>,
+) -> Vec<Affinity> {
+    let placed = threads.placement != NumaPlacement::None && topology.has_nodes();
+    let shared_node = shared_node.and_then(|id| topology.node(id)).filter(|_| placed);
+    let shared_node = shared_node.filter(|node| !node.cpus.and(threads.allowed).is_empty());
     let affinity = |index: usize| {
         let core = threads.cores.get(index % threads.cores.len().max(1)).copied();
-        let node = core.map_or(home, |core| topology.node_of(core).filter(|_| placed));
-        let cpus = match (core, home) {
+        let node = core.map_or(shared_node, |core| topology.node_of(core).filter(|_| placed));
+        let cpus = match (core, shared_node) {
             (Some(core), _) => Cpus::from_iter([core]),
-            (None, Some(home)) if threads.placement == Placement::Full => {
-                home.cpus.and(threads.allowed)
+            (None, Some(shared_node)) if threads.placement == NumaPlacement::Full => {
+                shared_node.cpus.and(threads.allowed)
             }
             _ => Cpus::default(),
         };
@@ -64,9 +68,9 @@ pub fn affinities(topology: &Topology, threads: Threads<'_>, home: Option<u32>) 
 /// Returns the node of the network: that of the interfaces' devices, else of their interrupts, else of the core that
 /// received last. `None`: not known, or several nodes.
 #[must_use]
-pub fn home(
-    topology: &Topology,
-    interfaces: &[Interface],
+pub fn network_node(
+    topology: &NumaTopology,
+    interfaces: &[InterfaceTopology],
     incoming_cpu: Option<usize>,
 ) -> Option<u32> {
     let devices: BTreeSet<u32> = interfaces.iter().flat_map(|i| i.nodes.clone()).collect();
@@ -83,7 +87,7 @@ pub fn home(
 }
 
 /// Returns the only one of `nodes`, if threads can run there.
-fn usable(topology: &Topology, nodes: &BTreeSet<u32>) -> Option<u32> {
+fn usable(topology: &NumaTopology, nodes: &BTreeSet<u32>) -> Option<u32> {
     let only = nodes.first().filter(|_| nodes.len() == 1)?;
     topology.node(*only).filter(|node| !node.cpus.is_empty()).map(|node| node.id)
 }
@@ -109,12 +113,12 @@ impl fmt::Display for Affinity {
     }
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for NumaPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Placement::None => "none",
-            Placement::Buffers => "buffers",
-            Placement::Full => "full",
+            NumaPlacement::None => "none",
+            NumaPlacement::Buffers => "buffers",
+            NumaPlacement::Full => "full",
         })
     }
 }

@@ -10,7 +10,7 @@ use std::ptr;
 
 /// Known properties of a connection's route.
 #[derive(Clone, Debug, Default)]
-pub struct Route {
+pub struct ConnectionRoute {
     /// Local interfaces, if they are known.
     interfaces: Vec<String>,
     /// Local address.
@@ -19,11 +19,11 @@ pub struct Route {
     pub incoming_cpu: Option<usize>,
 }
 
-impl Route {
+impl ConnectionRoute {
     /// The route of a connected socket.
-    pub fn of(socket: &socket2::Socket) -> Route {
+    pub fn of(socket: &socket2::Socket) -> ConnectionRoute {
         let local = socket.local_addr().ok().and_then(|address| address.as_socket());
-        Route {
+        ConnectionRoute {
             interfaces: Vec::new(),
             local: local.map(|address| address.ip().to_canonical()),
             incoming_cpu: packets_core(socket),
@@ -31,8 +31,8 @@ impl Route {
     }
 
     /// A route over those interfaces.
-    pub fn over(interfaces: Vec<String>) -> Route {
-        Route { interfaces, ..Route::default() }
+    pub fn over(interfaces: Vec<String>) -> ConnectionRoute {
+        ConnectionRoute { interfaces, ..ConnectionRoute::default() }
     }
 
     /// Returns the names of the interfaces.
@@ -129,7 +129,7 @@ mod tests {
     fn loopback_is_found_by_its_address() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let route = Route::of(&stream.into());
+        let route = ConnectionRoute::of(&stream.into());
         assert_eq!(route.interfaces(), ["lo"]);
     }
 

@@ -11,7 +11,7 @@ const EXITING: u64 = 4;
 
 /// A process that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
+pub struct ListeningProcess {
     /// Process ID.
     pub pid: u32,
     /// Name of the program.
@@ -22,7 +22,7 @@ pub struct Listening {
 
 /// Returns the process that blocks listening at `address`; `None`: there is none, or it belongs to another user.
 #[must_use]
-pub fn listening_at(address: SocketAddr) -> Option<Listening> {
+pub fn listening_at(address: SocketAddr) -> Option<ListeningProcess> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let lines = tables.iter().flatten().flat_map(|table| table.lines().skip(1));
     let mut inodes = lines.filter_map(|line| inode_at(line, address));
@@ -55,7 +55,7 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns the process that has the socket with that inode open.
-fn owner(proc: &Path, inode: u64) -> Option<Listening> {
+fn owner(proc: &Path, inode: u64) -> Option<ListeningProcess> {
     let wanted = format!("socket:[{inode}]");
     let is_it = |entry: fs::DirEntry| {
         fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == wanted.as_str())
@@ -68,7 +68,7 @@ fn owner(proc: &Path, inode: u64) -> Option<Listening> {
     })?;
     let folder = proc.join(pid.to_string());
     let name = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_owned();
-    Some(Listening { pid, name, is_ending: is_ending(&folder) })
+    Some(ListeningProcess { pid, name, is_ending: is_ending(&folder) })
 }
 
 fn is_ending(folder: &Path) -> bool {

@@ -10,7 +10,7 @@ const STACK_MAX: usize = 8;
 
 /// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NumaNode {
     /// Number of the node.
     pub id: u32,
     /// Cores that are online.
@@ -21,13 +21,13 @@ pub struct Node {
 
 /// Nodes of the machine and their cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Topology {
-    nodes: Vec<Node>,
+pub struct NumaTopology {
+    nodes: Vec<NumaNode>,
 }
 
 /// Location of a network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceTopology {
     /// Nodes of its devices: several for a bond of several.
     pub nodes: BTreeSet<u32>,
     /// Cores that its devices' interrupts go to.
@@ -36,19 +36,19 @@ pub struct Interface {
     pub hands_on: bool,
 }
 
-impl Topology {
+impl NumaTopology {
     /// Reads the topology below `root` (`/` for this machine). A kernel without NUMA gives no nodes.
     #[must_use]
-    pub fn read(root: &Path) -> Topology {
+    pub fn read(root: &Path) -> NumaTopology {
         let system = root.join("sys/devices/system");
         let list = |path: PathBuf| Cpus::parse(&text(&path));
         let online = list(system.join("cpu/online"));
         let with_memory = list(system.join("node/has_memory"));
         let node = |id: usize| {
             let cpus = list(system.join(format!("node/node{id}/cpulist"))).and(&online);
-            Node { id: id as u32, cpus, has_memory: with_memory.contains(id) }
+            NumaNode { id: id as u32, cpus, has_memory: with_memory.contains(id) }
         };
-        Topology { nodes: list(system.join("node/online")).iter().map(node).collect() }
+        NumaTopology { nodes: list(system.join("node/online")).iter().map(node).collect() }
     }
 
     /// True if placement matters: two nodes or more have cores.
@@ -59,18 +59,18 @@ impl Topology {
 
     /// Returns the node with that number.
     #[must_use]
-    pub fn node(&self, id: u32) -> Option<&Node> {
+    pub fn node(&self, id: u32) -> Option<&NumaNode> {
         self.nodes.iter().find(|node| node.id == id)
     }
 
     /// Returns the node of a core.
     #[must_use]
-    pub fn node_of(&self, cpu: usize) -> Option<&Node> {
+    pub fn node_of(&self, cpu: usize) -> Option<&NumaNode> {
         self.nodes.iter().find(|node| node.cpus.contains(cpu))
     }
 }
 
-impl Interface {
+impl InterfaceTopology {
     /// Describes a mismatch between the cores of its interrupts and the `cores` of reactors; `None` for interfaces
     /// without interrupts of their own.
     #[must_use]
@@ -93,8 +93,8 @@ impl Interface {
 
     /// Reads the location below `root`; missing parts (loopback has no device) stay unknown.
     #[must_use]
-    pub fn read(root: &Path, name: &str) -> Interface {
-        let mut interface = Interface::default();
+    pub fn read(root: &Path, name: &str) -> InterfaceTopology {
+        let mut interface = InterfaceTopology::default();
         let mut names = vec![name.to_owned()];
         for _ in 0..STACK_MAX {
             let mut below = Vec::new();

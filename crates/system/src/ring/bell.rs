@@ -9,24 +9,24 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Signaller of an eventfd.
-pub struct Bell(Box<IoUring>);
+pub struct EventfdSignaller(Box<IoUring>);
 
-impl Bell {
+impl EventfdSignaller {
     /// Takes a reference to `event`, which may be closed then.
     ///
     /// # Errors
     /// `InvalidInput` if it is not an eventfd; the system's.
-    pub fn new(event: BorrowedFd<'_>) -> io::Result<Bell> {
+    pub fn new(event: BorrowedFd<'_>) -> io::Result<EventfdSignaller> {
         let ring = IoUring::new(1)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        Ok(Bell(Box::new(ring)))
+        Ok(EventfdSignaller(Box::new(ring)))
     }
 
     /// Signals the event. A full counter stays full, and its reader is woken.
     ///
     /// # Errors
     /// The system's: it has no memory.
-    pub fn ring(&mut self) -> io::Result<()> {
+    pub fn signal(&mut self) -> io::Result<()> {
         // SAFETY: points to nothing. When the queue is full, the entry before was not taken: it serves as well.
         let _ = unsafe { self.0.submission().push(&opcode::Nop::new().build()) };
         self.0.submit()?;
@@ -53,9 +53,9 @@ mod tests {
     #[test]
     fn each_ring_is_counted() {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        let mut bell = Bell::new(event.as_fd()).unwrap();
+        let mut bell = EventfdSignaller::new(event.as_fd()).unwrap();
         for times in [1, 2, 100] {
-            (0..times).for_each(|_| bell.ring().unwrap());
+            (0..times).for_each(|_| bell.signal().unwrap());
             assert_eq!(count(&event), times);
         }
         assert!(read(&event, &mut [0; 8]).is_err());
@@ -66,10 +66,10 @@ mod tests {
     fn a_full_counter_does_not_block() {
         let event = eventfd(0, EventfdFlags::empty()).unwrap();
         write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        let mut bell = Bell::new(event.as_fd()).unwrap();
+        let mut bell = EventfdSignaller::new(event.as_fd()).unwrap();
         let (done, answer) = channel();
         std::thread::spawn(move || {
-            (0..3).for_each(|_| bell.ring().unwrap());
+            (0..3).for_each(|_| bell.signal().unwrap());
             done.send(()).unwrap();
         });
         answer.recv_timeout(Duration::from_secs(10)).unwrap();
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn another_descriptor_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        let error = Bell::new(file.as_fd()).err().unwrap();
+        let error = EventfdSignaller::new(file.as_fd()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -10,7 +10,7 @@ const LENGTH_OFFSET: usize = 24;
 
 /// A command for the driver behind a descriptor (FUSE, ublk).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingCommand {
+pub struct UringCommand {
     /// Descriptor of the driver.
     pub fd: RawFd,
     /// `cmd_op`.
@@ -23,7 +23,7 @@ pub struct RingCommand {
     pub payload: [u8; 80],
 }
 
-impl RingCommand {
+impl UringCommand {
     pub(super) fn entry(&self, user_data: u64) -> Entry128 {
         let command = UringCmd80::new(types::Fd(self.fd), self.op).cmd(self.payload);
         let command = command.addr(Some(self.address));
@@ -47,7 +47,7 @@ mod tests {
     fn every_field_has_its_place() {
         let payload = std::array::from_fn(|i| 0x80 + i as u8);
         let address = 0x1122_3344_5566_7788;
-        let command = RingCommand { fd: 5, op: 0xa1b2_c3d4, address, length: 0x99, payload };
+        let command = UringCommand { fd: 5, op: 0xa1b2_c3d4, address, length: 0x99, payload };
         let entry = command.entry(0x7766);
         // SAFETY: all 128 bytes of an entry are initialised.
         let bytes: [u8; 128] = unsafe { std::mem::transmute_copy(&entry) };

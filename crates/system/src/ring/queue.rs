@@ -1,6 +1,6 @@
 //! The kernel's two queues for entries of one size, and the overflow.
 
-use super::{RingCqe, Role};
+use super::{RingCqe, RingRole};
 use io_uring::squeue::EntryMarker;
 use io_uring::{IoUring, cqueue, types};
 use std::collections::VecDeque;
@@ -114,7 +114,7 @@ impl<S: EntryMarker> EntryQueue<S> {
 impl From<cqueue::Entry> for RingCqe {
     #[inline]
     fn from(cqe: cqueue::Entry) -> Self {
-        let role = Role::First;
+        let role = RingRole::First;
         RingCqe { user_data: cqe.user_data(), role, result: cqe.result(), flags: cqe.flags() }
     }
 }

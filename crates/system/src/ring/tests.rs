@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 const A_WHILE: Option<Duration> = Some(Duration::from_secs(10));
 
-fn collect(ring: &mut Ring, count: usize) -> Vec<RingCqe> {
+fn collect(ring: &mut ReactorRing, count: usize) -> Vec<RingCqe> {
     let mut got = Vec::new();
     while got.len() < count {
         ring.submit_and_wait(1, A_WHILE).unwrap();
@@ -32,7 +32,7 @@ fn user_data_packs() {
 
 #[test]
 fn a_full_queue_loses_nothing() {
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     (0..1000).for_each(|i| ring.nop(i));
     let got = collect(&mut ring, 1000);
     let order: Vec<u64> = got.iter().map(|c| c.user_data).collect();
@@ -41,7 +41,7 @@ fn a_full_queue_loses_nothing() {
 
 #[test]
 fn a_time_out_is_no_error() {
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     ring.submit_and_wait(1, Some(Duration::from_millis(1))).unwrap();
     ring.submit_and_wait(0, None).unwrap();
     assert_eq!(ring.next_completion(), None);
@@ -49,7 +49,7 @@ fn a_time_out_is_no_error() {
 
 #[test]
 fn a_sleep_ends_with_its_time_or_with_a_completion() {
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     let begin = clock::now();
     let until = begin + Duration::from_millis(20);
     while clock::now() < until {
@@ -69,7 +69,7 @@ fn a_sleep_ends_with_its_time_or_with_a_completion() {
 
 #[test]
 fn poll_fires_once_and_can_be_removed() {
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     let (mut near, far) = UnixStream::pair().unwrap();
     ring.poll_add(far.as_fd(), libc::POLLIN, 1);
     ring.submit_and_wait(0, None).unwrap();
@@ -91,7 +91,7 @@ fn poll_fires_once_and_can_be_removed() {
 #[test]
 fn one_wait_completes_all_polls_that_are_due() {
     const PAIRS: u64 = 300;
-    let mut ring = Ring::new(1024).unwrap();
+    let mut ring = ReactorRing::new(1024).unwrap();
     let mut pairs: Vec<_> = (0..PAIRS).map(|_| UnixStream::pair().unwrap()).collect();
     (0..).zip(&pairs).for_each(|(i, (_, far))| ring.poll_add(far.as_fd(), libc::POLLIN, i));
     ring.submit_and_wait(0, None).unwrap();
@@ -104,7 +104,7 @@ fn one_wait_completes_all_polls_that_are_due() {
 
 #[test]
 fn a_bad_entry_fails_alone() {
-    let mut ring = Ring::new(8).unwrap();
+    let mut ring = ReactorRing::new(8).unwrap();
     let bad = opcode::Fsync::new(types::Fd(-1)).build().user_data(1);
     ring.nop(0);
     // SAFETY: points to nothing.
@@ -118,7 +118,7 @@ fn a_bad_entry_fails_alone() {
 
 #[test]
 fn cancel_ends_a_poll() {
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     let (near, _far) = UnixStream::pair().unwrap();
     ring.poll_add(near.as_fd(), libc::POLLIN, 1);
     ring.cancel(1, 2);
@@ -130,7 +130,7 @@ fn cancel_ends_a_poll() {
 
 #[test]
 fn wide_entries_carry_what_narrow_ones_do() {
-    let mut ring = Ring::wide(4).unwrap();
+    let mut ring = ReactorRing::wide(4).unwrap();
     (0..1000).for_each(|i| ring.nop(i));
     let order: Vec<u64> = collect(&mut ring, 1000).iter().map(|c| c.user_data).collect();
     assert_eq!(order, (0..1000).collect::<Vec<_>>());
@@ -142,10 +142,10 @@ fn wide_entries_carry_what_narrow_ones_do() {
 
 #[test]
 fn a_command_reaches_its_driver() {
-    let mut ring = Ring::wide(4).unwrap();
+    let mut ring = ReactorRing::wide(4).unwrap();
     let file = tempfile::tempfile().unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
-    let command = |fd| RingCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
+    let command = |fd| UringCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
     for (fd, user_data) in [(-1, 1), (file.as_raw_fd(), 2), (null.as_raw_fd(), 3)] {
         // SAFETY: points to nothing.
         if !unsafe { ring.command(&command(fd), user_data) } {
@@ -162,39 +162,39 @@ fn a_command_reaches_its_driver() {
 
 #[test]
 fn narrow_entries_carry_no_command() {
-    let mut ring = Ring::new(4).unwrap();
-    let command = RingCommand { fd: -1, op: 1, address: 0, length: 0, payload: [0; 80] };
+    let mut ring = ReactorRing::new(4).unwrap();
+    let command = UringCommand { fd: -1, op: 1, address: 0, length: 0, payload: [0; 80] };
     // SAFETY: points to nothing.
     assert!(!unsafe { ring.command(&command, 1) });
 }
 
 #[test]
 fn completions_say_for_which_role_their_entries_were() {
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     ring.nop(7);
-    ring.set_role(Role::Second);
+    ring.set_role(RingRole::Second);
     ring.nop(7);
-    ring.set_role(Role::First);
+    ring.set_role(RingRole::First);
     ring.nop(8);
     ring.submit_and_wait(3, None).unwrap();
     let completions = std::iter::from_fn(|| ring.next_completion());
     let mut roles: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role)).collect();
-    roles.sort_by_key(|&(user_data, role)| (user_data, role == Role::Second));
-    assert_eq!(roles, [(7, Role::First), (7, Role::Second), (8, Role::First)]);
+    roles.sort_by_key(|&(user_data, role)| (user_data, role == RingRole::Second));
+    assert_eq!(roles, [(7, RingRole::First), (7, RingRole::Second), (8, RingRole::First)]);
 }
 
 /// A poll is found by the user data that its role gave it.
 #[test]
 fn a_role_ends_its_own_poll() {
     let (reader, _writer) = std::io::pipe().unwrap();
-    let mut ring = Ring::new(4).unwrap();
+    let mut ring = ReactorRing::new(4).unwrap();
     ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
-    ring.set_role(Role::Second);
+    ring.set_role(RingRole::Second);
     ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
     ring.poll_remove(7, 8);
     ring.submit_and_wait(2, None).unwrap();
     let completions = std::iter::from_fn(|| ring.next_completion());
     let ended: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role, cqe.result)).collect();
     assert_eq!(ended.len(), 2, "the other role's poll stays: {ended:?}");
-    assert!(ended.contains(&(7, Role::Second, -libc::ECANCELED)), "{ended:?}");
+    assert!(ended.contains(&(7, RingRole::Second, -libc::ECANCELED)), "{ended:?}");
 }

@@ -1,13 +1,13 @@
 //! Driver of [`roadtrain_target_proto::service`]: lock, random bytes, worker and log.
 
 use super::{ControlState, TargetControlPlane};
-use roadtrain_proto::security::dhchap::{Group, Work};
+use roadtrain_proto::security::dhchap::{DhGroup, DhTask};
 use roadtrain_proto::security::{GeneratedPsk, Hash, Secret};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::stream::any_hung_up;
 use roadtrain_system::random;
-use roadtrain_target_proto::service::{Broadcast, Computing, Driver, Note, Plane};
-use roadtrain_target_proto::{ConnectRefused, Connected, host_name};
+use roadtrain_target_proto::service::{Broadcast, Computing, LockedControl, Note, ServiceDriver};
+use roadtrain_target_proto::{ConnectRefused, ConnectedQueue, host_name};
 use roadtrain_wire::fabrics::ConnectData;
 use std::fmt::Display;
 use std::mem::offset_of;
@@ -34,13 +34,16 @@ impl TargetControlPlane {
     }
 }
 
-impl Driver for ConnectionControl<'_> {
+impl ServiceDriver for ConnectionControl<'_> {
     type Connection = RawFd;
 
-    fn control<R>(&mut self, call: impl FnOnce(Plane<'_, RawFd>) -> (R, Option<Broadcast>)) -> R {
+    fn control<R>(
+        &mut self,
+        call: impl FnOnce(LockedControl<'_, RawFd>) -> (R, Option<Broadcast>),
+    ) -> R {
         let mut state = self.control.lock();
         let ControlState { target, presences, .. } = &mut *state;
-        let (result, message) = call(Plane { target, presences, any_lost: &any_hung_up });
+        let (result, message) = call(LockedControl { target, presences, any_lost: &any_hung_up });
         self.control.send(message);
         self.control.publish(state);
         result
@@ -60,7 +63,7 @@ impl Driver for ConnectionControl<'_> {
         })
     }
 
-    fn compute(&mut self, work: Work) -> Option<Computing> {
+    fn compute(&mut self, work: DhTask) -> Option<Computing> {
         let begun = self.control.compute(self.peer, work);
         begun.map_err(|error| self.fail(&error)).ok().map(|()| Computing::Later)
     }
@@ -69,7 +72,7 @@ impl Driver for ConnectionControl<'_> {
         self.control.authentication_time
     }
 
-    fn keep_psk(&mut self, now: Instant, connected: &Connected, psk: &GeneratedPsk) {
+    fn keep_psk(&mut self, now: Instant, connected: &ConnectedQueue, psk: &GeneratedPsk) {
         let state = self.control.lock();
         if state.target.has_keys_of(connected) {
             let names = (&*connected.hostnqn, &*connected.subnqn);
@@ -137,8 +140,8 @@ impl ConnectionControl<'_> {
     }
 }
 
-fn claimed(peer: &str, connected: &Connected) {
-    let Connected { cntlid, qid, subnqn, .. } = connected;
+fn claimed(peer: &str, connected: &ConnectedQueue) {
+    let ConnectedQueue { cntlid, qid, subnqn, .. } = connected;
     info!(%peer, cntlid, qid, host = host_name(&connected.hostnqn), subsystem = %subnqn, "queue connected");
     if let Some(ConnectRefused { field, value, status, .. }) = connected.refusal() {
         info!(%peer, field, value, %status, "will be refused after its authentication");
@@ -146,6 +149,6 @@ fn claimed(peer: &str, connected: &Connected) {
 }
 
 /// Hash and group of an authentication.
-fn name((hash, group): (Hash, Group)) -> String {
+fn name((hash, group): (Hash, DhGroup)) -> String {
     format!("{hash}, {group}")
 }

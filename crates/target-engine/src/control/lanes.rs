@@ -2,13 +2,13 @@
 
 use super::{ControlState, TargetControlPlane};
 use crate::order::TargetReactorMessage;
-use roadtrain_target_proto::Connected;
-use roadtrain_target_proto::presence::Presence;
+use roadtrain_target_proto::ConnectedQueue;
+use roadtrain_target_proto::host_connections::HostConnection;
 use roadtrain_target_proto::service::{self, Broadcast};
 
 impl TargetControlPlane {
     /// Reports the result of an abort.
-    pub(crate) fn aborted(&self, connected: &Connected, id: u32, aborted: bool) {
+    pub(crate) fn aborted(&self, connected: &ConnectedQueue, id: u32, aborted: bool) {
         let mut state = self.lock();
         state.target.aborted(connected.cntlid, id, aborted);
         self.publish(state);
@@ -16,7 +16,7 @@ impl TargetControlPlane {
 
     /// Begins the shutdown of a controller. Returns true if none of its commands is in a store. Otherwise the caller
     /// retries its command at [`TargetReactorMessage::Settled`].
-    pub(crate) fn quiesce(&self, connected: &Connected) -> bool {
+    pub(crate) fn quiesce(&self, connected: &ConnectedQueue) -> bool {
         let mut state = self.lock();
         let ControlState { target, presences, .. } = &mut *state;
         let is_quiet = service::quiesce(target, presences, connected.cntlid);
@@ -25,7 +25,7 @@ impl TargetControlPlane {
     }
 
     /// Reports that a lane of a controller that shuts down has no more commands in a store.
-    pub(crate) fn quiesced(&self, connected: &Connected) {
+    pub(crate) fn quiesced(&self, connected: &ConnectedQueue) {
         let mut state = self.lock();
         let ControlState { target, presences, .. } = &mut *state;
         let message = service::quiesced(target, presences, connected);
@@ -34,7 +34,7 @@ impl TargetControlPlane {
     }
 
     /// Reports that the host still has a lane: the reply to [`TargetReactorMessage::Probe`].
-    pub(crate) fn answered(&self, presence: &Presence) {
+    pub(crate) fn answered(&self, presence: &HostConnection) {
         let mut state = self.lock();
         let message = service::answered(&mut state.presences, presence);
         self.send(message);

@@ -7,14 +7,14 @@ use crate::reservation_file::KeptReservations;
 use crate::reserving::Saver;
 use crate::stores::OpenNamespaces;
 use crate::tasks::TaskOwner;
-use roadtrain_target_proto::{Target, TargetEvent, TurnOf};
+use roadtrain_target_proto::{TargetControl, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tracing::warn;
 
 /// Restores the reservations that were stored when the namespaces were opened. Open namespaces keep their newer state.
-pub(super) fn restore(target: &mut Target, stores: &OpenNamespaces) {
+pub(super) fn restore(target: &mut TargetControl, stores: &OpenNamespaces) {
     for (nqn, nsid, KeptReservations { state, .. }) in stores.kept() {
         target.restore_reservations(nqn, nsid, state.clone());
     }

@@ -4,7 +4,7 @@ use super::TargetControlPlane;
 use crate::open_store::OpenStore;
 use crate::stores::OpenNamespace;
 use roadtrain_store::Store;
-use roadtrain_target_proto::{ConfigError, Place};
+use roadtrain_target_proto::{ConfigError, ConfigObject};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
@@ -116,7 +116,7 @@ impl TargetControlPlane {
         nsid: u32,
         timeout: Duration,
     ) -> Result<bool, ConfigError> {
-        let place = || Place::Namespace(nqn.to_owned(), nsid);
+        let place = || ConfigObject::Namespace(nqn.to_owned(), nsid);
         let failed = |problem: String| ConfigError::Store { place: place(), problem };
         let find = || {
             let found = self.lock().stores.get(nqn, nsid).cloned();
@@ -134,10 +134,10 @@ impl TargetControlPlane {
                 info!("{nqn}, namespace {nsid}: taken over in {ms} ms");
                 return Ok(true);
             }
-            // A store that has just lost its blocks is replaced by one that stands by, which needs its own `seize`.
+            // A store that has just lost its blocks is replaced by one that stands by, which needs its own `take_over`.
             let this = Arc::downgrade(&open.store);
             if open.stands_by() && !seized.ptr_eq(&this) {
-                open.store.store().seize().map_err(|error| failed(error.to_string()))?;
+                open.store.store().take_over().map_err(|error| failed(error.to_string()))?;
                 seized = this;
             }
             drop(open); // or the replaced store would not close
@@ -177,7 +177,7 @@ pub(crate) fn poll_owners(polled: &mut Vec<Weak<OpenStore>>, stores: &[Arc<OpenS
         }
     }
     for open in polled.iter().filter_map(Weak::upgrade) {
-        let _ = open.store().custody();
+        let _ = open.store().ownership();
     }
     polled.retain(|store| store.strong_count() > 0);
 }

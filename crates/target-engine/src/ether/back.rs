@@ -5,7 +5,7 @@ use crate::flaky;
 use crate::tests::{LONG, NQN, eventually, make_fifo, read};
 use crate::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_ether_port::port::PortConfig;
-use roadtrain_host_engine::{Client, EtherAddress, HostConfig, HostError};
+use roadtrain_host_engine::{EtherAddress, HostClient, HostConfig, HostControlError};
 use roadtrain_wire::status::Status;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -28,12 +28,12 @@ fn host_config(host_nqn: &str) -> HostConfig {
     config
 }
 
-fn connect(host_nqn: &str) -> Result<Client, HostError> {
-    Client::connect(host_config(host_nqn))
+fn connect(host_nqn: &str) -> Result<HostClient, HostControlError> {
+    HostClient::connect(host_config(host_nqn))
 }
 
 /// Drops the client while its interface is down, so that no Leave reaches the target.
-fn vanish(client: Client) {
+fn vanish(client: HostClient) {
     assert!(ip(&["link", "set", HOST, "down"]));
     drop(client);
     assert!(ip(&["link", "set", HOST, "up"]));
@@ -49,7 +49,7 @@ fn a_host_that_vanished_waits_for_its_commands() {
         for reactors in [1, 2] {
             let server = serve(&fifo, reactors);
             let config = HostConfig { timeout: Duration::from_secs(1), ..host_config("nqn.x:h") };
-            let client = Client::connect(config).unwrap();
+            let client = HostClient::connect(config).unwrap();
             let (done, ended) = channel();
             client.submit_to(read(), &done);
             eventually("the read is in the store", || server.usage().store_commands == 1);
@@ -58,7 +58,7 @@ fn a_host_that_vanished_waits_for_its_commands() {
 
             drop(connect("nqn.x:other").expect("others are not concerned"));
             let refused = connect("nqn.x:h").err().expect("its read is not over");
-            let HostError::Refused { status, .. } = refused else { panic!("{refused}") };
+            let HostControlError::Refused { status, .. } = refused else { panic!("{refused}") };
             assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
             eventually("the read is still there", || server.usage().store_commands == 1);
             std::fs::write(&fifo, [0; 4096]).unwrap();

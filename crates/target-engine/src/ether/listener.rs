@@ -5,7 +5,7 @@ use super::{Bucket, Drop, Drops, JoinRequest, LaneSetupRequest, QueryRequest, Re
 use crate::control::TargetControlPlane;
 use roadtrain_ether_proto::setup::{Inquiry, answer};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Join, Joined, Offer, with_nqn};
+use roadtrain_wire::ether::setup::{JoinBody, JoinedBody, OfferBody, with_nqn};
 use roadtrain_wire::ether::{
     DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress,
 };
@@ -41,7 +41,7 @@ pub(crate) struct EtherListener {
 /// Returns the reply to a Join that is refused, at a port for frames of `frame_bytes`.
 pub(crate) fn refusal(request: &JoinRequest, status: Status, frame_bytes: usize) -> ReplyFrame {
     let (status, frame) = (status.code().into(), (frame_bytes as u16).into());
-    let joined = Joined { status, frame, ..Joined::new_zeroed() };
+    let joined = JoinedBody { status, frame, ..JoinedBody::new_zeroed() };
     let header = answer(FrameType::Joined, &request.header, request.join.token.get());
     let header = FrameHeader { link: request.join.link, ..header };
     ReplyFrame::new(request.port, request.source, header, joined.as_bytes())
@@ -102,7 +102,7 @@ impl EtherListener {
             if !self.offers.take(now) {
                 return Err(Drop::Rate);
             }
-            let offer = Offer {
+            let offer = OfferBody {
                 endpoint: self.endpoint,
                 frame: (received.frame_bytes as u16).into(),
                 nqn_length: (nqn.len() as u16).into(),
@@ -138,7 +138,8 @@ impl EtherListener {
         replies: &mut Vec<ReplyFrame>,
     ) -> Result<Option<LaneSetupRequest>, Drop> {
         let &ReceivedFrame { port, source, header, body, .. } = received;
-        let (join, nqn) = with_nqn(body, |join: &Join| join.nqn_length.get()).ok_or(Drop::Setup)?;
+        let (join, nqn) =
+            with_nqn(body, |join: &JoinBody| join.nqn_length.get()).ok_or(Drop::Setup)?;
         if join.token.get() == 0 || header.reply.get() == 0 {
             return Err(Drop::Setup);
         }
@@ -176,7 +177,7 @@ impl EtherListener {
 }
 
 /// True if the lane parameters of a Join are valid at a port for frames of `frame_bytes`.
-fn is_valid_join(join: &Join, frame_bytes: usize) -> bool {
+fn is_valid_join(join: &JoinBody, frame_bytes: usize) -> bool {
     let piece = join.piece.get();
     let frame = usize::from(join.frame.get()).min(frame_bytes);
     (1..=LINKS_MAX).contains(&join.links)

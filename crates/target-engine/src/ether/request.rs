@@ -1,7 +1,7 @@
 //! Requests of a host to the reactor that has its lane, or shall have it.
 
 use roadtrain_ether_proto::setup::Inquiry;
-use roadtrain_wire::ether::setup::Join;
+use roadtrain_wire::ether::setup::JoinBody;
 use roadtrain_wire::ether::{FrameHeader, MacAddress};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct JoinRequest {
     pub(crate) source: MacAddress,
     /// Header of the frame. TOKEN is the token of the lane, or zero.
     pub(crate) header: FrameHeader,
-    pub(crate) join: Join,
+    pub(crate) join: JoinBody,
     pub(crate) nqn: Arc<str>,
 }
 

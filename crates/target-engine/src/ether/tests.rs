@@ -5,7 +5,7 @@ use crate::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, Port, PortConfig};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_wire::ether::setup::{
-    Join, Joined, Leave, Offer, Query, Reason, addresses, with_nqn,
+    JoinBody, JoinedBody, LeaveBody, LeaveReason, OfferBody, QueryBody, addresses, with_nqn,
 };
 use roadtrain_wire::ether::{
     self, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, flags,
@@ -148,11 +148,11 @@ impl TestFrameSender {
             reply.is_some()
         });
         while discoveries > 1 && !self.is_silent(FrameType::Offer) {}
-        self.endpoint = view::<Offer>(&reply.expect("an answer").2).endpoint;
+        self.endpoint = view::<OfferBody>(&reply.expect("an answer").2).endpoint;
     }
 
-    fn send_join(&mut self, token: u64, join: &Join, nqn: &str) {
-        let join = Join { endpoint: self.endpoint, ..*join };
+    fn send_join(&mut self, token: u64, join: &JoinBody, nqn: &str) {
+        let join = JoinBody { endpoint: self.endpoint, ..*join };
         self.send_setup(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
     }
 
@@ -160,15 +160,15 @@ impl TestFrameSender {
     fn join_with_addresses(
         &mut self,
         token: u64,
-        join: &Join,
-    ) -> (FrameHeader, Joined, Vec<MacAddress>) {
+        join: &JoinBody,
+    ) -> (FrameHeader, JoinedBody, Vec<MacAddress>) {
         self.send_join(token, join, NQN);
         let (_, header, body) = self.receive_reply(FrameType::Joined);
-        (header, view(&body), addresses(&body[size_of::<Joined>()..]).collect())
+        (header, view(&body), addresses(&body[size_of::<JoinedBody>()..]).collect())
     }
 
     /// Joins at an interface that the lane's reactor may not have seen yet.
-    fn join_until_reply(&mut self, token: u64, join: &Join) -> Joined {
+    fn join_until_reply(&mut self, token: u64, join: &JoinBody) -> JoinedBody {
         let mut reply = None;
         eventually("Joined", || {
             self.send_join(token, join, NQN);
@@ -178,7 +178,7 @@ impl TestFrameSender {
         view(&reply.expect("an answer").2)
     }
 
-    fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
+    fn join(&mut self, token: u64, join: &JoinBody, nqn: &str) -> (FrameHeader, JoinedBody) {
         self.send_join(token, join, nqn);
         let (_, header, body) = self.receive_reply(FrameType::Joined);
         (header, view(&body))
@@ -200,8 +200,8 @@ fn view<T: FromBytes + KnownLayout + Immutable>(body: &[u8]) -> T {
     T::read_from_prefix(body).unwrap().0
 }
 
-fn join(token: u64) -> Join {
-    Join {
+fn join(token: u64) -> JoinBody {
+    JoinBody {
         token: token.into(),
         first: 100.into(),
         frame: 9000.into(),
@@ -215,12 +215,12 @@ fn join(token: u64) -> Join {
     }
 }
 
-fn leave(token: u64) -> Leave {
-    Leave { token: token.into(), reason: (Reason::Done as u16).into(), endpoint: [0; 6] }
+fn leave(token: u64) -> LeaveBody {
+    LeaveBody { token: token.into(), reason: (LeaveReason::Done as u16).into(), endpoint: [0; 6] }
 }
 
 fn query(token: u64, host_token: u64, nqn: &str) -> Vec<u8> {
-    let query = Query {
+    let query = QueryBody {
         token: token.into(),
         host_token: host_token.into(),
         nqn_length: (nqn.len() as u16).into(),
@@ -254,7 +254,8 @@ fn a_target_offers_what_it_has() {
             for expected in offered {
                 let (_, header, body) = sender.receive_reply(FrameType::Offer);
                 assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
-                let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
+                let (offer, nqn) =
+                    with_nqn(&body, |offer: &OfferBody| offer.nqn_length.get()).unwrap();
                 assert_eq!((nqn, offer.frame.get()), (*expected, 9000));
                 endpoints.push(offer.endpoint);
             }
@@ -275,7 +276,7 @@ fn a_target_offers_what_it_has() {
 fn a_join_that_means_another_target_is_dropped() {
     in_lab(|server, sender| {
         discover(sender);
-        let other = Join { endpoint: [7; 16], ..join(0x11_0000) };
+        let other = JoinBody { endpoint: [7; 16], ..join(0x11_0000) };
         sender.send_setup(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
         assert!(sender.is_silent(FrameType::Joined));
         assert_eq!((server.usage().connections, server.drops().of(Drop::Setup)), (0, 1));
@@ -297,7 +298,7 @@ fn a_repeated_join_finds_what_the_first_one_made() {
             let (_, second) = sender.join(0, &join(host_token), NQN);
             assert_eq!(second, first);
             // Same token, but another first sequence number: no Join of that lane.
-            let other = Join { first: 101.into(), ..join(host_token) };
+            let other = JoinBody { first: 101.into(), ..join(host_token) };
             sender.send_join(0, &other, NQN);
             assert!(sender.is_silent(FrameType::Joined));
         }
@@ -325,26 +326,26 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
             );
             let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), 7);
-            assert_eq!(view::<Leave>(&body).token.get(), token ^ 1 << 40);
+            assert_eq!(view::<LeaveBody>(&body).token.get(), token ^ 1 << 40);
             assert_eq!(server.usage().connections, 1);
 
             let done = header(FrameType::Leave, token, socket_number);
             sender.send(done, leave(host_token).as_bytes());
             let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
-            assert_eq!(view::<Leave>(&body).token.get(), token);
+            assert_eq!(view::<LeaveBody>(&body).token.get(), token);
             eventually("the lane is gone", || server.usage().connections == 0);
             // Every further request gets the same reply.
             sender.send(done, leave(host_token).as_bytes());
-            let unknown = Reason::UnknownToken as u16;
+            let unknown = LeaveReason::UnknownToken as u16;
             assert_eq!(
-                view::<Leave>(&sender.receive_reply(FrameType::Leave).2).reason.get(),
+                view::<LeaveBody>(&sender.receive_reply(FrameType::Leave).2).reason.get(),
                 unknown
             );
             sender.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
             let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
-            let reply: Leave = view(&body);
+            let reply: LeaveBody = view(&body);
             assert_eq!((reply.token.get(), reply.reason.get()), (token, unknown));
             // The target does not reply for lanes of another target.
             sender.send_setup(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
@@ -377,7 +378,7 @@ fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
                 second.send_setup(FrameType::Leave, token, leave(host_token).as_bytes());
                 let answer = second.receive_frame(FrameType::Leave, SHORT);
                 answer.is_some_and(|(_, header, body)| {
-                    let reply: Leave = view(&body);
+                    let reply: LeaveBody = view(&body);
                     (header.token.get(), reply.token.get()) == (host_token, token)
                 })
             });
@@ -399,7 +400,7 @@ fn a_target_says_when_its_interface_takes_smaller_frames() {
                 sender.send_join(token, &join(9), NQN);
                 let joined = sender.receive_frame(FrameType::Joined, SHORT);
                 joined.is_some_and(|(_, _, body)| {
-                    let reply: Joined = view(&body);
+                    let reply: JoinedBody = view(&body);
                     (reply.frame.get(), reply.status.get()) == (mtu, status)
                 })
             });
@@ -415,9 +416,9 @@ fn a_stopped_target_ends_its_lanes() {
         let (_, joined) = sender.join(0, &join(9), NQN);
         server.stop_reactors();
         let (_, header, body) = sender.receive_reply(FrameType::Leave);
-        let reply: Leave = view(&body);
+        let reply: LeaveBody = view(&body);
         assert_eq!((header.token.get(), reply.token), (9, joined.token));
-        assert_eq!(reply.reason.get(), Reason::Shutdown as u16);
+        assert_eq!(reply.reason.get(), LeaveReason::Shutdown as u16);
     });
 }
 
@@ -452,13 +453,13 @@ fn an_interface_may_come_later() {
         discover(&mut first);
         // One lane of each reactor.
         for host_token in [0x44_0000u64, 0x44_0001] {
-            let one = Join { links: 2, piece: 1024.into(), ..join(host_token) };
+            let one = JoinBody { links: 2, piece: 1024.into(), ..join(host_token) };
             let (_, joined, at) = first.join_with_addresses(0, &one);
             assert_eq!(at, [first.target], "where the target can be reached");
 
             let mut second = later(first.endpoint);
             let token = joined.token.get();
-            let two = Join { link: 1, first: 7.into(), frame: 1500.into(), ..one };
+            let two = JoinBody { link: 1, first: 7.into(), frame: 1500.into(), ..one };
             second.send_join(token ^ 1 << 50, &two, NQN);
             assert!(second.is_silent(FrameType::Joined), "another host's lane");
             let again = second.join_until_reply(token, &two);
@@ -470,7 +471,7 @@ fn an_interface_may_come_later() {
             let old = second.target;
             let mut third = later(first.endpoint);
             assert_ne!(third.target, old);
-            third.send_join(token, &Join { first: 8.into(), ..two }, NQN);
+            third.send_join(token, &JoinBody { first: 8.into(), ..two }, NQN);
             assert!(third.is_silent(FrameType::Joined), "another link of that number");
             third.send_join(0, &two, NQN);
             assert!(third.is_silent(FrameType::Joined), "who moves a link knows the lane");
@@ -528,10 +529,10 @@ fn unconnected_lanes_are_bounded() {
         }
         assert!(refused > 0, "any number of lanes");
         assert!(server.usage().connections <= 128);
-        for link in [join(0), Join { links: 0, ..join(4) }, Join { link: 1, ..join(6) }] {
+        for link in [join(0), JoinBody { links: 0, ..join(4) }, JoinBody { link: 1, ..join(6) }] {
             sender.send_join(0, &link, NQN);
         }
-        let (_, large) = sender.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
+        let (_, large) = sender.join(0, &JoinBody { piece: 16384.into(), ..join(8001) }, NQN);
         assert_eq!(large.status.get(), Status::INVALID_FIELD.code());
     });
 }

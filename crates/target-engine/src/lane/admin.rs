@@ -8,10 +8,10 @@ use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_proto::Connected;
+use roadtrain_target_proto::ConnectedQueue;
 use roadtrain_target_proto::execution::Environment;
-use roadtrain_target_proto::service::{self, Driver, Port};
-use roadtrain_target_proto::session::{Session, State};
+use roadtrain_target_proto::service::{self, CommandOrigin, ServiceDriver};
+use roadtrain_target_proto::session::{ConnectionState, TargetConnection};
 use std::os::fd::RawFd;
 use tracing::warn;
 
@@ -24,7 +24,7 @@ pub(crate) struct BorrowedLane<'a> {
     shared: &'a mut LaneResources,
 }
 
-impl service::Lane for BorrowedLane<'_> {
+impl service::ServicedLane for BorrowedLane<'_> {
     type Namespace = LocalNamespace;
     type Buffer = Buffer;
     type Connection = RawFd;
@@ -34,7 +34,7 @@ impl service::Lane for BorrowedLane<'_> {
         self.shared.now
     }
 
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut TargetConnection {
         &mut self.lane.session
     }
 
@@ -42,12 +42,12 @@ impl service::Lane for BorrowedLane<'_> {
         self.lane.parts(self.shared)
     }
 
-    fn control(&mut self) -> (&mut Session, impl Driver<Connection = RawFd>) {
+    fn control(&mut self) -> (&mut TargetConnection, impl ServiceDriver<Connection = RawFd>) {
         let TargetLane { session, peer, .. } = &mut *self.lane;
         (session, self.shared.control.commands(peer))
     }
 
-    fn port(&self, since: Instant) -> Port<RawFd> {
+    fn port(&self, since: Instant) -> CommandOrigin<RawFd> {
         self.lane.transport.port(since)
     }
 
@@ -74,7 +74,7 @@ impl service::Lane for BorrowedLane<'_> {
     fn granted(&mut self) {
         let BorrowedLane { lane, shared } = self;
         lane.ticket.iter().for_each(ConnectionTicket::granted);
-        let proved = lane.session.has_proved();
+        let proved = lane.session.is_authenticated();
         let agreed = lane.session.authenticator().filter(|_| proved).map(|one| one.agreed());
         if let Some(connected) = lane.session.queue() {
             log_other_hostid(&lane.peer, connected);
@@ -129,7 +129,7 @@ impl TargetLane {
 }
 
 /// Logs the HOSTID that counts if a host has sent different ones.
-fn log_other_hostid(peer: &str, connected: &Connected) {
+fn log_other_hostid(peer: &str, connected: &ConnectedQueue) {
     if let Some(other) = connected.other_hostid {
         let (cntlid, hostid) = (connected.cntlid, u128::from_be_bytes(other));
         let hostid = format_args!("{hostid:#034x}");
@@ -138,9 +138,9 @@ fn log_other_hostid(peer: &str, connected: &Connected) {
 }
 
 /// Returns the reason why the connection ends after a completion.
-fn end_reason(session: &Session) -> &'static str {
+fn end_reason(session: &TargetConnection) -> &'static str {
     match session.state() {
-        State::Draining => "disconnected by the host",
+        ConnectionState::Draining => "disconnected by the host",
         _ => "not authenticated",
     }
 }

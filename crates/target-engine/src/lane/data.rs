@@ -9,17 +9,17 @@ use roadtrain_reactor::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_store::{ByteRange, InPlace};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::memory::Streaming;
-use roadtrain_target_proto::execution::{self, Namespace};
-use roadtrain_target_proto::io::{Geometry, IoCommand};
-use roadtrain_target_proto::reservations::Group;
+use roadtrain_target_proto::execution::{self, LaneNamespace};
+use roadtrain_target_proto::io::{BlockGeometry, TargetIoCommand};
+use roadtrain_target_proto::reservations::CommandGroup;
 use roadtrain_target_proto::stability::Epoch;
 use std::sync::Arc;
 
 /// Commands of a lane.
-pub(crate) type LaneExecution = execution::Execution<LocalNamespace, Buffer>;
+pub(crate) type LaneExecution = execution::CommandExecution<LocalNamespace, Buffer>;
 /// Data from the host that arrived with its command.
-pub(super) type LanePayload<'a> = execution::Payload<'a, Buffer>;
-type LaneCommandData = execution::Data<LocalNamespace, Buffer>;
+pub(super) type LanePayload<'a> = execution::CommandPayload<'a, Buffer>;
+type LaneCommandData = execution::SlotData<LocalNamespace, Buffer>;
 
 /// Range in the memory of a namespace.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub(crate) struct InPlaceRange {
     is_cold: bool,
 }
 
-impl execution::Place for InPlaceRange {
+impl execution::InPlaceData for InPlaceRange {
     fn length(&self) -> u32 {
         self.length
     }
@@ -68,10 +68,10 @@ pub(super) fn fill(
     }
 }
 
-impl Namespace for LocalNamespace {
+impl LaneNamespace for LocalNamespace {
     type Place = InPlaceRange;
 
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> &BlockGeometry {
         &self.geometry
     }
 
@@ -80,13 +80,13 @@ impl Namespace for LocalNamespace {
     }
 
     #[inline]
-    fn in_place(&self, command: &IoCommand) -> Option<InPlaceRange> {
+    fn in_place(&self, command: &TargetIoCommand) -> Option<InPlaceRange> {
         let memory = self.in_place.as_ref()?;
         let (start, length) = match *command {
-            IoCommand::Read { offset, length, .. } => {
+            TargetIoCommand::Read { offset, length, .. } => {
                 (memory.read_range(offset, length as usize)?.cast_mut(), length)
             }
-            IoCommand::Write { offset, length, .. } => {
+            TargetIoCommand::Write { offset, length, .. } => {
                 (memory.write_range(offset, length as usize)?, length)
             }
             _ => return None,
@@ -95,7 +95,7 @@ impl Namespace for LocalNamespace {
     }
 
     #[inline]
-    fn refuses(&self, group: Group) -> bool {
+    fn refuses(&self, group: CommandGroup) -> bool {
         self.access.refuses(group)
     }
 
@@ -104,12 +104,12 @@ impl Namespace for LocalNamespace {
         self.limits.iter().any(Option::is_some)
     }
 
-    fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
+    fn begins(&self, now: Instant, command: &TargetIoCommand) -> Instant {
         let limits = self.limits.iter().flatten();
         limits.map(|limit| limit.take(now, command)).fold(now, Instant::max)
     }
 
-    fn give_back(&self, command: &IoCommand) {
+    fn give_back(&self, command: &TargetIoCommand) {
         self.limits.iter().flatten().for_each(|limit| limit.give_back(command));
     }
 
@@ -120,7 +120,7 @@ impl Namespace for LocalNamespace {
     }
 
     #[inline]
-    fn is_marked(&self, command: &IoCommand) -> bool {
+    fn is_marked(&self, command: &TargetIoCommand) -> bool {
         let marks = self.store.uncorrectable();
         marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
     }

@@ -12,11 +12,11 @@ use crate::uncorrectable::Marked;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::ByteRange;
-use roadtrain_system::buffer::{Buffer, Pool};
-use roadtrain_target_proto::LookUp;
-use roadtrain_target_proto::execution::{Environment, Job};
-use roadtrain_target_proto::io::{DSM_RANGE_BYTES, IoCommand};
-use roadtrain_target_proto::session::Session;
+use roadtrain_system::buffer::{Buffer, BufferPool};
+use roadtrain_target_proto::LbaStatusQuery;
+use roadtrain_target_proto::execution::{Environment, StoreJob};
+use roadtrain_target_proto::io::{DSM_RANGE_BYTES, TargetIoCommand};
+use roadtrain_target_proto::session::TargetConnection;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub(super) struct LaneEnv<'a> {
     id: (u32, u32),
     peer: &'a str,
     transport: &'a mut LaneTransport,
-    session: &'a mut Session,
+    session: &'a mut TargetConnection,
     namespaces: &'a mut LaneNamespaces,
     closing: &'a mut Vec<Unflushed>,
     meter: &'a mut LaneMeter,
@@ -63,7 +63,7 @@ impl LaneEnv<'_> {
     /// Queries the block status. A store without that information is not queried.
     fn query_allocation(
         &self,
-        wanted: &LookUp,
+        wanted: &LbaStatusQuery,
         mut buffer: Option<Buffer>,
     ) -> Result<StoreTask, TaskOutcome> {
         let gone = Status::INVALID_NAMESPACE.dnr();
@@ -75,11 +75,11 @@ impl LaneEnv<'_> {
             Ok(store) if store.store().geometry().lba_shift != wanted.lba_shift => {
                 Err(TaskOutcome::new(Err(gone), buffer))
             }
-            Ok(store) if store.store().tells_allocation() => {
-                Ok(StoreTask::look_up(store, wanted.range(), buffer))
+            Ok(store) if store.store().reports_allocation() => {
+                Ok(StoreTask::block_status(store, wanted.range(), buffer))
             }
             Ok(_) => {
-                buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
+                buffer.iter_mut().for_each(|buffer| wanted.report_allocated(buffer));
                 Err(TaskOutcome::new(Ok(()), buffer))
             }
         }
@@ -91,7 +91,7 @@ impl LaneEnv<'_> {
 }
 
 impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
-    const BUFFER_BYTES_MAX: u32 = Pool::LEN_MAX as u32;
+    const BUFFER_BYTES_MAX: u32 = BufferPool::LEN_MAX as u32;
 
     #[inline]
     fn now(&self) -> Instant {
@@ -99,7 +99,7 @@ impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
     }
 
     #[inline]
-    fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut TargetConnection {
         self.session
     }
 
@@ -197,26 +197,30 @@ impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
     }
 
     #[inline]
-    fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<TaskOutcome> {
+    fn start(
+        &mut self,
+        slot: u16,
+        job: StoreJob<'_, LocalNamespace, Buffer>,
+    ) -> Option<TaskOutcome> {
         let task = match job {
-            Job::Execute { command, namespace, buffer } => {
+            StoreJob::Execute { command, namespace, buffer } => {
                 count_discard(&command, namespace, buffer.as_deref(), self.shared.number);
                 let place = (namespace.store.clone(), &namespace.geometry);
                 StoreTask::execute(&command, place, buffer, self.session.user())
             }
-            Job::CompareAndWrite { compare, write, namespace, buffers } => {
+            StoreJob::CompareAndWrite { compare, write, namespace, buffers } => {
                 let place = (namespace.store.clone(), &namespace.geometry);
                 StoreTask::compare_and_write((&compare, &write), place, buffers)
             }
-            Job::Announce { namespace, offset, length } => {
+            StoreJob::Announce { namespace, offset, length } => {
                 let range = ByteRange { offset, len: length.into() };
                 Ok(StoreTask::announce(namespace.store.clone(), range))
             }
-            Job::LookUp { wanted, buffer } => self.query_allocation(&wanted, buffer),
-            Job::FlushQueue => {
+            StoreJob::QueryBlockStatus { wanted, buffer } => self.query_allocation(&wanted, buffer),
+            StoreJob::FlushQueue => {
                 self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
             }
-            Job::FlushController => self.close(),
+            StoreJob::FlushController => self.close(),
         };
         let LaneResources { tasks, ring, .. } = &mut *self.shared;
         match task {
@@ -271,12 +275,14 @@ impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
 
 /// Counts the bytes that a Dataset Management command deallocates.
 fn count_discard(
-    command: &IoCommand,
+    command: &TargetIoCommand,
     namespace: &LocalNamespace,
     list: Option<&[u8]>,
     reactor: usize,
 ) {
-    let IoCommand::DatasetManagement { ranges, deallocate: true, .. } = *command else { return };
+    let TargetIoCommand::DatasetManagement { ranges, deallocate: true, .. } = *command else {
+        return;
+    };
     let Some(list) = list else { return };
     let ranges = list.as_chunks::<{ DSM_RANGE_BYTES as usize }>().0.iter().take(ranges as usize);
     let blocks =

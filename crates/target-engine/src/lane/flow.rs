@@ -4,8 +4,8 @@ use super::{LaneResources, TargetLane};
 use crate::order::LanePlace;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::platform::{packets_core, packets_napi_id};
-use roadtrain_target_proto::flows::{self, Flow};
-use roadtrain_target_proto::moves::Placement;
+use roadtrain_target_proto::flows::{self, ConnectionFlow};
+use roadtrain_target_proto::moves::LanePlacement;
 
 /// Most samples kept between two reports.
 const SEEN_MAX: usize = 16;
@@ -22,7 +22,7 @@ pub(crate) struct LaneFlow {
     /// Number of moves to another reactor.
     pub(crate) moves: u32,
     /// Placement state of the lane.
-    pub(crate) placement: Placement,
+    pub(crate) placement: LanePlacement,
 }
 
 impl TargetLane {
@@ -38,7 +38,7 @@ impl TargetLane {
     }
 
     /// Returns the report for the placement; `own` is the core of the reactor.
-    pub(crate) fn report(&mut self, own: Option<usize>) -> Option<Flow> {
+    pub(crate) fn report(&mut self, own: Option<usize>) -> Option<ConnectionFlow> {
         let id = self.ticket.as_ref().filter(|_| !self.session.is_ended())?.number;
         let done = self.batching();
         let work = done.requests + done.data_bytes / 8192 + done.sends + done.receives;
@@ -47,7 +47,7 @@ impl TargetLane {
         flow.packets = flows::packets_core(own, &flow.seen).or(flow.packets);
         flow.seen.clear();
         let done = work.wrapping_sub(std::mem::replace(&mut flow.work, work));
-        Some(Flow { id, work: done, packets: flow.packets, is_movable })
+        Some(ConnectionFlow { id, work: done, packets: flow.packets, is_movable })
     }
 
     /// Returns the lane's place once it has a queue; `own` is the core of the reactor.

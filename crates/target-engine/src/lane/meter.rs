@@ -4,11 +4,11 @@ use super::LaneResources;
 use crate::meters::{LaneCells, Meters};
 use crate::namespace::{ByNsid, LaneNamespaces, LocalNamespace};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
+use roadtrain_proto::recorder::{RecordReason, RecordedParams, RequestRecord, Timeline};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::metrics::{Batching, Done, Ended};
+use roadtrain_reactor::metrics::{Batching, CommandKind, CommandOutcome};
 use roadtrain_reactor::recorded::first_block;
-use roadtrain_target_proto::Connected;
+use roadtrain_target_proto::ConnectedQueue;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::mem;
@@ -55,9 +55,9 @@ impl CountedCommand {
             cells.statuses.count(self.status);
             return lane.failed();
         }
-        let (done, ns) = (Done::of(self.opcode), now.0.saturating_sub(self.since.0));
+        let (done, ns) = (CommandKind::of(self.opcode), now.0.saturating_sub(self.since.0));
         let bytes = (u64::from(self.blocks) + 1) << namespace.geometry.lba_shift;
-        let ended = Ended::new(done, bytes, ns);
+        let ended = CommandOutcome::new(done, bytes, ns);
         cells.class(self.class).ended(ended);
         lane.ended(ended);
         if self.opcode == opcode::WRITE_ZEROES && self.deallocates {
@@ -79,7 +79,7 @@ impl CountedCommand {
             cells[reactor].io().add_in_flight(-1);
         }
         match self.status.is_success() {
-            true => account.cells.io.ended(Ended::new(Done::Other, 0, 0)),
+            true => account.cells.io.ended(CommandOutcome::new(CommandKind::Other, 0, 0)),
             false => account.cells.io.failed(),
         }
     }
@@ -108,11 +108,11 @@ impl LaneMeter {
     pub(super) fn connected(
         &mut self,
         (meters, reactor): (&Meters, usize),
-        connected: &Connected,
+        connected: &ConnectedQueue,
         (peer, transport): (&str, &'static str),
     ) {
         let (number, cells) = meters.enter(connected, (peer, transport), reactor);
-        let Connected { subnqn: nqn, qid, class, .. } = connected;
+        let ConnectedQueue { subnqn: nqn, qid, class, .. } = connected;
         let (nqn, is_io, class) = (nqn.clone(), *qid > 0, *class);
         self.account = Some(QueueAccount { number, nqn, is_io, class, cells });
     }
@@ -194,19 +194,19 @@ impl LaneMeter {
         slot: u16,
         cid: u16,
         [buffered, started, answered, caravan, sent]: [Instant; 5],
-    ) -> Option<Record<Arc<LaneCells>>> {
+    ) -> Option<RequestRecord<Arc<LaneCells>>> {
         let begun = self.begun.get(usize::from(slot)).filter(|begun| begun.nsid > 0)?;
         let account = self.account.as_ref()?;
         let shift = self.namespaces.known(begun.nsid).map_or(0, |known| known.geometry.lba_shift);
         let moves = [opcode::READ, opcode::WRITE, opcode::COMPARE].contains(&begun.opcode);
         let bytes = if moves { (u32::from(begun.blocks) + 1) << shift } else { 0 };
         let slba = first_block(begun.opcode, begun.slba);
-        Some(Record {
-            who: account.cells.clone(),
-            asked: Asked { opcode: begun.opcode, nsid: begun.nsid, slba, bytes },
+        Some(RequestRecord {
+            connection: account.cells.clone(),
+            command: RecordedParams { opcode: begun.opcode, nsid: begun.nsid, slba, bytes },
             cid,
             status: begun.status,
-            why: Why::Sampled,
+            reason: RecordReason::Sampled,
             timeline: Timeline::at_target([
                 begun.since,
                 buffered,

@@ -3,7 +3,7 @@
 use super::data::LaneExecution;
 use super::meter::LaneMeter;
 use crate::meters::LaneCells;
-use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::recorder::FlightRecorder;
 use roadtrain_proto::time::Instant;
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ impl DepartedCommand {
     pub(super) fn record(
         &self,
         (execution, meter): (&LaneExecution, &LaneMeter),
-        recorder: &mut Recorder<Arc<LaneCells>>,
+        recorder: &mut FlightRecorder<Arc<LaneCells>>,
         is_sample: bool,
     ) {
         let DepartedCommand { slot, cid, answered, caravan, sent } = *self;
-        let (buffered, started) = execution.moments(slot);
+        let (buffered, started) = execution.timestamps(slot);
         let timestamps = [buffered, started.unwrap_or(answered), answered, caravan, sent];
         match meter.record(slot, cid, timestamps) {
             Some(record) if is_sample => recorder.sample(sent, record),

@@ -11,7 +11,7 @@ use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::transports;
-use roadtrain_target_proto::service::Port;
+use roadtrain_target_proto::service::CommandOrigin;
 use roadtrain_wire::status::Status;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
@@ -83,8 +83,8 @@ transports! {
             payload.without_frame()
         }
         /// Returns properties of the connection that carries the commands.
-        fn port(self: &Self, since: Instant) -> Port<RawFd> {
-            Port { local: NO_ADDRESS, connection: None, since }
+        fn port(self: &Self, since: Instant) -> CommandOrigin<RawFd> {
+            CommandOrigin { local: NO_ADDRESS, connection: None, since }
         }
         /// Returns the lane's own descriptor, if it has one.
         fn fd(self: &Self) -> Option<RawFd> {

@@ -7,10 +7,10 @@ use crate::meters::Meters;
 use crate::order::{NewConnection, TargetReactorMessage};
 use crate::tickets::Tickets;
 use roadtrain_reactor::event::{self, mark};
-use roadtrain_reactor::stream::Stream;
+use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_reactor::tuning;
 use roadtrain_system::platform::packets_core;
-use roadtrain_system::ring::Ring;
+use roadtrain_system::ring::ReactorRing;
 use roadtrain_target_proto::TlsUse;
 use std::collections::BTreeMap;
 use std::io;
@@ -49,7 +49,7 @@ impl Listeners {
         self.paused.clear();
     }
 
-    pub(super) fn listen(&mut self, ring: &mut Ring, peers: &Peers, socket: ListenSocket) {
+    pub(super) fn listen(&mut self, ring: &mut ReactorRing, peers: &Peers, socket: ListenSocket) {
         let number = self.next;
         self.next += 1;
         self.open.insert(number, socket);
@@ -57,7 +57,7 @@ impl Listeners {
     }
 
     /// Closes the listener at `address`. Its connections stay.
-    pub(super) fn unlisten(&mut self, ring: &mut Ring, address: SocketAddr) {
+    pub(super) fn unlisten(&mut self, ring: &mut ReactorRing, address: SocketAddr) {
         let closed = self.open.extract_if(.., |_, socket| socket.is_at(address));
         for (number, socket) in closed {
             event::forget(ring, mark(event::LISTENER, number, 0));
@@ -71,7 +71,7 @@ impl Listeners {
     }
 
     /// Stops accepting. New connections wait until another process accepts them.
-    pub(super) fn stop(&mut self, ring: &mut Ring) {
+    pub(super) fn stop(&mut self, ring: &mut ReactorRing) {
         for number in std::mem::take(&mut self.open).into_keys() {
             event::forget(ring, mark(event::LISTENER, number, 0));
         }
@@ -85,7 +85,7 @@ impl Listeners {
     }
 
     /// Accepts waiting connections. Each goes to the reactor on the core that processes its packets, if there is one.
-    pub(super) fn accept(&mut self, ring: &mut Ring, peers: &Peers, listener: u32) {
+    pub(super) fn accept(&mut self, ring: &mut ReactorRing, peers: &Peers, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
             let Some(ListenSocket { socket, tls }) = self.open.get(&listener) else {
                 return;
@@ -123,7 +123,7 @@ impl Listeners {
         }
         let Ok(local) = stream.local_addr() else { return };
         let reactor = &peers.all[peers.balance().choose(packets_core(&stream))];
-        let stream = Stream::Plain(prepare(stream));
+        let stream = ConnectionStream::Plain(prepare(stream));
         let may_be_plain = tls == TlsUse::Allowed;
         let connection =
             Box::new(NewConnection { stream, secured_as: None, may_be_plain, peer, local, ticket });

@@ -10,12 +10,12 @@ use crate::stores::OpenNamespaces;
 use crate::tickets::Tickets;
 use crate::{Export, ServerConfig};
 use roadtrain_host_engine::{Front, HandHost};
-use roadtrain_reactor::waits::Waiting;
-use roadtrain_reactor::{RxBuffers, waits::Waits};
+use roadtrain_reactor::waits::WaitPolicy;
+use roadtrain_reactor::{RxBuffers, waits::ReactorWaits};
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Outbox, mailbox};
-use roadtrain_target_proto::qpair::Config as QpairConfig;
-use roadtrain_target_proto::{Target, TargetConfig};
+use roadtrain_system::mailbox::{MailboxSender, mailbox};
+use roadtrain_target_proto::qpair::TargetQpairConfig as QpairConfig;
+use roadtrain_target_proto::{TargetConfig, TargetControl};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl HandTarget {
         let mut prepared =
             OpenNamespaces::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
-        let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
+        let target =
+            TargetControl::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
         let control =
             TargetControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
@@ -67,7 +68,7 @@ impl HandTarget {
             connect_timeout: config.connect_timeout,
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,
-            waiting: Waiting::BusyPoll,
+            waiting: WaitPolicy::BusyPoll,
             slow_over: config.slow_over,
             meter: Arc::default(),
         };
@@ -82,8 +83,8 @@ impl HandTarget {
         self.control.addresses()[0]
     }
 
-    pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
-        self.reactor.core.waits = Waits::new(waiting, Default::default());
+    pub(crate) fn set_waiting(&mut self, waiting: WaitPolicy) {
+        self.reactor.core.waits = ReactorWaits::new(waiting, Default::default());
     }
 
     /// Returns the sockets of its connections.
@@ -97,7 +98,7 @@ impl HandTarget {
     }
 
     /// Returns the mailbox of the reactor.
-    pub(crate) fn orders(&self) -> Outbox<TargetReactorMessage> {
+    pub(crate) fn orders(&self) -> MailboxSender<TargetReactorMessage> {
         self.reactor.peers.all[0].clone()
     }
 

@@ -14,10 +14,10 @@ use crate::lane::{LaneError, LaneResources, TargetLane, TargetLaneLink};
 use crate::order::TargetReactorMessage;
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_proto::Packing;
-use roadtrain_ether_proto::setup::{Inquiry, Verdict};
+use roadtrain_ether_proto::setup::{Inquiry, InquiryVerdict};
 use roadtrain_proto::security::SealUse;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::List;
+use roadtrain_reactor::LaneList;
 use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_system::clock;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};
@@ -220,7 +220,7 @@ impl PortFrames {
         for request in mem::take(&mut self.requests) {
             self.pass_on(lanes, peers, request);
         }
-        while let Some(index) = lanes.table.next(List::Framed) {
+        while let Some(index) = lanes.table.next(LaneList::Framed) {
             lanes.end_turn(index);
         }
         self.send_replies(lanes);
@@ -252,7 +252,7 @@ impl PortFrames {
         if self.failed.iter().any(|(failed, _)| *failed == index) {
             return;
         }
-        let is_first = !lanes.table.is_noted(List::Framed, index);
+        let is_first = !lanes.table.is_listed(LaneList::Framed, index);
         let Some(lane) = lanes.table.get_mut(index) else { return };
         if is_first {
             lane.update_load(&mut lanes.shared);
@@ -266,7 +266,7 @@ impl PortFrames {
             (Ok(false), Some(_)) => self.drops.count(Drop::Source),
             (Ok(_), None) => {}
         }
-        lanes.table.note(List::Framed, index);
+        lanes.table.add(LaneList::Framed, index);
     }
 
     /// Replies to a Leave for an unknown lane.
@@ -338,10 +338,10 @@ impl PortFrames {
         let (index, verdict) = (index.unwrap_or_default(), inquiry.verdict(known));
         let now = lanes.shared.now;
         let answered = match verdict {
-            Verdict::Deny => return self.reply_unknown_lane(port, source, &header, inquiry),
-            Verdict::Ignore => return,
-            Verdict::End => lanes.use_lane(index, |_, _| Err(LaneError::Closed)),
-            Verdict::Acknowledge => lanes.use_lane(index, |lane, _| {
+            InquiryVerdict::Deny => return self.reply_unknown_lane(port, source, &header, inquiry),
+            InquiryVerdict::Ignore => return,
+            InquiryVerdict::End => lanes.use_lane(index, |_, _| Err(LaneError::Closed)),
+            InquiryVerdict::Acknowledge => lanes.use_lane(index, |lane, _| {
                 let is_link =
                     |(_, link): &(u8, TargetLaneLink)| (link.port, link.peer) == (port, source);
                 let Some(ether) = lane.ether_mut() else { return Ok(()) };

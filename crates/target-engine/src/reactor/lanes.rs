@@ -3,32 +3,32 @@
 use super::hosts::EtherHosts;
 use crate::exclusion::RangeExclusionNotice;
 use crate::lane::{LaneError, LaneInTransit, LaneResources, TargetLane};
-use crate::order::{NewConnection, Usage};
+use crate::order::{NewConnection, TargetUsage};
 use crate::range_locks::Grant;
 use crate::tasks::{CompletedTask, TaskOutcome, TaskOwner};
-use roadtrain_reactor::connection::{Heard, RxBuffer};
-use roadtrain_reactor::{List, Pollable, RxBuffers, Table};
+use roadtrain_reactor::connection::{ReceivedData, RxBuffer};
+use roadtrain_reactor::{LaneList, LaneTable, Pollable, RxBuffers};
 use roadtrain_system::clock;
 
-use roadtrain_proto::error::{PeerMisbehaved, QpairError};
+use roadtrain_proto::error::{QpairError, TermReqError};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::TargetEvent;
-use roadtrain_target_proto::qpair::Config as QpairConfig;
-use roadtrain_target_proto::service::{self, Rules};
+use roadtrain_target_proto::qpair::TargetQpairConfig as QpairConfig;
+use roadtrain_target_proto::service::{self, ReactorRules};
 use roadtrain_wire::status::Status;
 use std::any::Any;
 use std::os::fd::RawFd;
 use tracing::{debug, info, warn};
 
 pub(super) struct TargetLanes {
-    pub(super) table: Table<TargetLane>,
+    pub(super) table: LaneTable<TargetLane>,
     pub(super) shared: LaneResources,
     pub(super) hosts: EtherHosts,
     pub(super) qpair: QpairConfig,
     /// True if lanes that waited for buffers returned some after sending. Others may wait for these.
     pub(super) has_fed: bool,
     /// State of the rules for all lanes. A lane's ID is its index and its generation.
-    pub(super) rules: Rules<(u32, u32)>,
+    pub(super) rules: ReactorRules<(u32, u32)>,
     /// True if the reactor is stopping and accepts no more lanes.
     pub(super) stopping: bool,
     /// True if the target ends soon, so that emulated SSDs complete immediately.
@@ -42,10 +42,10 @@ impl TargetLanes {
         shared: LaneResources,
         hosts: EtherHosts,
         qpair: QpairConfig,
-        rules: Rules<(u32, u32)>,
+        rules: ReactorRules<(u32, u32)>,
     ) -> Self {
         TargetLanes {
-            table: Table::default(),
+            table: LaneTable::default(),
             shared,
             hosts,
             qpair,
@@ -83,7 +83,7 @@ impl TargetLanes {
     pub(super) fn answer_soon(&mut self, owner: TaskOwner, outcome: TaskOutcome) {
         let index = owner.0.0;
         if self.answer(owner, outcome) {
-            self.table.note(List::Answered, index);
+            self.table.add(LaneList::Answered, index);
         }
     }
 
@@ -98,22 +98,22 @@ impl TargetLanes {
     /// Puts a new lane into the slot `index`.
     pub(super) fn add_lane(&mut self, index: u32, lane: TargetLane) {
         debug!(peer = %lane.peer, "connected");
-        self.rules.newcomers.enter(clock::now(), (index, self.table.generation(index)));
+        self.rules.unauthenticated.enter(clock::now(), (index, self.table.generation(index)));
         self.table.put(index, lane);
     }
 
     /// Marks a lane as ready for a turn.
     pub(super) fn set_ready(&mut self, index: u32) {
         if self.live(index).is_some() {
-            self.table.note(List::Ready, index);
+            self.table.add(LaneList::Ready, index);
         }
     }
 
     /// Receives on all ready lanes. Returns true if data arrived.
     pub(super) fn receive_ready(&mut self, rx: &mut RxBuffers) -> bool {
         let mut has_received = false;
-        for _ in 0..self.table.count(List::Ready) {
-            let Some(index) = self.table.next(List::Ready) else { break };
+        for _ in 0..self.table.count(LaneList::Ready) {
+            let Some(index) = self.table.next(LaneList::Ready) else { break };
             let Some(lane) = self.table.get_mut(index) else { continue };
             if lane.flow.placement.is_leaving {
                 continue; // it receives on another reactor, or is made ready when it stays
@@ -121,11 +121,11 @@ impl TargetLanes {
             lane.update_load(&mut self.shared);
             let activity = self.receive(index, rx);
             self.end_turn(index);
-            has_received |= activity.something;
+            has_received |= activity.any;
             if activity.more {
                 self.set_ready(index);
             } else {
-                self.table.note(List::Idle, index);
+                self.table.add(LaneList::Idle, index);
             }
         }
         has_received
@@ -133,7 +133,7 @@ impl TargetLanes {
 
     /// Receives on a lane. While latency-critical lanes are active, it pauses for their turns in between. These use a
     /// separate receive buffer, as the data of this lane stays in its buffer.
-    fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
+    fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> ReceivedData {
         if !self.yields_to_express(index) {
             return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
         }
@@ -147,16 +147,16 @@ impl TargetLanes {
     }
 
     fn yields_to_express(&self, index: u32) -> bool {
-        self.table.count(List::Express) > 0 && !self.table.is_noted(List::Express, index)
+        self.table.count(LaneList::Express) > 0 && !self.table.is_listed(LaneList::Express, index)
     }
 
     /// Removes lanes from the express list that are no longer latency-critical.
     pub(super) fn review_express(&mut self) {
         let now = self.shared.now;
-        for _ in 0..self.table.count(List::Express) {
-            let Some(index) = self.table.next(List::Express) else { break };
+        for _ in 0..self.table.count(LaneList::Express) {
+            let Some(index) = self.table.next(LaneList::Express) else { break };
             if self.live(index).is_some_and(|lane| lane.is_express(now)) {
-                self.table.note(List::Express, index);
+                self.table.add(LaneList::Express, index);
             }
         }
     }
@@ -164,8 +164,8 @@ impl TargetLanes {
     /// Gives latency-critical lanes a turn in the middle of another one's. Lanes that remain latency-critical are
     /// listed again.
     fn serve_express(&mut self, rx: &mut RxBuffer) {
-        for _ in 0..self.table.count(List::Express) {
-            let Some(index) = self.table.next(List::Express) else { break };
+        for _ in 0..self.table.count(LaneList::Express) {
+            let Some(index) = self.table.next(LaneList::Express) else { break };
             self.use_lane(index, |lane, shared| lane.receive(shared, rx));
             self.end_turn(index);
         }
@@ -173,18 +173,18 @@ impl TargetLanes {
 
     /// Sends the completions of lanes. Lanes that receive in this turn send afterwards.
     pub(super) fn send_answers(&mut self) {
-        while let Some(index) = self.table.next(List::Answered) {
-            if !self.table.is_noted(List::Ready, index) {
+        while let Some(index) = self.table.next(LaneList::Answered) {
+            if !self.table.is_listed(LaneList::Ready, index) {
                 self.end_turn(index);
-                self.table.note(List::Idle, index);
+                self.table.add(LaneList::Idle, index);
             }
         }
     }
 
     /// Checks all lanes with a deadline.
     pub(super) fn expire_timed(&mut self) {
-        for _ in 0..self.table.count(List::Timed) {
-            let Some(index) = self.table.next(List::Timed) else { break };
+        for _ in 0..self.table.count(LaneList::Timed) {
+            let Some(index) = self.table.next(LaneList::Timed) else { break };
             self.expire(index);
         }
     }
@@ -196,7 +196,7 @@ impl TargetLanes {
             lane.fd().is_none() && lane.deadline().is_some_and(|deadline| deadline > now)
         };
         if self.table.get_mut(index).is_some_and(waits) {
-            self.table.note(List::Timed, index);
+            self.table.add(LaneList::Timed, index);
         } else {
             self.end_turn(index);
         }
@@ -210,25 +210,25 @@ impl TargetLanes {
         let now = self.shared.now;
         let Some(lane) = self.table.get_mut(index) else { return };
         let waits = [
-            (List::Express, lane.is_express(now)),
-            (List::Timed, lane.deadline().is_some()),
-            (List::Starved, lane.is_starved()),
+            (LaneList::Express, lane.is_express(now)),
+            (LaneList::Timed, lane.deadline().is_some()),
+            (LaneList::WaitingForBuffers, lane.is_starved()),
         ];
         for (list, _) in waits.into_iter().filter(|&(_, is_so)| is_so) {
-            self.table.note(list, index);
+            self.table.add(list, index);
         }
     }
 
     /// Continues lanes that wait for a buffer, in turn: buffers may have been returned.
     pub(super) fn feed_starved(&mut self, rx: &mut RxBuffer) {
         let given = self.shared.pool.given();
-        for _ in 0..self.table.count(List::Starved) {
-            let Some(index) = self.table.next(List::Starved) else { break };
+        for _ in 0..self.table.count(LaneList::WaitingForBuffers) {
+            let Some(index) = self.table.next(LaneList::WaitingForBuffers) else { break };
             if self.use_lane(index, |lane, shared| lane.feed(shared, rx)) == Some(true) {
                 self.set_ready(index);
             }
             self.end_turn(index);
-            self.table.note(List::Idle, index);
+            self.table.add(LaneList::Idle, index);
         }
         self.has_fed = self.shared.pool.given() != given;
     }
@@ -245,7 +245,7 @@ impl TargetLanes {
             Ok(value) => Some(value),
             Err(error) => {
                 log_end(lane, &error);
-                if let LaneError::Qpair(QpairError::Peer(PeerMisbehaved { fes, .. })) = error {
+                if let LaneError::Qpair(QpairError::Peer(TermReqError { fes, .. })) = error {
                     self.shared.meters.protocol_error(format!("{fes:?}"));
                 }
                 // A TermReq that blames the host leaves before the connection closes.
@@ -378,13 +378,13 @@ impl TargetLanes {
     }
 
     /// Returns the resources that the lanes use.
-    pub(super) fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> TargetUsage {
         let pool = self.shared.pool.usage();
         let has_io = |lane: &&TargetLane| {
             lane.session.queue().is_some_and(|c| c.qid > 0) && !lane.session.is_ended()
         };
         let commands = self.table.iter().filter(has_io).map(TargetLane::in_flight).sum();
-        Usage {
+        TargetUsage {
             connections: self.table.len(),
             store_commands: self.shared.tasks.count(),
             io_commands: commands,

@@ -3,13 +3,13 @@
 use super::lanes::TargetLanes;
 use crate::lane::{BorrowedLane, LaneError};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::List;
+use roadtrain_reactor::LaneList;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_proto::TurnOf;
-use roadtrain_target_proto::service::{Closing, Reactor, Rules};
+use roadtrain_target_proto::service::{LaneClosing, ReactorRules, ServicedReactor};
 use tracing::info;
 
-impl Reactor for TargetLanes {
+impl ServicedReactor for TargetLanes {
     type Id = (u32, u32);
     type Buffer = Buffer;
     type Lane<'a> = BorrowedLane<'a>;
@@ -18,7 +18,7 @@ impl Reactor for TargetLanes {
         self.shared.now
     }
 
-    fn rules(&mut self) -> &mut Rules<(u32, u32)> {
+    fn rules(&mut self) -> &mut ReactorRules<(u32, u32)> {
         &mut self.rules
     }
 
@@ -42,24 +42,24 @@ impl Reactor for TargetLanes {
 
     fn end_turn(&mut self, (index, _): (u32, u32)) {
         TargetLanes::end_turn(self, index);
-        self.table.note(List::Idle, index);
+        self.table.add(LaneList::Idle, index);
     }
 
     fn feed(&mut self, (index, _): (u32, u32)) {
-        self.table.note(List::Starved, index);
+        self.table.add(LaneList::WaitingForBuffers, index);
     }
 
-    fn close(&mut self, (index, _): (u32, u32), closing: Closing) {
+    fn close(&mut self, (index, _): (u32, u32), closing: LaneClosing) {
         let error = match closing {
-            Closing::ByControl(reason) => {
+            LaneClosing::ByControl(reason) => {
                 if let Some(lane) = self.table.get(index) {
                     info!(peer = %lane.peer, ?reason, "queue closed");
                 }
                 return self.end(index, reason.name());
             }
-            Closing::Stale => LaneError::Ended("closed by the host, which has reconnected"),
-            Closing::Unconnected => LaneError::Ended("no queue connected in time"),
-            Closing::Overdue(what, limit) => {
+            LaneClosing::Stale => LaneError::Ended("closed by the host, which has reconnected"),
+            LaneClosing::Unconnected => LaneError::Ended("no queue connected in time"),
+            LaneClosing::Overdue(what, limit) => {
                 let lane = self.table.get(index);
                 // Data that the host does not take would otherwise stay in the kernel.
                 lane.into_iter().for_each(|lane| lane.reset_on_close());
@@ -81,8 +81,8 @@ impl Reactor for TargetLanes {
         self.table.get(index).is_some_and(|lane| lane.is_hung_up())
     }
 
-    fn do_others_starve(&mut self, (index, _): (u32, u32)) -> bool {
-        self.table.noted(List::Starved).any(|starved| starved != index)
+    fn do_others_wait_for_buffers(&mut self, (index, _): (u32, u32)) -> bool {
+        self.table.listed(LaneList::WaitingForBuffers).any(|starved| starved != index)
     }
 
     fn fenced(&mut self, turn: &TurnOf) {

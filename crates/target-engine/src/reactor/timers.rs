@@ -2,7 +2,7 @@
 
 use super::lanes::TargetLanes;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::List;
+use roadtrain_reactor::LaneList;
 use std::time::Duration;
 
 /// Longest interval between two checks of keep-alive timers: half of their granularity.
@@ -26,7 +26,7 @@ impl Timers {
 
     /// Returns the earliest deadline that concerns all lanes.
     pub(super) fn deadline(&self, lanes: &TargetLanes) -> Option<Instant> {
-        let rules = lanes.rules.deadline(lanes.table.count(List::Starved) > 0);
+        let rules = lanes.rules.deadline(lanes.table.count(LaneList::WaitingForBuffers) > 0);
         let due = lanes.shared.tasks.next_due();
         [rules, due, self.trim_at].into_iter().flatten().min()
     }

@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::peer::*;
-use roadtrain_host_engine::Admin;
+use roadtrain_host_engine::AdminConnection;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::fabrics::{Property, PropertySize, fabrics_sqe, fctype, property};
 use roadtrain_wire::pdu::PduType;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const LENGTH: u32 = 65536;
 
 /// Aborts command `cid` of queue `qid`. Returns true if it was aborted.
-fn abort(admin: &mut Admin, qid: u16, cid: u16) -> bool {
+fn abort(admin: &mut AdminConnection, qid: u16, cid: u16) -> bool {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(qid) | u32::from(cid) << 16).into();
     admin.run("Abort", &sqe, &[], &mut []).unwrap().dw0.get() & 1 == 0

@@ -2,7 +2,7 @@
 
 use crate::harness::{MIB, address, host_config, memory, serve};
 use crate::peer::*;
-use roadtrain_host_engine::{Controller, Front, HostConfig, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, HostConfig, HostController};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -85,7 +85,7 @@ fn every_command_keeps_its_controller_alive() {
 struct KeepAliveFront;
 
 impl Front for KeepAliveFront {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         if turn.stopping() {
             turn.stop();
         }
@@ -97,7 +97,7 @@ impl Front for KeepAliveFront {
 fn a_controller_is_kept_alive_while_its_fronts_are_made() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let config = HostConfig { keep_alive: KATO, ..host_config(address(&server)) };
-    let controller = Controller::connect(config, |_, _| {
+    let controller = HostController::connect(config, |_, _| {
         thread::sleep(BUSY);
         Box::new(KeepAliveFront)
     });

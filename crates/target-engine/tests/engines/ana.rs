@@ -1,11 +1,14 @@
 //! Asymmetric namespace access: usable and unusable paths, and a target that drains.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, Op, RequestError};
-use roadtrain_store::{Completion, Geometry, Io, Op as StoreOp, OpenError, Store, Token};
+use roadtrain_host_engine::{HostClient, IoOp, RequestError};
+use roadtrain_store::{
+    OpenError, Store, StoreCompletion, StoreGeometry, StoreIo, StoreOperation as StoreOp,
+    StoreToken,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{
-    AnaListener, AnaState, ConfigError, Export, Operation, Place, Server, ServerConfig,
+    AnaListener, AnaState, ConfigError, ConfigObject, ConfigOperation, Export, Server, ServerConfig,
 };
 use roadtrain_wire::status::Status;
 use std::net::SocketAddr;
@@ -26,7 +29,8 @@ fn two_paths(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
 
 fn set(server: &Server, address: SocketAddr, state: AnaState) {
     let listener = AnaListener::Tcp(address);
-    let changes = server.apply(&[Operation::SetAna { listener, state: Some(state) }]).unwrap();
+    let changes =
+        server.apply(&[ConfigOperation::SetAna { listener, state: Some(state) }]).unwrap();
     let changed_operations: Vec<String> = changes.iter().map(ToString::to_string).collect();
     assert!(
         changed_operations.is_empty()
@@ -36,10 +40,10 @@ fn set(server: &Server, address: SocketAddr, state: AnaState) {
 }
 
 /// Connects a host that does not wait for an unusable path.
-fn impatient(address: SocketAddr) -> Client {
+fn impatient(address: SocketAddr) -> HostClient {
     let mut config = host_config(address);
     config.controller_loss_timeout = Some(Duration::ZERO);
-    Client::connect(config).unwrap()
+    HostClient::connect(config).unwrap()
 }
 
 fn status<T: std::fmt::Debug>(result: Result<T, RequestError>) -> Option<Status> {
@@ -47,7 +51,7 @@ fn status<T: std::fmt::Debug>(result: Result<T, RequestError>) -> Option<Status>
 }
 
 /// Returns the status of each kind of command: with data in the capsule, with R2T, and without data.
-fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
+fn answers(client: &HostClient, nsid: u32) -> Vec<Option<Status>> {
     vec![
         status(client.read(nsid, 0, Buffer::alloc(4096))),
         status(client.write(nsid, 0, pattern(4096, 1), false)),
@@ -91,7 +95,7 @@ fn commands_complete_with_the_status_of_their_path() {
 #[test]
 fn a_host_waits_for_its_only_path() {
     let (server, [_, there]) = two_paths(vec![memory(1, MIB, 512)]);
-    let client = Client::connect(host_config(there)).unwrap();
+    let client = HostClient::connect(host_config(there)).unwrap();
     set(&server, there, AnaState::Inaccessible);
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -110,8 +114,8 @@ fn states_of_listeners_that_are_none_are_refused() {
     let (server, [here, _]) = two_paths(vec![memory(1, MIB, 512)]);
     let listener = AnaListener::Tcp(SocketAddr::new(here.ip(), 1));
     let state = Some(AnaState::Inaccessible);
-    let error = server.apply(&[Operation::SetAna { listener, state }]).unwrap_err();
-    assert_eq!(error, ConfigError::Unknown(Place::Ana(listener)));
+    let error = server.apply(&[ConfigOperation::SetAna { listener, state }]).unwrap_err();
+    assert_eq!(error, ConfigError::Unknown(ConfigObject::Ana(listener)));
     let config = ServerConfig {
         ana: [(listener, AnaState::Inaccessible)].into_iter().collect(),
         ..server_config(vec![memory(1, MIB, 512)])
@@ -142,16 +146,16 @@ fn several_targets_are_one_subsystem() {
 struct HeldStore(Arc<Mutex<()>>);
 
 impl Store for HeldStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { lba_shift: 9, blocks: MIB / 512, read_only: false, volatile_cache: false }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { lba_shift: 9, blocks: MIB / 512, read_only: false, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
         Ok(0x510)
     }
 
-    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        let completion = Completion::new(token, Ok(()), buffer);
+    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: StoreToken, io: &mut StoreIo<'_>) {
+        let completion = StoreCompletion::new(token, Ok(()), buffer);
         if !matches!(op, StoreOp::Write { .. }) {
             return io.complete(completion);
         }
@@ -185,7 +189,7 @@ fn a_target_departs_when_everything_is_finished() {
     let client = impatient(at);
     let (done, ended) = channel();
     let guard = lock.lock().unwrap();
-    client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
+    client.submit_to(request(IoOp::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
     eventually("the store has it", || server.usage().store_commands == 1);
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -214,7 +218,7 @@ fn the_wait_has_an_end() {
         let client = impatient(address(&server));
         let (done, _ended) = channel();
         let guard = lock.lock().unwrap();
-        client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
+        client.submit_to(request(IoOp::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
         eventually("the store has it", || server.usage().store_commands == 1);
         let (begun, mut pauses) = (Instant::now(), 0);
         server.drain(|pause| {

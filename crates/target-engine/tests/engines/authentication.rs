@@ -2,12 +2,12 @@
 
 use crate::harness::*;
 use crate::peer::{RawPeer, raw};
-use roadtrain_host_engine::{Client, HostConfig, HostError, LinkState, discover};
-use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
+use roadtrain_host_engine::{HostClient, HostConfig, HostControlError, LinkState, discover};
+use roadtrain_proto::security::dhchap::{self, AuthOffer, DhGroup, DhchapKeys};
 use roadtrain_proto::security::{DhchapKey, Hash};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig, TlsUse};
-use roadtrain_target_proto::Authentication;
+use roadtrain_target_proto::HostAuthentication;
 use roadtrain_wire::auth::Explanation;
 use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, Property, property};
 use roadtrain_wire::status::Status;
@@ -19,29 +19,29 @@ fn key(byte: u8) -> Option<DhchapKey> {
 }
 
 /// Keys of the host (1) and the target (2).
-fn both() -> Keys {
-    Keys { host: key(1), controller: key(2) }
+fn both() -> DhchapKeys {
+    DhchapKeys { host: key(1), controller: key(2) }
 }
 
-fn authentication(required: bool, offer: Offer) -> Authentication {
+fn authentication(required: bool, offer: AuthOffer) -> HostAuthentication {
     let keys = BTreeMap::from([(HOST_NQN.to_owned(), both())]);
-    Authentication { required, offer, keys, ..Authentication::default() }
+    HostAuthentication { required, offer, keys, ..HostAuthentication::default() }
 }
 
-fn start(required: bool, offer: Offer, reactor_count: usize) -> Server {
+fn start(required: bool, offer: AuthOffer, reactor_count: usize) -> Server {
     let config = server_config(vec![memory(1, MIB, 512)]);
     let authentication = authentication(required, offer);
     let cores = reactors(reactor_count);
     Server::start(ServerConfig { authentication, cores, ..config }).unwrap()
 }
 
-fn config(server: &Server, keys: Keys) -> HostConfig {
+fn config(server: &Server, keys: DhchapKeys) -> HostConfig {
     HostConfig { keys, lanes: 2, ..host_config(address(server)) }
 }
 
-fn refusal(config: HostConfig) -> dhchap::HostError {
-    match Client::connect(config) {
-        Err(HostError::Authentication { error, .. }) => error,
+fn refusal(config: HostConfig) -> dhchap::AuthHostError {
+    match HostClient::connect(config) {
+        Err(HostControlError::Authentication { error, .. }) => error,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it is let in"),
     }
@@ -51,11 +51,11 @@ fn refusal(config: HostConfig) -> dhchap::HostError {
 /// hash and group.
 #[test]
 fn hosts_with_the_right_keys_are_let_in() {
-    for group in [Group::Null, Group::Ffdhe2048] {
-        let server = start(true, Offer { hashes: vec![Hash::Sha384], groups: vec![group] }, 2);
+    for group in [DhGroup::Null, DhGroup::Ffdhe2048] {
+        let server = start(true, AuthOffer { hashes: vec![Hash::Sha384], groups: vec![group] }, 2);
         for controller in [None, key(2)] {
-            let keys = Keys { host: key(1), controller };
-            let client = Client::connect(config(&server, keys)).unwrap();
+            let keys = DhchapKeys { host: key(1), controller };
+            let client = HostClient::connect(config(&server, keys)).unwrap();
             client.write(1, 0, pattern(4096, 1), false).unwrap();
             let read = client.read(1, 0, Buffer::alloc(4096)).unwrap();
             assert!(*read == *pattern(4096, 1));
@@ -66,14 +66,14 @@ fn hosts_with_the_right_keys_are_let_in() {
 
 #[test]
 fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
-    let server = start(false, Offer::default(), 1);
+    let server = start(false, AuthOffer::default(), 1);
     let refused = |keys| refusal(config(&server, keys));
-    let wrong = Keys { host: key(9), controller: None };
-    assert_eq!(refused(wrong), dhchap::HostError::Refused(Explanation::Failed));
-    assert_eq!(refused(Keys::default()), dhchap::HostError::NoKey);
-    let other_target = refused(Keys { host: key(1), controller: key(9) });
+    let wrong = DhchapKeys { host: key(9), controller: None };
+    assert_eq!(refused(wrong), dhchap::AuthHostError::Refused(Explanation::Failed));
+    assert_eq!(refused(DhchapKeys::default()), dhchap::AuthHostError::NoKey);
+    let other_target = refused(DhchapKeys { host: key(1), controller: key(9) });
     assert!(
-        matches!(other_target, dhchap::HostError::Refuses(Explanation::Failed, _)),
+        matches!(other_target, dhchap::AuthHostError::Refuses(Explanation::Failed, _)),
         "{other_target}"
     );
     assert_nothing_left(&server);
@@ -83,8 +83,8 @@ fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
 #[test]
 fn an_unauthenticated_peer_cannot_shut_a_controller_down() {
     const SHUTDOWN: u32 = 1 << 14;
-    let server = start(true, Offer::default(), 2);
-    let client = Client::connect(config(&server, both())).unwrap();
+    let server = start(true, AuthOffer::default(), 2);
+    let client = HostClient::connect(config(&server, both())).unwrap();
     let cntlid = client.view().info().cntlid;
     // A queue of the host's controller, and another controller.
     for (qid, cntlid) in [(7, cntlid), (0, 0xffff)] {
@@ -109,10 +109,10 @@ fn an_unauthenticated_peer_cannot_shut_a_controller_down() {
 #[test]
 fn a_target_that_does_not_authenticate_is_refused() {
     let server = serve(vec![memory(1, MIB, 512)]);
-    assert_eq!(refusal(config(&server, both())), dhchap::HostError::NotAsked);
+    assert_eq!(refusal(config(&server, both())), dhchap::AuthHostError::AuthNotRequired);
     // A host that only offers its own proof needs no authentication.
-    let keys = Keys { host: key(1), controller: None };
-    assert!(Client::connect(config(&server, keys)).is_ok());
+    let keys = DhchapKeys { host: key(1), controller: None };
+    assert!(HostClient::connect(config(&server, keys)).is_ok());
 }
 
 /// Where authentication is required, hosts without a key get the same error as those with a wrong one, and discovery is
@@ -123,17 +123,17 @@ fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
         let host_nqn = "nqn.2024-01.test:stranger".to_owned();
         HostConfig { host_nqn, ..config(server, keys) }
     };
-    let open = start(false, Offer::default(), 1);
-    assert!(Client::connect(stranger(&open, Keys::default())).is_ok());
-    let server = start(true, Offer::default(), 1);
-    let keys = || Keys { host: key(1), controller: None };
-    let failed = dhchap::HostError::Refused(Explanation::Failed);
+    let open = start(false, AuthOffer::default(), 1);
+    assert!(HostClient::connect(stranger(&open, DhchapKeys::default())).is_ok());
+    let server = start(true, AuthOffer::default(), 1);
+    let keys = || DhchapKeys { host: key(1), controller: None };
+    let failed = dhchap::AuthHostError::Refused(Explanation::Failed);
     assert_eq!(refusal(stranger(&server, keys())), failed);
     let discovery = |config: HostConfig| {
         discover(&HostConfig { subsystem_nqn: DISCOVERY_NQN.to_owned(), lanes: 0, ..config })
     };
     assert!(discovery(stranger(&server, keys())).is_err());
-    assert!(discovery(config(&server, Keys::default())).is_err());
+    assert!(discovery(config(&server, DhchapKeys::default())).is_err());
     let (_, entries) = discovery(config(&server, keys())).unwrap();
     assert!(entries.iter().any(|entry| entry.subnqn() == Some(NQN)));
 }
@@ -141,10 +141,11 @@ fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
 /// Sixteen hosts at once, with all powers computed by one thread.
 #[test]
 fn many_hosts_authenticate_at_once() {
-    let server = start(true, Offer { groups: vec![Group::Ffdhe2048], ..Offer::default() }, 2);
+    let server =
+        start(true, AuthOffer { groups: vec![DhGroup::Ffdhe2048], ..AuthOffer::default() }, 2);
     std::thread::scope(|scope| {
         for _ in 0..16 {
-            scope.spawn(|| drop(Client::connect(config(&server, both())).unwrap()));
+            scope.spawn(|| drop(HostClient::connect(config(&server, both())).unwrap()));
         }
     });
     assert_nothing_left(&server);
@@ -155,15 +156,15 @@ fn many_hosts_authenticate_at_once() {
 #[test]
 fn a_key_is_changed_while_the_host_has_one_or_the_other() {
     const OTHER: &str = "nqn.2024-01.test:other";
-    let server = start(true, Offer::default(), 2);
-    let is_let_in = |byte| Client::connect(config(&server, host(byte))).is_ok();
+    let server = start(true, AuthOffer::default(), 2);
+    let is_let_in = |byte| HostClient::connect(config(&server, host(byte))).is_ok();
     let set = |keys: &[(&str, u8)], former: Option<u8>| {
         let keys = keys.iter().map(|(nqn, byte)| ((*nqn).to_owned(), host(*byte)));
         let former = former.map(|byte| (HOST_NQN.to_owned(), key(byte).unwrap()));
-        let authentication = Authentication {
+        let authentication = HostAuthentication {
             keys: keys.collect(),
             former: former.into_iter().collect(),
-            ..authentication(true, Offer::default())
+            ..authentication(true, AuthOffer::default())
         };
         let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
         let listen = ["127.0.0.1:0".parse().unwrap()];
@@ -184,13 +185,13 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
     assert!(!is_let_in(1) && is_let_in(5));
     let (host_nqn, host_id) = (OTHER.to_owned(), [9; 16]);
     let stays = HostConfig { host_nqn, host_id, ..config(&server, host(7)) };
-    let stays = Client::connect(stays).unwrap();
-    let goes = Client::connect(config(&server, host(5))).unwrap();
+    let stays = HostClient::connect(stays).unwrap();
+    let goes = HostClient::connect(config(&server, host(5))).unwrap();
     set(&[(OTHER, 7)], None);
     eventually("it is sent away", || goes.view().link().state != LinkState::Connected);
     stays.write(1, 0, pattern(4096, 3), false).unwrap();
 }
 
-fn host(byte: u8) -> Keys {
-    Keys { host: key(byte), controller: None }
+fn host(byte: u8) -> DhchapKeys {
+    DhchapKeys { host: key(byte), controller: None }
 }

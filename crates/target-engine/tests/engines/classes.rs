@@ -3,7 +3,7 @@
 
 use crate::harness::*;
 use crate::peer::{EngineHarness, RawPeer, raw};
-use roadtrain_host_engine::{Class, Client};
+use roadtrain_host_engine::{Class, HostClient};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Export;
 use roadtrain_wire::fabrics::{Connect, cattr, fctype};
@@ -121,7 +121,7 @@ fn a_host_says_its_class_in_connect_and_in_each_command() {
         let (address, record) = recorder(address(&server));
         let mut config = host_config(address);
         config.class = class;
-        let client = Client::connect(config).unwrap();
+        let client = HostClient::connect(config).unwrap();
         client.read(1, 0, Buffer::alloc(4096)).unwrap();
         let record = record.lock().unwrap();
         let [admin, lane] = &record[..] else { panic!("two connections") };

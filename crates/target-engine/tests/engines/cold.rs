@@ -1,7 +1,7 @@
 //! Namespace larger than the CPU caches: small writes bypass the caches, and reads are prefetched.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, Op};
+use roadtrain_host_engine::{HostClient, IoOp};
 use std::sync::mpsc::channel;
 
 const LBA_BYTES: u32 = 512;
@@ -15,10 +15,10 @@ fn slba(number: u64) -> u64 {
 }
 
 /// Submits `op` on `bytes` for each number, and passes the returned data on.
-fn all(client: &Client, op: Op, bytes: usize, mut done: impl FnMut(u64, &[u8])) {
+fn all(client: &HostClient, op: IoOp, bytes: usize, mut done: impl FnMut(u64, &[u8])) {
     let (sender, completions) = channel();
     for number in 0..REQUESTS {
-        let seed = if op == Op::Write { number + bytes as u64 } else { 0 };
+        let seed = if op == IoOp::Write { number + bytes as u64 } else { 0 };
         let blocks = bytes as u32 / LBA_BYTES;
         let buffer = Some(pattern(bytes, seed));
         client.submit_to(request(op, slba(number), blocks, buffer, number), &sender);
@@ -35,8 +35,8 @@ fn what_is_written_there_is_read_over_another_connection() {
     let server = serve(vec![memory(1, BYTES, LBA_BYTES)]);
     let (writer, reader) = (connect(&server), connect(&server));
     for bytes in [512, 1024, 1536, 4096, 4608, 8192] {
-        all(&writer, Op::Write, bytes, |_, _| {});
-        all(&reader, Op::Read, bytes, |number, read| {
+        all(&writer, IoOp::Write, bytes, |_, _| {});
+        all(&reader, IoOp::Read, bytes, |number, read| {
             let wanted = pattern(bytes, number + bytes as u64);
             assert!(read == &wanted[..], "{bytes} bytes at block {}", slba(number));
         });

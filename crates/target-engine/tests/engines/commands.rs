@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::skipped::skipped;
-use roadtrain_host_engine::{Controller, Front, LaneId, Op, RingCommand, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, HostController, IoOp, LaneId, UringCommand};
 use roadtrain_target_engine::Server;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -26,19 +26,19 @@ struct DriverFront {
 }
 
 impl DriverFront {
-    fn send_command(&self, turn: &mut dyn Turn, number: usize) {
+    fn send_command(&self, turn: &mut dyn FrontTurn, number: usize) {
         let fd = self.files[number].as_raw_fd();
-        let command = RingCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
+        let command = UringCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
         // SAFETY: the command has no pointers.
         unsafe { turn.command(&command, (1 << 55) + number as u64) };
     }
 }
 
 impl Front for DriverFront {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         if !std::mem::replace(&mut self.has_sent, true) {
             (0..self.files.len()).for_each(|number| self.send_command(turn, number));
-            turn.submit(LaneId(0), request(Op::Flush, 0, 0, None, 0)).unwrap();
+            turn.submit(LaneId(0), request(IoOp::Flush, 0, 0, None, 0)).unwrap();
         }
         while let Some((key, result)) = turn.next_command() {
             self.did.send(FrontAction::Answer(key - (1 << 55), result)).unwrap();
@@ -61,13 +61,13 @@ impl Drop for DriverFront {
     }
 }
 
-fn start(files: Vec<File>, sends_at_end: bool) -> (Controller, Receiver<FrontAction>, Server) {
+fn start(files: Vec<File>, sends_at_end: bool) -> (HostController, Receiver<FrontAction>, Server) {
     let server = serve(vec![memory(1, MIB, 512)]);
     let (did, actions) = channel();
     let front = DriverFront { files, has_sent: false, sends_at_end, did };
     let mut front = Some(Box::new(front) as Box<dyn Front + Send>);
     let config = host_config(address(&server));
-    let controller = Controller::connect(config, |_, _| front.take().unwrap()).unwrap();
+    let controller = HostController::connect(config, |_, _| front.take().unwrap()).unwrap();
     (controller, actions, server)
 }
 

@@ -2,12 +2,14 @@
 
 use crate::harness::*;
 use crate::proxy::Proxy;
-use roadtrain_host_engine::{Client, HostConfig, HostError, HostTls, LinkError, LinkState};
-use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
+use roadtrain_host_engine::{
+    HostClient, HostConfig, HostControlError, HostTls, LinkError, LinkState,
+};
+use roadtrain_proto::security::dhchap::{self, AuthOffer, DhGroup, DhchapKeys};
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKeys};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig, TlsConfig, TlsUse};
-use roadtrain_target_proto::Authentication;
+use roadtrain_target_proto::HostAuthentication;
 use roadtrain_wire::auth::Explanation;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,18 +20,23 @@ fn key(byte: u8) -> Option<DhchapKey> {
     Some(DhchapKey::new(Some(Hash::Sha256), &[byte; 32]).unwrap())
 }
 
-fn host_key(byte: u8) -> Keys {
-    Keys { host: key(byte), controller: None }
+fn host_key(byte: u8) -> DhchapKeys {
+    DhchapKeys { host: key(byte), controller: None }
 }
 
 /// Keys of the host (1) and the target (2).
-fn authentication(offer: Offer) -> Authentication {
-    let keys = Keys { host: key(1), controller: key(2) };
+fn authentication(offer: AuthOffer) -> HostAuthentication {
+    let keys = DhchapKeys { host: key(1), controller: key(2) };
     let keys = BTreeMap::from([(HOST_NQN.to_owned(), keys)]);
-    Authentication { offer, keys, tls_at: [SECURED.to_owned()].into(), ..Authentication::default() }
+    HostAuthentication {
+        offer,
+        keys,
+        tls_at: [SECURED.to_owned()].into(),
+        ..HostAuthentication::default()
+    }
 }
 
-fn configured(tls: TlsUse, offer: Offer) -> ServerConfig {
+fn configured(tls: TlsUse, offer: AuthOffer) -> ServerConfig {
     let tls = TlsConfig { tls, at: BTreeMap::new(), keys: TlsKeys::default() };
     let config = server_config(vec![memory(1, 32 * MIB, 512)]);
     let mut secured = subsystem(vec![memory(1, MIB, 512)]);
@@ -40,22 +47,22 @@ fn configured(tls: TlsUse, offer: Offer) -> ServerConfig {
 }
 
 fn start(tls: TlsUse) -> Server {
-    Server::start(configured(tls, Offer::default())).unwrap()
+    Server::start(configured(tls, AuthOffer::default())).unwrap()
 }
 
-fn host(address: SocketAddr, keys: Keys) -> HostConfig {
+fn host(address: SocketAddr, keys: DhchapKeys) -> HostConfig {
     HostConfig { keys, tls: Some(HostTls::concatenated()), ..host_config(address) }
 }
 
-fn data_passes(client: &Client) {
+fn data_passes(client: &HostClient) {
     client.write(1, 0, pattern(128 << 10, 1), false).unwrap();
     let read = client.read(1, 0, Buffer::alloc(128 << 10)).unwrap();
     assert!(*read == *pattern(128 << 10, 1));
 }
 
-fn refusal(config: HostConfig) -> dhchap::HostError {
-    match Client::connect(config) {
-        Err(HostError::Authentication { error, .. }) => error,
+fn refusal(config: HostConfig) -> dhchap::AuthHostError {
+    match HostClient::connect(config) {
+        Err(HostControlError::Authentication { error, .. }) => error,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it is let in"),
     }
@@ -65,13 +72,13 @@ fn refusal(config: HostConfig) -> dhchap::HostError {
 #[test]
 fn everything_goes_over_tls_with_the_psk_that_was_made() {
     for hash in [Hash::Sha256, Hash::Sha384] {
-        let offer = Offer { hashes: vec![hash], groups: vec![Group::Ffdhe2048] };
+        let offer = AuthOffer { hashes: vec![hash], groups: vec![DhGroup::Ffdhe2048] };
         let server = Server::start(configured(TlsUse::Allowed, offer)).unwrap();
         for controller in [None, key(2)] {
             let proxy = Proxy::new(address(&server), Vec::new());
-            let keys = Keys { host: key(1), controller };
+            let keys = DhchapKeys { host: key(1), controller };
             let config = HostConfig { lanes: 2, ..host(proxy.address, keys) };
-            let client = Client::connect(config).unwrap();
+            let client = HostClient::connect(config).unwrap();
             data_passes(&client);
             assert_eq!(proxy.kinds(), [PLAIN, TLS, TLS, TLS]);
             // The plain connection ends after authentication: it carries no command.
@@ -90,12 +97,12 @@ const TLS: u8 = 0x16;
 #[test]
 fn no_side_falls_back() {
     let plain = start(TlsUse::Off);
-    let channel = dhchap::HostError::Refused(Explanation::SecureChannel);
+    let channel = dhchap::AuthHostError::Refused(Explanation::SecureChannel);
     assert_eq!(refusal(host(address(&plain), host_key(1))), channel);
     let required = start(TlsUse::Required);
-    let refused = Client::connect(host(address(&required), host_key(1))).err().unwrap();
+    let refused = HostClient::connect(host(address(&required), host_key(1))).err().unwrap();
     assert!(
-        matches!(refused, HostError::Unreachable { source: LinkError::PlainClosed, .. }),
+        matches!(refused, HostControlError::Unreachable { source: LinkError::PlainClosed, .. }),
         "{refused}"
     );
     assert_nothing_left(&plain);
@@ -107,21 +114,21 @@ fn no_side_falls_back() {
 fn a_subsystem_may_require_it() {
     let server = start(TlsUse::Allowed);
     let at = |config| HostConfig { subsystem_nqn: SECURED.to_owned(), ..config };
-    data_passes(&Client::connect(at(host(address(&server), host_key(1)))).unwrap());
+    data_passes(&HostClient::connect(at(host(address(&server), host_key(1)))).unwrap());
     let plain = |keys| at(HostConfig { keys, ..host_config(address(&server)) });
-    assert_eq!(refusal(plain(host_key(1))), dhchap::HostError::SecureChannel);
-    assert_eq!(refusal(plain(Keys::default())), dhchap::HostError::SecureChannel);
+    assert_eq!(refusal(plain(host_key(1))), dhchap::AuthHostError::SecureChannel);
+    assert_eq!(refusal(plain(DhchapKeys::default())), dhchap::AuthHostError::SecureChannel);
     // The other subsystem accepts both.
     let open = HostConfig { keys: host_key(1), ..host_config(address(&server)) };
-    data_passes(&Client::connect(open).unwrap());
+    data_passes(&HostClient::connect(open).unwrap());
     // A host without authentication generates no PSK.
     let host_nqn = "nqn.2024-01.test:stranger".to_owned();
     let stranger = HostConfig { host_nqn, ..host(address(&server), host_key(1)) };
-    assert_eq!(refusal(stranger), dhchap::HostError::NoChannel);
+    assert_eq!(refusal(stranger), dhchap::AuthHostError::NoChannel);
     let without = start(TlsUse::Off);
     let refused = at(HostConfig { keys: host_key(1), ..host_config(address(&without)) });
-    let refused = Client::connect(refused).err().unwrap();
-    assert!(matches!(refused, HostError::Refused { .. }), "{refused}");
+    let refused = HostClient::connect(refused).err().unwrap();
+    assert!(matches!(refused, HostControlError::Refused { .. }), "{refused}");
     assert_nothing_left(&server);
 }
 
@@ -133,7 +140,7 @@ fn connections_are_made_anew_with_the_psk_or_with_another_one() {
     let mut config = host(proxy.address, host_key(1));
     // Limit of one MiB in each direction.
     config.tls = Some(HostTls { blocks_max: (1 << 20) / 16, ..HostTls::concatenated() });
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let renew = || {
         let before = client.view().link();
         for _ in 0..40 {
@@ -148,10 +155,10 @@ fn connections_are_made_anew_with_the_psk_or_with_another_one() {
     assert!(kinds.len() >= 5 && kinds[1..].iter().all(|&kind| kind == TLS), "{kinds:?}");
     // The host's key changes and its former key stays valid, but the PSK of the former key does not.
     let subsystems = server.exports().subsystems;
-    let authentication = Authentication {
+    let authentication = HostAuthentication {
         keys: BTreeMap::from([(HOST_NQN.to_owned(), host_key(5))]),
         former: BTreeMap::from([(HOST_NQN.to_owned(), key(1).unwrap())]),
-        ..authentication(Offer::default())
+        ..authentication(AuthOffer::default())
     };
     let listen = ["127.0.0.1:0".parse().unwrap()];
     server

@@ -1,10 +1,12 @@
 //! Namespaces that are added and removed, hosts that may not connect, and silent hosts.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Admin, Client, HostError};
+use roadtrain_host_engine::{AdminConnection, HostClient, HostControlError};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_engine::{ConfigError, Export, Operation, Place, Server, Subsystem};
+use roadtrain_target_engine::{
+    ConfigError, ConfigObject, ConfigOperation, Export, Server, Subsystem,
+};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::path::Path;
@@ -47,8 +49,8 @@ fn one_thing_is_changed_at_a_time() {
     let server = serve(vec![memory(1, MIB, 512), file(2, &directory, MIB, 512)]);
     let client = connect(&server);
     let nqn = || NQN.to_owned();
-    let add = |namespace: Export| Operation::AddNamespace { nqn: nqn(), namespace };
-    let resize = |nsid, bytes| Operation::ResizeNamespace { nqn: nqn(), nsid, bytes };
+    let add = |namespace: Export| ConfigOperation::AddNamespace { nqn: nqn(), namespace };
+    let resize = |nsid, bytes| ConfigOperation::ResizeNamespace { nqn: nqn(), nsid, bytes };
     let grown = std::fs::OpenOptions::new().write(true).open(path(2)).unwrap();
     grown.set_len(4 * MIB).unwrap();
 
@@ -63,16 +65,20 @@ fn one_thing_is_changed_at_a_time() {
 
     let wrong = [add(file(6, &directory, MIB, 512)), resize(1, MIB), resize(5, MIB)];
     let error = server.apply(&wrong).unwrap_err();
-    assert!(matches!(&error, ConfigError::Store { place: Place::Namespace(_, 5), .. }), "{error}");
+    assert!(
+        matches!(&error, ConfigError::Store { place: ConfigObject::Namespace(_, 5), .. }),
+        "{error}"
+    );
     assert!(!path(6).exists(), "what was made for it is gone");
-    let unknown = Operation::RemoveNamespace { nqn: nqn(), nsid: 7 };
+    let unknown = ConfigOperation::RemoveNamespace { nqn: nqn(), nsid: 7 };
     let error = server.apply(&[resize(1, MIB), unknown]).unwrap_err();
-    assert_eq!(error, ConfigError::Unknown(Place::Namespace(nqn(), 7)));
+    assert_eq!(error, ConfigError::Unknown(ConfigObject::Namespace(nqn(), 7)));
     client.write(1, 4000, pattern(4096, 3), false).unwrap();
 
-    server.apply(&[Operation::RemoveNamespace { nqn: nqn(), nsid: 5 }]).unwrap();
+    server.apply(&[ConfigOperation::RemoveNamespace { nqn: nqn(), nsid: 5 }]).unwrap();
     eventually("namespace 5 is gone", || client.view().namespace(5).is_none());
-    let replaced = Operation::ReplaceNamespace { nqn: nqn(), namespace: file_of(2, &path(2)) };
+    let replaced =
+        ConfigOperation::ReplaceNamespace { nqn: nqn(), namespace: file_of(2, &path(2)) };
     server.apply(&[replaced]).unwrap();
     eventually("namespace 2 is checked again", || {
         client.view().namespace(2).unwrap().blocks == 8192
@@ -92,7 +98,7 @@ fn reloading_under_load_loses_nothing() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     (config.lanes, config.cores) = (2, reactors(2));
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let writer = std::thread::spawn({
         let client = client.clone();
         move || {
@@ -124,9 +130,9 @@ fn refusals_say_why() {
 
     let mut stranger = host_config(address(&server));
     stranger.host_nqn = "nqn.2024-01.test:stranger".into();
-    let error = Client::connect(stranger).err().unwrap();
+    let error = HostClient::connect(stranger).err().unwrap();
     assert!(
-        matches!(&error, HostError::Refused { status, .. }
+        matches!(&error, HostControlError::Refused { status, .. }
         if status.is(Status::CONNECT_INVALID_HOST)),
         "{error}"
     );
@@ -134,9 +140,9 @@ fn refusals_say_why() {
 
     let mut lost = host_config(address(&server));
     lost.subsystem_nqn = "nqn.2024-01.test:elsewhere".into();
-    let error = Client::connect(lost).err().unwrap();
+    let error = HostClient::connect(lost).err().unwrap();
     assert!(
-        matches!(&error, HostError::Refused { status, .. }
+        matches!(&error, HostControlError::Refused { status, .. }
         if status.is(Status::CONNECT_INVALID_PARAMETERS)),
         "{error}"
     );
@@ -153,7 +159,8 @@ fn a_silent_host_loses_its_controller() {
         let server = Server::start(config).unwrap();
         let mut config = host_config(address(&server));
         config.keep_alive = Duration::from_secs(1);
-        let mut silent: Vec<Admin> = (0..2).map(|_| Admin::connect(&config).unwrap()).collect();
+        let mut silent: Vec<AdminConnection> =
+            (0..2).map(|_| AdminConnection::connect(&config).unwrap()).collect();
         assert_nothing_left(&server);
         let keep_alive = Sqe::new(opcode::KEEP_ALIVE, 0);
         for admin in &mut silent {

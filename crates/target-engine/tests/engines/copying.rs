@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::peer::*;
-use roadtrain_host_engine::{Client, RequestError};
+use roadtrain_host_engine::{HostClient, RequestError};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
 use roadtrain_wire::pdu::PduType;
@@ -20,7 +20,7 @@ fn refused(result: Result<(), RequestError>) -> Status {
 }
 
 /// Fills blocks, and returns their content.
-fn fill(client: &Client, nsid: u32, slba: u64, blocks: u32, seed: u64) -> Buffer {
+fn fill(client: &HostClient, nsid: u32, slba: u64, blocks: u32, seed: u64) -> Buffer {
     let data = pattern(blocks as usize * BLOCK_BYTES, seed);
     let mut buffer = Buffer::alloc(data.len());
     buffer.copy_from_slice(&data);
@@ -28,7 +28,7 @@ fn fill(client: &Client, nsid: u32, slba: u64, blocks: u32, seed: u64) -> Buffer
     data
 }
 
-fn read(client: &Client, nsid: u32, slba: u64, bytes: usize) -> Buffer {
+fn read(client: &HostClient, nsid: u32, slba: u64, bytes: usize) -> Buffer {
     client.read(nsid, slba, Buffer::alloc(bytes)).unwrap()
 }
 

@@ -1,9 +1,9 @@
 //! Paths from discovery controllers.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, HostConfig, LinkState, Op};
+use roadtrain_host_engine::{HostClient, HostConfig, IoOp, LinkState};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_engine::{Listener, Operation, Server, ServerConfig, TlsUse};
+use roadtrain_target_engine::{ConfigOperation, Server, ServerConfig, TargetListener, TlsUse};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
@@ -17,7 +17,7 @@ fn discovering(at: &[SocketAddr]) -> HostConfig {
     HostConfig { discovery: Some(Box::new(discovery)), ..host_config(at[0]) }
 }
 
-fn routes(client: &Client) -> Vec<(String, LinkState)> {
+fn routes(client: &HostClient) -> Vec<(String, LinkState)> {
     client.view().routes().into_iter().map(|route| (route.address, route.link.state)).collect()
 }
 
@@ -36,7 +36,7 @@ fn every_entry_of_the_subsystem_is_a_path() {
     // no harm.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for controllers in [&addresses[1..], &addresses[..], &[closed, addresses[0]]] {
-        let client = Client::connect(discovering(controllers)).unwrap();
+        let client = HostClient::connect(discovering(controllers)).unwrap();
         assert_eq!(routes(&client), all_connected(&addresses));
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
@@ -49,17 +49,19 @@ fn an_unknown_subsystem_is_an_error() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let nqn = "nqn.2025-01.io.example:other";
     let config = HostConfig { subsystem_nqn: nqn.into(), ..discovering(&server.addresses()) };
-    let error = Client::connect(config).err().expect("it is unknown").to_string();
+    let error = HostClient::connect(config).err().expect("it is unknown").to_string();
     assert!(error.contains(nqn) && error.contains(&address(&server).to_string()), "{error}");
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error =
-        Client::connect(discovering(&[closed])).err().expect("no controller responds").to_string();
+    let error = HostClient::connect(discovering(&[closed]))
+        .err()
+        .expect("no controller responds")
+        .to_string();
     assert!(error.contains("cannot reach"), "{error}");
 }
 
 /// Returns a listener with a port of the system's choice.
-fn any(portid: u16) -> Listener {
-    Listener {
+fn any(portid: u16) -> TargetListener {
+    TargetListener {
         portid,
         address: "127.0.0.1:0".parse().unwrap(),
         tls: TlsUse::Off,
@@ -69,12 +71,12 @@ fn any(portid: u16) -> Listener {
 
 /// Opens another listener. Returns its address.
 fn listen(server: &Server, portid: u16) -> SocketAddr {
-    server.apply(&[Operation::Listen(any(portid))]).unwrap();
+    server.apply(&[ConfigOperation::Listen(any(portid))]).unwrap();
     *server.addresses().last().unwrap()
 }
 
 fn unlisten(server: &Server, portid: u16) {
-    server.apply(&[Operation::Unlisten(any(portid))]).unwrap();
+    server.apply(&[ConfigOperation::Unlisten(any(portid))]).unwrap();
 }
 
 /// Paths appear and disappear while writes are in flight: none fails, each completes once, and the last data is stored.
@@ -86,14 +88,14 @@ fn paths_follow_the_log() {
         let first = address(&server);
         let mut config = discovering(&[first]);
         (config.lanes, config.cores) = (lanes, reactors(2.min(lanes as usize)));
-        let client = Client::connect(config).unwrap();
+        let client = HostClient::connect(config).unwrap();
         assert_eq!(routes(&client), all_connected(&[first]));
         let (done, completions) = channel();
         let mut second = None;
         for round in 0..effort(8, 24) {
             for slot in 0..SLOTS {
                 let buffer = Some(pattern(4096, round * SLOTS + slot));
-                client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
+                client.submit_to(request(IoOp::Write, slot * 8, 8, buffer, slot), &done);
             }
             match (round % 4, second) {
                 (0, _) => second = Some(listen(&server, 2)),
@@ -124,7 +126,7 @@ fn paths_follow_the_log() {
 fn the_last_path_stays() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let first = address(&server);
-    let client = Client::connect(discovering(&[first])).unwrap();
+    let client = HostClient::connect(discovering(&[first])).unwrap();
     unlisten(&server, 1);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(routes(&client), all_connected(&[first]));
@@ -151,7 +153,7 @@ fn a_discovery_controller_that_is_silent_keeps_no_other_waiting() {
     let config = discovering(&at);
     let discovery = config.discovery.map(|discovery| Box::new(patient(*discovery)));
     let begun = Instant::now();
-    let client = Client::connect(HostConfig { discovery, ..config }).unwrap();
+    let client = HostClient::connect(HostConfig { discovery, ..config }).unwrap();
     assert_eq!(routes(&client), all_connected(&server.addresses()));
     assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }

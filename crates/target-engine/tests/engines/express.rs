@@ -3,12 +3,14 @@
 use crate::harness::*;
 use crate::loss::sqes;
 use crate::proxy::Proxy;
-use roadtrain_host_engine::{Class, Client, ExpressReading, HostConfig, HostKey, HostTls, Op};
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_host_engine::{
+    Class, ExpressReading, HostClient, HostConfig, HostTls, IoOp, TlsKeySource,
+};
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKey, TlsKeys};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig, TlsConfig, TlsUse};
-use roadtrain_target_proto::{Authentication, Limits};
+use roadtrain_target_proto::{HostAuthentication, TargetLimits};
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::sqe::opcode;
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ const STRIDE: u64 = LARGE as u64 / BLOCK as u64;
 
 /// Load of bulk writers and a reader of small blocks. Each checks the data that it reads.
 struct MixedLoad {
-    client: Arc<Client>,
+    client: Arc<HostClient>,
     writes: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
     reads: Arc<AtomicU64>,
@@ -35,7 +37,7 @@ struct MixedLoad {
 }
 
 impl MixedLoad {
-    fn begin(client: Client, class: Class) -> MixedLoad {
+    fn begin(client: HostClient, class: Class) -> MixedLoad {
         let client = Arc::new(client);
         let (writes, ends) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let (reads, writes_ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -75,7 +77,7 @@ impl MixedLoad {
 
 /// Writes the writer's blocks again and again, and checks the data that it reads back.
 fn write(
-    client: &Client,
+    client: &HostClient,
     writer: u64,
     (writes, ended): (&AtomicBool, &AtomicU64),
     ends: &AtomicBool,
@@ -98,11 +100,11 @@ fn write(
 }
 
 /// Reads a block that it has written before.
-fn read(client: &Client, class: Class, ends: &AtomicBool, count: &AtomicU64) {
+fn read(client: &HostClient, class: Class, ends: &AtomicBool, count: &AtomicU64) {
     let expected = pattern(BLOCK as usize, 7);
     client.write(1, 3, pattern(BLOCK as usize, 7), false).unwrap();
     while !ends.load(Relaxed) {
-        let mut request = request(Op::Read, 3, 1, Some(Buffer::alloc(BLOCK as usize)), 0);
+        let mut request = request(IoOp::Read, 3, 1, Some(Buffer::alloc(BLOCK as usize)), 0);
         request.class = class;
         let block = client.run(request).unwrap().expect("its buffer");
         assert_eq!(block[..], expected[..]);
@@ -110,7 +112,7 @@ fn read(client: &Client, class: Class, ends: &AtomicBool, count: &AtomicU64) {
     }
 }
 
-fn start(limits: Limits) -> Server {
+fn start(limits: TargetLimits) -> Server {
     start_with(|config| config.limits = limits)
 }
 
@@ -123,12 +125,12 @@ fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Server {
 fn mixed(server: &Server, class: Class, change: impl FnOnce(&mut HostConfig)) -> MixedLoad {
     let mut config = host_config(address(server));
     change(&mut config);
-    MixedLoad::begin(Client::connect(config).unwrap(), class)
+    MixedLoad::begin(HostClient::connect(config).unwrap(), class)
 }
 
 #[test]
 fn it_opens_next_to_bulk_and_closes_when_idle() {
-    let server = start(Limits::default());
+    let server = start(TargetLimits::default());
     let load = mixed(&server, Class::Latency, |_| {});
     load.opens();
     load.goes_on();
@@ -150,7 +152,7 @@ fn it_opens_next_to_bulk_and_closes_when_idle() {
 
 #[test]
 fn it_does_not_open_where_it_is_not_allowed() {
-    let server = start(Limits::default());
+    let server = start(TargetLimits::default());
     let load = mixed(&server, Class::Latency, |config| config.express = false);
     eventually("many reads beside bulk", || load.reads.load(Relaxed) > 2000);
     assert_eq!(load.express(), ExpressReading::default());
@@ -159,7 +161,7 @@ fn it_does_not_open_where_it_is_not_allowed() {
 
 #[test]
 fn a_controller_with_no_queue_to_spare_is_used_as_it_is() {
-    let limits = Limits { io_queues_max: 1, ..Limits::default() };
+    let limits = TargetLimits { io_queues_max: 1, ..TargetLimits::default() };
     let server = start(limits);
     let load = mixed(&server, Class::Latency, |_| {});
     eventually("many reads beside bulk", || load.reads.load(Relaxed) > 2000);
@@ -170,10 +172,10 @@ fn a_controller_with_no_queue_to_spare_is_used_as_it_is() {
 
 #[test]
 fn its_loss_is_the_lane_s() {
-    let server = start(Limits::default());
+    let server = start(TargetLimits::default());
     let proxy = Proxy::new(address(&server), Vec::new());
     let load =
-        MixedLoad::begin(Client::connect(host_config(proxy.address)).unwrap(), Class::Latency);
+        MixedLoad::begin(HostClient::connect(host_config(proxy.address)).unwrap(), Class::Latency);
     for round in 1..=3 {
         load.opens();
         proxy.cut(proxy.joined() - 1);
@@ -191,14 +193,14 @@ fn its_loss_is_the_lane_s() {
 const PLAIN: u8 = 0;
 const TLS: u8 = 0x16;
 
-fn dhchap_key() -> Keys {
+fn dhchap_key() -> DhchapKeys {
     let host = DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap();
-    Keys { host: Some(host), controller: None }
+    DhchapKeys { host: Some(host), controller: None }
 }
 
-fn authentication() -> Authentication {
+fn authentication() -> HostAuthentication {
     let keys = BTreeMap::from([(HOST_NQN.to_owned(), dhchap_key())]);
-    Authentication { required: true, keys, ..Authentication::default() }
+    HostAuthentication { required: true, keys, ..HostAuthentication::default() }
 }
 
 fn tls(tls: TlsUse, keys: TlsKeys) -> Option<TlsConfig> {
@@ -210,7 +212,7 @@ fn used_through_proxy(server: &Server, change: impl FnOnce(&mut HostConfig)) -> 
     let proxy = Proxy::new(address(server), Vec::new());
     let mut config = host_config(proxy.address);
     change(&mut config);
-    let load = MixedLoad::begin(Client::connect(config).unwrap(), Class::Latency);
+    let load = MixedLoad::begin(HostClient::connect(config).unwrap(), Class::Latency);
     load.opens();
     load.goes_on();
     load.end();
@@ -235,7 +237,7 @@ fn it_is_sealed_by_tls() {
     let keys = TlsKeys::from([(HOST_NQN.to_owned(), vec![key()])]);
     let server = start_with(|config| config.tls = tls(TlsUse::Required, keys));
     let proxy = used_through_proxy(&server, |config| {
-        config.tls = Some(HostTls::new(HostKey::Configured(key())))
+        config.tls = Some(HostTls::new(TlsKeySource::Configured(key())))
     });
     assert_eq!(proxy.kinds(), [TLS, TLS, TLS]);
 }

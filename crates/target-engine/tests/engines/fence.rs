@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::peer::{ENTRIES, EngineHarness, raw};
 use crate::proxy::Proxy;
-use roadtrain_host_engine::{Admin, Client};
+use roadtrain_host_engine::{AdminConnection, HostClient};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::cross_reset::{
     ControllerInstance, IMMEDIATE, LOG_BYTES, REMOVE_COMPLETED, entries, reset_status,
@@ -22,7 +22,7 @@ fn connections_that_fell_silent_are_ended_by_the_hosts_next_controller() {
     let mut host = host_config(proxy.address);
     (host.keep_alive, host.timeout) = (Duration::ZERO, Duration::from_secs(2));
     host.io_timeout = Some(Duration::from_secs(1));
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     client.write(1, 0, pattern(65536, 1), false).unwrap();
     let connections = server.usage().connections;
     proxy.freeze();
@@ -33,7 +33,7 @@ fn connections_that_fell_silent_are_ended_by_the_hosts_next_controller() {
     assert_nothing_left(&server);
 }
 
-fn instance(admin: &mut Admin) -> ControllerInstance {
+fn instance(admin: &mut AdminConnection) -> ControllerInstance {
     let mut sqe = Sqe::new(opcode::IDENTIFY, 0);
     sqe.cdw10 = u32::from(cns::CONTROLLER).into();
     let mut page = vec![0; IDENTIFY_BYTES];
@@ -43,7 +43,7 @@ fn instance(admin: &mut Admin) -> ControllerInstance {
 }
 
 /// Returns the state of a controller's reset in the log.
-fn status_of(admin: &mut Admin, named: ControllerInstance) -> u8 {
+fn status_of(admin: &mut AdminConnection, named: ControllerInstance) -> u8 {
     let lsp = REMOVE_COMPLETED;
     let get = GetLogPage { lsp, ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, LOG_BYTES as u32) };
     let mut page = vec![0; LOG_BYTES];
@@ -64,7 +64,7 @@ fn commands_of_an_ended_controller_have_left_their_store_when_its_end_is_reporte
     eventually("they are in the store", || harness.server.usage().store_commands > 0);
     let mut config = host_config(address(&harness.server));
     config.keep_alive = Duration::ZERO;
-    let mut next = Admin::connect(&config).unwrap();
+    let mut next = AdminConnection::connect(&config).unwrap();
     let cqe = next.run("Cross-Controller Reset", &named.emit(), &[], &mut []).unwrap();
     if cqe.dw0.get() & IMMEDIATE == 0 {
         eventually("the log reports its end", || {

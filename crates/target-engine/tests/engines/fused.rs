@@ -3,7 +3,7 @@
 
 use crate::harness::*;
 use crate::peer::*;
-use roadtrain_host_engine::{Client, PathPolicy, RequestError};
+use roadtrain_host_engine::{HostClient, PathPolicy, RequestError};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
 use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
@@ -29,10 +29,10 @@ fn serve_all(directory: &tempfile::TempDir) -> Server {
     Server::start(config).unwrap()
 }
 
-fn host(server: &Server, number: u64) -> Client {
+fn host(server: &Server, number: u64) -> HostClient {
     let mut config = host_config(address(server));
     (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{number}"), [number as u8 + 1; 16]);
-    Client::connect(config).unwrap()
+    HostClient::connect(config).unwrap()
 }
 
 /// Returns a block with this counter and tag.
@@ -50,7 +50,7 @@ fn counter_and_tag(block: &[u8]) -> Option<(u64, u64)> {
     (word(8) == word(BLOCK_BYTES - 8)).then(|| (word(0), word(8)))
 }
 
-fn read(client: &Client, nsid: u32, slba: u64) -> Buffer {
+fn read(client: &HostClient, nsid: u32, slba: u64) -> Buffer {
     client.read(nsid, slba, Buffer::alloc(BLOCK_BYTES)).unwrap()
 }
 
@@ -66,7 +66,7 @@ fn was_equal(result: Result<(), RequestError>) -> bool {
 }
 
 /// Adds one to the counter `times` times while holding the lock.
-fn count_locked(client: &Client, nsid: u32, me: u64, times: u64) {
+fn count_locked(client: &HostClient, nsid: u32, me: u64, times: u64) {
     let (free, mine) = (block(0, 0), block(me, me));
     for _ in 0..times {
         while !was_equal(client.compare_and_write(nsid, LOCK, &free, &mine)) {}
@@ -111,7 +111,7 @@ fn the_lock_is_one_over_all_paths() {
         config.more_addresses = vec![addresses[1].into()];
         config.path_policy = PathPolicy::RoundRobin;
         (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{me}"), [me as u8 + 1; 16]);
-        Client::connect(config).unwrap()
+        HostClient::connect(config).unwrap()
     };
     std::thread::scope(|scope| {
         for me in 1..=HOSTS {
@@ -125,7 +125,7 @@ fn the_lock_is_one_over_all_paths() {
 }
 
 /// Increments the counter in the block, and keeps its tag, until it must stop. Returns the number of increments.
-fn count_alone(client: &Client, nsid: u32, stop: &AtomicBool) -> u64 {
+fn count_alone(client: &HostClient, nsid: u32, stop: &AtomicBool) -> u64 {
     let mut done = 0;
     while !stop.load(Ordering::Relaxed) {
         let Some((counter, tag)) = counter_and_tag(&read(client, nsid, LOCK)) else { continue };

@@ -4,8 +4,8 @@
 use crate::harness::*;
 use crate::proxy::Proxy;
 use roadtrain_host_engine::{
-    AcquireAction, ChangePersistence, Client, HostConfig, Op, PathPolicy, RegisterAction, Request,
-    ReservationType, Reservations,
+    AcquireAction, ChangePersistence, HostClient, HostConfig, HostReservations, IoOp, IoRequest,
+    PathPolicy, RegisterAction, ReservationType,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
@@ -36,18 +36,18 @@ fn bytes(byte: u8) -> [u8; BLOCK] {
     [byte; BLOCK]
 }
 
-fn read(client: &Client) -> u8 {
+fn read(client: &HostClient) -> u8 {
     let block = client.read(1, AT, Buffer::alloc(BLOCK)).unwrap();
     assert!(block.iter().all(|byte| *byte == block[0]), "half of a write");
     block[0]
 }
 
 /// Starts a Compare and Write from `old` to `new`. The receiver gets its status.
-fn swap(client: &Client, old: u8, new: u8) -> Receiver<Status> {
+fn swap(client: &HostClient, old: u8, new: u8) -> Receiver<Status> {
     let mut buffer = Buffer::alloc(2 * BLOCK);
     buffer[..BLOCK].fill(old);
     buffer[BLOCK..].fill(new);
-    let swap: Request = request(Op::CompareAndWrite, AT, 1, Some(buffer), 0);
+    let swap: IoRequest = request(IoOp::CompareAndWrite, AT, 1, Some(buffer), 0);
     let (done, end) = channel();
     client.submit(swap, move |completion| done.send(completion.status).unwrap());
     end
@@ -62,8 +62,8 @@ fn an_unknown_outcome_is_reported_once_it_cannot_change_any_more() {
         let server = serve_slowly(SLOW);
         let proxies: Vec<Proxy> =
             server.addresses().iter().map(|&address| Proxy::new(address, vec![])).collect();
-        let client = Client::connect(config(proxies[0].address, 1)).unwrap();
-        let other = Client::connect(config(proxies[1].address, 2)).unwrap();
+        let client = HostClient::connect(config(proxies[0].address, 1)).unwrap();
+        let other = HostClient::connect(config(proxies[1].address, 2)).unwrap();
         let end = swap(&client, 0, 7);
         eventually("the store has it", || server.usage().store_commands == 1);
         // It is counted slightly before it can no longer be cancelled.
@@ -101,7 +101,7 @@ fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
     let mut several = config(proxies[0].address, 1);
     several.more_addresses = vec![proxies[1].address.into()];
     several.path_policy = PathPolicy::RoundRobin;
-    let client = Client::connect(several).unwrap();
+    let client = HostClient::connect(several).unwrap();
     let value = |round: u8| round * 2 + 1;
     for round in 0..effort(2, 4) as u8 {
         let before = read(&client);
@@ -133,13 +133,13 @@ fn waiting_pairs_are_refused_after_a_reservation() {
     // A host connects and acquires a reservation before the first pair ends.
     let server = serve_slowly(Duration::from_millis(1500));
     let host = |host| HostConfig { keep_alive: LONG, ..config(address(&server), host) };
-    let client = |number| Client::connect(host(number)).unwrap();
+    let client = |number| HostClient::connect(host(number)).unwrap();
     let (first, second) = (client(1), client(2));
     let begun = swap(&first, 0, 1);
     eventually("the store has it", || server.usage().store_commands == 1);
     let waits = swap(&second, 1, 2);
     eventually("it waits", || server.usage().store_commands == 2);
-    let mut owner = Reservations::connect(&host(3)).unwrap();
+    let mut owner = HostReservations::connect(&host(3)).unwrap();
     owner.register(1, (RegisterAction::Register, false), ChangePersistence::Keep, (0, 3)).unwrap();
     let kind = ReservationType::WriteExclusive;
     owner.acquire(1, AcquireAction::Acquire, kind, (3, 0)).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::harness::*;
 use roadtrain_host_engine::{
-    AcquireAction, ChangePersistence, Client, HostConfig, RegisterAction, ReservationType,
-    Reservations,
+    AcquireAction, ChangePersistence, HostClient, HostConfig, HostReservations, RegisterAction,
+    ReservationType,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Inherited, KeptPlace, Server, ServerConfig};
@@ -83,7 +83,7 @@ fn reservations_go_along() {
         let config = HostConfig::new(address(server), NQN, &name, [number; 16]);
         HostConfig { reconnect_delay: Duration::from_millis(20), ..config }
     };
-    let mut one = Reservations::connect(&host(&old, 1)).unwrap();
+    let mut one = HostReservations::connect(&host(&old, 1)).unwrap();
     let keep = ChangePersistence::Keep;
     one.register(1, (RegisterAction::Register, false), keep, (0, 5)).unwrap();
     one.acquire(1, AcquireAction::Acquire, ReservationType::WriteExclusive, (5, 0)).unwrap();
@@ -91,10 +91,10 @@ fn reservations_go_along() {
 
     let new = succeeded(&old, &export);
     drop(old);
-    let other = Client::connect(host(&new, 2)).unwrap();
+    let other = HostClient::connect(host(&new, 2)).unwrap();
     let refused = other.write(1, 0, pattern(BLOCK as usize, 1), false).unwrap_err();
     assert_eq!(refused.status, Status::RESERVATION_CONFLICT.dnr());
-    let holder = Client::connect(host(&new, 1)).unwrap();
+    let holder = HostClient::connect(host(&new, 1)).unwrap();
     holder.write(1, 0, pattern(BLOCK as usize, 2), false).unwrap();
 }
 
@@ -104,7 +104,7 @@ fn reservations_persist_where_the_successor_keeps_them() {
     let folder = tempfile::tempdir().unwrap();
     let export = file(1, &folder, MIB, BLOCK);
     let old = Server::start(server_config(vec![export.clone()])).unwrap();
-    let mut one = Reservations::connect(&host_config(address(&old))).unwrap();
+    let mut one = HostReservations::connect(&host_config(address(&old))).unwrap();
     one.register(1, (RegisterAction::Register, false), ChangePersistence::Set, (0, 5)).unwrap();
     one.acquire(1, AcquireAction::Acquire, ReservationType::WriteExclusive, (5, 0)).unwrap();
     drop(one);
@@ -116,7 +116,7 @@ fn reservations_persist_where_the_successor_keeps_them() {
     let again = Server::start(server_config(vec![elsewhere])).unwrap();
     let mut config = host_config(address(&again));
     (config.host_nqn, config.host_id) = (format!("{HOST_NQN}-other"), [8; 16]);
-    let other = Client::connect(config).unwrap();
+    let other = HostClient::connect(config).unwrap();
     let refused = other.write(1, 0, pattern(BLOCK as usize, 1), false).unwrap_err();
     assert_eq!(refused.status, Status::RESERVATION_CONFLICT.dnr());
 }

@@ -1,9 +1,9 @@
 //! Targets to test, and hosts for them.
 
-use roadtrain_host_engine::{Class, Client, HostConfig, Op, Request};
+use roadtrain_host_engine::{Class, HostClient, HostConfig, IoOp, IoRequest};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_engine::{Blocks, Export, Server, ServerConfig, Subsystem, Usage};
+use roadtrain_target_engine::{Export, ExportBlocks, Server, ServerConfig, Subsystem, TargetUsage};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ fn export(nsid: u32, kind: StoreKind, lba_bytes: u32) -> Export {
 }
 
 pub fn read_only(export: Export) -> Export {
-    let Blocks::Spec(spec) = export.blocks else { return export };
-    Export { blocks: Blocks::Spec(StoreSpec { read_only: true, ..spec }), ..export }
+    let ExportBlocks::Spec(spec) = export.blocks else { return export };
+    Export { blocks: ExportBlocks::Spec(StoreSpec { read_only: true, ..spec }), ..export }
 }
 
 pub fn subsystem(exports: Vec<Export>) -> Subsystem {
@@ -77,8 +77,8 @@ pub fn host_config(address: SocketAddr) -> HostConfig {
     config
 }
 
-pub fn connect(server: &Server) -> Client {
-    Client::connect(host_config(address(server))).unwrap()
+pub fn connect(server: &Server) -> HostClient {
+    HostClient::connect(host_config(address(server))).unwrap()
 }
 
 /// Returns core 0 `count` times: reactors without a particular core.
@@ -99,8 +99,8 @@ pub fn pattern(len: usize, seed: u64) -> Buffer {
     buffer
 }
 
-pub fn request(op: Op, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u64) -> Request {
-    Request {
+pub fn request(op: IoOp, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u64) -> IoRequest {
+    IoRequest {
         op,
         nsid: 1,
         slba,
@@ -114,7 +114,7 @@ pub fn request(op: Op, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u6
 }
 
 /// Returns the number of reconnects of a client's lanes.
-pub fn reconnects(client: &Client) -> u64 {
+pub fn reconnects(client: &HostClient) -> u64 {
     client.view().lanes().iter().map(|lane| lane.reconnects).sum()
 }
 
@@ -129,6 +129,6 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Checks that connections have left nothing behind.
 pub fn assert_nothing_left(server: &Server) {
-    let in_use = || Usage { kept_bytes: 0, ..server.usage() };
-    eventually("everything is given back", || in_use() == Usage::default());
+    let in_use = || TargetUsage { kept_bytes: 0, ..server.usage() };
+    eventually("everything is given back", || in_use() == TargetUsage::default());
 }

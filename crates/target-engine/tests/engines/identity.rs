@@ -1,10 +1,10 @@
 //! Identity of blocks: targets that return with other blocks, and configurations that replace them.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, Completion, NamespaceInfo, Op};
+use roadtrain_host_engine::{HostClient, IoCompletion, IoOp, NamespaceInfo};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_engine::{Export, Operation, Server, ServerError, Subsystem};
+use roadtrain_target_engine::{ConfigOperation, Export, Server, ServerError, Subsystem};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,24 +16,24 @@ fn file_at(nsid: u32, path: &Path, size: Option<u64>) -> Export {
     Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false })
 }
 
-fn namespace(client: &Client, nsid: u32) -> NamespaceInfo {
+fn namespace(client: &HostClient, nsid: u32) -> NamespaceInfo {
     client.view().namespace(nsid).expect("it is there")
 }
 
-fn is_refused(completion: &Completion) -> bool {
+fn is_refused(completion: &IoCompletion) -> bool {
     completion.status.is(Status::INVALID_NAMESPACE) && completion.status.is_dnr()
 }
 
 /// Stops `server`, submits a write meanwhile, and starts a target with `exports` at the same address.
 fn write_across_a_restart(
-    client: &Client,
+    client: &HostClient,
     server: Server,
     exports: Vec<Export>,
-) -> (Server, Completion) {
+) -> (Server, IoCompletion) {
     let listen = address(&server);
     server.stop();
     let (done, ended) = channel();
-    client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
+    client.submit_to(request(IoOp::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
     let mut config = server_config(exports);
     config.listen = vec![listen];
     let server = Server::start(config).unwrap();
@@ -64,9 +64,9 @@ fn a_file_that_is_removed_and_added_is_there_again_at_once() {
     let client = connect(&server);
     client.write(1, 0, pattern(4096, 1), false).unwrap();
     let nqn = NQN.to_owned();
-    server.apply(&[Operation::RemoveNamespace { nqn: nqn.clone(), nsid: 1 }]).unwrap();
+    server.apply(&[ConfigOperation::RemoveNamespace { nqn: nqn.clone(), nsid: 1 }]).unwrap();
     let begun = Instant::now();
-    server.apply(&[Operation::AddNamespace { nqn, namespace: export }]).unwrap();
+    server.apply(&[ConfigOperation::AddNamespace { nqn, namespace: export }]).unwrap();
     let mut found = None;
     eventually("it is there", || {
         found = client.read(1, 0, Buffer::alloc(4096)).ok();

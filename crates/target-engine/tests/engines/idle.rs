@@ -1,7 +1,7 @@
 //! Idle hosts and targets sleep. The test runs in its own process, because it counts wake-ups of all reactor threads.
 
 use crate::harness::reconnects;
-use roadtrain_host_engine::{Client, HostConfig};
+use roadtrain_host_engine::{HostClient, HostConfig};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
@@ -59,7 +59,7 @@ fn idle_ends_wake_up_only_to_keep_alive() {
     let mut config = HostConfig::new(server.addresses()[0], NQN, "nqn.2024-01.test:host", [7; 16]);
     (config.lanes, config.cores, config.policy) = (4, vec![0; 2], PolicyConfig::i10());
     config.keep_alive = Duration::from_secs(2);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     for slba in 0..100 {
         client.write(1, slba, Buffer::alloc(4096), false).unwrap();
     }

@@ -3,10 +3,11 @@
 use crate::harness::*;
 use crate::peer::{EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::{
-    Admin, Allocation, AllocationQuery, Controller, Front, RANGES_MAX, Turn,
+    AdminConnection, Allocation, AllocationQuery, Front, FrontTurn, HostController, RANGES_MAX,
 };
 use roadtrain_store::{
-    Completion, Completions, Geometry, Io, Op as StoreOp, OpenError, Store, Then, Token,
+    OpenError, Store, StoreCompletion, StoreCompletions, StoreContinuation, StoreGeometry, StoreIo,
+    StoreOperation as StoreOp, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server};
@@ -31,40 +32,40 @@ const GET: GetLbaStatus =
 #[derive(Debug, Default)]
 struct StuckStore(AtomicUsize);
 
-struct StuckQuery(Mutex<Option<Buffer>>, Completions);
+struct StuckQuery(Mutex<Option<Buffer>>, StoreCompletions);
 
-impl Then for StuckQuery {
-    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+impl StoreContinuation for StuckQuery {
+    fn answered(&self, completion: StoreCompletion, io: &mut StoreIo<'_>) {
         io.complete(completion);
     }
 
-    fn cancel(&self, token: Token) {
+    fn cancel(&self, token: StoreToken) {
         if let Some(buffer) = self.0.lock().unwrap().take() {
-            self.1.send(Completion::new(token, Err(Status::ABORT_REQUESTED), Some(buffer)));
+            self.1.send(StoreCompletion::new(token, Err(Status::ABORT_REQUESTED), Some(buffer)));
         }
     }
 }
 
 impl Store for StuckStore {
-    fn geometry(&self) -> Geometry {
-        Geometry { lba_shift: 9, blocks: MIB / 512, read_only: false, volatile_cache: false }
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { lba_shift: 9, blocks: MIB / 512, read_only: false, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
         Ok(0x57)
     }
 
-    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        if let StoreOp::LookUp { .. } = op {
+    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: StoreToken, io: &mut StoreIo<'_>) {
+        if let StoreOp::QueryAllocation { .. } = op {
             self.0.fetch_add(1, SeqCst);
             let stuck = Arc::new(StuckQuery(Mutex::new(buffer), io.completions()));
             let _ = io.then(token, stuck);
         } else {
-            io.complete(Completion::new(token, Ok(()), buffer));
+            io.complete(StoreCompletion::new(token, Ok(()), buffer));
         }
     }
 
-    fn tells_allocation(&self) -> bool {
+    fn reports_allocation(&self) -> bool {
         true
     }
 }
@@ -84,7 +85,7 @@ fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
     (blocks.collect(), head.condition)
 }
 
-fn get_status(admin: &mut Admin, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
+fn get_status(admin: &mut AdminConnection, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
     let mut list = vec![0xee; get.bytes as usize];
     admin.run("Get LBA Status", &get.emit(nsid), &[], &mut list).unwrap();
     read(&list)
@@ -97,7 +98,7 @@ fn files_report_allocated_blocks_and_memory_reports_all() {
     let server = serve(exports);
     let client = connect(&server);
     client.write(1, 256, pattern(65536, 1), false).unwrap();
-    let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
+    let mut admin = AdminConnection::connect(&host_config(address(&server))).unwrap();
     let complete = condition::COMPLETE;
     // A file system without holes reports everything as allocated.
     let (ranges, condition) = get_status(&mut admin, GET, 1);
@@ -120,7 +121,7 @@ fn files_report_allocated_blocks_and_memory_reports_all() {
 fn a_store_that_does_not_respond_has_a_time_limit_and_delays_no_other() {
     let server = serve(vec![stuck()]);
     let client = connect(&server);
-    let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
+    let mut admin = AdminConnection::connect(&host_config(address(&server))).unwrap();
     // Number of other commands served meanwhile: few on a stalled machine, but not every time.
     let served = (0..3).map(|_| {
         let begun = Instant::now();
@@ -203,7 +204,7 @@ fn the_target_does_not_wait_for_queries_of_a_closed_queue() {
 fn a_namespace_may_go_meanwhile() {
     let store = Arc::<StuckStore>::default();
     let server = serve(vec![stuck_in(&store)]);
-    let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
+    let mut admin = AdminConnection::connect(&host_config(address(&server))).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| get_status(&mut admin, GET, 1));
         eventually("the store has it", || store.0.load(SeqCst) == 1);
@@ -223,14 +224,14 @@ struct AllocationFront {
 }
 
 impl Front for AllocationFront {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         while let Ok(query) = self.queries.try_recv() {
             self.number += 1;
-            if !turn.look_up(query, self.number) {
+            if !turn.query_allocation(query, self.number) {
                 self.results.send((self.number, None)).unwrap();
             }
         }
-        while let Some(found) = turn.next_look_up() {
+        while let Some(found) = turn.next_allocation() {
             self.results.send(found).unwrap();
         }
         if turn.stopping() {
@@ -249,11 +250,11 @@ type AllocationReply = (u64, Option<Allocation>);
 /// Connects a controller with such a front.
 fn connect_allocation_front(
     server: &Server,
-) -> (Controller, Sender<AllocationQuery>, Receiver<AllocationReply>) {
+) -> (HostController, Sender<AllocationQuery>, Receiver<AllocationReply>) {
     let (query_sender, queries) = channel();
     let (results, answers) = channel();
     let mut queries = Some(queries);
-    let controller = Controller::connect(host_config(address(server)), |_, _| {
+    let controller = HostController::connect(host_config(address(server)), |_, _| {
         let queries = queries.take().expect("one reactor");
         Box::new(AllocationFront { queries, results: results.clone(), number: 0 })
     });

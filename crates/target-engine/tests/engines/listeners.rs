@@ -1,16 +1,23 @@
 //! Listeners that are opened and closed while the target runs.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, HostConfig, discover};
+use roadtrain_host_engine::{HostClient, HostConfig, discover};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_engine::{ConfigError, Listener, Operation, Place, Server, TlsUse};
+use roadtrain_target_engine::{
+    ConfigError, ConfigObject, ConfigOperation, Server, TargetListener, TlsUse,
+};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-fn at(portid: u16, address: &str) -> Listener {
-    Listener { portid, address: address.parse().unwrap(), tls: TlsUse::Off, named_only: false }
+fn at(portid: u16, address: &str) -> TargetListener {
+    TargetListener {
+        portid,
+        address: address.parse().unwrap(),
+        tls: TlsUse::Off,
+        named_only: false,
+    }
 }
 
 /// Returns the addresses in the discovery log.
@@ -22,7 +29,7 @@ fn discovered(server: &Server) -> BTreeSet<SocketAddr> {
     entries.iter().map(|entry| address(entry.traddr(), entry.trsvcid())).collect()
 }
 
-fn assert_whole(client: &Client, seed: u64) {
+fn assert_whole(client: &HostClient, seed: u64) {
     client.write(1, 0, pattern(4096, seed), false).unwrap();
     assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, seed));
 }
@@ -37,29 +44,29 @@ fn listeners_come_and_go() {
         let first = address(&server);
         let client = connect(&server);
 
-        let changes = server.apply(&[Operation::Listen(at(2, "127.0.0.2:0"))]).unwrap();
+        let changes = server.apply(&[ConfigOperation::Listen(at(2, "127.0.0.2:0"))]).unwrap();
         let second = server.addresses()[1];
         assert_eq!(changes[0].to_string(), format!("listener {second}: added"));
         assert_eq!(discovered(&server), BTreeSet::from([first, second]));
-        assert_whole(&Client::connect(host_config(second)).unwrap(), 1);
+        assert_whole(&HostClient::connect(host_config(second)).unwrap(), 1);
 
-        server.apply(&[Operation::Unlisten(at(1, "127.0.0.1:0"))]).unwrap();
+        server.apply(&[ConfigOperation::Unlisten(at(1, "127.0.0.1:0"))]).unwrap();
         assert!(TcpStream::connect(first).is_err(), "closed when the answer is there");
         assert_eq!(discovered(&server), BTreeSet::from([second]));
         assert_whole(&client, 2);
 
         // The port is free again, and the address can be opened any number of times.
         for round in 3..20 {
-            let again = Operation::Listen(Listener {
+            let again = ConfigOperation::Listen(TargetListener {
                 portid: 1,
                 address: first,
                 tls: TlsUse::Off,
                 named_only: false,
             });
             server.apply(&[again]).unwrap();
-            assert_whole(&Client::connect(host_config(first)).unwrap(), round);
+            assert_whole(&HostClient::connect(host_config(first)).unwrap(), round);
             server
-                .apply(&[Operation::Unlisten(Listener {
+                .apply(&[ConfigOperation::Unlisten(TargetListener {
                     portid: 1,
                     address: first,
                     tls: TlsUse::Off,
@@ -78,9 +85,10 @@ fn an_address_that_cannot_be_had_refuses_the_whole_change() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let other = TcpListener::bind("127.0.0.3:0").unwrap();
     let (before, taken) = (server.addresses(), other.local_addr().unwrap());
-    let namespace = Operation::AddNamespace { nqn: NQN.into(), namespace: memory(2, MIB, 512) };
-    let free = Operation::Listen(at(2, "127.0.0.2:0"));
-    let refused = Operation::Listen(Listener {
+    let namespace =
+        ConfigOperation::AddNamespace { nqn: NQN.into(), namespace: memory(2, MIB, 512) };
+    let free = ConfigOperation::Listen(at(2, "127.0.0.2:0"));
+    let refused = ConfigOperation::Listen(TargetListener {
         portid: 3,
         address: taken,
         tls: TlsUse::Off,
@@ -88,21 +96,21 @@ fn an_address_that_cannot_be_had_refuses_the_whole_change() {
     });
     let error = server.apply(&[namespace, free, refused]).unwrap_err();
     assert!(
-        matches!(&error, ConfigError::Listen { place: Place::Listener(at), .. } if *at == taken),
+        matches!(&error, ConfigError::Listen { place: ConfigObject::Listener(at), .. } if *at == taken),
         "{error}"
     );
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
     assert_eq!((server.addresses(), server.view().0.subsystems[0].namespaces.len()), (before, 1));
-    let twice = Operation::Listen(Listener {
+    let twice = ConfigOperation::Listen(TargetListener {
         portid: 2,
         address: address(&server),
         tls: TlsUse::Off,
         named_only: false,
     });
-    let place = Place::Listener(address(&server));
+    let place = ConfigObject::Listener(address(&server));
     // Configured as port 0, so only the system knows that it is in use.
     assert!(matches!(server.apply(&[twice]), Err(ConfigError::Listen { .. })));
-    let none = Operation::Unlisten(Listener {
+    let none = ConfigOperation::Unlisten(TargetListener {
         portid: 1,
         address: address(&server),
         tls: TlsUse::Off,

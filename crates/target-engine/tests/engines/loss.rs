@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::peer::{BLOCK, ENTRIES, EngineHarness, RawPeer, raw};
 use crate::proxy::{ConnectionFault, Proxy};
-use roadtrain_host_engine::{Client, LinkState, Op};
+use roadtrain_host_engine::{HostClient, IoOp, LinkState};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
 use roadtrain_wire::feature::fid;
@@ -34,7 +34,7 @@ fn survives_restarts(lanes: u32, hosts_reactors: usize, len: usize) {
     let mut server = Server::start(config.clone()).unwrap();
     let mut host = host_config(address(&server));
     (host.lanes, host.cores, host.queue_entries) = (lanes, reactors(hosts_reactors), 32);
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     let blocks = (len / 512) as u64;
     let (done, completions) = channel();
     let submitter = std::thread::spawn({
@@ -42,7 +42,7 @@ fn survives_restarts(lanes: u32, hosts_reactors: usize, len: usize) {
         move || {
             for slot in 0..REQUESTS {
                 let buffer = Some(pattern(len, slot));
-                let write = request(Op::Write, slot * blocks, blocks as u32, buffer, slot);
+                let write = request(IoOp::Write, slot * blocks, blocks as u32, buffer, slot);
                 client.submit_to(write, &done);
             }
         }
@@ -85,7 +85,7 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
     let listen = server.addresses().to_vec();
     let mut host = host_config(listen[0]);
     host.controller_loss_timeout = Some(Duration::from_millis(300));
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     assert_eq!(client.view().link().state, LinkState::Connected);
     server.stop();
     let error = client.write(1, 0, pattern(4096, 1), false).unwrap_err();
@@ -123,7 +123,7 @@ fn a_lane_that_is_silent_is_aborted_and_given_up() {
     let proxy = Proxy::new(address(&server), vec![]);
     let mut host = host_config(proxy.address);
     (host.io_timeout, host.lanes) = (Some(Duration::from_secs(2)), 2);
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     client.write(1, 0, pattern(65536, 1), false).unwrap();
     (1..3).for_each(|lane| proxy.freeze_one(lane));
     client.write(1, 0, pattern(65536, 2), false).unwrap();
@@ -160,7 +160,7 @@ fn the_controller_s_retry_delays_are_heeded() {
             }
         }
     });
-    let client = Client::connect(host_config(proxy.address)).unwrap();
+    let client = HostClient::connect(host_config(proxy.address)).unwrap();
     let begin = Instant::now();
     client.write(1, 0, pattern(4096, 1), false).unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
@@ -181,7 +181,7 @@ fn an_idle_host_notices_that_its_network_is_gone() {
         let mut host = host_config(address(&server));
         (host.keep_alive, host.lanes) = (Duration::ZERO, 2);
         host.io_timeout = Some(Duration::from_secs(2));
-        let client = Client::connect(host).unwrap();
+        let client = HostClient::connect(host).unwrap();
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         set_loopback("down");
         eventually("the host reconnects", || client.view().link().state == LinkState::Reconnecting);
@@ -222,7 +222,7 @@ fn a_client_ends_while_its_target_is_gone() {
     server.stop();
     let (done, ended) = channel();
     for token in 0..20 {
-        client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), token), &done);
+        client.submit_to(request(IoOp::Write, 0, 8, Some(pattern(4096, 1)), token), &done);
     }
     drop((client, done));
     let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
@@ -255,7 +255,7 @@ pub fn survives_at(
     let proxy = Proxy::new(address(&server), faults);
     let mut host = host_config(proxy.address);
     (host.digests, host.lanes) = (digests, lanes);
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     let threads = (0..SLOTS).map(|slot| {
         let client = client.clone();
         std::thread::spawn(move || {
@@ -304,7 +304,7 @@ fn a_network_that_swallows_everything_is_noticed() {
     let proxy = Proxy::new(address(&server), vec![]);
     let mut host = host_config(proxy.address);
     (host.keep_alive, host.timeout) = (Duration::from_secs(1), Duration::from_secs(2));
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     client.write(1, 0, pattern(65536, 1), false).unwrap();
     proxy.freeze();
     // Written over new connections. The target drops the old ones when their keep-alive timer expires.
@@ -321,12 +321,12 @@ fn a_controller_ends_soon_when_its_target_hangs() {
     let proxy = Proxy::new(address(&server), vec![]);
     let mut host = host_config(proxy.address);
     (host.timeout, host.keep_alive) = (LONG * 10, Duration::ZERO);
-    let client = Client::connect(host).unwrap();
+    let client = HostClient::connect(host).unwrap();
     let view = client.view().clone();
     proxy.freeze_all();
     let (done, ended) = channel();
     for token in 0..3 {
-        client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), token), &done);
+        client.submit_to(request(IoOp::Write, 0, 8, Some(pattern(4096, 1)), token), &done);
     }
     let begin = Instant::now();
     drop((client, done));
@@ -381,7 +381,7 @@ fn requests_fail_at_the_fast_io_fail_timeout() {
         let mut config = host_config(proxies[0].address);
         config.more_addresses = proxies[1..paths].iter().map(|p| p.address.into()).collect();
         config.fast_io_fail_timeout = Some(Duration::from_millis(200));
-        let client = Client::connect(config).unwrap();
+        let client = HostClient::connect(config).unwrap();
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         let since = Instant::now();
         proxies.iter().for_each(Proxy::kill);

@@ -4,7 +4,7 @@ use crate::harness::{
     HOST_NQN, LONG, MIB, NQN, address, memory, patient, pattern, request, serve, silent,
 };
 use crate::proxy::{ConnectionFault, Proxy};
-use roadtrain_host_engine::{Client, HostConfig, Op, TargetName};
+use roadtrain_host_engine::{HostClient, HostConfig, IoOp, TargetName};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Export;
 use std::io;
@@ -42,14 +42,14 @@ fn a_name_that_resolves_to_another_address_is_followed() {
     let same = || Export { uuid: Some([1; 16]), ..memory(1, MIB, 512) };
     let (old, new) = (serve(vec![same()]), serve(vec![same()]));
     let resolved = resolves_to(&[address(&old)]);
-    let client = Client::connect(host_by_name(&resolved)).unwrap();
+    let client = HostClient::connect(host_by_name(&resolved)).unwrap();
     client.write(1, 0, pattern(4096, 1), false).unwrap();
     *resolved.lock().unwrap() = Some(vec![closed_address(1), address(&new)]);
     drop(old);
     client.write(1, 0, pattern(4096, 2), false).unwrap();
     assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 2));
     drop(client);
-    let direct = Client::connect(crate::harness::host_config(address(&new))).unwrap();
+    let direct = HostClient::connect(crate::harness::host_config(address(&new))).unwrap();
     assert!(*direct.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 2));
 }
 
@@ -58,7 +58,7 @@ fn without_an_answer_the_old_addresses_are_used() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let proxy = Proxy::new(address(&server), vec![ConnectionFault::Cut(200_000); 4]);
     let resolved = resolves_to(&[proxy.address]);
-    let client = Client::connect(host_by_name(&resolved)).unwrap();
+    let client = HostClient::connect(host_by_name(&resolved)).unwrap();
     *resolved.lock().unwrap() = None;
     for seed in 0..40 {
         client.write(1, 0, pattern(65536, seed), false).unwrap();
@@ -74,7 +74,7 @@ fn a_silent_address_does_not_take_the_others_time() {
     let resolved = resolves_to(&[silent.local_addr().unwrap(), address(&server)]);
     let mut config = host_by_name(&resolved);
     config.timeout = Duration::from_secs(2);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     client.write(1, 0, pattern(4096, 1), false).unwrap();
 }
 
@@ -83,12 +83,12 @@ fn all_addresses_that_failed_are_named() {
     let dead = [closed_address(1), closed_address(2)];
     let mut config = host_by_name(&resolves_to(&dead));
     config.timeout = LONG;
-    let error = Client::connect(config).err().unwrap().to_string();
+    let error = HostClient::connect(config).err().unwrap().to_string();
     assert!(error.contains("cannot reach disk.test:4420"), "{error}");
     assert!(dead.iter().all(|address| error.contains(&address.to_string())), "{error}");
 
     let unknown = host_by_name(&Arc::default());
-    let error = Client::connect(unknown).err().unwrap().to_string();
+    let error = HostClient::connect(unknown).err().unwrap().to_string();
     assert!(error.contains("no resolver responds") && error.contains("getent"), "{error}");
 }
 
@@ -99,14 +99,14 @@ fn a_controller_ends_soon_while_it_connects_again() {
     let resolved = resolves_to(&[address(&server)]);
     let mut config = host_by_name(&resolved);
     config.timeout = LONG * 10;
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let view = client.view().clone();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     *resolved.lock().unwrap() = Some(vec![silent.local_addr().unwrap()]);
     drop(server);
     let _waiting_for_an_answer = silent.accept().unwrap();
     let (done, ended) = channel();
-    client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), 5), &done);
+    client.submit_to(request(IoOp::Write, 0, 8, Some(pattern(4096, 1)), 5), &done);
     let begin = Instant::now();
     drop((client, done));
     assert!(begin.elapsed() < LONG);
@@ -120,7 +120,7 @@ fn an_address_that_is_silent_keeps_no_other_waiting() {
     let addresses = silent.iter().map(|(_, at)| *at).chain([address(&server)]);
     let resolved = resolves_to(&addresses.collect::<Vec<_>>());
     let begun = Instant::now();
-    let client = Client::connect(patient(host_by_name(&resolved))).unwrap();
+    let client = HostClient::connect(patient(host_by_name(&resolved))).unwrap();
     client.write(1, 0, pattern(4096, 1), false).unwrap();
     assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }

@@ -1,8 +1,8 @@
 //! Policy that records the state of its end.
 
-use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role,
+    Backlog, BatchPolicy, Doorbell, DoorbellCause, Freight, PduInfo, PolicyConfig, PolicyRole,
 };
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,20 +29,20 @@ pub const fn no_observations() -> EndObservations {
 struct ObservingPolicy(&'static PolicyObservations);
 
 impl BatchPolicy for ObservingPolicy {
-    fn on_enqueue(&mut self, _: Instant, backlog: &Backlog, _: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, _: Instant, backlog: &Backlog, _: &PduInfo) -> Doorbell {
         self.0.shares_core.store(backlog.shares_core, Relaxed);
         self.0.polled.fetch_or(backlog.polls, Relaxed);
-        Doorbell::Ring(Cause::Drained)
+        Doorbell::Ring(DoorbellCause::Drained)
     }
 
-    fn limits(&self, _: Freight, _: bool) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> CaravanLimits {
         PolicyConfig::none().limits
     }
 }
 
 pub fn observing(
     observations: &'static EndObservations,
-    role: Role,
+    role: PolicyRole,
 ) -> Box<dyn BatchPolicy + Send> {
-    Box::new(ObservingPolicy(&observations[usize::from(role == Role::Target)]))
+    Box::new(ObservingPolicy(&observations[usize::from(role == PolicyRole::Target)]))
 }

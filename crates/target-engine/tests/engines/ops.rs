@@ -5,7 +5,7 @@
 mod toy_policy;
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, HostConfig, Op};
+use roadtrain_host_engine::{HostClient, HostConfig, IoOp};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Server;
@@ -33,15 +33,15 @@ fn all_digests() -> impl Iterator<Item = Digests> {
     (0..4).map(|bits| Digests { header: bits & 1 != 0, data: bits & 2 != 0 })
 }
 
-fn block_bytes(client: &Client, nsid: u32) -> usize {
+fn block_bytes(client: &HostClient, nsid: u32) -> usize {
     client.view().namespace(nsid).unwrap().block_bytes as usize
 }
 
-fn read(client: &Client, nsid: u32, slba: u64, len: usize) -> Buffer {
+fn read(client: &HostClient, nsid: u32, slba: u64, len: usize) -> Buffer {
     client.read(nsid, slba, pattern(len, 0xdead)).unwrap()
 }
 
-fn write_and_read(client: &Client, nsid: u32, len: usize, seed: u64) {
+fn write_and_read(client: &HostClient, nsid: u32, len: usize, seed: u64) {
     let slba = 3 + seed % 5;
     client.write(nsid, slba, pattern(len, seed), seed.is_multiple_of(2)).unwrap();
     assert!(*read(client, nsid, slba, len) == *pattern(len, seed), "nsid {nsid}, {len} bytes");
@@ -50,7 +50,7 @@ fn write_and_read(client: &Client, nsid: u32, len: usize, seed: u64) {
     client.flush(nsid).unwrap();
 }
 
-fn clear(client: &Client, nsid: u32) {
+fn clear(client: &HostClient, nsid: u32) {
     let bytes = block_bytes(client, nsid);
     client.write(nsid, 0, pattern(16 * bytes, 9), false).unwrap();
     client.write_zeroes(nsid, 2, 3, false).unwrap();
@@ -73,7 +73,7 @@ fn exercise(configure: impl Fn(&mut HostConfig)) {
         let mut config = host_config(address(&server));
         config.digests = digests;
         configure(&mut config);
-        let client = Client::connect(config).unwrap();
+        let client = HostClient::connect(config).unwrap();
         for nsid in 1..=5 {
             let lengths = LENGTHS.iter().filter(|len| **len >= block_bytes(&client, nsid));
             for (index, len) in lengths.enumerate() {
@@ -160,8 +160,8 @@ fn flush_takes_every_namespace_or_one_that_is_there() {
     client.flush(u32::MAX).unwrap();
     client.flush(2).unwrap();
     assert!(status(client.flush(9)).is(Status::INVALID_NAMESPACE));
-    let everywhere = request(Op::WriteZeroes { deallocate: false }, 0, 1, None, 0);
-    let everywhere = roadtrain_host_engine::Request { nsid: u32::MAX, ..everywhere };
+    let everywhere = request(IoOp::WriteZeroes { deallocate: false }, 0, 1, None, 0);
+    let everywhere = roadtrain_host_engine::IoRequest { nsid: u32::MAX, ..everywhere };
     assert!(status(client.run(everywhere)).is(Status::INVALID_NAMESPACE));
 }
 
@@ -173,12 +173,12 @@ fn many_requests_at_once_over_many_lanes() {
     let server = Server::start(config).unwrap();
     let mut config = host_config(address(&server));
     (config.lanes, config.cores, config.queue_entries) = (3, reactors(2), 16);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let (done, completions) = std::sync::mpsc::channel();
     let mut slots = 0..512u64;
     for slot in slots.by_ref() {
         let buffer = Some(pattern(32768, slot));
-        client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
+        client.submit_to(request(IoOp::Write, slot * 8, 8, buffer, slot), &done);
     }
     let mut seen = vec![false; 512];
     for completion in completions.iter().take(512) {
@@ -186,7 +186,7 @@ fn many_requests_at_once_over_many_lanes() {
         assert!(!std::mem::replace(&mut seen[completion.token as usize], true), "twice");
     }
     for slot in 0..512 {
-        client.submit_to(request(Op::Read, slot * 8, 8, Some(Buffer::alloc(32768)), slot), &done);
+        client.submit_to(request(IoOp::Read, slot * 8, 8, Some(Buffer::alloc(32768)), slot), &done);
     }
     for completion in completions.iter().take(512) {
         assert!(completion.status.is_success(), "{}", completion.status);

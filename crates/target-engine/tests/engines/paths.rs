@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::proxy::Proxy;
-use roadtrain_host_engine::{Client, HostConfig, LinkState, Op, PathPolicy, PathReport};
+use roadtrain_host_engine::{HostClient, HostConfig, IoOp, LinkState, PathPolicy, PathReport};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
 use roadtrain_wire::status::Status;
@@ -30,7 +30,7 @@ fn proxies(server: &Server) -> Vec<Proxy> {
     server.addresses().iter().map(|&address| Proxy::new(address, vec![])).collect()
 }
 
-fn states(client: &Client) -> Vec<LinkState> {
+fn states(client: &HostClient) -> Vec<LinkState> {
     client.view().routes().iter().map(|route| route.link.state).collect()
 }
 
@@ -44,12 +44,12 @@ fn requests_take_all_paths_by_every_policy() {
             let proxies = proxies(&server);
             let mut config = HostConfig { path_policy: policy, ..host(&proxies) };
             (config.lanes, config.cores) = (lanes, reactors(2.min(lanes as usize)));
-            let client = Client::connect(config).unwrap();
+            let client = HostClient::connect(config).unwrap();
             eventually("both are there", || states(&client) == BOTH);
             let (done, completions) = channel();
             for slot in 0..200 {
                 let buffer = Some(pattern(4096, slot));
-                client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
+                client.submit_to(request(IoOp::Write, slot * 8, 8, buffer, slot), &done);
             }
             for _ in 0..200 {
                 assert!(completions.recv_timeout(LONG).unwrap().status.is_success());
@@ -84,14 +84,14 @@ const ROUNDS: u64 = 40;
 
 /// Writes and reads while `happens` disturbs: no request fails, each completes once, and the last data is stored.
 /// Returns the longest latency.
-fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
+fn survives(client: &HostClient, mut happens: impl FnMut(u64)) -> Duration {
     const SLOTS: u64 = 64;
     let (done, completions) = channel();
     let mut longest = Duration::ZERO;
     for round in 0..ROUNDS {
         for slot in 0..SLOTS {
             let buffer = Some(pattern(4096, round * SLOTS + slot));
-            client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
+            client.submit_to(request(IoOp::Write, slot * 8, 8, buffer, slot), &done);
         }
         happens(round);
         let mut seen = [false; SLOTS as usize];
@@ -114,7 +114,7 @@ fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
 fn a_path_that_is_cut_again_and_again_is_not_noticed() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
     let proxies = proxies(&server);
-    let client = Client::connect(host(&proxies)).unwrap();
+    let client = HostClient::connect(host(&proxies)).unwrap();
     survives(&client, |round| {
         let path = &proxies[(round % 2) as usize];
         if round % 4 < 2 {
@@ -134,7 +134,7 @@ fn writes_of_a_silent_path_go_on_when_the_other_path_has_fenced_them() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
     let proxies = proxies(&server);
     let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let longest = survives(&client, |round| {
         if round == 10 {
             proxies[0].freeze_all();
@@ -158,7 +158,7 @@ fn writes_of_a_path_that_is_gone_wait_for_no_keep_alive() {
         keep_alive: KEEP_ALIVE * 10,
         ..host(&proxies)
     };
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let longest = survives(&client, |round| {
         if round == 10 {
             proxies[0].kill();
@@ -184,12 +184,12 @@ fn writes_of_a_silent_path_to_another_process_wait_until_it_must_have_noticed() 
     let to = |server: &Server| Proxy::new(address(server), vec![]);
     let proxies = [to(&servers[0]), to(&servers[1])];
     let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     proxies[0].freeze_all();
     let (done, completions) = channel();
     for slot in 0..8 {
         let buffer = Some(pattern(512, slot));
-        client.submit_to(request(Op::Write, slot, 1, buffer, slot), &done);
+        client.submit_to(request(IoOp::Write, slot, 1, buffer, slot), &done);
     }
     let ended = (0..8).map(|_| completions.recv_timeout(LONG).expect("every request ends"));
     let ended: Vec<_> = ended.inspect(|ended| assert!(ended.status.is_success())).collect();
@@ -206,12 +206,12 @@ fn what_a_silent_path_has_is_brought_to_the_target_at_the_end() {
     for is_noticed in [false, true] {
         let proxies = proxies(&server);
         let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
-        let client = Client::connect(config).unwrap();
+        let client = HostClient::connect(config).unwrap();
         proxies[0].freeze_all();
         let (done, completions) = channel();
         for slot in 0..8 {
             let buffer = Some(pattern(512, slot + 100));
-            client.submit_to(request(Op::Write, slot, 1, buffer, slot), &done);
+            client.submit_to(request(IoOp::Write, slot, 1, buffer, slot), &done);
         }
         if is_noticed {
             eventually("it is noticed", || states(&client) != BOTH);
@@ -233,7 +233,7 @@ fn reads_of_a_silent_path_do_not_wait_for_its_fence() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
     let proxies = proxies(&server);
     let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     proxies[0].freeze_all();
     let since = Instant::now();
     for slot in 0..4 {
@@ -249,7 +249,7 @@ fn requests_fail_when_all_paths_have_been_lost_for_the_loss_timeout() {
     config.more_addresses = vec![server.addresses()[1].into()];
     config.controller_loss_timeout = Some(Duration::from_millis(300));
     config.lanes = 2;
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     server.stop();
     let error = client.write(1, 0, pattern(4096, 1), false).unwrap_err();
     assert!(error.status.is(Status::HOST_PATH_ERROR), "{error}");
@@ -264,7 +264,7 @@ fn a_host_begins_with_the_paths_that_are_there() {
     let mut config = host_config("127.0.0.1:1".parse().unwrap());
     config.more_addresses = vec![address(&server).into()];
     config.keep_alive = KEEP_ALIVE;
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let gone = states(&client)[0];
     assert_eq!((gone, states(&client)[1]), (LinkState::Reconnecting, LinkState::Connected));
     client.write(1, 0, pattern(4096, 1), false).unwrap();
@@ -278,7 +278,7 @@ fn paths_that_lead_to_other_namespaces_are_refused() {
     let (one, other) = (serve(vec![memory(1, MIB, 512)]), serve(vec![memory(1, MIB, 512)]));
     let mut config = host_config(address(&one));
     config.more_addresses = vec![address(&other).into()];
-    let error = Client::connect(config).map(drop).unwrap_err().to_string();
+    let error = HostClient::connect(config).map(drop).unwrap_err().to_string();
     let (one_at, other_at) = (address(&one), address(&other));
     let said = format!("namespace 1 at {other_at} is another one than at {one_at}");
     assert!(error.contains(&said), "{error}");
@@ -295,7 +295,7 @@ fn paths_that_are_silent_keep_no_other_waiting() {
     let more_addresses = more.chain([address(&server).into()]).collect();
     let begun = Instant::now();
     let config = HostConfig { more_addresses, ..patient(host_config(silent[0].1)) };
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     client.write(1, 0, pattern(4096, 1), false).unwrap();
     assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     assert_eq!(states(&client)[3], LinkState::Connected);

@@ -1,7 +1,7 @@
 //! Peers that tests control byte by byte, next to a well-behaved host.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Admin, Class, Client};
+use roadtrain_host_engine::{AdminConnection, Class, HostClient};
 use roadtrain_store::DiskStore;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
@@ -33,8 +33,8 @@ pub const SCARCE_BYTES: usize = 2 << 20;
 /// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
 pub struct EngineHarness {
     pub server: Server,
-    pub client: Client,
-    pub admin: Admin,
+    pub client: HostClient,
+    pub admin: AdminConnection,
     pub connections: usize,
     /// Controller ID of the client: another one would mean that its connection was lost.
     cntlid: u16,
@@ -84,7 +84,7 @@ impl EngineHarness {
         let client = connect(&server);
         let mut config = host_config(address(&server));
         config.keep_alive = std::time::Duration::ZERO;
-        let admin = Admin::connect(&config).unwrap();
+        let admin = AdminConnection::connect(&config).unwrap();
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
         let cntlid = client.view().info().cntlid;

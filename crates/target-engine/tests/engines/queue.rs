@@ -1,7 +1,9 @@
 //! Queue mode: usable from any thread, bounded, and without loss at the end.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Class, Client, Completer, Completion, LaneReading, Op, Request};
+use roadtrain_host_engine::{
+    Class, Completer, HostClient, IoCompletion, IoOp, IoRequest, LaneReading,
+};
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -14,7 +16,7 @@ fn clients_are_shared_by_threads() {
     let server = serve(vec![memory(1, 16 * MIB, 512)]);
     let mut config = host_config(address(&server));
     (config.lanes, config.cores) = (2, reactors(2));
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let threads = (0..8u64).map(|thread| {
         let client = client.clone();
         std::thread::spawn(move || {
@@ -33,7 +35,7 @@ fn clients_are_shared_by_threads() {
 struct CompletionLog(std::sync::Mutex<Vec<(u64, Status)>>);
 
 impl Completer for CompletionLog {
-    fn complete(&self, completion: Completion) {
+    fn complete(&self, completion: IoCompletion) {
         self.0.lock().unwrap().push((completion.token, completion.status));
     }
 }
@@ -42,12 +44,12 @@ impl Completer for CompletionLog {
 #[test]
 fn a_completer_gets_all_completions() {
     let server = serve(vec![memory(1, MIB, 512)]);
-    let client = Client::connect(host_config(address(&server))).unwrap();
+    let client = HostClient::connect(host_config(address(&server))).unwrap();
     let ended = Arc::new(CompletionLog(std::sync::Mutex::default()));
     let completer: Arc<dyn Completer> = ended.clone();
     let mut memory = vec![7u8; 16 * 512];
     memory[3 * 512] = 9;
-    for op in [Op::Write, Op::Read] {
+    for op in [IoOp::Write, IoOp::Read] {
         for (slot, block) in memory.chunks_mut(512).enumerate() {
             let start = std::ptr::NonNull::new(block.as_mut_ptr()).unwrap();
             // SAFETY: the memory is not used before all requests have completed, below.
@@ -55,7 +57,7 @@ fn a_completer_gets_all_completions() {
             let (slba, token) = (slot as u64, slot as u64);
             let (fua, urgent, class) = (false, false, Class::Normal);
             let request =
-                Request { op, nsid: 1, slba, blocks: 1, fua, urgent, class, buffer, token };
+                IoRequest { op, nsid: 1, slba, blocks: 1, fua, urgent, class, buffer, token };
             client.try_submit(request, &completer).unwrap();
         }
         eventually("all have ended", || ended.0.lock().unwrap().len() == 16);
@@ -63,7 +65,7 @@ fn a_completer_gets_all_completions() {
         all.sort_by_key(|(token, _)| *token);
         assert!(all.iter().map(|(token, _)| *token).eq(0..16), "each once");
         assert!(all.iter().all(|(_, status)| status.is_success()));
-        if op == Op::Write {
+        if op == IoOp::Write {
             memory.fill(0);
         }
     }
@@ -76,7 +78,7 @@ fn lanes_are_metered() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     (config.lanes, config.cores) = (2, reactors(2));
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     for slot in 0..10 {
         client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
     }
@@ -99,7 +101,7 @@ fn requests_stay_on_their_core() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     (config.lanes, config.cores) = (2, vec![0, 1]);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let writer = client.clone();
     let thread = std::thread::spawn(move || {
         roadtrain_reactor::tuning::pin_to_core(1).unwrap();
@@ -119,7 +121,7 @@ fn counters_can_be_read_by_any_thread() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     (config.lanes, config.reactors) = (3, Some(2));
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     assert_eq!(client.view().affinities().len(), 2);
     for slot in 0..10 {
         client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
@@ -137,11 +139,11 @@ fn a_full_queue_returns_requests_or_waits() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     config.queue_entries = 4;
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     // A callback blocks the reactor, so that nothing completes.
     let (held, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let barriers = (held.clone(), release.clone());
-    client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
+    client.submit(request(IoOp::Flush, 0, 0, None, 0), move |_| {
         barriers.0.wait();
         barriers.1.wait();
     });
@@ -149,7 +151,7 @@ fn a_full_queue_returns_requests_or_waits() {
     let (done, completions) = channel();
     let mut taken = 0;
     let refused = loop {
-        match client.try_submit_to(request(Op::Flush, 0, 0, None, taken), &done) {
+        match client.try_submit_to(request(IoOp::Flush, 0, 0, None, taken), &done) {
             Ok(()) => taken += 1,
             Err(request) => break request,
         }
@@ -174,7 +176,7 @@ fn dropping_the_last_clone_finishes_what_was_submitted() {
     let ended = Arc::new(AtomicU64::new(0));
     for slot in 0..200u64 {
         let ended = ended.clone();
-        let write = request(Op::Write, slot * 8, 8, Some(pattern(4096, slot)), slot);
+        let write = request(IoOp::Write, slot * 8, 8, Some(pattern(4096, slot)), slot);
         client.submit(write, move |completion| {
             assert!(completion.status.is_success() && completion.token == slot);
             ended.fetch_add(1, Relaxed);
@@ -187,14 +189,14 @@ fn dropping_the_last_clone_finishes_what_was_submitted() {
 
 #[test]
 fn callbacks_may_submit_and_may_hold_the_last_clone() {
-    fn again(client: Client, left: u32, done: std::sync::mpsc::Sender<()>) {
+    fn again(client: HostClient, left: u32, done: std::sync::mpsc::Sender<()>) {
         if left == 0 {
             drop(client); // the last clone, on the reactor's own thread
             return done.send(()).unwrap();
         }
         let next = client.clone();
         let buffer = Some(Buffer::alloc(512));
-        client.submit(request(Op::Read, 0, 1, buffer, 0), move |completion| {
+        client.submit(request(IoOp::Read, 0, 1, buffer, 0), move |completion| {
             assert!(completion.status.is_success());
             again(next, left - 1, done);
         });
@@ -212,7 +214,7 @@ fn a_callback_cannot_wait_and_its_panic_harms_no_other() {
     let client = connect(&server);
     let (done, ended) = channel();
     let inner = client.clone();
-    client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
+    client.submit(request(IoOp::Flush, 0, 0, None, 0), move |_| {
         let error = inner.read(1, 0, Buffer::alloc(512)).unwrap_err();
         drop(inner);
         done.send((error.status, error.buffer.unwrap().len())).unwrap();
@@ -228,18 +230,18 @@ fn requests_that_make_no_sense_fail_here() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let client = connect(&server);
     let nonsense = [
-        request(Op::Read, 0, 1, None, 0),
-        request(Op::Write, 0, 0, Some(Buffer::alloc(512)), 0),
-        request(Op::Compare, 0, 70_000, Some(Buffer::alloc(512)), 0),
-        request(Op::Flush, 0, 0, Some(Buffer::alloc(512)), 0),
-        request(Op::Discard, 0, 0, None, 0),
+        request(IoOp::Read, 0, 1, None, 0),
+        request(IoOp::Write, 0, 0, Some(Buffer::alloc(512)), 0),
+        request(IoOp::Compare, 0, 70_000, Some(Buffer::alloc(512)), 0),
+        request(IoOp::Flush, 0, 0, Some(Buffer::alloc(512)), 0),
+        request(IoOp::Discard, 0, 0, None, 0),
     ];
     for request in nonsense {
         assert!(client.run(request).unwrap_err().status.is(Status::INVALID_FIELD));
     }
     // Blocks and buffer disagree: the target or the connection reports it, and the client continues.
-    assert!(client.run(request(Op::Read, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
-    assert!(client.run(request(Op::Write, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
+    assert!(client.run(request(IoOp::Read, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
+    assert!(client.run(request(IoOp::Write, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
     for (nsid, len) in [(1, 100), (1, 0), (7, 512)] {
         assert_eq!(
             client.read(nsid, 0, Buffer::alloc(len)).unwrap_err().buffer.unwrap().len(),

@@ -1,27 +1,31 @@
 //! Rate limits of a namespace and of a host: commands are delayed, not failed.
 
 use crate::harness::*;
-use roadtrain_host_engine::Client;
+use roadtrain_host_engine::HostClient;
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_engine::{Export, Operation, Server, Subsystem};
-use roadtrain_target_proto::rate::Rates;
+use roadtrain_target_engine::{ConfigOperation, Export, Server, Subsystem};
+use roadtrain_target_proto::rate::RateSettings;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 /// Returns a limit of `number` commands per second without a burst.
-fn iops(number: u64) -> Rates {
-    Rates { iops: NonZeroU64::new(number), burst: Some(Duration::ZERO), ..Rates::UNLIMITED }
+fn iops(number: u64) -> RateSettings {
+    RateSettings {
+        iops: NonZeroU64::new(number),
+        burst: Some(Duration::ZERO),
+        ..RateSettings::UNLIMITED
+    }
 }
 
-fn limit(server: &Server, nsid: u32, rates: Rates) {
-    let operation = Operation::LimitNamespace { nqn: NQN.to_owned(), nsid, rates };
+fn limit(server: &Server, nsid: u32, rates: RateSettings) {
+    let operation = ConfigOperation::LimitNamespace { nqn: NQN.to_owned(), nsid, rates };
     server.apply(&[operation]).unwrap();
 }
 
 /// Writes 4 KiB to each of `places`, all at the same time.
-fn write_all(client: &Client, nsid: u32, places: u64) {
+fn write_all(client: &HostClient, nsid: u32, places: u64) {
     std::thread::scope(|scope| {
         for place in 0..places {
             let client = client.clone();
@@ -31,7 +35,7 @@ fn write_all(client: &Client, nsid: u32, places: u64) {
     });
 }
 
-fn check_all(client: &Client, nsid: u32, places: u64) {
+fn check_all(client: &HostClient, nsid: u32, places: u64) {
     for place in 0..places {
         let read = client.read(nsid, place * 8, Buffer::alloc(4096)).unwrap();
         assert!(*read == *pattern(4096, place), "place {place}");
@@ -50,7 +54,7 @@ fn commands_wait_for_their_time_and_lose_nothing() {
     let server = Server::start(config).unwrap();
     let mut config = host_config(address(&server));
     (config.lanes, config.reactors) = (2, Some(1));
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     for nsid in [1, 2] {
         let begun = Instant::now();
         write_all(&client, nsid, PLACES);
@@ -59,7 +63,7 @@ fn commands_wait_for_their_time_and_lose_nothing() {
             "{:?}",
             begun.elapsed()
         );
-        limit(&server, nsid, Rates::UNLIMITED);
+        limit(&server, nsid, RateSettings::UNLIMITED);
         check_all(&client, nsid, PLACES);
     }
     drop(client);
@@ -74,7 +78,7 @@ fn other_limits_count_for_commands_that_wait_already() {
         let writing = scope.spawn(|| write_all(&client, 1, 80));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!writing.is_finished(), "80 commands at one a second");
-        limit(&server, 1, Rates::UNLIMITED);
+        limit(&server, 1, RateSettings::UNLIMITED);
     });
     check_all(&client, 1, 80);
     drop(client);
@@ -111,7 +115,7 @@ fn a_host_is_limited_and_its_neighbour_is_not() {
     let limited = connect(&server);
     let mut config = host_config(address(&server));
     (config.host_nqn, config.host_id) = (format!("{HOST_NQN}-other"), [8; 16]);
-    let other = Client::connect(config).unwrap();
+    let other = HostClient::connect(config).unwrap();
     std::thread::scope(|scope| {
         let writing = [1, 2].map(|nsid| {
             let limited = &limited;
@@ -120,8 +124,8 @@ fn a_host_is_limited_and_its_neighbour_is_not() {
         write_all(&other, 1, 20);
         check_all(&other, 1, 20);
         assert!(writing.iter().any(|writing| !writing.is_finished()), "40 at one a second");
-        let (nqn, host, rates) = (NQN.to_owned(), HOST_NQN.to_owned(), Rates::UNLIMITED);
-        server.apply(&[Operation::LimitHost { nqn, host, rates }]).unwrap();
+        let (nqn, host, rates) = (NQN.to_owned(), HOST_NQN.to_owned(), RateSettings::UNLIMITED);
+        server.apply(&[ConfigOperation::LimitHost { nqn, host, rates }]).unwrap();
     });
     check_all(&limited, 2, 20);
 }
@@ -138,7 +142,7 @@ fn what_waits_ends_with_what_it_waits_for() {
         });
         std::thread::sleep(Duration::from_millis(30));
         let (nqn, nsid) = (NQN.to_owned(), 2);
-        server.apply(&[Operation::RemoveNamespace { nqn, nsid }]).unwrap();
+        server.apply(&[ConfigOperation::RemoveNamespace { nqn, nsid }]).unwrap();
         let status = reading.join().unwrap().unwrap_err().status;
         assert!(status.is(Status::INVALID_NAMESPACE), "{status}");
     });

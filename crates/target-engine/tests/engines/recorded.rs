@@ -1,9 +1,11 @@
 //! Records of the same requests at both ends.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, HostConfig};
+use roadtrain_host_engine::{HostClient, HostConfig};
 use roadtrain_proto::recorder::SlowOver;
-use roadtrain_reactor::recorded::{Reason, Recorded, RecordedRequest, Side};
+use roadtrain_reactor::recorded::{
+    RecordedRequest, RecordedRequests, RecordingEnd, RecordingReason,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
 use std::time::Duration;
@@ -12,17 +14,17 @@ use std::time::Duration;
 const SERVICE: Duration = Duration::from_millis(20);
 const SLOW: Duration = Duration::from_millis(10);
 
-fn both(slow_over: SlowOver) -> (Server, Client) {
+fn both(slow_over: SlowOver) -> (Server, HostClient) {
     let namespaces = vec![memory(1, MIB, 512), ssd(2, MIB, 512, SERVICE, 4)];
     let config = server_config(namespaces);
     let server = Server::start(ServerConfig { slow_over, ..config }).unwrap();
     let config = HostConfig { slow_over, lanes: 1, ..host_config(address(&server)) };
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     (server, client)
 }
 
 /// Returns the records of both ends. Retries until no reactor has missed its time limit.
-fn recorded_by(client: &Client, server: &Server) -> (Recorded, Recorded) {
+fn recorded_by(client: &HostClient, server: &Server) -> (RecordedRequests, RecordedRequests) {
     let query = || (client.recorded(), server.recorded());
     let mut both = query();
     eventually("both answer", || {
@@ -46,8 +48,8 @@ fn assert_longest(request: &RecordedRequest) {
     assert!(request.stages.iter().all(|stage| stage.us <= longest), "{request:?}");
 }
 
-fn slow(recorded: &Recorded) -> Vec<&RecordedRequest> {
-    recorded.requests.iter().filter(|request| request.why == Reason::Slow).collect()
+fn slow(recorded: &RecordedRequests) -> Vec<&RecordedRequest> {
+    recorded.requests.iter().filter(|request| request.why == RecordingReason::Slow).collect()
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn a_slow_store_is_seen_at_both_ends() {
     let mut by_the_store = 0;
     let least = SERVICE.as_secs_f64() * 1e6 - 1000.0;
     for (host, target) in at_host.into_iter().zip(at_target) {
-        assert_eq!((host.end, target.end), (Side::Host, Side::Target));
+        assert_eq!((host.end, target.end), (RecordingEnd::Host, RecordingEnd::Target));
         assert_eq!((host.cid, &host.op, host.lba), (target.cid, &target.op, target.lba));
         assert_eq!((host.bytes, &*host.status), (target.bytes, "success"));
         assert_longest(host);
@@ -90,8 +92,9 @@ fn fast_requests_are_sampled() {
         client.read(1, block % 8, Buffer::alloc(512)).unwrap();
         client.write(1, block % 8, Buffer::alloc(512), false).unwrap();
     }
-    for recorded in <[Recorded; 2]>::from(recorded_by(&client, &server)) {
-        let sampled = recorded.requests.iter().filter(|request| request.why == Reason::Sampled);
+    for recorded in <[RecordedRequests; 2]>::from(recorded_by(&client, &server)) {
+        let sampled =
+            recorded.requests.iter().filter(|request| request.why == RecordingReason::Sampled);
         let ops: Vec<&str> = sampled.map(|request| &*request.op).collect();
         assert!(ops.len() >= 8, "{ops:?}");
         assert!(ops.contains(&"read") && ops.contains(&"write"), "{ops:?}");
@@ -104,7 +107,7 @@ fn nothing_is_recorded_when_it_is_off() {
     let (server, client) = both(SlowOver::Never);
     client.read(2, 0, Buffer::alloc(512)).unwrap();
     (0..500).for_each(|_| _ = client.read(1, 0, Buffer::alloc(512)).unwrap());
-    for recorded in <[Recorded; 2]>::from(recorded_by(&client, &server)) {
+    for recorded in <[RecordedRequests; 2]>::from(recorded_by(&client, &server)) {
         assert!(recorded.requests.is_empty());
         assert_eq!(recorded.reactors[0].slow_over_us, None);
     }

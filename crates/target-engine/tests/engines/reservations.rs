@@ -4,8 +4,8 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_host_engine::{
-    AcquireAction, ChangePersistence, Client, HostConfig, HostError, Op, RegisterAction,
-    ReleaseAction, ReservationReport, ReservationType, Reservations,
+    AcquireAction, ChangePersistence, HostClient, HostConfig, HostControlError, HostReservations,
+    IoOp, RegisterAction, ReleaseAction, ReservationReport, ReservationType,
 };
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
@@ -29,36 +29,40 @@ fn config_of(server: &Server, host: u8) -> HostConfig {
     config
 }
 
-fn reservations(server: &Server, host: u8) -> Reservations {
-    Reservations::connect(&config_of(server, host)).unwrap()
+fn reservations(server: &Server, host: u8) -> HostReservations {
+    HostReservations::connect(&config_of(server, host)).unwrap()
 }
 
-fn client(server: &Server, host: u8) -> Client {
-    Client::connect(config_of(server, host)).unwrap()
+fn client(server: &Server, host: u8) -> HostClient {
+    HostClient::connect(config_of(server, host)).unwrap()
 }
 
-fn register(host: &mut Reservations, key: u64, persistence: ChangePersistence) {
+fn register(host: &mut HostReservations, key: u64, persistence: ChangePersistence) {
     host.register(1, (RegisterAction::Register, false), persistence, (0, key)).unwrap();
 }
 
-fn acquire(host: &mut Reservations, kind: ReservationType, key: u64) -> Result<(), HostError> {
+fn acquire(
+    host: &mut HostReservations,
+    kind: ReservationType,
+    key: u64,
+) -> Result<(), HostControlError> {
     host.acquire(1, AcquireAction::Acquire, kind, (key, 0))
 }
 
-fn is_conflict<T>(result: Result<T, HostError>) -> bool {
-    matches!(result, Err(HostError::Command { status, .. }) if status.is(Status::RESERVATION_CONFLICT))
+fn is_conflict<T>(result: Result<T, HostControlError>) -> bool {
+    matches!(result, Err(HostControlError::Command { status, .. }) if status.is(Status::RESERVATION_CONFLICT))
 }
 
-fn write(client: &Client, seed: u64) -> Status {
+fn write(client: &HostClient, seed: u64) -> Status {
     let written = client.write(1, 0, pattern(LENGTH, seed), false);
     written.err().map_or(Status::SUCCESS, |error| error.status)
 }
 
-fn read(client: &Client) -> Status {
+fn read(client: &HostClient) -> Status {
     client.read(1, 0, Buffer::alloc(LENGTH)).err().map_or(Status::SUCCESS, |error| error.status)
 }
 
-fn has(client: &Client, seed: u64) -> bool {
+fn has(client: &HostClient, seed: u64) -> bool {
     *client.read(1, 0, Buffer::alloc(LENGTH)).unwrap() == *pattern(LENGTH, seed)
 }
 
@@ -183,12 +187,12 @@ fn slow() -> Vec<Export> {
 }
 
 /// Starts writes. The returned function waits for their end and returns their statuses.
-fn begin_writes(client: &Client, count: u64) -> impl Fn() -> Vec<Status> {
+fn begin_writes(client: &HostClient, count: u64) -> impl Fn() -> Vec<Status> {
     let (ended, end) = channel();
     for seed in 0..count {
         let ended = ended.clone();
         let blocks = LENGTH as u32 / BLOCK;
-        let request = request(Op::Write, 0, blocks, Some(pattern(LENGTH, seed)), seed);
+        let request = request(IoOp::Write, 0, blocks, Some(pattern(LENGTH, seed)), seed);
         client.submit(request, move |completion| {
             ended.send(completion.status).unwrap();
         });
@@ -197,7 +201,7 @@ fn begin_writes(client: &Client, count: u64) -> impl Fn() -> Vec<Status> {
 }
 
 /// Registers two hosts, the first of which acquires a reservation. Returns their queues.
-fn two_hosts(server: &Server, kind: ReservationType) -> (Reservations, Reservations) {
+fn two_hosts(server: &Server, kind: ReservationType) -> (HostReservations, HostReservations) {
     let (mut one, mut other) = (reservations(server, 1), reservations(server, 2));
     register(&mut one, 1, ChangePersistence::Keep);
     register(&mut other, 2, ChangePersistence::Keep);
@@ -329,7 +333,7 @@ fn what_cannot_be_saved_is_refused() {
     let refused =
         one.register(1, (RegisterAction::Register, false), ChangePersistence::Set, (0, 1));
     assert!(
-        matches!(refused, Err(HostError::Command { status, .. }) if status.is(Status::INTERNAL_ERROR))
+        matches!(refused, Err(HostControlError::Command { status, .. }) if status.is(Status::INTERNAL_ERROR))
     );
     assert_eq!(report(&server).registrants, []);
     std::fs::remove_dir(&obstacle).unwrap();
@@ -389,7 +393,7 @@ fn reservations_move_to_a_file_with_the_same_state() {
     reload(&old).unwrap();
     let mut one = reservations(&server, 1);
     register(&mut one, 1, ChangePersistence::Set);
-    for place in [&new, &KeptPlace::Nowhere, &KeptPlace::Beside] {
+    for place in [&new, &KeptPlace::Nowhere, &KeptPlace::NextToStore] {
         let refused = reload(place).unwrap_err().to_string();
         assert!(refused.contains("reservations") && refused.contains("old"), "{refused}");
     }

@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::peer::{EngineHarness, raw, write};
-use roadtrain_host_engine::{Client, Op};
+use roadtrain_host_engine::{HostClient, IoOp};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Server;
 use std::sync::mpsc::channel;
@@ -17,9 +17,9 @@ fn exercise(pool_bytes: u64, lanes: u32, count: u64, bytes: impl Fn(u64) -> usiz
     let server = Server::start(config).unwrap();
     let mut config = host_config(address(&server));
     (config.lanes, config.queue_entries) = (lanes, 128);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     let (done, completions) = channel();
-    for (op, seed) in [(Op::Write, 0), (Op::Read, 1 << 32)] {
+    for (op, seed) in [(IoOp::Write, 0), (IoOp::Read, 1 << 32)] {
         for slot in 0..count {
             let len = bytes(slot);
             let buffer = Some(pattern(len, slot + seed));

@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::observing_policy::{EndObservations, no_observations, observing};
 use crate::skipped::skipped;
-use roadtrain_host_engine::Client;
+use roadtrain_host_engine::HostClient;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
@@ -17,12 +17,12 @@ static ON_ONE: EndObservations = no_observations();
 static ON_TWO: EndObservations = no_observations();
 
 /// Starts a target and connects a host, on these cores.
-fn pair(policy: PolicyConfig, host: usize, target: usize) -> (Server, Client) {
+fn pair(policy: PolicyConfig, host: usize, target: usize) -> (Server, HostClient) {
     let config = server_config(vec![memory(1, MIB, 512)]);
     let server = Server::start(ServerConfig { policy, cores: vec![target], ..config }).unwrap();
     let mut config = host_config(address(&server));
     (config.policy, config.cores, config.lanes) = (policy, vec![host], 1);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     (server, client)
 }
 

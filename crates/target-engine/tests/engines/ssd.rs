@@ -1,7 +1,7 @@
 //! Emulated SSD: memory with a service time.
 
 use crate::harness::*;
-use roadtrain_host_engine::{Client, Completion, Op};
+use roadtrain_host_engine::{HostClient, IoCompletion, IoOp};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Server;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,21 +11,25 @@ const BYTES: usize = 4096;
 const BLOCKS: u32 = 8;
 
 /// Starts a target with two reactors, and a host with two reactors and `lanes` lanes.
-fn pair(service: Duration, parallel: u16, lanes: u32) -> (Server, Client) {
+fn pair(service: Duration, parallel: u16, lanes: u32) -> (Server, HostClient) {
     let mut config = server_config(vec![ssd(1, 16 * MIB, 512, service, parallel)]);
     config.cores = reactors(2);
     let server = Server::start(config).unwrap();
     let mut config = host_config(address(&server));
     (config.lanes, config.cores, config.queue_entries) = (lanes, reactors(2), 64);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     (server, client)
 }
 
 /// Submits a read or write of each slot in `slots` at once.
-pub fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<Completion> {
+pub fn submit(
+    client: &HostClient,
+    op: IoOp,
+    slots: std::ops::Range<u64>,
+) -> Receiver<IoCompletion> {
     let (done, completions) = channel();
     for slot in slots {
-        let seed = if op == Op::Write { slot } else { !slot };
+        let seed = if op == IoOp::Write { slot } else { !slot };
         let buffer = Some(pattern(BYTES, seed));
         client.submit_to(request(op, slot * u64::from(BLOCKS), BLOCKS, buffer, slot), &done);
     }
@@ -33,7 +37,7 @@ pub fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<
 }
 
 /// Collects `count` completions, each with the data of its slot.
-pub fn collect(completions: &Receiver<Completion>, count: usize) {
+pub fn collect(completions: &Receiver<IoCompletion>, count: usize) {
     let mut seen = vec![false; count];
     for _ in 0..count {
         let completion = completions.recv_timeout(LONG).expect("every request ends");
@@ -48,8 +52,8 @@ fn many_commands_from_many_lanes_keep_their_data() {
     const COUNT: usize = 1000;
     let (server, client) = pair(Duration::from_micros(100), 16, 5);
     for _ in 0..3 {
-        collect(&submit(&client, Op::Write, 0..COUNT as u64), COUNT);
-        collect(&submit(&client, Op::Read, 0..COUNT as u64), COUNT);
+        collect(&submit(&client, IoOp::Write, 0..COUNT as u64), COUNT);
+        collect(&submit(&client, IoOp::Read, 0..COUNT as u64), COUNT);
     }
     drop(client);
     assert_nothing_left(&server);
@@ -60,9 +64,11 @@ fn no_command_is_faster_than_the_station() {
     const SERVICE: Duration = Duration::from_millis(4);
     let (_server, client) = pair(SERVICE, 4, 3);
     let begin = Instant::now();
-    collect(&submit(&client, Op::Write, 0..30), 30);
+    collect(&submit(&client, IoOp::Write, 0..30), 30);
     assert!(begin.elapsed() >= SERVICE * 8, "30 commands, 4 at once: {:?}", begin.elapsed());
-    for run in [Client::flush, |client: &Client, nsid| client.write_zeroes(nsid, 0, 1, false)] {
+    for run in
+        [HostClient::flush, |client: &HostClient, nsid| client.write_zeroes(nsid, 0, 1, false)]
+    {
         let begin = Instant::now();
         run(&client, 1).unwrap();
         assert!(begin.elapsed() >= SERVICE);
@@ -75,7 +81,7 @@ fn no_command_is_faster_than_the_station() {
 #[test]
 fn a_target_that_stops_does_not_wait_for_it() {
     let (server, client) = pair(Duration::from_secs(1), 1, 2);
-    let completions = submit(&client, Op::Write, 0..100);
+    let completions = submit(&client, IoOp::Write, 0..100);
     eventually("commands are in the store", || server.usage().store_commands >= 50);
     let begin = Instant::now();
     server.stop();

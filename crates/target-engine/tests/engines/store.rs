@@ -7,10 +7,10 @@ mod toy_store;
 
 use crate::harness::*;
 use late::LateStore;
-use roadtrain_host_engine::{Client, Op};
+use roadtrain_host_engine::{HostClient, IoOp};
 use roadtrain_store::{
-    Completion, Geometry, InPlace, Io, Op as StoreOp, OpenError, SsdStore, Store, StoreKind,
-    StoreSpec, Token, conformance, open,
+    InPlace, OpenError, SsdStore, Store, StoreCompletion, StoreGeometry, StoreIo, StoreKind,
+    StoreOperation as StoreOp, StoreSpec, StoreToken, conformance, open,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server};
@@ -27,22 +27,22 @@ const BLOCKS: u32 = 8;
 const SLOTS: u64 = 200;
 
 /// Starts a target with two reactors that serves `store`, and a host with five lanes.
-fn pair(store: Arc<dyn Store>) -> (Server, Client) {
+fn pair(store: Arc<dyn Store>) -> (Server, HostClient) {
     let mut config = server_config(vec![Export::with_store(1, store)]);
     config.cores = reactors(2);
     let server = Server::start(config).unwrap();
     let mut config = host_config(address(&server));
     (config.lanes, config.cores, config.queue_entries) = (5, reactors(2), 64);
-    let client = Client::connect(config).unwrap();
+    let client = HostClient::connect(config).unwrap();
     (server, client)
 }
 
 /// Reads or writes all of `slots` at once, and checks the data. Each request completes once. Returns the failed ones.
-fn run(client: &Client, op: Op, slots: &[u64], seed: u64) -> Vec<u64> {
+fn run(client: &HostClient, op: IoOp, slots: &[u64], seed: u64) -> Vec<u64> {
     let (done, completions) = channel();
     for &slot in slots {
         let buffer =
-            if op == Op::Write { pattern(BYTES, slot ^ seed) } else { Buffer::alloc(BYTES) };
+            if op == IoOp::Write { pattern(BYTES, slot ^ seed) } else { Buffer::alloc(BYTES) };
         let request = request(op, slot * u64::from(BLOCKS), BLOCKS, Some(buffer), slot);
         client.submit_to(request, &done);
     }
@@ -69,8 +69,8 @@ fn a_store_may_answer_from_a_thread_late_and_out_of_order() {
     let late = LateStore::new(SLOTS * u64::from(BLOCKS), 0);
     let (server, client) = pair(Arc::new(late));
     for seed in 0..3 {
-        assert!(run(&client, Op::Write, &slots(), seed << 32).is_empty());
-        assert!(run(&client, Op::Read, &slots(), seed << 32).is_empty());
+        assert!(run(&client, IoOp::Write, &slots(), seed << 32).is_empty());
+        assert!(run(&client, IoOp::Read, &slots(), seed << 32).is_empty());
     }
     client.flush(1).unwrap();
     drop(client);
@@ -81,7 +81,7 @@ fn a_store_may_answer_from_a_thread_late_and_out_of_order() {
 fn errors_of_a_store_reach_the_command_that_they_are_of() {
     let late = LateStore::new(SLOTS * u64::from(BLOCKS), 5);
     let (server, client) = pair(Arc::new(late));
-    for op in [Op::Write, Op::Read] {
+    for op in [IoOp::Write, IoOp::Read] {
         let (mut left, mut rounds) = (slots(), 0);
         while !left.is_empty() {
             let failed = run(&client, op, &left, 7);
@@ -100,7 +100,7 @@ fn errors_of_a_store_reach_the_command_that_they_are_of() {
 struct FailsReads(Arc<dyn Store>);
 
 impl Store for FailsReads {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.0.geometry()
     }
 
@@ -112,11 +112,11 @@ impl Store for FailsReads {
         self.0.in_place().map(InPlace::announced)
     }
 
-    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: StoreToken, io: &mut StoreIo<'_>) {
         match op {
             StoreOp::ReadInPlace { .. } => {
                 let failed = Err(Status::WRITE_FAULT.dnr());
-                io.complete(Completion::new(token, failed, buffer));
+                io.complete(StoreCompletion::new(token, failed, buffer));
             }
             _ => self.0.submit(op, buffer, token, io),
         }
@@ -129,7 +129,7 @@ fn a_failed_in_place_read_is_reported() {
     let memory = open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
     let (server, client) = pair(Arc::new(FailsReads(memory)));
     client.write(1, 0, pattern(BYTES, 1), false).unwrap();
-    assert_eq!(run(&client, Op::Read, &slots(), 1).len(), slots().len());
+    assert_eq!(run(&client, IoOp::Read, &slots(), 1).len(), slots().len());
     drop(client);
     assert_nothing_left(&server);
 }
@@ -196,12 +196,12 @@ fn hosts_leave_while_a_store_has_their_commands() {
         for slot in slots() {
             let buffer = Some(pattern(BYTES, slot));
             other.submit_to(
-                request(Op::Write, slot * u64::from(BLOCKS), BLOCKS, buffer, slot),
+                request(IoOp::Write, slot * u64::from(BLOCKS), BLOCKS, buffer, slot),
                 &done,
             );
         }
         drop((other, completions));
-        assert!(run(&client, Op::Write, &slots(), 1 << 40).is_empty());
+        assert!(run(&client, IoOp::Write, &slots(), 1 << 40).is_empty());
     }
     drop(client);
     assert_nothing_left(&server);
@@ -215,8 +215,8 @@ fn a_store_on_top_of_a_file_changes_what_is_kept() {
     let kind = StoreKind::File { path: path.clone(), size: Some(16 * MIB), create: true };
     let file = open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
     let (server, client) = pair(Arc::new(XorStore::new(file, 0x5a)));
-    assert!(run(&client, Op::Write, &slots(), 0).is_empty());
-    assert!(run(&client, Op::Read, &slots(), 0).is_empty());
+    assert!(run(&client, IoOp::Write, &slots(), 0).is_empty());
+    assert!(run(&client, IoOp::Read, &slots(), 0).is_empty());
     client.flush(1).unwrap();
     let kept = std::fs::read(&path).unwrap();
     let plain = pattern(BYTES, 1);

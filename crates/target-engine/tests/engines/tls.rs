@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::proxy::{ConnectionFault, Proxy};
-use roadtrain_host_engine::{Client, HostConfig, HostKey, HostTls, LinkState, discover};
+use roadtrain_host_engine::{HostClient, HostConfig, HostTls, LinkState, TlsKeySource, discover};
 use roadtrain_proto::security::{
     Derivation, Hash, IdentityVersion, Keyring, Secret, Suite, TlsKey, TlsKeys, TlsPsk,
 };
@@ -31,7 +31,7 @@ fn secured(exports: Vec<Export>, tls: TlsUse, key: TlsKey) -> ServerConfig {
 }
 
 fn host(address: SocketAddr, key: TlsKey) -> HostConfig {
-    HostConfig { tls: Some(HostTls::new(HostKey::Configured(key))), ..host_config(address) }
+    HostConfig { tls: Some(HostTls::new(TlsKeySource::Configured(key))), ..host_config(address) }
 }
 
 fn required(exports: Vec<Export>, key: TlsKey) -> Server {
@@ -39,7 +39,7 @@ fn required(exports: Vec<Export>, key: TlsKey) -> Server {
 }
 
 /// Writes and reads of all sizes, with capsules, R2Ts and direct receives.
-fn data_passes(client: &Client) {
+fn data_passes(client: &HostClient) {
     for (seed, length) in (1..).zip([512, 4096, 16 << 10, 20 << 10, 128 << 10, 1 << 20]) {
         let slba = seed * 2048;
         client.write(1, slba, pattern(length, seed), false).unwrap();
@@ -57,7 +57,7 @@ fn data_passes_in_both_suites() {
             let server = required(vec![export], key(hash, 7));
             let mut config = host(address(&server), key(hash, 7));
             config.lanes = 2;
-            let client = Client::connect(config).unwrap();
+            let client = HostClient::connect(config).unwrap();
             data_passes(&client);
             drop(client);
             assert_nothing_left(&server);
@@ -70,14 +70,14 @@ fn a_host_with_another_key_is_refused_with_the_reason() {
     for hash in [Hash::Sha256, Hash::Sha384] {
         let server = required(vec![memory(1, MIB, 512)], key(hash, 7));
         let error =
-            Client::connect(host(address(&server), key(hash, 8))).err().unwrap().to_string();
+            HostClient::connect(host(address(&server), key(hash, 8))).err().unwrap().to_string();
         assert!(
             error.contains("decrypt_error") && error.contains("refuses this host's key"),
             "{error}"
         );
         let mut other = host(address(&server), key(hash, 7));
         other.host_nqn = "nqn.2024-01.test:other".to_owned();
-        let error = Client::connect(other).err().unwrap().to_string();
+        let error = HostClient::connect(other).err().unwrap().to_string();
         assert!(error.contains("decrypt_error"), "{error}");
         assert_nothing_left(&server);
     }
@@ -105,7 +105,7 @@ fn a_key_is_offered_by_the_identity_that_the_target_knows() {
         let mut config = host(address(&server), key.clone());
         config.tls.as_mut().unwrap().identity = offered;
         config.lanes = 2;
-        match Client::connect(config) {
+        match HostClient::connect(config) {
             Ok(client) if connects => drop(client.write(1, 0, pattern(4096, 1), false).unwrap()),
             Ok(_) => panic!("{offered:?} at a target that knows {known:?}"),
             Err(error) => assert!(!connects, "{known:?} {offered:?}: {error}"),
@@ -137,10 +137,10 @@ fn a_generated_key_that_is_forgotten_is_not_known() {
 fn no_side_falls_back() {
     let key = || key(Hash::Sha256, 7);
     let server = required(vec![memory(1, MIB, 512)], key());
-    let error = Client::connect(host_config(address(&server))).err().unwrap().to_string();
+    let error = HostClient::connect(host_config(address(&server))).err().unwrap().to_string();
     assert!(error.contains("127.0.0.1"), "a plain host, and TLS is required: {error}");
     let plain = serve(vec![memory(1, MIB, 512)]);
-    let error = Client::connect(host(address(&plain), key())).err().unwrap().to_string();
+    let error = HostClient::connect(host(address(&plain), key())).err().unwrap().to_string();
     assert!(error.contains("TLS handshake"), "a host with TLS, and a target without: {error}");
     assert_nothing_left(&server);
     assert_nothing_left(&plain);
@@ -153,13 +153,13 @@ fn where_tls_is_allowed_the_first_byte_decides() {
     let server = Server::start(config).unwrap();
     let other =
         HostConfig { host_nqn: format!("{HOST_NQN}:other"), ..host_config(address(&server)) };
-    let plain = Client::connect(other).unwrap();
-    let secured = Client::connect(host(address(&server), key())).unwrap();
+    let plain = HostClient::connect(other).unwrap();
+    let secured = HostClient::connect(host(address(&server), key())).unwrap();
     data_passes(&plain);
     data_passes(&secured);
-    let wrong = Client::connect(host(address(&server), self::key(Hash::Sha256, 8)));
+    let wrong = HostClient::connect(host(address(&server), self::key(Hash::Sha256, 8)));
     assert!(wrong.is_err(), "and no host with TLS ends up without");
-    let claimed = Client::connect(host_config(address(&server))).err().unwrap().to_string();
+    let claimed = HostClient::connect(host_config(address(&server))).err().unwrap().to_string();
     assert!(claimed.contains("refuses"), "a host with a key must use it: {claimed}");
 }
 
@@ -171,9 +171,11 @@ fn connections_are_renewed_before_their_keys_are_used_up() {
     let server = required(vec![memory(1, 32 * MIB, 512)], key());
     let mut config = host(address(&server), key());
     // Limit of one MiB in each direction.
-    config.tls =
-        Some(HostTls { blocks_max: (1 << 20) / 16, ..HostTls::new(HostKey::Configured(key())) });
-    let client = Client::connect(config).unwrap();
+    config.tls = Some(HostTls {
+        blocks_max: (1 << 20) / 16,
+        ..HostTls::new(TlsKeySource::Configured(key()))
+    });
+    let client = HostClient::connect(config).unwrap();
     let before = client.view().link();
     for seed in 0..ROUNDS {
         client.write(1, 0, pattern(128 << 10, seed), false).unwrap();
@@ -196,7 +198,7 @@ fn flipped_bits_and_cuts_lose_nothing() {
     let proxy = Proxy::new(address(&server), flips.chain(cuts).collect());
     let mut config = host(proxy.address, key());
     config.connect_timeout = LONG;
-    let client = (0..20).find_map(|_| Client::connect(config.clone()).ok()).expect("connected");
+    let client = (0..20).find_map(|_| HostClient::connect(config.clone()).ok()).expect("connected");
     for seed in 0..60 {
         client.write(1, seed * 256, pattern(128 << 10, seed), false).unwrap();
     }
@@ -222,7 +224,7 @@ fn hostile_handshakes_delay_no_other_host() {
     };
     let silent: Vec<TcpStream> = (0..50).map(|_| begin(&[])).collect();
     let half: Vec<TcpStream> = (0..50).map(|_| begin(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc])).collect();
-    data_passes(&Client::connect(host(address(&server), key())).unwrap());
+    data_passes(&HostClient::connect(host(address(&server), key())).unwrap());
     for nonsense in [&[0; 128][..], b"GET / HTTP/1.1\r\n\r\n", &[0x16, 3, 1, 0, 4, 0xff, 0, 0, 0]] {
         let mut answer = Vec::new();
         let mut socket = begin(nonsense);
@@ -258,7 +260,7 @@ fn a_flood_from_one_address_ends_its_own_handshakes_only() {
     let honest = from("127.0.0.1");
     let mut flood: Vec<TcpStream> = (0..FLOOD).map(|_| from("127.0.0.2")).collect();
     assert_eq!(flood[0].read(&mut [0; 16]).unwrap_or(0), 0, "it has made room");
-    data_passes(&Client::connect(host(address(&server), key())).unwrap());
+    data_passes(&HostClient::connect(host(address(&server), key())).unwrap());
     honest.set_nonblocking(true).unwrap();
     let still_there = (&honest).read(&mut [0; 16]).map_err(|error| error.kind());
     assert_eq!(still_there, Err(ErrorKind::WouldBlock));
@@ -269,7 +271,7 @@ fn a_flood_from_one_address_ends_its_own_handshakes_only() {
 fn a_key_is_changed_side_by_side_and_taken_away() {
     let [old, new] = [7, 8].map(|fill| key(Hash::Sha256, fill));
     let server = required(vec![memory(1, 32 * MIB, 512)], old.clone());
-    let connect = |key: &TlsKey| Client::connect(host(address(&server), key.clone()));
+    let connect = |key: &TlsKey| HostClient::connect(host(address(&server), key.clone()));
     let both = vec![new.clone(), old.clone()];
     server.set_tls_keys(TlsKeys::from([(HOST_NQN.to_owned(), both)]));
     data_passes(&connect(&old).unwrap());
@@ -291,10 +293,10 @@ fn listeners_with_and_without_tls_coexist() {
     config.tls.as_mut().unwrap().at.insert(plain, TlsUse::Off);
     let server = Server::start(config).unwrap();
     let [secure, plain] = server.addresses()[..] else { panic!("two listeners") };
-    data_passes(&Client::connect(host(secure, key())).unwrap());
-    data_passes(&Client::connect(host_config(plain)).unwrap());
-    assert!(Client::connect(host_config(secure)).is_err());
-    assert!(Client::connect(host(plain, key())).is_err());
+    data_passes(&HostClient::connect(host(secure, key())).unwrap());
+    data_passes(&HostClient::connect(host_config(plain)).unwrap());
+    assert!(HostClient::connect(host_config(secure)).is_err());
+    assert!(HostClient::connect(host(plain, key())).is_err());
     let subsystem_nqn = DISCOVERY_NQN.to_owned();
     let config = HostConfig { subsystem_nqn, lanes: 0, ..host_config(plain) };
     let (_, entries) = discover(&config).unwrap();
@@ -313,7 +315,7 @@ fn the_tls_setting_of_a_listener_changes() {
     let key = || key(Hash::Sha256, 7);
     let server = Server::start(secured(exports(), TlsUse::Off, key())).unwrap();
     let (at, subsystems) = (address(&server), [subsystem(exports())]);
-    let plain = Client::connect(host_config(at)).unwrap();
+    let plain = HostClient::connect(host_config(at)).unwrap();
     let set = |tls, at: BTreeMap<_, _>| {
         let listen = ["127.0.0.1:0".parse().unwrap()];
         let changes = server.reconfigure(
@@ -330,13 +332,13 @@ fn the_tls_setting_of_a_listener_changes() {
     let is_taken = |secured: bool| {
         let plain = HostConfig { connect_timeout: Duration::ZERO, ..host_config(at) };
         let config = if secured { host(at, key()) } else { plain };
-        Client::connect(config).is_ok()
+        HostClient::connect(config).is_ok()
     };
     assert_eq!([is_taken(false), is_taken(true)], [true, false]);
     assert_eq!(set(TlsUse::Required, BTreeMap::new()), changed("new connections need TLS"));
     assert_eq!([is_taken(false), is_taken(true)], [false, true]);
     assert_eq!(set(TlsUse::Required, BTreeMap::new()), Vec::<String>::new());
-    let secured = Client::connect(host(at, key())).unwrap();
+    let secured = HostClient::connect(host(at, key())).unwrap();
     assert_eq!(
         set(TlsUse::Required, [(any_address, TlsUse::Off)].into()),
         changed("new connections have no TLS")

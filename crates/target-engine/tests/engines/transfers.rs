@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::peer::*;
-use roadtrain_host_engine::{Client, Op};
+use roadtrain_host_engine::{HostClient, IoOp};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ fn harness(transfer_timeout: Duration) -> EngineHarness {
 }
 
 /// Checks that a write that needs a buffer succeeds eventually.
-fn assert_goes_on(client: &Client) {
+fn assert_goes_on(client: &HostClient) {
     let (done, completions) = channel();
-    client.submit_to(request(Op::Write, 0, 128, Some(pattern(65536, 1)), 0), &done);
+    client.submit_to(request(IoOp::Write, 0, 128, Some(pattern(65536, 1)), 0), &done);
     let completion = completions.recv_timeout(LONG).expect("others are not kept waiting");
     assert!(completion.status.is_success(), "{}", completion.status);
 }

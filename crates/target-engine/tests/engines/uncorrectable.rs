@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::peer::*;
-use roadtrain_host_engine::{Client, RequestError};
+use roadtrain_host_engine::{HostClient, RequestError};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, KeptPlace, Server, ServerConfig};
 use roadtrain_wire::status::Status;
@@ -27,25 +27,25 @@ fn start(exports: Vec<Export>) -> Server {
 }
 
 /// Connects host `number`, with lanes on both reactors.
-fn host(server: &Server, number: u8) -> Client {
+fn host(server: &Server, number: u8) -> HostClient {
     let mut config = host_config(address(server));
     (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{number}"), [number + 1; 16]);
-    Client::connect(config).unwrap()
+    HostClient::connect(config).unwrap()
 }
 
 fn status<T>(result: Result<T, RequestError>) -> Status {
     result.err().map_or(Status::SUCCESS, |error| error.status)
 }
 
-fn read(client: &Client, nsid: u32, slba: u64, blocks: usize) -> Status {
+fn read(client: &HostClient, nsid: u32, slba: u64, blocks: usize) -> Status {
     status(client.read(nsid, slba, Buffer::alloc(blocks * BLOCK_BYTES)))
 }
 
-fn write(client: &Client, nsid: u32, slba: u64, blocks: usize, seed: u64) -> Status {
+fn write(client: &HostClient, nsid: u32, slba: u64, blocks: usize, seed: u64) -> Status {
     status(client.write(nsid, slba, pattern(blocks * BLOCK_BYTES, seed), false))
 }
 
-fn has(client: &Client, nsid: u32, slba: u64, blocks: usize, seed: u64) -> bool {
+fn has(client: &HostClient, nsid: u32, slba: u64, blocks: usize, seed: u64) -> bool {
     let bytes = blocks * BLOCK_BYTES;
     *client.read(nsid, slba, Buffer::alloc(bytes)).unwrap() == *pattern(bytes, seed)
 }
@@ -260,7 +260,7 @@ fn marks_hold_for_every_host_from_their_answer_on() {
 fn writes_of_marked_blocks_at_the_same_time_end_well() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(exports(&directory));
-    let hosts: Vec<Client> = (1..=4).map(|number| host(&server, number)).collect();
+    let hosts: Vec<HostClient> = (1..=4).map(|number| host(&server, number)).collect();
     for nsid in 1..=3 {
         for round in 0..effort(6, 20) {
             hosts[0].write_uncorrectable(nsid, 0, 16).unwrap();

@@ -4,9 +4,9 @@
 //! command never executes once it was aborted in its data phase. The Abort itself completes after the command, and
 //! after a second at the latest: then the command counts as not aborted.
 
-use super::Execution;
-use super::environment::{Environment, Namespace};
-use super::slot::{Abort, Data, SlotCommand};
+use super::CommandExecution;
+use super::environment::{Environment, LaneNamespace};
+use super::slot::{Abort, SlotCommand, SlotData};
 use core::ops::DerefMut;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
@@ -15,8 +15,8 @@ use roadtrain_wire::status::Status;
 /// Longest wait of an Abort for its command: a host may do nothing else meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// Aborts the command `cid` if possible. [`Execution::end_turn`] reports the result to the control plane, maybe in
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
+    /// Aborts the command `cid` if possible. [`CommandExecution::end_turn`] reports the result to the control plane, maybe in
     /// a later turn.
     pub fn abort(&mut self, env: &mut impl Environment<N, B>, cid: u16, id: u32) {
         let Some((slot, awaits_data)) = env.unanswered(cid) else {
@@ -40,7 +40,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             _ if awaits_data => {
                 s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
                 s.command = SlotCommand::Failing(Status::ABORT_REQUESTED);
-                s.data = Data::Discarded;
+                s.data = SlotData::Discarded;
             }
             (_, true) => {
                 s.command = SlotCommand::None;

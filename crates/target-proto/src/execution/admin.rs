@@ -1,9 +1,9 @@
 //! Admin and fabrics commands: their data, buffers and completions. The control plane executes them.
 
-use super::Execution;
-use super::environment::{Environment, Job, Namespace, Payload};
-use super::slot::{Admin, Data, SlotCommand};
-use crate::session::{Request, Session};
+use super::CommandExecution;
+use super::environment::{CommandPayload, Environment, LaneNamespace, StoreJob};
+use super::slot::{AdminCommand, SlotCommand, SlotData};
+use crate::session::{SessionRequest, TargetConnection};
 use core::mem;
 use core::ops::DerefMut;
 use roadtrain_wire::fabrics::{Property, fctype, property};
@@ -15,13 +15,13 @@ const SHUTDOWN_FAILED: Status = Status::INTERNAL_ERROR.dnr();
 /// Data of an admin or fabrics command from the host, in bytes, at most.
 const ADMIN_DATA_BYTES_MAX: u32 = 8192;
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     pub(super) fn admin(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) -> Option<u16> {
         // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
         let is_fabrics = sqe.opcode == opcode::FABRICS;
@@ -36,17 +36,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return None;
         }
         let page_bytes = if along > 0 { 0 } else { page_bytes(env, sqe) };
-        let admin = Admin { sqe: *sqe, out_bytes, page_bytes };
+        let admin = AdminCommand { sqe: *sqe, out_bytes, page_bytes };
         self.slots[usize::from(slot)].command = SlotCommand::Admin(Box::new(admin));
         let needs = out_bytes.max(page_bytes);
-        if let Payload::Here(buffer) = payload {
+        if let CommandPayload::Here(buffer) = payload {
             self.hold(env.now(), slot, buffer);
             return self.begin_admin(env, slot);
         }
         if needs > 0 && self.takes_own_buffer(slot, needs) {
             let buffer = env.make(needs);
             self.hold(env.now(), slot, buffer);
-        } else if needs > 0 && env.session().is_newcomer() {
+        } else if needs > 0 && env.session().is_unauthenticated() {
             // An unauthenticated connection takes no buffer of the pool.
             self.fail_data(env, slot, Status::COMMAND_INTERRUPTED, along);
             return None;
@@ -64,7 +64,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Takes the connection's own small buffer, which exists beside the pool: hosts can connect and run discovery also
     /// while the pool is exhausted.
     fn takes_own_buffer(&mut self, slot: u16, bytes: u32) -> bool {
-        let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, Data::Buffer(_));
+        let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, SlotData::Buffer(_));
         if bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
             return false;
         }
@@ -72,7 +72,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
-    /// Begins an admin or fabrics command that has its data, or is retried. Returns as [`Execution::command`] does.
+    /// Begins an admin or fabrics command that has its data, or is retried. Returns as [`CommandExecution::command`] does.
     /// Before a controller reports a completed shutdown, no command is in a store, and all writes are on stable
     /// storage.
     #[must_use]
@@ -88,7 +88,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             env.session().postpone(slot);
             return None;
         }
-        match env.start(slot, Job::FlushController) {
+        match env.start(slot, StoreJob::FlushController) {
             Some(outcome) => self.shut_down(env, slot, outcome.result),
             None => {
                 env.session().entered_store();
@@ -115,9 +115,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         None
     }
 
-    /// Takes an admin or fabrics command, with its buffer. Return it by [`Execution::postpone`] or
-    /// [`Execution::answer`].
-    pub fn take_admin(&mut self, slot: u16) -> Option<(Box<Admin>, Option<B>)> {
+    /// Takes an admin or fabrics command, with its buffer. Return it by [`CommandExecution::postpone`] or
+    /// [`CommandExecution::answer`].
+    pub fn take_admin(&mut self, slot: u16) -> Option<(Box<AdminCommand>, Option<B>)> {
         let s = &mut self.slots[usize::from(slot)];
         let SlotCommand::Admin(admin) = mem::replace(&mut s.command, SlotCommand::None) else {
             return None;
@@ -125,15 +125,16 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         Some((admin, s.take_buffer()))
     }
 
-    /// Keeps a command that waits for its retry ([`Session::take_postponed`](crate::session::Session)).
+    /// Keeps a command that waits for its retry ([`TargetConnection::take_postponed`](crate::session::Session)).
     pub fn postpone(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        (admin, buffer): (Box<Admin>, Option<B>),
+        (admin, buffer): (Box<AdminCommand>, Option<B>),
     ) {
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (SlotCommand::Admin(admin), buffer.map_or(Data::None, Data::Buffer));
+        (s.command, s.data) =
+            (SlotCommand::Admin(admin), buffer.map_or(SlotData::None, SlotData::Buffer));
         env.session().postpone(slot);
     }
 
@@ -169,7 +170,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 /// that is too much fail.
 fn page_bytes<N, B, E>(env: &mut E, sqe: &Sqe) -> u32
 where
-    N: Namespace,
+    N: LaneNamespace,
     B: DerefMut<Target = [u8]>,
     E: Environment<N, B>,
 {
@@ -182,9 +183,9 @@ where
 }
 
 /// True if the host may shut the controller down: on the admin queue, once authenticated.
-fn may_shut_down(session: &Session) -> bool {
+fn may_shut_down(session: &TargetConnection) -> bool {
     let is_admin = session.queue().is_some_and(|connected| connected.qid == 0);
-    is_admin && session.admits(Request::Property).is_ok()
+    is_admin && session.admits(SessionRequest::Property).is_ok()
 }
 
 /// True for Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).

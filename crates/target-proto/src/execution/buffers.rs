@@ -1,35 +1,35 @@
 //! Buffers: allocation when they are scarce, and detection of hosts that keep them for too long.
 
-use super::environment::{Environment, Namespace};
-use super::slot::{CommandSlot, Data, SlotCommand};
-use super::{Execution, ReceiveHold};
+use super::environment::{Environment, LaneNamespace};
+use super::slot::{CommandSlot, SlotCommand, SlotData};
+use super::{CommandExecution, ReceiveHold};
 use crate::buffer_shares::BufferShare;
 use core::ops::DerefMut;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Work of the caller after buffers were released: see [`Execution::feed`].
+/// Work of the caller after buffers were released: see [`CommandExecution::resume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fed {
-    /// Receive again, beginning with the data that the connection has kept: [`Execution::is_stalled`] is false now.
+pub enum ResumeAction {
+    /// Receive again, beginning with the data that the connection has kept: [`CommandExecution::is_stalled`] is false now.
     Receiving,
-    /// Execute an admin or fabrics command, as [`Execution::command`] returns it.
+    /// Execute an admin or fabrics command, as [`CommandExecution::command`] returns it.
     Admin(u16),
 }
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Resumes commands that wait for buffers, as far as buffers are free. Returns the next work of the caller.
-    pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
+    pub fn resume(&mut self, env: &mut impl Environment<N, B>) -> Option<ResumeAction> {
         for held in [&mut self.held, &mut self.waiting.held] {
             if *held == ReceiveHold::Released {
                 *held = ReceiveHold::No;
-                return Some(Fed::Receiving);
+                return Some(ResumeAction::Receiving);
             }
         }
         self.admit_deferred(env);
         loop {
             if self.end_stall(env) {
-                return Some(Fed::Receiving);
+                return Some(ResumeAction::Receiving);
             }
             let &slot = self.buffer_waiters.front()?;
             if self.stalled.is_some() && self.buffer_waiters.len() == 1 {
@@ -44,7 +44,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 env.request_data(slot, out);
             } else if let SlotCommand::Admin(_) = self.slots[usize::from(slot)].command {
                 if let Some(slot) = self.begin_admin(env, slot) {
-                    return Some(Fed::Admin(slot));
+                    return Some(ResumeAction::Admin(slot));
                 }
             } else {
                 self.execute(env, slot);
@@ -59,7 +59,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.share = Some(share);
     }
 
-    /// Drops the lane's share before it moves to another pool: see [`Execution::set_share`].
+    /// Drops the lane's share before it moves to another pool: see [`CommandExecution::set_share`].
     pub fn leave_share(&mut self) {
         self.share = None;
     }
@@ -178,7 +178,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     fn keep(&mut self, now: Instant, slot: u16, buffer: B) {
         let since = self.host_clock(now);
         let slot = &mut self.slots[usize::from(slot)];
-        (slot.data, slot.held_since) = (Data::Buffer(buffer), since);
+        (slot.data, slot.held_since) = (SlotData::Buffer(buffer), since);
     }
 
     /// Completes a command with `bytes` of a buffer.
@@ -206,10 +206,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             || self.waiting.held != ReceiveHold::No
     }
 
-    /// True if [`Execution::feed`] is to be called when buffers may be free.
+    /// True if [`CommandExecution::resume`] is to be called when buffers may be free.
     #[inline]
     #[must_use]
-    pub fn is_starved(&self) -> bool {
+    pub fn is_waiting_for_buffers(&self) -> bool {
         let was_held =
             self.held == ReceiveHold::Released || self.waiting.held == ReceiveHold::Released;
         was_held || !self.buffer_waiters.is_empty() || !self.deferred.is_empty()
@@ -223,12 +223,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Holds receiving if an exclusive operation has locked blocks that commands write in place. To call when such
-    /// locks change. Returns true if [`Execution::feed`] has work now.
+    /// locks change. Returns true if [`CommandExecution::resume`] has work now.
     pub fn hold_places(&mut self, env: &impl Environment<N, B>) -> bool {
         let is_closed =
             |namespace: &N, place| env.is_closed(namespace, |range| namespace.holds(place, range));
         let is_held = self.slots.iter().any(|slot| match (&slot.command, &slot.data) {
-            (SlotCommand::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
+            (SlotCommand::InPlace(namespace), SlotData::InPlace(place)) => {
+                is_closed(namespace, *place)
+            }
             (SlotCommand::Split { namespace, place, .. }, _) => is_closed(namespace, *place),
             _ => false,
         });
@@ -251,7 +253,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     pub fn overdue(&self, now: Instant, limit: Duration) -> Option<&'static str> {
         let now = self.host_clock(now);
         let slot = self.slots.iter().find(|slot| {
-            matches!(slot.data, Data::Buffer(_)) && now.since(slot.held_since) >= limit
+            matches!(slot.data, SlotData::Buffer(_)) && now.since(slot.held_since) >= limit
         })?;
         let is_answered = slot.unsent_bytes > 0;
         Some(if is_answered { "the answer was not taken" } else { "the data did not come" })
@@ -260,8 +262,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Replaces each buffer when the connection moves to another pool.
     pub fn replace_buffers(&mut self, mut replace: impl FnMut(B) -> B) {
         for slot in &mut self.slots {
-            slot.data = match core::mem::replace(&mut slot.data, Data::None) {
-                Data::Buffer(buffer) => Data::Buffer(replace(buffer)),
+            slot.data = match core::mem::replace(&mut slot.data, SlotData::None) {
+                SlotData::Buffer(buffer) => SlotData::Buffer(replace(buffer)),
                 other => other,
             };
         }

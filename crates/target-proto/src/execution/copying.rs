@@ -1,8 +1,8 @@
 //! Copy (NVM Command Set 1.1, section 3.3.2): each source range is read into the command's buffer and written from
 //! there, piece by piece.
 
-use crate::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, Geometry};
-use roadtrain_proto::op::{ByteRange, Op};
+use crate::io::{BlockGeometry, COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX};
+use roadtrain_proto::op::{ByteRange, StoreOperation};
 use roadtrain_wire::sqe::COPY_RANGE_BYTES;
 use roadtrain_wire::status::Status;
 
@@ -28,7 +28,7 @@ impl Copying {
     pub(super) fn new(
         list: &[u8],
         (to, count, fua): (u64, u32, bool),
-        geometry: &Geometry,
+        geometry: &BlockGeometry,
     ) -> Result<Copying, Status> {
         let (entries, _) = list.as_chunks::<{ COPY_RANGE_BYTES as usize }>();
         let entries = entries.get(..count as usize).ok_or(Status::INTERNAL_ERROR)?;
@@ -70,11 +70,11 @@ impl Copying {
     }
 
     /// Returns the next operation, with its bytes of the buffer; `None`: all is copied.
-    pub(super) fn op(&self) -> Option<(Op, usize)> {
+    pub(super) fn op(&self) -> Option<(StoreOperation, usize)> {
         let source = self.source()?;
         let op = match self.is_read {
-            false => Op::Read { offset: source.offset + self.done },
-            true => Op::Write { offset: self.to, fua: self.fua },
+            false => StoreOperation::Read { offset: source.offset + self.done },
+            true => StoreOperation::Write { offset: self.to, fua: self.fua },
         };
         Some((op, self.piece_bytes() as usize))
     }
@@ -117,7 +117,7 @@ impl Copying {
 /// Returns the range in an entry of format 0.
 fn source(
     entry: &[u8; COPY_RANGE_BYTES as usize],
-    geometry: &Geometry,
+    geometry: &BlockGeometry,
 ) -> Result<ByteRange, Status> {
     let (words, _) = entry.as_chunks::<8>();
     let slba = u64::from_le_bytes(words[1]);
@@ -134,8 +134,12 @@ fn source(
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry =
-        Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, transfer_bytes_max: 1 << 20 };
+    const GEOMETRY: BlockGeometry = BlockGeometry {
+        lba_shift: 9,
+        blocks: 1 << 20,
+        read_only: false,
+        transfer_bytes_max: 1 << 20,
+    };
 
     /// Returns a list in a buffer of at least 2,048 bytes.
     fn list(sources: &[(u64, u16)]) -> Vec<u8> {
@@ -160,8 +164,8 @@ mod tests {
             seen.push((op, bytes >> 9, copying.copied()));
             copying.advance();
         }
-        let read = |lba: u64| Op::Read { offset: lba << 9 };
-        let write = |lba: u64| Op::Write { offset: lba << 9, fua: false };
+        let read = |lba: u64| StoreOperation::Read { offset: lba << 9 };
+        let write = |lba: u64| StoreOperation::Write { offset: lba << 9, fua: false };
         let expected = [
             (read(10), 4, 0),
             (write(50), 4, 0),

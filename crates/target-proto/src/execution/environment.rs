@@ -1,9 +1,9 @@
 //! Environment in which commands are executed.
 
-use crate::LookUp;
-use crate::io::{Geometry, IoCommand};
-use crate::reservations::Group;
-use crate::session::Session;
+use crate::LbaStatusQuery;
+use crate::io::{BlockGeometry, TargetIoCommand};
+use crate::reservations::CommandGroup;
+use crate::session::TargetConnection;
 use crate::stability::Epoch;
 use core::ops::Deref;
 use roadtrain_proto::op::ByteRange;
@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 /// Data from the host, as of the arrival of its command.
 #[derive(Debug)]
-pub enum Payload<'a, B> {
+pub enum CommandPayload<'a, B> {
     /// At the host, until an R2T requests it.
-    Asked,
+    OnRequest,
     /// In-capsule, this many bytes after the command.
     Follows(u32),
     /// Received, where the host has placed it.
@@ -31,13 +31,13 @@ pub enum Payload<'a, B> {
     },
 }
 
-impl<B: Deref<Target = [u8]>> Payload<'_, B> {
+impl<B: Deref<Target = [u8]>> CommandPayload<'_, B> {
     /// Returns the part that outlives the frame with the command.
-    pub fn without_frame(self) -> Payload<'static, B> {
+    pub fn without_frame(self) -> CommandPayload<'static, B> {
         match self {
-            Payload::Follows(bytes) => Payload::Follows(bytes),
-            Payload::Here(buffer) => Payload::Here(buffer),
-            Payload::Asked | Payload::InFrame { .. } => Payload::Asked,
+            CommandPayload::Follows(bytes) => CommandPayload::Follows(bytes),
+            CommandPayload::Here(buffer) => CommandPayload::Here(buffer),
+            CommandPayload::OnRequest | CommandPayload::InFrame { .. } => CommandPayload::OnRequest,
         }
     }
 
@@ -45,46 +45,46 @@ impl<B: Deref<Target = [u8]>> Payload<'_, B> {
     #[must_use]
     pub fn bytes(&self) -> u32 {
         match self {
-            Payload::Asked => 0,
-            Payload::Follows(bytes) => *bytes,
-            Payload::Here(buffer) => buffer.len() as u32,
-            Payload::InFrame { bytes, .. } => bytes.len() as u32,
+            CommandPayload::OnRequest => 0,
+            CommandPayload::Follows(bytes) => *bytes,
+            CommandPayload::Here(buffer) => buffer.len() as u32,
+            CommandPayload::InFrame { bytes, .. } => bytes.len() as u32,
         }
     }
 }
 
 /// Source of a Read or destination of a Write in the store's own memory.
-pub trait Place: Copy {
+pub trait InPlaceData: Copy {
     /// Returns the bytes of the command.
     fn length(&self) -> u32;
 }
 
 /// A namespace as a connection sees it. It lives as long as a command uses it.
-pub trait Namespace {
+pub trait LaneNamespace {
     /// Data in the store's own memory.
-    type Place: Place;
+    type Place: InPlaceData;
 
     /// Returns the geometry against which commands are checked.
-    fn geometry(&self) -> &Geometry;
+    fn geometry(&self) -> &BlockGeometry;
     /// Returns the class for commands without one of their own.
     fn class(&self) -> Option<Class>;
     /// Returns the memory for a Read or Write, if the store lends it.
-    fn in_place(&self, command: &IoCommand) -> Option<Self::Place>;
+    fn in_place(&self, command: &TargetIoCommand) -> Option<Self::Place>;
     /// True if a reservation of another host refuses commands of that group. One load for each command.
-    fn refuses(&self, group: Group) -> bool;
+    fn refuses(&self, group: CommandGroup) -> bool;
     /// True if commands are rate-limited and may have to wait. One load for each command.
     fn is_limited(&self) -> bool;
     /// Returns the time at which a command that arrives now may begin, and charges it.
-    fn begins(&self, now: Instant, command: &IoCommand) -> Instant;
+    fn begins(&self, now: Instant, command: &TargetIoCommand) -> Instant;
     /// Refunds the charge of a command that has waited and does not begin.
-    fn give_back(&self, command: &IoCommand);
+    fn give_back(&self, command: &TargetIoCommand);
     /// True if the rate limits of `other` apply to its commands as well.
     fn is_limited_as(&self, other: &Self) -> bool;
     /// True if the store has to be notified of a Read in place before its data is taken.
     fn is_announced(&self) -> bool;
     /// True if a Read or Write has blocks that are marked as uncorrectable and so is more than a transfer. One load
     /// while none is.
-    fn is_marked(&self, command: &IoCommand) -> bool;
+    fn is_marked(&self, command: &TargetIoCommand) -> bool;
     /// True if a place has bytes of a range.
     fn holds(&self, place: Self::Place, range: &ByteRange) -> bool;
     /// Copies `bytes` to the place, beginning at its byte `from`.
@@ -98,11 +98,11 @@ pub trait Namespace {
 }
 
 /// Work of a store for a command.
-pub enum Job<'a, N, B> {
+pub enum StoreJob<'a, N, B> {
     /// An I/O command, with its buffer if it moves data.
     Execute {
         /// The command.
-        command: IoCommand,
+        command: TargetIoCommand,
         /// Namespace of the command.
         namespace: &'a N,
         /// Buffer, filled unless the command is a Read.
@@ -112,9 +112,9 @@ pub enum Job<'a, N, B> {
     /// came.
     CompareAndWrite {
         /// The first command.
-        compare: IoCommand,
+        compare: TargetIoCommand,
         /// The second one, of the same blocks.
-        write: IoCommand,
+        write: TargetIoCommand,
         /// Their namespace.
         namespace: &'a N,
         /// Data of the first command and of the second one.
@@ -131,9 +131,9 @@ pub enum Job<'a, N, B> {
     },
     /// Queries the block status of a namespace, whatever queue the command arrived on. It fails if the namespace is
     /// gone or replaced.
-    LookUp {
+    QueryBlockStatus {
         /// The query.
-        wanted: LookUp,
+        wanted: LbaStatusQuery,
         /// Buffer for the result.
         buffer: Option<B>,
     },
@@ -145,7 +145,7 @@ pub enum Job<'a, N, B> {
 
 /// Result of a command at its store.
 #[derive(Debug)]
-pub struct Outcome<B> {
+pub struct StoreOutcome<B> {
     /// Success, or the status of the failure.
     pub result: Result<(), Status>,
     /// Buffer that the command was started with.
@@ -165,24 +165,24 @@ pub struct FusedOutcome<B> {
     pub buffer: Option<B>,
 }
 
-impl<B> Outcome<B> {
+impl<B> StoreOutcome<B> {
     /// Returns the result of a command that is neither Copy nor fused.
     #[inline]
     #[must_use]
     pub fn new(result: Result<(), Status>, buffer: Option<B>) -> Self {
-        Outcome { result, buffer, copied: 0, fused: None }
+        StoreOutcome { result, buffer, copied: 0, fused: None }
     }
 }
 
 /// Environment of a connection's commands: its queue pair, the buffers, the stores, the control plane.
-pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
+pub trait Environment<N: LaneNamespace, B: Deref<Target = [u8]>> {
     /// Size of the longest buffer in bytes.
     const BUFFER_BYTES_MAX: u32;
 
     /// Returns the time of this turn.
     fn now(&self) -> Instant;
     /// Returns the connection's state, which decides on the commands that it may execute.
-    fn session(&mut self) -> &mut Session;
+    fn session(&mut self) -> &mut TargetConnection;
     /// True if commands arrive in the order of submission: only then can two be fused.
     fn keeps_order(&mut self) -> bool;
     /// True if an exclusive operation has locked a range of the namespace that satisfies `is_it`. One load while none
@@ -221,12 +221,12 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     /// Sets the number of commands in a slow store.
     fn set_in_store(&mut self, commands: u32);
     /// Moves data that is to outlive its frame to where the host wants it.
-    fn place(&mut self, payload: Payload<'_, B>) -> Payload<'static, B> {
+    fn place(&mut self, payload: CommandPayload<'_, B>) -> CommandPayload<'static, B> {
         payload.without_frame()
     }
 
     /// Starts a command at a store; `None`: it calls [`Execution::finish`](super::Execution::finish) at the end.
-    fn start(&mut self, slot: u16, job: Job<'_, N, B>) -> Option<Outcome<B>>;
+    fn start(&mut self, slot: u16, job: StoreJob<'_, N, B>) -> Option<StoreOutcome<B>>;
     /// Cancels a command at a store. Returns true if the store will end it, aborted or not.
     fn cancel(&mut self, slot: u16) -> bool;
 

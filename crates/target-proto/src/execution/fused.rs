@@ -20,11 +20,11 @@
 //!
 //! A first command waits for the next command without a limit; an Abort ends it.
 
-use super::environment::{Environment, Job, Namespace, Outcome, Payload};
+use super::environment::{CommandPayload, Environment, LaneNamespace, StoreJob, StoreOutcome};
 use super::reservations::CONFLICT;
-use super::slot::{Data, SlotCommand};
-use super::{Execution, give_all};
-use crate::io::IoCommand;
+use super::slot::{SlotCommand, SlotData};
+use super::{CommandExecution, give_all};
+use crate::io::TargetIoCommand;
 use core::ops::DerefMut;
 use roadtrain_wire::sqe::{FLAG_FUSE, FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -92,14 +92,14 @@ impl FusedCommands {
     }
 }
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Executes a command that is fused, or that arrives where a second command was expected.
     pub(super) fn io_fused(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         if !env.keeps_order() {
             return self.refuse(env, slot, sqe, Status::INVALID_FIELD.dnr(), &payload);
@@ -172,8 +172,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         sqe: &Sqe,
-        payload: &Payload<'_, B>,
-    ) -> Result<(IoCommand, Rc<N>), Status> {
+        payload: &CommandPayload<'_, B>,
+    ) -> Result<(TargetIoCommand, Rc<N>), Status> {
         if sqe.opcode != opcode::COMPARE {
             return Err(Status::FUSED_MISSING.dnr());
         }
@@ -197,8 +197,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env: &mut impl Environment<N, B>,
         first: u16,
         sqe: &Sqe,
-        payload: &Payload<'_, B>,
-    ) -> Result<(IoCommand, Rc<N>), (Status, Status)> {
+        payload: &CommandPayload<'_, B>,
+    ) -> Result<(TargetIoCommand, Rc<N>), (Status, Status)> {
         let both = |status: Status| Err((status.dnr(), status.dnr()));
         if sqe.opcode != opcode::WRITE {
             return both(Status::FUSED_MISSING);
@@ -212,7 +212,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let (write, namespace) =
             checked(env, sqe, payload).map_err(|status| (status, Status::FUSED_FAILED))?;
         match (compare, write) {
-            (IoCommand::Compare { offset, length, .. }, IoCommand::Write { .. })
+            (TargetIoCommand::Compare { offset, length, .. }, TargetIoCommand::Write { .. })
                 if (offset, length, nsid) == (write.offset(), write.data_out_bytes(), sqe.nsid) =>
             {
                 Ok((write, namespace))
@@ -226,9 +226,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        (command, namespace): (IoCommand, Rc<N>),
+        (command, namespace): (TargetIoCommand, Rc<N>),
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         if let Some(class) = namespace.class() {
             env.set_class(slot, class);
@@ -238,7 +238,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
         let (bytes, along) = (command.data_out_bytes(), payload.bytes());
         match env.place(payload) {
-            Payload::Here(buffer) => {
+            CommandPayload::Here(buffer) => {
                 self.hold(env.now(), slot, buffer);
                 self.fused_data_done(env, slot);
             }
@@ -333,7 +333,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let (Some(expected), Some(data)) = (expected, data) else { return };
         let buffers = (expected, data);
         let (compare, namespace) = (first, &*namespace);
-        self.start(env, write, Job::CompareAndWrite { compare, write: second, namespace, buffers });
+        self.start(
+            env,
+            write,
+            StoreJob::CompareAndWrite { compare, write: second, namespace, buffers },
+        );
     }
 
     /// Completes both commands of a pair after its store has ended; `slot` is the second command.
@@ -341,7 +345,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        outcome: Outcome<B>,
+        outcome: StoreOutcome<B>,
     ) {
         let Some(pair) = self.fused.take(slot) else { return give_all(env, outcome) };
         let compared = outcome.fused.as_ref().is_some_and(|fused| fused.compared);
@@ -397,7 +401,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 env.respond(command, status, 0);
             } else {
                 // Hosts do not expect a completion in the middle of the data.
-                (s.command, s.data) = (SlotCommand::Failing(status), Data::Discarded);
+                (s.command, s.data) = (SlotCommand::Failing(status), SlotData::Discarded);
             }
         }
     }
@@ -430,16 +434,16 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 }
 
 /// Parses and checks a command. Returns it with its namespace.
-fn checked<N: Namespace, B: DerefMut<Target = [u8]>>(
+fn checked<N: LaneNamespace, B: DerefMut<Target = [u8]>>(
     env: &mut impl Environment<N, B>,
     sqe: &Sqe,
-    payload: &Payload<'_, B>,
-) -> Result<(IoCommand, Rc<N>), Status> {
+    payload: &CommandPayload<'_, B>,
+) -> Result<(TargetIoCommand, Rc<N>), Status> {
     let nsid = sqe.nsid.get();
     let Some(namespace) = env.namespace(nsid) else {
         return Err(env.refusal(nsid).unwrap_or(Status::INVALID_NAMESPACE.dnr()));
     };
-    let command = IoCommand::parse(sqe, namespace.geometry(), payload.bytes())?;
+    let command = TargetIoCommand::parse(sqe, namespace.geometry(), payload.bytes())?;
     if namespace.refuses(command.group()) {
         return Err(CONFLICT);
     }

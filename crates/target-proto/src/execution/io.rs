@@ -1,10 +1,12 @@
 //! I/O commands: checks, data, execution, completion.
 
-use super::environment::{Environment, Job, Namespace, Outcome, Payload, Place};
+use super::environment::{
+    CommandPayload, Environment, InPlaceData, LaneNamespace, StoreJob, StoreOutcome,
+};
 use super::reservations::CONFLICT;
-use super::slot::{Data, SlotCommand};
-use super::{Execution, report_quiesced};
-use crate::io::IoCommand;
+use super::slot::{SlotCommand, SlotData};
+use super::{CommandExecution, report_quiesced};
+use crate::io::TargetIoCommand;
 use crate::reservations;
 use core::mem;
 use core::ops::DerefMut;
@@ -13,7 +15,7 @@ use roadtrain_wire::sqe::{FLAG_FUSE, Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Executes an I/O command, fused or not.
     #[inline]
     pub(super) fn io(
@@ -21,7 +23,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env: &mut impl Environment<N, B>,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         match sqe.flags & FLAG_FUSE != 0 || self.fused.expects_second() {
             true => self.io_fused(env, slot, sqe, payload),
@@ -35,7 +37,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env: &mut impl Environment<N, B>,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         let Some(namespace) = env.namespace(sqe.nsid.get()) else {
             return self.io_without_namespace(env, slot, sqe, &payload);
@@ -43,7 +45,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if let Some(class) = namespace.class() {
             env.set_class(slot, class);
         }
-        let command = match IoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
+        let command = match TargetIoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
             Ok(command) => command,
             Err(_) if reservations::ReservationCommand::is_reservation_opcode(sqe.opcode) => {
                 return self.reservation(env, slot, sqe, payload);
@@ -70,14 +72,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.begin(env, slot, payload);
         };
         match command {
-            IoCommand::Read { offset, length, .. } if namespace.is_announced() => {
+            TargetIoCommand::Read { offset, length, .. } if namespace.is_announced() => {
                 let s = &mut self.slots[usize::from(slot)];
-                s.data = Data::InPlace(place);
+                s.data = SlotData::InPlace(place);
                 let announced = namespace.clone();
                 s.command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
-                self.start(env, slot, Job::Announce { namespace: &announced, offset, length });
+                self.start(env, slot, StoreJob::Announce { namespace: &announced, offset, length });
             }
-            IoCommand::Read { length, .. } => {
+            TargetIoCommand::Read { length, .. } => {
                 namespace.prefetch(place);
                 self.move_in_place(slot, namespace, place);
                 env.respond_with_data(slot, length, 0);
@@ -91,15 +93,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        (command, namespace, sqe): (IoCommand, Rc<N>, &Sqe),
-        payload: Payload<'_, B>,
+        (command, namespace, sqe): (TargetIoCommand, Rc<N>, &Sqe),
+        payload: CommandPayload<'_, B>,
     ) {
         let s = &mut self.slots[usize::from(slot)];
         s.command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
         s.is_due = false;
         let payload = env.place(payload);
         // A command with in-capsule data waits once that has arrived.
-        if !matches!(payload, Payload::Asked) || !self.waits(env, slot) {
+        if !matches!(payload, CommandPayload::OnRequest) || !self.waits(env, slot) {
             self.begin(env, slot, payload);
         }
     }
@@ -108,7 +110,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[inline]
     fn move_in_place(&mut self, slot: u16, namespace: Rc<N>, place: N::Place) {
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (SlotCommand::InPlace(namespace), Data::InPlace(place));
+        (s.command, s.data) = (SlotCommand::InPlace(namespace), SlotData::InPlace(place));
     }
 
     fn write_in_place(
@@ -117,15 +119,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot: u16,
         namespace: Rc<N>,
         place: N::Place,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         let bytes = match &payload {
-            Payload::Here(buffer) => &buffer[..],
-            Payload::InFrame { bytes, .. } => bytes,
-            Payload::Asked | Payload::Follows(_) => {
+            CommandPayload::Here(buffer) => &buffer[..],
+            CommandPayload::InFrame { bytes, .. } => bytes,
+            CommandPayload::OnRequest | CommandPayload::Follows(_) => {
                 env.deliver_whole(slot, 1 << namespace.geometry().lba_shift);
                 self.move_in_place(slot, namespace, place);
-                if let Payload::Asked = payload {
+                if let CommandPayload::OnRequest = payload {
                     env.request_data(slot, place.length());
                 }
                 return;
@@ -139,13 +141,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Handles a write in place whose host splits blocks: the data from `offset` on goes to a buffer, once one is free.
     pub fn split_block(&mut self, env: &mut impl Environment<N, B>, slot: u16, offset: u32) {
         let s = &mut self.slots[usize::from(slot)];
-        let Data::InPlace(place) = s.data else { return };
+        let SlotData::InPlace(place) = s.data else { return };
         let SlotCommand::InPlace(namespace) = mem::replace(&mut s.command, SlotCommand::None)
         else {
             return;
         };
         s.command = SlotCommand::Split { namespace, place, from: offset };
-        s.data = Data::None;
+        s.data = SlotData::None;
         let length = place.length();
         self.hold_or_wait(env, slot, length, length - offset);
     }
@@ -156,7 +158,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.refuse_quiet(env, slot);
         }
         let s = &self.slots[usize::from(slot)];
-        if let (SlotCommand::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
+        if let (SlotCommand::Split { namespace, place, from, .. }, SlotData::Buffer(buffer)) =
             (&s.command, &s.data)
         {
             namespace.put(*place, *from, buffer.get(*from as usize..).unwrap_or_default());
@@ -171,7 +173,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot: u16,
         sqe: &Sqe,
         status: Status,
-        payload: &Payload<'_, B>,
+        payload: &CommandPayload<'_, B>,
     ) {
         env.session().record_error(sqe, status);
         self.fail(env, slot, status, payload);
@@ -184,7 +186,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env: &mut impl Environment<N, B>,
         slot: u16,
         sqe: &Sqe,
-        payload: &Payload<'_, B>,
+        payload: &CommandPayload<'_, B>,
     ) {
         if let Some(status) = env.refusal(sqe.nsid.get()) {
             // Another path may execute it, and nothing is wrong with the command.
@@ -192,7 +194,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let status = match sqe.opcode {
             opcode::FLUSH if sqe.nsid.get() == u32::MAX && payload.bytes() == 0 => {
-                return self.start(env, slot, Job::FlushQueue);
+                return self.start(env, slot, StoreJob::FlushQueue);
             }
             opcode::FLUSH if sqe.nsid.get() == u32::MAX => Status::DATA_SGL_LENGTH_INVALID,
             opcode::FLUSH
@@ -217,12 +219,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         let command = &self.slots[usize::from(slot)].command;
         let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
         let along = payload.bytes();
-        if let Payload::Here(buffer) = payload {
+        if let CommandPayload::Here(buffer) = payload {
             let Some(buffer) = widen(env, buffer, needs) else {
                 // No buffer is free, and the data has no other place.
                 return env.respond(slot, Status::COMMAND_INTERRUPTED, 0);
@@ -272,7 +274,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         };
         if namespace.refuses(command.group()) {
             let sqe = *sqe;
-            return self.refuse(env, slot, &sqe, CONFLICT, &Payload::Asked);
+            return self.refuse(env, slot, &sqe, CONFLICT, &CommandPayload::OnRequest);
         }
         let mut command = *command;
         if env.session().is_write_through() {
@@ -281,7 +283,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         *began = if command.needs_flush() { namespace.epoch() } else { None };
         let namespace = namespace.clone();
         let buffer = s.take_buffer();
-        self.start(env, slot, Job::Execute { command, namespace: &namespace, buffer });
+        self.start(env, slot, StoreJob::Execute { command, namespace: &namespace, buffer });
     }
 
     #[inline]
@@ -289,7 +291,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        job: Job<'_, N, B>,
+        job: StoreJob<'_, N, B>,
     ) {
         self.slots[usize::from(slot)].started = env.now();
         match env.start(slot, job) {
@@ -304,12 +306,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Completes a command that a store has executed. Returns as [`Execution::command`] does.
+    /// Completes a command that a store has executed. Returns as [`CommandExecution::command`] does.
     pub(super) fn complete(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        outcome: Outcome<B>,
+        outcome: StoreOutcome<B>,
     ) -> Option<u16> {
         let result = outcome.result;
         let in_store = env.session().in_store();
@@ -337,12 +339,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         };
         match result {
             Ok(()) => {
-                if let Data::InPlace(place) = s.data {
+                if let SlotData::InPlace(place) = s.data {
                     namespace.prefetch(place);
                     env.respond_with_data(slot, place.length(), 0);
                     return None;
                 }
-                if let IoCommand::Read { length, .. } = *command
+                if let TargetIoCommand::Read { length, .. } = *command
                     && let Some(buffer) = buffer
                 {
                     self.answer_with(env, slot, buffer, length, 0);
@@ -351,7 +353,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 began.iter().for_each(|began| namespace.wrote(*began));
             }
             Err(status) if !is_aborted => {
-                if matches!(command, IoCommand::WriteUncorrectable { .. })
+                if matches!(command, TargetIoCommand::WriteUncorrectable { .. })
                     || status.is(Status::CAPACITY_EXCEEDED)
                 {
                     env.marks_refused(sqe, status);
@@ -368,18 +370,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
 /// True if the command writes to blocks that an exclusive operation has locked.
 #[inline]
-fn changes_closed<N: Namespace, B: DerefMut<Target = [u8]>>(
+fn changes_closed<N: LaneNamespace, B: DerefMut<Target = [u8]>>(
     env: &impl Environment<N, B>,
     namespace: &N,
-    command: &IoCommand,
+    command: &TargetIoCommand,
 ) -> bool {
-    let IoCommand::Write { offset, length, .. } = *command else { return false };
+    let TargetIoCommand::Write { offset, length, .. } = *command else { return false };
     let changed = ByteRange { offset, len: length.into() };
     env.is_closed(namespace, |range| range.overlaps(&changed))
 }
 
 /// Returns a buffer of at least `bytes` that begins with the same bytes.
-fn widen<N: Namespace, B: DerefMut<Target = [u8]>>(
+fn widen<N: LaneNamespace, B: DerefMut<Target = [u8]>>(
     env: &mut impl Environment<N, B>,
     buffer: B,
     bytes: u32,

@@ -4,10 +4,10 @@
 //! the whole range is reported as allocated, which is always safe. So hosts, whose admin queue waits for this command,
 //! always get a completion soon.
 
-use super::Execution;
-use super::environment::{Environment, Job, Namespace};
+use super::CommandExecution;
+use super::environment::{Environment, LaneNamespace, StoreJob};
 use super::slot::SlotCommand;
-use crate::LookUp;
+use crate::LbaStatusQuery;
 use core::ops::DerefMut;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
@@ -23,14 +23,14 @@ pub(super) struct PendingStatusQuery {
     until: Option<Instant>,
 }
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Starts a checked Get LBA Status at its store, with its buffer.
     pub fn query_block_status(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         (sqe, mut buffer): (&Sqe, Option<B>),
-        wanted: LookUp,
+        wanted: LbaStatusQuery,
     ) {
         // A retry may succeed: no Do Not Retry.
         let refused = match &buffer {
@@ -46,10 +46,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         // Parts that a store leaves unwritten must not reveal earlier data of the buffer.
         buffer.iter_mut().for_each(|buffer| buffer.fill(0));
-        let until = Some(env.now() + wanted.patience);
+        let until = Some(env.now() + wanted.timeout);
         self.status_queries.push(PendingStatusQuery { slot, until });
         self.slots[usize::from(slot)].command = SlotCommand::LbaStatus(Box::new((*sqe, wanted)));
-        self.start(env, slot, Job::LookUp { wanted, buffer });
+        self.start(env, slot, StoreJob::QueryBlockStatus { wanted, buffer });
     }
 
     /// Completes a status query that its store has ended.
@@ -72,7 +72,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let is_given_up = |status: Status| is_late && status.is(Status::ABORT_REQUESTED);
         let is_marked = |status: Status| status.is(Status::UNRECOVERED_READ_ERROR);
         if result.is_err_and(|status| is_given_up(status) || is_marked(status)) {
-            wanted.call_allocated(&mut buffer[..wanted.bytes as usize]);
+            wanted.report_allocated(&mut buffer[..wanted.bytes as usize]);
             result = Ok(());
         }
         match result {

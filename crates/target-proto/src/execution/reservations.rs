@@ -1,15 +1,15 @@
 //! Reservation commands, and the handling of commands that a reservation forbids.
 //!
-//! A command is checked on arrival, and again when it has its data and enters a store. [`Execution::fence`] finds the
+//! A command is checked on arrival, and again when it has its data and enters a store. [`CommandExecution::fence`] finds the
 //! commands that passed the check before access was revoked. Those that wait for data fail once that has passed; those
 //! in a store are waited for or aborted. Only then does the command complete that revoked the access. So the new holder
 //! of a reservation never sees a late write of the hosts that it excludes.
 
-use super::Execution;
-use super::environment::{Environment, Namespace, Payload};
-use super::slot::{Data, SlotCommand};
+use super::CommandExecution;
+use super::environment::{CommandPayload, Environment, LaneNamespace};
+use super::slot::{SlotCommand, SlotData};
 use crate::io::check_data;
-use crate::reservations::{Group, data_bytes};
+use crate::reservations::{CommandGroup, data_bytes};
 use core::mem;
 use core::ops::DerefMut;
 use roadtrain_wire::sqe::Sqe;
@@ -18,14 +18,14 @@ use roadtrain_wire::status::Status;
 /// Status for revoked access: a retry does not help.
 pub(super) const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Checks and begins a reservation command to an existing namespace.
     pub(super) fn reservation<E: Environment<N, B>>(
         &mut self,
         env: &mut E,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_, B>,
+        payload: CommandPayload<'_, B>,
     ) {
         let is_fused = sqe.flags & 0x03 != 0;
         let bytes = data_bytes(sqe, E::BUFFER_BYTES_MAX).and_then(|(out, report)| {
@@ -48,7 +48,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let s = &self.slots[usize::from(slot)];
         let SlotCommand::Reservation { sqe, out, .. } = &s.command else { return };
         let data = match &s.data {
-            Data::Buffer(buffer) => buffer.get(..*out as usize).unwrap_or_default(),
+            SlotData::Buffer(buffer) => buffer.get(..*out as usize).unwrap_or_default(),
             _ => &[],
         };
         env.reserve(slot, sqe, data);
@@ -103,7 +103,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 SlotCommand::Io { command, namespace, .. } => namespace.refuses(command.group()),
                 // A read in place was executed: its data is being sent.
                 SlotCommand::InPlace(namespace) | SlotCommand::Split { namespace, .. } => {
-                    namespace.refuses(Group::Write) && env.awaits_data(slot)
+                    namespace.refuses(CommandGroup::Write) && env.awaits_data(slot)
                 }
                 _ => is_ended,
             };
@@ -138,7 +138,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 env.session().record_error(sqe, CONFLICT);
             }
             s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
-            s.data = Data::Discarded;
+            s.data = SlotData::Discarded;
         } else if has_waited {
             let command = mem::replace(&mut s.command, SlotCommand::None);
             if let SlotCommand::Io { sqe, .. } = &command {

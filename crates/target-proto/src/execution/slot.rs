@@ -1,8 +1,8 @@
 //! Commands in execution and the resources that they hold.
 
-use super::environment::{Namespace, Place};
-use crate::LookUp;
-use crate::io::{COPY_BUFFER_BYTES, IoCommand};
+use super::environment::{InPlaceData, LaneNamespace};
+use crate::LbaStatusQuery;
+use crate::io::{COPY_BUFFER_BYTES, TargetIoCommand};
 use crate::stability::Epoch;
 use core::ops::Deref;
 use roadtrain_proto::time::Instant;
@@ -11,7 +11,7 @@ use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
 /// Location of a command's data.
-pub enum Data<N: Namespace, B> {
+pub enum SlotData<N: LaneNamespace, B> {
     /// No data.
     None,
     /// In the store's own memory: sent from there, and received there in whole blocks.
@@ -23,11 +23,11 @@ pub enum Data<N: Namespace, B> {
 }
 
 /// A command in execution.
-pub(super) enum SlotCommand<N: Namespace> {
+pub(super) enum SlotCommand<N: LaneNamespace> {
     None,
     /// An I/O command for a store. `began`: epoch since which it writes data that only a flush makes stable.
     Io {
-        command: IoCommand,
+        command: TargetIoCommand,
         namespace: Rc<N>,
         sqe: Sqe,
         began: Option<Epoch>,
@@ -42,7 +42,7 @@ pub(super) enum SlotCommand<N: Namespace> {
         from: u32,
     },
     /// An admin or fabrics command.
-    Admin(Box<Admin>),
+    Admin(Box<AdminCommand>),
     /// A reservation command: bytes from the host, and to it.
     Reservation {
         sqe: Sqe,
@@ -50,21 +50,22 @@ pub(super) enum SlotCommand<N: Namespace> {
         report: u32,
     },
     /// A Get LBA Status, which a store executes.
-    LbaStatus(Box<(Sqe, LookUp)>),
+    LbaStatus(Box<(Sqe, LbaStatusQuery)>),
     /// A command that fails once its data has passed.
     Failing(Status),
 }
 
-impl<N: Namespace> SlotCommand<N> {
+impl<N: LaneNamespace> SlotCommand<N> {
     /// Returns the size of the buffer that it needs, in bytes.
     pub(super) fn buffer_bytes(&self) -> u32 {
         match *self {
             SlotCommand::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
             SlotCommand::Io {
-                command: IoCommand::Read { length, .. } | IoCommand::Verify { length, .. },
+                command:
+                    TargetIoCommand::Read { length, .. } | TargetIoCommand::Verify { length, .. },
                 ..
             } => length,
-            SlotCommand::Io { command: IoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
+            SlotCommand::Io { command: TargetIoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
             SlotCommand::Split { place, .. } => place.length(),
             SlotCommand::Reservation { out, report, .. } => out.max(report),
             SlotCommand::Io { command, .. } => command.data_out_bytes(),
@@ -84,7 +85,7 @@ impl<N: Namespace> SlotCommand<N> {
 }
 
 /// An admin or fabrics command, and the sizes of its data.
-pub struct Admin {
+pub struct AdminCommand {
     /// The command.
     pub sqe: Sqe,
     /// Bytes from the host.
@@ -93,7 +94,7 @@ pub struct Admin {
     pub(super) page_bytes: u32,
 }
 
-impl Admin {
+impl AdminCommand {
     /// Returns the data from the host, at the start of the command's buffer.
     #[must_use]
     pub fn data<'a>(&self, buffer: Option<&'a [u8]>) -> &'a [u8] {
@@ -112,9 +113,9 @@ pub(super) struct Abort {
     pub(super) until: Option<Instant>,
 }
 
-pub(super) struct CommandSlot<N: Namespace, B> {
+pub(super) struct CommandSlot<N: LaneNamespace, B> {
     pub(super) command: SlotCommand<N>,
-    pub(super) data: Data<N, B>,
+    pub(super) data: SlotData<N, B>,
     /// Time at which it last got its buffer, by the clock that stops while receiving is stalled.
     pub(super) held_since: Instant,
     /// Bytes of its buffer that wait to be sent.
@@ -131,11 +132,11 @@ pub(super) struct CommandSlot<N: Namespace, B> {
     pub(super) started: Instant,
 }
 
-impl<N: Namespace, B> Default for CommandSlot<N, B> {
+impl<N: LaneNamespace, B> Default for CommandSlot<N, B> {
     fn default() -> Self {
         CommandSlot {
             command: SlotCommand::None,
-            data: Data::None,
+            data: SlotData::None,
             held_since: Instant::default(),
             unsent_bytes: 0,
             awaited_bytes: 0,
@@ -147,19 +148,19 @@ impl<N: Namespace, B> Default for CommandSlot<N, B> {
     }
 }
 
-impl<N: Namespace, B: Deref<Target = [u8]>> CommandSlot<N, B> {
+impl<N: LaneNamespace, B: Deref<Target = [u8]>> CommandSlot<N, B> {
     /// Returns the size of its buffer in bytes.
     pub(super) fn buffered(&self) -> usize {
         match &self.data {
-            Data::Buffer(buffer) => buffer.len(),
+            SlotData::Buffer(buffer) => buffer.len(),
             _ => 0,
         }
     }
 
     /// Takes its buffer.
     pub(super) fn take_buffer(&mut self) -> Option<B> {
-        match core::mem::replace(&mut self.data, Data::None) {
-            Data::Buffer(buffer) => Some(buffer),
+        match core::mem::replace(&mut self.data, SlotData::None) {
+            SlotData::Buffer(buffer) => Some(buffer),
             _ => None,
         }
     }

@@ -19,13 +19,13 @@
 //! flush at a time: flushes requested meanwhile wait for the next one, which one command runs for all of them.
 
 use super::copying::Copying;
-use super::environment::{FusedOutcome, Outcome};
-use crate::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
-use crate::stability::{Epoch, Flushed, Ticket, User, Wake};
-use crate::uncorrectable::Change;
+use super::environment::{FusedOutcome, StoreOutcome};
+use crate::io::{BlockGeometry, DSM_RANGE_BYTES, TargetIoCommand};
+use crate::stability::{Epoch, FlushTicket, Flushed, StoreUser, Wake};
+use crate::uncorrectable::MarkChange;
 use core::ops::Deref;
-use roadtrain_proto::cut::Cut;
-use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_proto::cut::Shorten;
+use roadtrain_proto::op::{ByteRange, StoreOperation};
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ const LOST: Status = Status::WRITE_FAULT.dnr();
 const UNREADABLE: Status = Status::UNRECOVERED_READ_ERROR.dnr();
 
 /// A store.
-pub trait Store {
+pub trait TaskStore {
     /// Flushes of the store.
-    type Flushes: Flushes;
+    type TaskFlushes: Flushes;
 
     /// Returns the flushes; `None`: no write can be lost.
-    fn flushes(&self) -> Option<&Self::Flushes>;
+    fn flushes(&self) -> Option<&Self::TaskFlushes>;
     /// True if a part of the range is marked as uncorrectable. One load while nothing is.
     fn is_marked(&self, range: &ByteRange) -> bool;
     /// True if a write to the range has to clear marks of it.
@@ -53,24 +53,24 @@ pub trait Flushes {
     /// Returns the epoch of a write that starts now.
     fn epoch(&self) -> Epoch;
     /// Begins a flush of the writes of `user` until now.
-    fn begin(&self, user: &User) -> Ticket;
+    fn begin(&self, user: &StoreUser) -> FlushTicket;
     /// Ends the flush that ran, and wakes its waiters.
     fn ended(&self, flushed: Flushed);
     /// True if the controller's writes are reported as stable.
-    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool;
+    fn settle(&self, ticket: FlushTicket, flushed: Flushed) -> bool;
 }
 
-type FlushesOf<S> = <<S as Deref>::Target as Store>::Flushes;
+type FlushesOf<S> = <<S as Deref>::Target as TaskStore>::TaskFlushes;
 
 /// Next step of a command.
-pub enum Step<B> {
+pub enum TaskStep<B> {
     /// The store executes the operation, with the command's buffer if it moves data.
-    Submit(Op, Option<B>),
-    /// Another command's flush is running: [`Task::woken`] is called at its end.
+    Submit(StoreOperation, Option<B>),
+    /// Another command's flush is running: [`CommandTask::woken`] is called at its end.
     Wait,
     /// The store's marks change; the part ends with that.
-    Mark(Change),
-    /// The command needs exclusive access to the range until it ends: call [`Task::excluded`] once it has that, and
+    Mark(MarkChange),
+    /// The command needs exclusive access to the range until it ends: call [`CommandTask::excluded`] once it has that, and
     /// begin. Earlier checks may no longer hold then.
     Exclude(ByteRange),
     /// The part has ended with this result.
@@ -80,14 +80,14 @@ pub enum Step<B> {
 /// Next part of a command.
 #[derive(Clone, Copy)]
 enum TaskPart {
-    Store(Op),
-    Marks(Change),
+    Store(StoreOperation),
+    Marks(MarkChange),
 }
 
 /// Remaining parts of a command.
 enum RemainingParts<S> {
     None,
-    Then(Op),
+    Then(StoreOperation),
     Discards(DsmRanges),
     Flushes(Vec<S>),
     Copy(Box<Copying>),
@@ -104,7 +104,7 @@ struct ExclusiveRange {
 
 /// The write that follows a comparison.
 struct FusedWrite<B> {
-    write: Op,
+    write: StoreOperation,
     /// Buffer of the other command: first the data to write, then the compared data.
     other: Option<B>,
     compared: bool,
@@ -112,13 +112,13 @@ struct FusedWrite<B> {
 
 struct Flush {
     /// Ticket of the user's flush; `None`: the flush is for the command itself.
-    ticket: Option<Ticket>,
+    ticket: Option<FlushTicket>,
     /// True if this command runs the flush.
     leads: bool,
 }
 
 /// A command in execution at its stores. `S` refers to a store and keeps it open, `B` is a buffer.
-pub struct Task<S, B> {
+pub struct CommandTask<S, B> {
     store: S,
     next: TaskPart,
     rest: RemainingParts<S>,
@@ -133,7 +133,7 @@ pub struct Task<S, B> {
     /// True once the host has aborted it: no further part begins.
     is_cancelled: bool,
     /// User whose writes a flush covers.
-    user: Option<Arc<User>>,
+    user: Option<Arc<StoreUser>>,
     /// Epoch of a write that its own command flushes.
     wrote: Option<Epoch>,
     /// True if the store has not forced the write that has just ended: a flush follows, in turn with those of others.
@@ -143,9 +143,9 @@ pub struct Task<S, B> {
     failed: Option<Status>,
 }
 
-impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
-    fn new(store: S, op: Op) -> Self {
-        Task {
+impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
+    fn new(store: S, op: StoreOperation) -> Self {
+        CommandTask {
             store,
             next: TaskPart::Store(op),
             rest: RemainingParts::None,
@@ -169,53 +169,55 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// # Errors
     /// The result, if there is nothing to do.
     pub fn execute(
-        command: &IoCommand,
-        (store, geometry): (S, &Geometry),
+        command: &TargetIoCommand,
+        (store, geometry): (S, &BlockGeometry),
         buffer: Option<B>,
-        user: Option<&Arc<User>>,
-    ) -> Result<Self, Outcome<B>> {
+        user: Option<&Arc<StoreUser>>,
+    ) -> Result<Self, StoreOutcome<B>> {
         let op = match *command {
-            IoCommand::Read { offset, .. } | IoCommand::Verify { offset, .. } => {
-                Op::Read { offset }
+            TargetIoCommand::Read { offset, .. } | TargetIoCommand::Verify { offset, .. } => {
+                StoreOperation::Read { offset }
             }
-            IoCommand::Write { offset, fua, .. } => Op::Write { offset, fua },
-            IoCommand::Compare { offset, .. } => Op::Compare { offset },
-            IoCommand::WriteZeroes { offset, length, deallocate, .. } => {
-                Op::WriteZeroes { range: ByteRange { offset, len: length }, deallocate }
+            TargetIoCommand::Write { offset, fua, .. } => StoreOperation::Write { offset, fua },
+            TargetIoCommand::Compare { offset, .. } => StoreOperation::Compare { offset },
+            TargetIoCommand::WriteZeroes { offset, length, deallocate, .. } => {
+                StoreOperation::WriteZeroes { range: ByteRange { offset, len: length }, deallocate }
             }
-            IoCommand::DatasetManagement { ranges, deallocate, .. } => {
-                return Task::discard((ranges, deallocate), (store, geometry), buffer);
+            TargetIoCommand::DatasetManagement { ranges, deallocate, .. } => {
+                return CommandTask::discard((ranges, deallocate), (store, geometry), buffer);
             }
-            IoCommand::Copy { offset, ranges, fua, .. } => {
-                return Task::copy((offset, ranges, fua), (store, geometry), buffer);
+            TargetIoCommand::Copy { offset, ranges, fua, .. } => {
+                return CommandTask::copy((offset, ranges, fua), (store, geometry), buffer);
             }
-            IoCommand::WriteUncorrectable { offset, length } => {
+            TargetIoCommand::WriteUncorrectable { offset, length } => {
                 let range = ByteRange { offset, len: length };
-                return Ok(Task::mark(store, range, buffer));
+                return Ok(CommandTask::mark(store, range, buffer));
             }
-            IoCommand::Flush => Op::Flush,
+            TargetIoCommand::Flush => StoreOperation::Flush,
         };
-        let mut task = Task { buffer, ..Task::new(store, op) };
+        let mut task = CommandTask { buffer, ..CommandTask::new(store, op) };
         let changed = if op.changes() { command.range() } else { None };
         let clears = changed.is_some_and(|changed| task.clear(changed));
-        if let TaskPart::Store(Op::Write { fua, .. }) = &mut task.next {
+        if let TaskPart::Store(StoreOperation::Write { fua, .. }) = &mut task.next {
             *fua |= clears;
         }
         match *command {
-            IoCommand::Flush => task.user = user.cloned(),
-            IoCommand::Read { length, .. } | IoCommand::Verify { length, .. } => {
+            TargetIoCommand::Flush => task.user = user.cloned(),
+            TargetIoCommand::Read { length, .. } | TargetIoCommand::Verify { length, .. } => {
                 task.reads = length;
             }
-            IoCommand::Write { length, .. } => task.writes = length,
+            TargetIoCommand::Write { length, .. } => task.writes = length,
             _ => {}
         }
         if let Some(flushes) = task.store.flushes() {
             if command.reads_stable_data() {
-                (task.next, task.rest) = (TaskPart::Store(Op::Flush), RemainingParts::Then(op));
-            } else if let IoCommand::WriteZeroes { fua, .. } = *command
+                (task.next, task.rest) =
+                    (TaskPart::Store(StoreOperation::Flush), RemainingParts::Then(op));
+            } else if let TargetIoCommand::WriteZeroes { fua, .. } = *command
                 && (fua || clears)
             {
-                (task.wrote, task.rest) = (Some(flushes.epoch()), RemainingParts::Then(Op::Flush));
+                (task.wrote, task.rest) =
+                    (Some(flushes.epoch()), RemainingParts::Then(StoreOperation::Flush));
             }
         }
         Ok(task)
@@ -226,24 +228,24 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// # Errors
     /// The result, if there is nothing to do.
     pub fn compare_and_write(
-        (compare, write): (&IoCommand, &IoCommand),
-        (store, geometry): (S, &Geometry),
+        (compare, write): (&TargetIoCommand, &TargetIoCommand),
+        (store, geometry): (S, &BlockGeometry),
         (expected, data): (B, B),
-    ) -> Result<Self, Outcome<B>> {
-        let (&IoCommand::Write { offset, length, fua }, true) =
-            (write, matches!(compare, IoCommand::Compare { .. }))
+    ) -> Result<Self, StoreOutcome<B>> {
+        let (&TargetIoCommand::Write { offset, length, fua }, true) =
+            (write, matches!(compare, TargetIoCommand::Compare { .. }))
         else {
             let fused = FusedOutcome { compared: false, buffer: Some(data) };
             let result = Err(Status::INTERNAL_ERROR);
             let fused = Some(Box::new(fused));
-            return Err(Outcome { result, buffer: Some(expected), copied: 0, fused });
+            return Err(StoreOutcome { result, buffer: Some(expected), copied: 0, fused });
         };
         let range = ByteRange { offset, len: length.into() };
         let clears = store.is_to_clear(&range);
-        let write = Op::Write { offset, fua: fua || clears };
+        let write = StoreOperation::Write { offset, fua: fua || clears };
         let fused = Some(Box::new(FusedWrite { write, other: Some(data), compared: false }));
-        let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
-        Ok(Task {
+        let task = CommandTask::execute(compare, (store, geometry), Some(expected), None)?;
+        Ok(CommandTask {
             writes: length,
             fused,
             exclusive: Some(ExclusiveRange::new(range, clears)),
@@ -251,7 +253,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         })
     }
 
-    /// Grants exclusive access to the requested range ([`Step::Exclude`]). `admitted` is the current result of
+    /// Grants exclusive access to the requested range ([`TaskStep::Exclude`]). `admitted` is the current result of
     /// [`Execution::admits`](super::Execution::admits): the command is not executed on an error.
     pub fn excluded(&mut self, admitted: Result<(), Status>) {
         self.exclusive.iter_mut().for_each(|exclusive| exclusive.admitted = Some(admitted));
@@ -260,7 +262,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// True if it has or needs exclusive access to a range.
     #[inline]
     #[must_use]
-    pub fn is_alone(&self) -> bool {
+    pub fn is_exclusive(&self) -> bool {
         self.exclusive.is_some()
     }
 
@@ -276,12 +278,12 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
 
     /// Creates the task of a Write Uncorrectable.
     fn mark(store: S, range: ByteRange, buffer: Option<B>) -> Self {
-        let next = TaskPart::Marks(Change::Mark(range));
-        Task {
+        let next = TaskPart::Marks(MarkChange::Mark(range));
+        CommandTask {
             next,
             buffer,
             exclusive: Some(ExclusiveRange::new(range, false)),
-            ..Task::new(store, Op::Flush)
+            ..CommandTask::new(store, StoreOperation::Flush)
         }
     }
 
@@ -297,18 +299,22 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// Creates the task of a Dataset Management command; without `deallocate` it is a hint without effect.
     fn discard(
         (count, deallocate): (u32, bool),
-        (store, geometry): (S, &Geometry),
+        (store, geometry): (S, &BlockGeometry),
         buffer: Option<B>,
-    ) -> Result<Self, Outcome<B>> {
+    ) -> Result<Self, StoreOutcome<B>> {
         let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
         let ranges = list.and_then(|list| DsmRanges::new(list, count, geometry));
         let first = ranges.map(|mut ranges| Some((ranges.next(buffer.as_deref()?)?, ranges)));
         match first {
             Ok(Some((range, ranges))) if deallocate => {
                 let rest = RemainingParts::Discards(ranges);
-                Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
+                Ok(CommandTask {
+                    rest,
+                    buffer,
+                    ..CommandTask::new(store, StoreOperation::Discard { range })
+                })
             }
-            other => Err(Outcome::new(other.map(drop), buffer)),
+            other => Err(StoreOutcome::new(other.map(drop), buffer)),
         }
     }
 
@@ -316,47 +322,50 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// Force Unit Access.
     fn copy(
         to: (u64, u32, bool),
-        (store, geometry): (S, &Geometry),
+        (store, geometry): (S, &BlockGeometry),
         buffer: Option<B>,
-    ) -> Result<Self, Outcome<B>> {
+    ) -> Result<Self, StoreOutcome<B>> {
         let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
         let copying = list.and_then(|list| Copying::new(list, to, geometry));
         match copying.map(|copying| (copying.op(), copying)) {
             Ok((Some((op, bytes)), mut copying)) => {
-                let mut task = Task { buffer, ..Task::new(store, op) };
+                let mut task = CommandTask { buffer, ..CommandTask::new(store, op) };
                 if task.clear(copying.destination()) {
                     copying.force_unit_access();
                 }
-                task.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
+                task.buffer.iter_mut().for_each(|buffer| buffer.shorten(bytes));
                 task.rest = RemainingParts::Copy(Box::new(copying));
                 Ok(task)
             }
-            other => Err(Outcome::new(other.map(drop), buffer)),
+            other => Err(StoreOutcome::new(other.map(drop), buffer)),
         }
     }
 
     /// Creates a task that ends when the data of a Read may be taken from the store's own memory.
     pub fn announce(store: S, range: ByteRange) -> Self {
-        Task::new(store, Op::ReadInPlace { range })
+        CommandTask::new(store, StoreOperation::ReadInPlace { range })
     }
 
     /// Creates a task that fills `buffer` with the block status of the range.
-    pub fn look_up(store: S, range: ByteRange, buffer: Option<B>) -> Self {
-        Task { buffer, ..Task::new(store, Op::LookUp { range }) }
+    pub fn block_status(store: S, range: ByteRange, buffer: Option<B>) -> Self {
+        CommandTask { buffer, ..CommandTask::new(store, StoreOperation::QueryAllocation { range }) }
     }
 
     /// Creates a task that flushes the stores for `user`, one after the other.
     ///
     /// # Errors
     /// The result, if there is no store.
-    pub fn flush_all(mut stores: Vec<S>, user: Option<Arc<User>>) -> Result<Self, Outcome<B>> {
+    pub fn flush_all(
+        mut stores: Vec<S>,
+        user: Option<Arc<StoreUser>>,
+    ) -> Result<Self, StoreOutcome<B>> {
         match stores.pop() {
-            Some(store) => Ok(Task {
+            Some(store) => Ok(CommandTask {
                 rest: RemainingParts::Flushes(stores),
                 user,
-                ..Task::new(store, Op::Flush)
+                ..CommandTask::new(store, StoreOperation::Flush)
             }),
-            None => Err(Outcome::new(Ok(()), None)),
+            None => Err(StoreOutcome::new(Ok(()), None)),
         }
     }
 
@@ -369,69 +378,72 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// Begins the next part. `join` requests a flush, and returns true if this command has to run it now; otherwise it
     /// is woken.
     #[inline]
-    pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
+    pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> TaskStep<B> {
         if let Some(exclusive) = &self.exclusive {
             match (exclusive.admitted, self.is_cancelled) {
-                (None, _) => return Step::Exclude(exclusive.range),
-                (Some(_), true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
-                (Some(Err(status)), false) => return Step::Ended(Err(status)),
+                (None, _) => return TaskStep::Exclude(exclusive.range),
+                (Some(_), true) => return TaskStep::Ended(Err(Status::ABORT_REQUESTED)),
+                (Some(Err(status)), false) => return TaskStep::Ended(Err(status)),
                 (Some(Ok(())), false) => {}
             }
         }
         let op = match self.next {
             TaskPart::Store(op) => op,
-            TaskPart::Marks(change) => return Step::Mark(change),
+            TaskPart::Marks(change) => return TaskStep::Mark(change),
         };
-        if matches!(op, Op::Flush)
+        if matches!(op, StoreOperation::Flush)
             && let Some(flushes) = self.store.flushes()
         {
             let ticket = self.user.as_ref().map(|user| flushes.begin(user));
             let leads = join(flushes);
             self.flush = Some(Flush { ticket, leads });
             if !leads {
-                return Step::Wait;
+                return TaskStep::Wait;
             }
         }
         if self.is_unreadable(&op) {
-            return Step::Ended(Err(UNREADABLE));
+            return TaskStep::Ended(Err(UNREADABLE));
         }
-        if let Op::Write { fua: true, .. } = op {
+        if let StoreOperation::Write { fua: true, .. } = op {
             self.wrote = self.store.flushes().map(Flushes::epoch);
         }
         let moves = matches!(
             op,
-            Op::Read { .. } | Op::Write { .. } | Op::Compare { .. } | Op::LookUp { .. }
+            StoreOperation::Read { .. }
+                | StoreOperation::Write { .. }
+                | StoreOperation::Compare { .. }
+                | StoreOperation::QueryAllocation { .. }
         );
-        Step::Submit(op, if moves { self.buffer.take() } else { None })
+        TaskStep::Submit(op, if moves { self.buffer.take() } else { None })
     }
 
     /// True if the operation would read marked blocks.
     #[inline]
-    fn is_unreadable(&self, op: &Op) -> bool {
+    fn is_unreadable(&self, op: &StoreOperation) -> bool {
         let range = match *op {
-            Op::Read { offset } | Op::Compare { offset } => {
+            StoreOperation::Read { offset } | StoreOperation::Compare { offset } => {
                 let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
                 ByteRange { offset, len }
             }
-            Op::LookUp { range } => range, // marked blocks count as allocated
+            StoreOperation::QueryAllocation { range } => range, // marked blocks count as allocated
             _ => return false,
         };
         self.store.is_marked(&range)
     }
 
     /// Continues after the awaited flush, or as the one that runs the next flush.
-    pub fn woken(&mut self, wake: Wake) -> Step<B> {
+    pub fn woken(&mut self, wake: Wake) -> TaskStep<B> {
         match (wake, &mut self.flush) {
             (Wake::Lead, Some(flush)) => {
                 flush.leads = true;
                 match self.is_cancelled {
-                    true => Step::Ended(Err(Status::ABORT_REQUESTED)),
-                    false => Step::Submit(Op::Flush, None),
+                    true => TaskStep::Ended(Err(Status::ABORT_REQUESTED)),
+                    false => TaskStep::Submit(StoreOperation::Flush, None),
                 }
             }
-            (Wake::Ended(Flushed::Done), Some(_)) => Step::Ended(Ok(())),
-            (Wake::Ended(_), Some(_)) => Step::Ended(Err(LOST)),
-            (_, None) => Step::Wait,
+            (Wake::Ended(Flushed::Done), Some(_)) => TaskStep::Ended(Ok(())),
+            (Wake::Ended(_), Some(_)) => TaskStep::Ended(Err(LOST)),
+            (_, None) => TaskStep::Wait,
         }
     }
 
@@ -443,7 +455,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         result: Result<(), Status>,
         buffer: Option<B>,
         is_unforced: bool,
-    ) -> Option<Outcome<B>> {
+    ) -> Option<StoreOutcome<B>> {
         if buffer.is_some() {
             self.buffer = buffer;
         }
@@ -466,9 +478,9 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         let mut copied = 0;
         if let RemainingParts::Copy(copying) = &self.rest {
             copied = if result.is_err() { copying.copied() } else { 0 };
-            self.buffer.iter_mut().for_each(|buffer| buffer.cut(copying.buffer_bytes()));
+            self.buffer.iter_mut().for_each(|buffer| buffer.shorten(copying.buffer_bytes()));
         }
-        Some(Outcome { result, buffer: self.buffer.take(), copied, fused })
+        Some(StoreOutcome { result, buffer: self.buffer.take(), copied, fused })
     }
 
     /// Cancels the command: no further part begins. It ends as usual, aborted or not.
@@ -511,26 +523,26 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     }
 
     /// Returns the next operation of a store.
-    fn next_op(&mut self, is_well: bool) -> Option<Op> {
+    fn next_op(&mut self, is_well: bool) -> Option<StoreOperation> {
         if is_well && core::mem::take(&mut self.is_unforced) {
-            return Some(Op::Flush);
+            return Some(StoreOperation::Flush);
         }
         match &mut self.rest {
             RemainingParts::Flushes(stores) => stores.pop().map(|store| {
                 self.store = store;
-                Op::Flush
+                StoreOperation::Flush
             }),
             _ if !is_well => None,
             RemainingParts::None => self.write_compared(),
             RemainingParts::Discards(ranges) => {
                 let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
-                range.map(|range| Op::Discard { range })
+                range.map(|range| StoreOperation::Discard { range })
             }
             RemainingParts::Copy(copying) => {
                 copying.advance();
                 copying.op().map(|(op, bytes)| {
                     self.writes = bytes as u32;
-                    self.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
+                    self.buffer.iter_mut().for_each(|buffer| buffer.shorten(bytes));
                     op
                 })
             }
@@ -550,13 +562,13 @@ impl ExclusiveRange {
     /// Returns the clearing of marks after a successful write. It is returned once.
     fn cleared(&mut self) -> Option<TaskPart> {
         let clears = core::mem::take(&mut self.clears);
-        clears.then_some(TaskPart::Marks(Change::Clear(self.range)))
+        clears.then_some(TaskPart::Marks(MarkChange::Clear(self.range)))
     }
 }
 
-impl<S, B> Task<S, B> {
+impl<S, B> CommandTask<S, B> {
     /// Returns the write after a successful comparison; `None` after the write.
-    fn write_compared(&mut self) -> Option<Op> {
+    fn write_compared(&mut self) -> Option<StoreOperation> {
         let fused = self.fused.as_mut().filter(|fused| !fused.compared)?;
         fused.compared = true;
         core::mem::swap(&mut self.buffer, &mut fused.other);
@@ -574,7 +586,7 @@ struct DsmRanges {
 impl DsmRanges {
     /// Checks the first `count` ranges of a list against the capacity. Stores check them again, since the host may
     /// change the list meanwhile.
-    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<DsmRanges, Status> {
+    fn new(list: &[u8], count: u32, geometry: &BlockGeometry) -> Result<DsmRanges, Status> {
         let (entries, _) = list.as_chunks();
         let mut named = entries.iter().take(count as usize).map(range);
         let fits = |(slba, blocks): (u64, u64)| {

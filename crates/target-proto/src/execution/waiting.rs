@@ -4,9 +4,9 @@
 //! in-capsule data waits with its data in a buffer. When a connection has many bytes of these, it receives nothing
 //! more. So a rate-limited connection holds little of the shared resources.
 
-use super::environment::{Environment, Namespace, Payload};
-use super::slot::{Data, SlotCommand};
-use super::{Execution, ReceiveHold};
+use super::environment::{CommandPayload, Environment, LaneNamespace};
+use super::slot::{SlotCommand, SlotData};
+use super::{CommandExecution, ReceiveHold};
 use core::ops::DerefMut;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -61,7 +61,7 @@ impl RateWaiters {
     }
 }
 
-impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
     /// Makes a command wait if its rate is limited and its start time lies ahead. Returns true if it waits.
     #[inline]
     pub(super) fn waits(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
@@ -101,9 +101,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let s = &mut self.slots[usize::from(slot)];
         s.held_since = since;
         match (&s.data, &s.command) {
-            (Data::Buffer(_), _) => self.execute(env, slot),
+            (SlotData::Buffer(_), _) => self.execute(env, slot),
             _ if !env.session().executes_io() => self.refuse_quiet(env, slot),
-            _ => self.begin(env, slot, Payload::Asked),
+            _ => self.begin(env, slot, CommandPayload::OnRequest),
         }
     }
 

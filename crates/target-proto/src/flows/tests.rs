@@ -60,13 +60,13 @@ impl FlowWorld {
             let own: u32 = here().map(|(_, lane)| self.cost(lane)).sum();
             // An overloaded core gives each its part.
             let own = own * WHOLE / self.wanted(reactor).max(WHOLE);
-            let flow = |(id, lane): (usize, &FlowLane)| Flow {
+            let flow = |(id, lane): (usize, &FlowLane)| ConnectionFlow {
                 id: id as u64,
                 work: self.cost(lane).into(),
                 packets: Some(lane.packets),
                 is_movable: true,
             };
-            let report: Vec<Flow> = here().map(flow).collect();
+            let report: Vec<ConnectionFlow> = here().map(flow).collect();
             for Move { id, to } in self.flows.report(self.now, reactor, (own, &busy), &report) {
                 let lane = &mut self.lanes[id as usize];
                 assert_ne!(lane.reactor, to);
@@ -154,13 +154,13 @@ fn a_core_that_is_full_of_something_else_is_left() {
 #[test]
 fn what_cannot_move_and_what_moves_already_is_left_alone() {
     let mut flows = Flows::new(vec![Some(0), Some(1)]);
-    let flow = Flow { id: 7, work: 10, packets: Some(1), is_movable: false };
+    let flow = ConnectionFlow { id: 7, work: 10, packets: Some(1), is_movable: false };
     let mut now = Instant(0);
-    let mut report = |flows: &mut Flows, flow: Flow| {
+    let mut report = |flows: &mut Flows, flow: ConnectionFlow| {
         now += REPORT_EVERY;
         flows.report(now, 0, (100, &[100, 0]), &[flow])
     };
-    let movable = Flow { is_movable: true, ..flow };
+    let movable = ConnectionFlow { is_movable: true, ..flow };
     assert!((0..9).all(|_| report(&mut flows, flow).is_empty()));
     assert_eq!(report(&mut flows, movable), [Move { id: 7, to: 1 }]);
     assert!((0..40).all(|_| report(&mut flows, movable).is_empty()), "the move is in progress");
@@ -203,7 +203,7 @@ proptest! {
         for (own, one, other, packets) in reports {
             now += REPORT_EVERY;
             let busy = [one, other, own];
-            let flow = Flow { id: 1, work: 1, packets: Some(packets), is_movable: true };
+            let flow = ConnectionFlow { id: 1, work: 1, packets: Some(packets), is_movable: true };
             for moved in flows.report(now, reactor, (own, &busy), &[flow]) {
                 prop_assert!(moved.to != reactor && moved.to < 3);
                 reactor = moved.to;

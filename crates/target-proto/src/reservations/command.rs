@@ -1,8 +1,9 @@
 //! Commands that change registrations and reservations, checked as far as possible without a namespace.
 
 use roadtrain_wire::reservation::{
-    Acquire, AcquireAction, ChangePersistence, ONE_KEY_BYTES, Register, RegisterAction, Release,
-    ReleaseAction, ReservationType, TWO_KEYS_BYTES, TwoKeys,
+    AcquireAction, ChangePersistence, ONE_KEY_BYTES, RegisterAction, ReleaseAction,
+    ReservationAcquire, ReservationRegister, ReservationRelease, ReservationType, TWO_KEYS_BYTES,
+    TwoKeys,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -71,19 +72,22 @@ impl ReservationCommand {
         };
         match sqe.opcode {
             opcode::RESERVATION_REGISTER => {
-                let Register { action, ignores_key, persistence } = Register::parse(sqe);
+                let ReservationRegister { action, ignores_key, persistence } =
+                    ReservationRegister::parse(sqe);
                 let (action, (current, new)) = (action.ok_or_else(field)?, two_keys()?);
                 let persistence = persistence.ok_or_else(field)?;
                 Ok(ReservationCommand::Register { action, ignores_key, persistence, current, new })
             }
             opcode::RESERVATION_ACQUIRE => {
-                let Acquire { action, ignores_key, kind } = Acquire::parse(sqe);
+                let ReservationAcquire { action, ignores_key, kind } =
+                    ReservationAcquire::parse(sqe);
                 let (action, (current, preempted)) = (action.ok_or_else(field)?, two_keys()?);
                 let kind = kind.filter(|_| !ignores_key).ok_or_else(field)?;
                 Ok(ReservationCommand::Acquire { action, kind, current, preempted })
             }
             opcode::RESERVATION_RELEASE => {
-                let Release { action, ignores_key, kind } = Release::parse(sqe);
+                let ReservationRelease { action, ignores_key, kind } =
+                    ReservationRelease::parse(sqe);
                 let action = action.filter(|_| !ignores_key).ok_or_else(field)?;
                 let key = data.try_into().map_err(|_| Status::DATA_SGL_LENGTH_INVALID.dnr())?;
                 let current = u64::from_le_bytes(key);

@@ -1,21 +1,21 @@
 //! Reservations in the control plane: commands of hosts, notifications, and work for the owner of the connections.
 
-use super::access::Access;
+use super::access::HostAccess;
 use super::command::{ReservationCommand, data_out_bytes};
 use super::report;
-use super::state::{HostId, State};
+use super::state::{HostId, ReservationState};
 use super::turns::{ReservationOrigin, ReservationStep};
-use crate::control::Target;
+use crate::control::TargetControl;
 use crate::events::EventNotice;
-use crate::outcome::Outcome;
+use crate::outcome::AdminOutcome;
 use crate::target_event::{TargetEvent, TurnOf};
 use roadtrain_wire::identify::NSID_ALL;
-use roadtrain_wire::reservation::{Notification, Report};
+use roadtrain_wire::reservation::{Notification, ReservationReportFields};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-impl Target {
+impl TargetControl {
     /// Executes a reservation command of a lane of controller `cntlid`, with its `data`. [`TargetEvent::Reserved`] with
     /// that `token` completes it, maybe at once.
     pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], token: u64) {
@@ -50,7 +50,7 @@ impl Target {
         // The lane may not know yet that the namespace is inaccessible.
         self.check_reach(nqn, cntlid, nsid)?;
         if sqe.opcode == opcode::RESERVATION_REPORT {
-            let Report { bytes, extended } = Report::parse(sqe);
+            let ReservationReportFields { bytes, extended } = ReservationReportFields::parse(sqe);
             if !extended {
                 return Err(Status::HOST_ID_INCONSISTENT.dnr());
             }
@@ -72,13 +72,13 @@ impl Target {
     }
 
     /// Returns the access rights that a lane of `host` checks for each command to a namespace.
-    pub fn access(&mut self, nqn: &str, nsid: u32, host: HostId) -> Option<Arc<Access>> {
+    pub fn access(&mut self, nqn: &str, nsid: u32, host: HostId) -> Option<Arc<HostAccess>> {
         let subsystem = self.subsystems.get_mut(nqn)?;
         Some(subsystem.reservations.get_mut(&nsid)?.access(host))
     }
 
     /// Restores a namespace's reservations from the target's last run, unless a command has changed them since.
-    pub fn restore_reservations(&mut self, nqn: &str, nsid: u32, state: State) {
+    pub fn restore_reservations(&mut self, nqn: &str, nsid: u32, state: ReservationState) {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
         reservations.into_iter().for_each(|reservations| reservations.restore(state.clone()));
@@ -87,7 +87,7 @@ impl Target {
     /// True if a namespace's reservations can be stored from now on where `kept` is: nothing is lost, and no old state
     /// returns.
     #[must_use]
-    pub fn reservations_are_kept_as(&self, nqn: &str, nsid: u32, kept: &State) -> bool {
+    pub fn reservations_are_kept_as(&self, nqn: &str, nsid: u32, kept: &ReservationState) -> bool {
         let subsystem = self.subsystems.get(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
         reservations.is_none_or(|reservations| reservations.is_kept_as(kept))
@@ -95,7 +95,13 @@ impl Target {
 
     /// Takes over a namespace's reservations from another process that has stopped serving it. Ignored if the NGUID is
     /// that of another namespace.
-    pub fn adopt_reservations(&mut self, nqn: &str, nsid: u32, nguid: &[u8; 16], state: State) {
+    pub fn adopt_reservations(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        nguid: &[u8; 16],
+        state: ReservationState,
+    ) {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
         let reservations = reservations.filter(|reservations| reservations.is_of(nguid));
@@ -103,7 +109,7 @@ impl Target {
     }
 
     /// Returns the reservations of all namespaces with registrants: the subsystem's NQN, the NSID and an image for
-    /// [`Target::adopt_reservations`].
+    /// [`TargetControl::adopt_reservations`].
     pub fn all_reservations(&self) -> impl Iterator<Item = (&str, u32, Vec<u8>)> {
         self.subsystems.iter().flat_map(|(nqn, subsystem)| {
             let held = subsystem
@@ -116,7 +122,7 @@ impl Target {
 
     /// Returns a namespace's reservations.
     #[must_use]
-    pub fn reservations(&self, nqn: &str, nsid: u32) -> Option<&State> {
+    pub fn reservations(&self, nqn: &str, nsid: u32) -> Option<&ReservationState> {
         Some(self.subsystems.get(nqn)?.reservations.get(&nsid)?.state())
     }
 
@@ -136,16 +142,23 @@ impl Target {
 
     /// Executes a checked Set Features with Reservation Persistence. It completes once every namespace that it names
     /// has applied it.
-    pub(crate) fn set_persistence(&mut self, cntlid: u16, sqe: &Sqe, persists: bool) -> Outcome {
+    pub(crate) fn set_persistence(
+        &mut self,
+        cntlid: u16,
+        sqe: &Sqe,
+        persists: bool,
+    ) -> AdminOutcome {
         let (nsid, cid) = (sqe.nsid.get(), sqe.cid.get());
-        let Some(controller) = self.controllers.get_mut(&cntlid) else { return Outcome::Pending };
+        let Some(controller) = self.controllers.get_mut(&cntlid) else {
+            return AdminOutcome::Pending;
+        };
         let (nqn, host) = (controller.subnqn.clone(), controller.hostid);
         let nsids: Vec<u32> = match self.subsystems.get(&nqn) {
             Some(subsystem) if nsid == NSID_ALL => subsystem.reservations.keys().copied().collect(),
             _ => vec![nsid],
         };
         if nsids.is_empty() {
-            return Outcome::Complete { status: Status::SUCCESS, result: 0 };
+            return AdminOutcome::Complete { status: Status::SUCCESS, result: 0 };
         }
         controller.persisting.insert(cid, (nsids.len(), Status::SUCCESS));
         for nsid in nsids {
@@ -158,7 +171,7 @@ impl Target {
                 reservations.submit(host, origin, ReservationCommand::Persist(persists), steps);
             });
         }
-        Outcome::Pending
+        AdminOutcome::Pending
     }
 
     fn take_turn(
@@ -246,7 +259,7 @@ pub(crate) fn data_bytes(sqe: &Sqe, bytes_max: u32) -> Result<(u32, u32), Status
     if sqe.opcode != opcode::RESERVATION_REPORT {
         return Ok((out, 0));
     }
-    let bytes = Report::parse(sqe).bytes;
+    let bytes = ReservationReportFields::parse(sqe).bytes;
     let bytes = u32::try_from(bytes).ok().filter(|&bytes| bytes <= bytes_max);
     Ok((out, bytes.ok_or(Status::INVALID_FIELD.dnr())?))
 }

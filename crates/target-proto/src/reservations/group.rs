@@ -2,18 +2,18 @@
 
 /// Commands with the same access rule in reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum CommandGroup {
     /// Commands that read contents: Read, Compare, Verify.
     Read,
     /// Commands that change contents, or force them to stable storage.
     Write,
 }
 
-impl Group {
+impl CommandGroup {
     pub(super) fn bit(self) -> u8 {
         match self {
-            Group::Read => 1,
-            Group::Write => 2,
+            CommandGroup::Read => 1,
+            CommandGroup::Write => 2,
         }
     }
 }

@@ -13,7 +13,7 @@
 //! `namespace` is the NGUID. A reservation that all registrants hold has `all` as its holder. The last line has the
 //! checksum of all others.
 
-use super::state::{HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
+use super::state::{HostId, REGISTRANTS_MAX, Registrant, Reservation, ReservationState};
 use crate::image::{ImageError, open, seal};
 use core::fmt::Write;
 use roadtrain_wire::reservation::ReservationType;
@@ -21,11 +21,15 @@ use roadtrain_wire::reservation::ReservationType;
 const HEAD: &str = "roadtrain-reservations 1";
 const ALL: &str = "all";
 
-impl State {
+impl ReservationState {
     /// Returns the persistent part, for the namespace with that NGUID.
     #[must_use]
     pub fn image(&self, nguid: &[u8; 16]) -> Vec<u8> {
-        if self.persists { self.whole_image(nguid) } else { State::default().whole_image(nguid) }
+        if self.persists {
+            self.whole_image(nguid)
+        } else {
+            ReservationState::default().whole_image(nguid)
+        }
     }
 
     /// Returns the whole state, for a process that takes over the namespace.
@@ -47,7 +51,7 @@ impl State {
 
     /// True if the persistent part of both is the same.
     #[must_use]
-    pub(super) fn persists_as(&self, other: &State) -> bool {
+    pub(super) fn persists_as(&self, other: &ReservationState) -> bool {
         !self.persists && !other.persists || self == other
     }
 }
@@ -56,8 +60,8 @@ impl State {
 ///
 /// # Errors
 /// The content is invalid.
-pub fn parse(image: &[u8]) -> Result<([u8; 16], State), ImageError> {
-    let (mut nguid, mut state) = (None, State::default());
+pub fn parse(image: &[u8]) -> Result<([u8; 16], ReservationState), ImageError> {
+    let (mut nguid, mut state) = (None, ReservationState::default());
     open(image, HEAD, |words| match *words {
         ["namespace", id] => unhex(id).map(|id| nguid = Some(id)),
         ["generation", count] => count.parse().ok().map(|count| state.generation = count),
@@ -77,7 +81,7 @@ pub fn parse(image: &[u8]) -> Result<([u8; 16], State), ImageError> {
     Ok((nguid.ok_or(ImageError::Impossible("it names no namespace"))?, state))
 }
 
-fn check_state(state: &State) -> Result<(), ImageError> {
+fn check_state(state: &ReservationState) -> Result<(), ImageError> {
     let is_twice = |(at, registrant): (usize, &Registrant)| {
         state.registrants[..at].iter().any(|other| other.host == registrant.host)
     };
@@ -117,10 +121,10 @@ fn unhex(text: &str) -> Option<[u8; 16]> {
 mod tests {
     use super::*;
 
-    fn state() -> State {
+    fn state() -> ReservationState {
         let registrant = |number: u8| Registrant { host: [number; 16], key: number.into() };
         let kind = ReservationType::WriteExclusiveRegistrantsOnly;
-        State {
+        ReservationState {
             generation: 7,
             persists: true,
             registrants: vec![registrant(1), registrant(2)],
@@ -133,10 +137,13 @@ mod tests {
         let state = state();
         assert_eq!(parse(&state.image(&[9; 16])), Ok(([9; 16], state.clone())));
         let kind = ReservationType::ExclusiveAccessAllRegistrants;
-        let all = State { reservation: Some(Reservation { kind, holder: None }), ..state.clone() };
+        let all = ReservationState {
+            reservation: Some(Reservation { kind, holder: None }),
+            ..state.clone()
+        };
         assert_eq!(parse(&all.image(&[9; 16])), Ok(([9; 16], all)));
-        let not = State { persists: false, ..state };
-        assert_eq!(parse(&not.image(&[9; 16])), Ok(([9; 16], State::default())));
+        let not = ReservationState { persists: false, ..state };
+        assert_eq!(parse(&not.image(&[9; 16])), Ok(([9; 16], ReservationState::default())));
         assert_eq!(parse(&not.whole_image(&[9; 16])), Ok(([9; 16], not)));
     }
 
@@ -144,7 +151,7 @@ mod tests {
     fn as_many_registrants_as_there_may_be_come_back() {
         let registrant =
             |number: usize| Registrant { host: (number as u128).to_be_bytes(), key: 1 };
-        let of = |count| State {
+        let of = |count| ReservationState {
             registrants: (0..count).map(registrant).collect(),
             reservation: None,
             ..state()

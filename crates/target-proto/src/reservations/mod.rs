@@ -1,10 +1,10 @@
 //! Reservations of a namespace that several hosts share (NVMe Base 2.1, section 8.1.24).
 //!
-//! - [`State`] has the rules: the registrants and the reservation of a namespace, which commands change. It is the
+//! - [`ReservationState`] has the rules: the registrants and the reservation of a namespace, which commands change. It is the
 //!   persistent part.
 //! - `NamespaceReservations` is the same at a running target: commands execute one after the other. A change is saved before it
 //!   takes effect, and its command completes once no forbidden command is executing.
-//! - [`Access`] is the value that a lane checks for each command: one load shows that nothing is forbidden.
+//! - [`HostAccess`] is the value that a lane checks for each command: one load shows that nothing is forbidden.
 //! - `ReservationNotices` are the Reservation Notifications that a controller's host has not read.
 //!
 //! ```text
@@ -26,12 +26,14 @@ mod report;
 mod state;
 mod turns;
 
-pub use access::Access;
+pub use access::HostAccess;
 pub use command::ReservationCommand;
-pub use group::Group;
+pub use group::CommandGroup;
 pub use image::parse as parse_image;
-pub use pending::Pending;
-pub use state::{HostId, REGISTRANTS_MAX, Registrant, Reservation, ReservationEffects, State};
+pub use pending::PendingReservations;
+pub use state::{
+    HostId, REGISTRANTS_MAX, Registrant, Reservation, ReservationEffects, ReservationState,
+};
 
 pub(super) use control::data_bytes;
 pub(super) use notices::ReservationNotices;

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Reservation commands in progress, and turns that have revoked access. `O` identifies a command.
 #[derive(Debug)]
-pub struct Pending<O> {
+pub struct PendingReservations<O> {
     last: u64,
     commands: HashMap<u64, O>,
     /// Number of reactors that may still execute commands that the turn forbids.
     fences: BTreeMap<TurnOf, usize>,
 }
 
-impl<O> Default for Pending<O> {
+impl<O> Default for PendingReservations<O> {
     fn default() -> Self {
-        Pending { last: 0, commands: HashMap::new(), fences: BTreeMap::new() }
+        PendingReservations { last: 0, commands: HashMap::new(), fences: BTreeMap::new() }
     }
 }
 
-impl<O> Pending<O> {
+impl<O> PendingReservations<O> {
     /// Adds a command. Returns its token.
     pub fn enter(&mut self, command: O) -> u64 {
         self.last += 1;
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_turn_is_over_when_all_reactors_have_fenced() {
         let turn = |number| TurnOf { nqn: "nqn.2025-01.io.example:a".into(), nsid: 1, number };
-        let mut pending = Pending::<u32>::default();
+        let mut pending = PendingReservations::<u32>::default();
         pending.begin(turn(1), 2);
         pending.begin(turn(2), 1);
         assert!(!pending.fenced(&turn(1)) && pending.fenced(&turn(2)));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_command_is_answered_once() {
-        let mut pending = Pending::default();
+        let mut pending = PendingReservations::default();
         let tokens = ["a", "b"].map(|command| pending.enter(command));
         assert_eq!((pending.take(tokens[1]), pending.take(tokens[1])), (Some("b"), None));
         assert_eq!((pending.count(), pending.take(tokens[0])), (1, Some("a")));

@@ -1,6 +1,6 @@
 //! Reservation Report.
 
-use super::state::{HostId, State};
+use super::state::{HostId, ReservationState};
 use roadtrain_wire::reservation::{
     CNTLID_NONE, EXTENDED_ENTRIES, RCSTS_HOLDER, ReportEntryExtended, ReportHead, ReservationType,
 };
@@ -9,7 +9,7 @@ use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 /// Returns the report with host identifiers of 128 bits. It has an entry for each of the registrants' `controllers`,
 /// given by identifier and host, and one for each registrant without a controller.
 #[must_use]
-pub(super) fn of(state: &State, controllers: &[(u16, HostId)]) -> Vec<u8> {
+pub(super) fn of(state: &ReservationState, controllers: &[(u16, HostId)]) -> Vec<u8> {
     let mut entries = Vec::new();
     for registrant in &state.registrants {
         let own = controllers.iter().filter(|(_, host)| *host == registrant.host);

@@ -1,7 +1,7 @@
 //! Rules of reservations: the state of a namespace, and its change by commands.
 
 use super::command::ReservationCommand;
-use super::group::Group;
+use super::group::CommandGroup;
 use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
 };
@@ -36,7 +36,7 @@ pub struct Reservation {
 
 /// Registrants and reservation of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct State {
+pub struct ReservationState {
     /// GEN: counts changes of registrations.
     pub generation: u32,
     /// PTPL: persists through power loss.
@@ -56,7 +56,7 @@ pub struct ReservationEffects {
     pub aborts: bool,
 }
 
-impl State {
+impl ReservationState {
     /// Executes a command of `host`. `can_persist` is true if the state can be stored.
     ///
     /// # Errors
@@ -117,16 +117,21 @@ impl State {
 
     /// True if the reservation forbids `host` commands of that group.
     #[must_use]
-    pub fn refuses(&self, host: &HostId, group: Group) -> bool {
+    pub fn refuses(&self, host: &HostId, group: CommandGroup) -> bool {
         use ReservationType as T;
         let Some(Reservation { kind, holder }) = self.reservation else { return false };
         match (kind, group) {
-            (T::WriteExclusive, Group::Write) | (T::ExclusiveAccess, _) => holder != Some(*host),
-            (T::WriteExclusiveRegistrantsOnly | T::WriteExclusiveAllRegistrants, Group::Write)
+            (T::WriteExclusive, CommandGroup::Write) | (T::ExclusiveAccess, _) => {
+                holder != Some(*host)
+            }
+            (
+                T::WriteExclusiveRegistrantsOnly | T::WriteExclusiveAllRegistrants,
+                CommandGroup::Write,
+            )
             | (T::ExclusiveAccessRegistrantsOnly | T::ExclusiveAccessAllRegistrants, _) => {
                 self.key(host).is_none()
             }
-            (_, Group::Read) => false,
+            (_, CommandGroup::Read) => false,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Reservations of a namespace at a running target: commands take turns.
 
-use super::access::Access;
+use super::access::HostAccess;
 use super::command::ReservationCommand;
-use super::state::{HostId, ReservationEffects, State};
+use super::state::{HostId, ReservationEffects, ReservationState};
 use roadtrain_wire::reservation::Notification;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +45,7 @@ struct ReservationTurn {
     /// Origin; `None`: the command was completed when the namespace became inaccessible.
     origin: Option<ReservationOrigin>,
     /// New state with its side effects; `None`: it is in force, and lanes are fenced.
-    next: Option<(State, ReservationEffects)>,
+    next: Option<(ReservationState, ReservationEffects)>,
 }
 
 /// Reservations of a namespace.
@@ -56,9 +56,9 @@ pub(crate) struct NamespaceReservations {
     tenure: u64,
     /// True if the persistent part can be stored.
     can_persist: bool,
-    state: State,
+    state: ReservationState,
     /// Access rights that lanes check, by host.
-    accesses: BTreeMap<HostId, Arc<Access>>,
+    accesses: BTreeMap<HostId, Arc<HostAccess>>,
     waiting: VecDeque<QueuedReservation>,
     turn: Option<ReservationTurn>,
     turn_last: u64,
@@ -74,7 +74,7 @@ impl NamespaceReservations {
             nguid,
             tenure,
             can_persist,
-            state: State::default(),
+            state: ReservationState::default(),
             accesses: BTreeMap::new(),
             waiting: VecDeque::new(),
             turn: None,
@@ -94,12 +94,12 @@ impl NamespaceReservations {
     }
 
     /// Returns the current state.
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &ReservationState {
         &self.state
     }
 
     /// Sets the state from before the target's start, unless a command has changed it already.
-    pub(crate) fn restore(&mut self, state: State) {
+    pub(crate) fn restore(&mut self, state: ReservationState) {
         if std::mem::take(&mut self.is_new) && self.can_persist {
             self.state = state;
             self.set_accesses();
@@ -107,9 +107,9 @@ impl NamespaceReservations {
     }
 
     /// Sets the state from another process that has served the namespace, unless a command has changed it already.
-    pub(crate) fn adopt(&mut self, state: State) {
+    pub(crate) fn adopt(&mut self, state: ReservationState) {
         if std::mem::take(&mut self.is_new) {
-            self.state = State { persists: state.persists && self.can_persist, ..state };
+            self.state = ReservationState { persists: state.persists && self.can_persist, ..state };
             self.set_accesses();
         }
     }
@@ -121,18 +121,18 @@ impl NamespaceReservations {
 
     /// True if the state would be the same if it had begun with `kept`: then it may be stored in that place from now
     /// on. False while a change is being saved in the current place.
-    pub(crate) fn is_kept_as(&self, kept: &State) -> bool {
+    pub(crate) fn is_kept_as(&self, kept: &ReservationState) -> bool {
         let is_saving = self.turn.as_ref().is_some_and(|turn| turn.next.is_some());
         self.is_new || !is_saving && self.state.persists_as(kept)
     }
 
     /// Returns the whole state for another process; `None`: no host has ever registered.
     pub(crate) fn whole_image(&self) -> Option<Vec<u8>> {
-        (self.state != State::default()).then(|| self.state.whole_image(&self.nguid))
+        (self.state != ReservationState::default()).then(|| self.state.whole_image(&self.nguid))
     }
 
     /// Returns the access rights that lanes of `host` check.
-    pub(crate) fn access(&mut self, host: HostId) -> Arc<Access> {
+    pub(crate) fn access(&mut self, host: HostId) -> Arc<HostAccess> {
         self.accesses.retain(|_, access| Arc::strong_count(access) > 1);
         let access = self.accesses.entry(host).or_default();
         access.set(&self.state, &host);
@@ -141,7 +141,7 @@ impl NamespaceReservations {
 
     /// Updates all access rights. Returns true if more is refused now.
     fn set_accesses(&mut self) -> bool {
-        let set = |(host, access): (&HostId, &Arc<Access>)| access.set(&self.state, host);
+        let set = |(host, access): (&HostId, &Arc<HostAccess>)| access.set(&self.state, host);
         self.accesses.iter().filter(|one| set(*one)).count() > 0
     }
 
@@ -186,7 +186,7 @@ impl NamespaceReservations {
         &mut self,
         number: u64,
         origin: Option<ReservationOrigin>,
-        (next, change): (State, ReservationEffects),
+        (next, change): (ReservationState, ReservationEffects),
         steps: &mut Vec<ReservationStep>,
     ) {
         self.state = next;
@@ -245,7 +245,7 @@ impl NamespaceReservations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reservations::Group;
+    use crate::reservations::CommandGroup;
     use roadtrain_wire::reservation::{
         AcquireAction, ChangePersistence, RegisterAction, ReservationType,
     };
@@ -289,11 +289,11 @@ mod tests {
         let ReservationStep::Save(12, image) = &steps[1] else { panic!("{steps:?}") };
         let (nguid, saved) = super::super::parse_image(image).unwrap();
         assert_eq!((nguid, saved.reservation.unwrap().holder), ([7; 16], Some(ONE)));
-        assert!(!other.refuses(Group::Write), "it is not saved yet");
+        assert!(!other.refuses(CommandGroup::Write), "it is not saved yet");
         steps.clear();
         reservations.saved(12, true, &mut steps);
         assert_eq!(steps, [ReservationStep::Fence(12, false)]);
-        assert!(other.refuses(Group::Write) && !other.refuses(Group::Read));
+        assert!(other.refuses(CommandGroup::Write) && !other.refuses(CommandGroup::Read));
         steps.clear();
         reservations.fenced(12, &mut steps);
         assert_eq!(steps, [ReservationStep::Answer(ReservationOrigin::Lane(2), Status::SUCCESS)]);
@@ -322,7 +322,7 @@ mod tests {
                 status
             ))
         );
-        assert_eq!(*reservations.state(), State::default());
+        assert_eq!(*reservations.state(), ReservationState::default());
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         );
         let notice = ReservationStep::Notify(vec![(ONE, Notification::RegistrationPreempted)]);
         assert_eq!(steps, [notice, ReservationStep::Fence(4, true)]);
-        assert!(one.refuses(Group::Write));
+        assert!(one.refuses(CommandGroup::Write));
         steps.clear();
         reservations.fenced(4, &mut steps);
         let answers = [(4, Status::SUCCESS), (5, Status::RESERVATION_CONFLICT.dnr())];

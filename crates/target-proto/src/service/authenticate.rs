@@ -1,26 +1,28 @@
 //! Authentication commands, and the grant that may follow.
 
-use super::{Computing, Driver, Note, Plane, ServiceCommand, ServiceReply, grant_claim};
-use crate::session::{Session, State};
-use crate::{Connected, Reaction};
+use super::{
+    Computing, LockedControl, Note, ServiceCommand, ServiceDriver, ServiceReply, grant_claim,
+};
+use crate::session::{ConnectionState, TargetConnection};
+use crate::{ConnectedQueue, Reaction};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
 /// Executes a command of the authentication required of the host.
-pub(super) fn authenticate<D: Driver>(
+pub(super) fn authenticate<D: ServiceDriver>(
     driver: &mut D,
-    session: &mut Session,
+    session: &mut TargetConnection,
     command: ServiceCommand<'_, D::Connection>,
     page: &mut Vec<u8>,
 ) -> ServiceReply {
     let ServiceCommand { now, port, .. } = command;
     let connected = session.claim().or(session.queue()).cloned();
     let Some(connected) = connected else { return ServiceReply::default() };
-    let was_live = session.state() == State::Live;
+    let was_live = session.state() == ConnectionState::Live;
     // A host that authenticates again has to satisfy the current requirement.
     if was_live
         && let Some(requirement) =
-            driver.control(|Plane { target, .. }| (target.requirement(&connected), None))
+            driver.control(|LockedControl { target, .. }| (target.requirement(&connected), None))
         && let Some(authenticator) = session.authenticator()
     {
         authenticator.renew(requirement);
@@ -48,9 +50,9 @@ pub(super) fn authenticate<D: Driver>(
 struct Unable;
 
 /// Returns the status of a command, after computations that the driver does at once; `None`: the command waits for one.
-fn react<D: Driver>(
+fn react<D: ServiceDriver>(
     driver: &mut D,
-    session: &mut Session,
+    session: &mut TargetConnection,
     ServiceCommand { sqe, data, .. }: ServiceCommand<'_, D::Connection>,
     page: &mut Vec<u8>,
 ) -> Result<Option<Status>, Unable> {
@@ -72,11 +74,11 @@ fn react<D: Driver>(
 }
 
 /// Advances the session, and reports the change. Returns true when the connection has to end.
-fn proceed<D: Driver>(
+fn proceed<D: ServiceDriver>(
     driver: &mut D,
     now: Instant,
-    session: &mut Session,
-    (connected, was_live): (&Connected, bool),
+    session: &mut TargetConnection,
+    (connected, was_live): (&ConnectedQueue, bool),
 ) -> bool {
     let Some(authenticator) = session.authenticator() else { return false };
     let (failure, agreed) = (authenticator.take_failure(), authenticator.agreed());
@@ -84,9 +86,11 @@ fn proceed<D: Driver>(
         driver.note(&Note::NotAuthenticated(connected, explanation, field));
     }
     let has_failed = session.authenticates(now, driver.authentication_time());
-    match session.state() == State::Live {
+    match session.state() == ConnectionState::Live {
         true if !was_live => driver.note(&Note::Authenticated(connected, agreed)),
-        true if session.has_proved() => driver.note(&Note::Reauthenticated(connected, agreed)),
+        true if session.is_authenticated() => {
+            driver.note(&Note::Reauthenticated(connected, agreed))
+        }
         _ => {}
     }
     has_failed

@@ -1,22 +1,24 @@
 //! Connect: the checks before a queue is claimed, in their order.
 
-use super::{Broadcast, Driver, Note, Plane, ServiceCommand, ServiceReply, grant_claim};
-use crate::presence::ConnectAdmission;
-use crate::session::Session;
-use crate::{ConnectRefused, Connected};
+use super::{
+    Broadcast, LockedControl, Note, ServiceCommand, ServiceDriver, ServiceReply, grant_claim,
+};
+use crate::host_connections::ConnectAdmission;
+use crate::session::TargetConnection;
+use crate::{ConnectRefused, ConnectedQueue};
 use roadtrain_wire::status::Status;
 
 /// Result of a Connect at the control plane.
 enum Connecting<'a> {
     Postponed,
     Busy(&'a str),
-    Done(Box<Result<Connected, ConnectRefused>>),
+    Done(Box<Result<ConnectedQueue, ConnectRefused>>),
 }
 
 /// Executes a Connect.
-pub(super) fn connect<D: Driver>(
+pub(super) fn connect<D: ServiceDriver>(
     driver: &mut D,
-    session: &mut Session,
+    session: &mut TargetConnection,
     command: ServiceCommand<'_, D::Connection>,
 ) -> ServiceReply {
     let ServiceCommand { now, port, data, .. } = command;
@@ -52,13 +54,13 @@ pub(super) fn connect<D: Driver>(
 }
 
 /// Claims the queue, unless connections that the host has lost may still execute commands.
-fn claim<'a, D: Driver>(
+fn claim<'a, D: ServiceDriver>(
     driver: &mut D,
-    session: &Session,
+    session: &TargetConnection,
     ServiceCommand { now, port, sqe, data }: ServiceCommand<'a, D::Connection>,
     number: u64,
 ) -> Connecting<'a> {
-    driver.control(|Plane { target, presences, any_lost }| {
+    driver.control(|LockedControl { target, presences, any_lost }| {
         let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
         match presences.admit(now, sqe, data, port.since, any_lost, has_ended_lost) {
             ConnectAdmission::Accept => {}
@@ -79,7 +81,7 @@ fn claim<'a, D: Driver>(
     })
 }
 
-fn refuse<D: Driver>(driver: &mut D, data: &[u8], refused: &ConnectRefused) -> ServiceReply {
+fn refuse<D: ServiceDriver>(driver: &mut D, data: &[u8], refused: &ConnectRefused) -> ServiceReply {
     driver.note(&Note::Refused(data, refused));
     ServiceReply::completed(refused.status, refused.result.into())
 }

@@ -1,10 +1,10 @@
 //! Admin commands and events of one lane: their effect on its session and on the commands in execution.
 
 use super::plane::try_again;
-use super::{Driver, Plane, Port, ServiceCommand, execute, grant_claim};
-use crate::execution::{Environment, Execution, Namespace};
-use crate::session::Session;
-use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
+use super::{CommandOrigin, LockedControl, ServiceCommand, ServiceDriver, execute, grant_claim};
+use crate::execution::{CommandExecution, Environment, LaneNamespace};
+use crate::session::TargetConnection;
+use crate::{CloseReason, ConnectRefused, ConnectedQueue, TargetEvent};
 use core::ops::DerefMut;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::FrameSecret;
@@ -12,12 +12,13 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
 /// Commands in execution of a lane.
-pub type CommandsOf<L> = Execution<<L as Lane>::Namespace, <L as Lane>::Buffer>;
+pub type CommandsOf<L> =
+    CommandExecution<<L as ServicedLane>::Namespace, <L as ServicedLane>::Buffer>;
 
 /// A lane, with the resources that its driver lends for a call.
-pub trait Lane {
+pub trait ServicedLane {
     /// Namespaces of its commands.
-    type Namespace: Namespace;
+    type Namespace: LaneNamespace;
     /// Buffers of its commands.
     type Buffer: DerefMut<Target = [u8]>;
     /// Identifies a connection that can end on its own.
@@ -28,14 +29,16 @@ pub trait Lane {
     /// Returns the time of this turn.
     fn now(&self) -> Instant;
     /// Returns the state of the connection.
-    fn session(&mut self) -> &mut Session;
+    fn session(&mut self) -> &mut TargetConnection;
     /// Returns the commands in execution, and their environment.
     fn parts(&mut self)
     -> (&mut CommandsOf<Self>, impl Environment<Self::Namespace, Self::Buffer>);
     /// Returns the state of the connection, and the control plane for its commands.
-    fn control(&mut self) -> (&mut Session, impl Driver<Connection = Self::Connection>);
+    fn control(
+        &mut self,
+    ) -> (&mut TargetConnection, impl ServiceDriver<Connection = Self::Connection>);
     /// Returns the properties of the connection, for a command that arrived at `since`.
-    fn port(&self, since: Instant) -> Port<Self::Connection>;
+    fn port(&self, since: Instant) -> CommandOrigin<Self::Connection>;
     /// Returns an empty page for data from the control plane.
     fn take_page(&mut self) -> Vec<u8> {
         Vec::new()
@@ -79,7 +82,7 @@ pub enum Effect {
 ///
 /// # Errors
 /// The connection ends at once.
-pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
+pub fn run_admin<L: ServicedLane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
     let Some((admin, buffer)) = lane.parts().0.take_admin(slot) else { return Ok(false) };
     let now = lane.now();
     let since = lane.session().connecting(now);
@@ -122,7 +125,7 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
 ///
 /// # Errors
 /// The refusal: the connection has to end.
-pub fn grant<L: Lane>(lane: &mut L) -> Result<bool, ConnectRefused> {
+pub fn grant<L: ServicedLane>(lane: &mut L) -> Result<bool, ConnectRefused> {
     let now = lane.now();
     let connection = lane.port(now).connection;
     let is_granted = {
@@ -136,15 +139,15 @@ pub fn grant<L: Lane>(lane: &mut L) -> Result<bool, ConnectRefused> {
 }
 
 /// Returns the postponed commands to execute now: Connects, shutdowns, and steps of authentications.
-pub fn take_postponed<L: Lane>(lane: &mut L) -> Vec<u16> {
+pub fn take_postponed<L: ServicedLane>(lane: &mut L) -> Vec<u16> {
     let postponed = lane.session().take_postponed();
     let (execution, mut env) = lane.parts();
     postponed.into_iter().filter_map(|slot| execution.begin_admin(&mut env, slot)).collect()
 }
 
 /// Applies an event of the control plane to a lane that has not ended.
-pub fn apply<L: Lane>(lane: &mut L, event: &TargetEvent) -> Effect {
-    let Some(Connected { cntlid, qid, subnqn, .. }) = lane.session().queue() else {
+pub fn apply<L: ServicedLane>(lane: &mut L, event: &TargetEvent) -> Effect {
+    let Some(ConnectedQueue { cntlid, qid, subnqn, .. }) = lane.session().queue() else {
         return Effect::Nothing;
     };
     let (own, is_admin) = ((*cntlid, *qid), *qid == 0);
@@ -184,7 +187,12 @@ pub fn apply<L: Lane>(lane: &mut L, event: &TargetEvent) -> Effect {
 }
 
 /// Completes a command that was pending in the control plane.
-fn complete<L: Lane>(lane: &mut L, slot: Option<u16>, status: Status, result: u64) -> Effect {
+fn complete<L: ServicedLane>(
+    lane: &mut L,
+    slot: Option<u16>,
+    status: Status,
+    result: u64,
+) -> Effect {
     if let Some(slot) = slot {
         lane.parts().1.respond(slot, status, result);
     }
@@ -192,11 +200,11 @@ fn complete<L: Lane>(lane: &mut L, slot: Option<u16>, status: Status, result: u6
 }
 
 /// Closes a lane. Its commands in a store stay until they have ended; [`leave`] follows then.
-pub fn close<L: Lane>(lane: &mut L) {
+pub fn close<L: ServicedLane>(lane: &mut L) {
     {
         let (session, mut driver) = lane.control();
         if let Some(presence) = session.end() {
-            driver.control(|Plane { presences, .. }| {
+            driver.control(|LockedControl { presences, .. }| {
                 presences.drain(presence);
                 ((), try_again(presences))
             });
@@ -212,9 +220,9 @@ pub fn close<L: Lane>(lane: &mut L) {
 
 /// Reports to the control plane that nothing is left of a lane. Only then is its queue removed, so that a host which
 /// connects again never overtakes its own old commands.
-pub fn leave<D: Driver>(driver: &mut D, session: Session) {
+pub fn leave<D: ServiceDriver>(driver: &mut D, session: TargetConnection) {
     if let Some(leaving) = session.leave() {
-        driver.control(|Plane { target, presences, .. }| {
+        driver.control(|LockedControl { target, presences, .. }| {
             leaving.report(target, presences);
             ((), try_again(presences))
         });
@@ -223,7 +231,7 @@ pub fn leave<D: Driver>(driver: &mut D, session: Session) {
 
 /// Runs the steps at the end of a lane's turn, before it sends.
 #[inline]
-pub fn before_sending<L: Lane>(lane: &mut L) {
+pub fn before_sending<L: ServicedLane>(lane: &mut L) {
     lane.session().report_traffic();
     let (execution, mut env) = lane.parts();
     execution.begin_due(&mut env);
@@ -234,7 +242,7 @@ pub fn before_sending<L: Lane>(lane: &mut L) {
 /// # Errors
 /// The reason why the connection has to end.
 #[inline]
-pub fn after_sending<L: Lane>(lane: &mut L) -> Result<(), &'static str> {
+pub fn after_sending<L: ServicedLane>(lane: &mut L) -> Result<(), &'static str> {
     let (execution, mut env) = lane.parts();
     execution.end_turn(&mut env);
     drop(env);

@@ -1,9 +1,9 @@
 //! Execution of a connection's admin and fabrics commands, from admission to completion, and rules of a reactor for its
 //! lanes.
 //!
-//! [`run_admin`], [`grant`] and [`apply`] decide; a [`Lane`] lends them the connection, and a [`Driver`] the control
+//! [`run_admin`], [`grant`] and [`apply`] decide; a [`ServicedLane`] lends them the connection, and a [`ServiceDriver`] the control
 //! plane, random bytes and a Diffie-Hellman worker. [`handle_event`], [`fence`], [`close_stale`], [`try_again`] and
-//! others decide for all lanes of a [`Reactor`]. The engine and the simulator drive the same code: a check added here
+//! others decide for all lanes of a [`ServicedReactor`]. The engine and the simulator drive the same code: a check added here
 //! is simulated as well.
 //!
 //! ```text
@@ -21,21 +21,22 @@ mod reactor;
 mod reply;
 
 pub use lane::{
-    CommandsOf, Effect, Lane, after_sending, apply, before_sending, close, grant, leave, run_admin,
-    take_postponed,
+    CommandsOf, Effect, ServicedLane, after_sending, apply, before_sending, close, grant, leave,
+    run_admin, take_postponed,
 };
-pub use plane::{Plane, answered, quiesce, quiesced};
+pub use plane::{LockedControl, answered, quiesce, quiesced};
 pub use reactor::{
-    Closing, Reactor, Rules, admits, arrived, check_after_pause, close_newcomers, close_overdue,
-    close_stale, fence, finish, handle_event, handle_event_of, hold_places, reserved, try_again,
+    LaneClosing, ReactorRules, ServicedReactor, admits, arrived, check_after_pause, close_overdue,
+    close_stale, close_unauthenticated, fence, finish, handle_event, handle_event_of, hold_places,
+    reserved, try_again,
 };
 pub use reply::ServiceReply;
 
-use super::session::{Request, Session, State};
-use super::{ConnectRefused, Connected, Outcome};
+use super::session::{ConnectionState, SessionRequest, TargetConnection};
+use super::{AdminOutcome, ConnectRefused, ConnectedQueue};
 use core::net::SocketAddr;
 use core::time::Duration;
-use roadtrain_proto::security::dhchap::{Group, Work};
+use roadtrain_proto::security::dhchap::{DhGroup, DhTask};
 use roadtrain_proto::security::{GeneratedPsk, Hash};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::auth::Explanation;
@@ -44,7 +45,7 @@ use roadtrain_wire::status::Status;
 
 /// Properties of a command's connection. `C` identifies a connection that can end on its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Port<C> {
+pub struct CommandOrigin<C> {
     /// Local address of the connection.
     pub local: SocketAddr,
     /// The connection, unless it shares a port with others.
@@ -77,27 +78,27 @@ pub enum Computing {
 #[derive(Debug)]
 pub enum Note<'a> {
     /// The state of the connection does not allow a command.
-    NotAdmitted(&'a Sqe, State, Status),
+    NotAdmitted(&'a Sqe, ConnectionState, Status),
     /// A Connect with this data is refused, before any authentication.
     Refused(&'a [u8], &'a ConnectRefused),
     /// A Connect with this data, of this host, is refused while commands of its lost connections are in a store.
     Busy(&'a [u8], &'a str, Status),
     /// A queue was claimed.
-    Claimed(&'a Connected),
+    Claimed(&'a ConnectedQueue),
     /// The host of this claim is authenticated, and refused.
-    RefusedAfterProof(&'a Connected, &'a ConnectRefused),
+    RefusedAfterProof(&'a ConnectedQueue, &'a ConnectRefused),
     /// The host has failed to authenticate: the reason, and the wrong field.
-    NotAuthenticated(&'a Connected, Explanation, &'static str),
+    NotAuthenticated(&'a ConnectedQueue, Explanation, &'static str),
     /// The host is authenticated.
-    Authenticated(&'a Connected, (Hash, Group)),
+    Authenticated(&'a ConnectedQueue, (Hash, DhGroup)),
     /// The host is authenticated again.
-    Reauthenticated(&'a Connected, (Hash, Group)),
+    Reauthenticated(&'a ConnectedQueue, (Hash, DhGroup)),
     /// The host has generated a PSK, to connect again with TLS.
-    GeneratedPsk(&'a Connected, (Hash, Group)),
+    GeneratedPsk(&'a ConnectedQueue, (Hash, DhGroup)),
 }
 
 /// Control plane, random bytes and a worker for the commands of one connection.
-pub trait Driver {
+pub trait ServiceDriver {
     /// Identifies a connection that can end on its own.
     type Connection: Copy;
 
@@ -105,7 +106,7 @@ pub trait Driver {
     /// events that the call has left.
     fn control<R>(
         &mut self,
-        call: impl FnOnce(Plane<'_, Self::Connection>) -> (R, Option<Broadcast>),
+        call: impl FnOnce(LockedControl<'_, Self::Connection>) -> (R, Option<Broadcast>),
     ) -> R;
 
     /// Returns an unpredictable number; `None`: the driver has none, and has reported that.
@@ -115,13 +116,13 @@ pub trait Driver {
     fn random(&mut self) -> Option<impl FnMut(&mut [u8])>;
 
     /// Starts a computation; `None`: the driver cannot, and has reported that.
-    fn compute(&mut self, work: Work) -> Option<Computing>;
+    fn compute(&mut self, work: DhTask) -> Option<Computing>;
 
     /// Returns the longest duration of a repeated authentication, without the time of computations.
     fn authentication_time(&self) -> Duration;
 
     /// Stores the PSK for the host's TLS connections, unless [`has_keys_of`](crate::Target::has_keys_of) returns false.
-    fn keep_psk(&mut self, now: Instant, connected: &Connected, psk: &GeneratedPsk);
+    fn keep_psk(&mut self, now: Instant, connected: &ConnectedQueue, psk: &GeneratedPsk);
 
     /// Reports an event.
     fn note(&mut self, note: &Note<'_>);
@@ -132,15 +133,15 @@ pub trait Driver {
 struct ServiceCommand<'a, C> {
     /// Time of this turn.
     now: Instant,
-    port: Port<C>,
+    port: CommandOrigin<C>,
     sqe: &'a Sqe,
     data: &'a [u8],
 }
 
 /// Executes a command, if the connection's state allows it. Data for the host goes to `page`.
-fn execute<D: Driver>(
+fn execute<D: ServiceDriver>(
     driver: &mut D,
-    session: &mut Session,
+    session: &mut TargetConnection,
     command: ServiceCommand<'_, D::Connection>,
     page: &mut Vec<u8>,
 ) -> ServiceReply {
@@ -153,21 +154,21 @@ fn execute<D: Driver>(
     let Some(connected) = session.claim().or(session.queue()) else {
         return connect::connect(driver, session, command);
     };
-    if request == Request::Authentication && connected.requirement.is_some() {
+    if request == SessionRequest::Authentication && connected.requirement.is_some() {
         return authenticate::authenticate(driver, session, command, page);
     }
     let (cntlid, qid) = (connected.cntlid, connected.qid);
-    let outcome = driver.control(|Plane { target, .. }| match qid {
+    let outcome = driver.control(|LockedControl { target, .. }| match qid {
         0 => (target.admin_command(now, cntlid, sqe, data, page), None),
         _ => (target.fabrics_command(now, cntlid, qid, sqe), None),
     });
     match outcome {
-        Outcome::Complete { status, result } => ServiceReply::completed(status, result),
-        Outcome::Pending => ServiceReply::default(),
-        Outcome::LookUp(wanted) => {
+        AdminOutcome::Complete { status, result } => ServiceReply::completed(status, result),
+        AdminOutcome::Pending => ServiceReply::default(),
+        AdminOutcome::QueryLbaStatus(wanted) => {
             ServiceReply { status_query: Some(wanted), ..ServiceReply::default() }
         }
-        Outcome::Disconnected => {
+        AdminOutcome::Disconnected => {
             session.disconnected();
             ServiceReply { ends: true, ..ServiceReply::completed(Status::SUCCESS, 0) }
         }
@@ -179,13 +180,13 @@ fn execute<D: Driver>(
 ///
 /// # Errors
 /// The refusal: the connection has to end.
-fn grant_claim<D: Driver>(
+fn grant_claim<D: ServiceDriver>(
     driver: &mut D,
     now: Instant,
-    session: &mut Session,
+    session: &mut TargetConnection,
     connection: Option<D::Connection>,
 ) -> Result<bool, ConnectRefused> {
-    let granted = driver.control(|Plane { target, presences, .. }| {
+    let granted = driver.control(|LockedControl { target, presences, .. }| {
         (session.take_granted(now, target, presences, connection), None)
     });
     if let (Err(refused), Some(claim)) = (&granted, session.claim()) {

@@ -1,6 +1,6 @@
 //! Results of an admin or fabrics command for its connection.
 
-use crate::LookUp;
+use crate::LbaStatusQuery;
 use roadtrain_wire::status::Status;
 
 /// Steps for a connection after an admin or fabrics command.
@@ -9,7 +9,7 @@ pub struct ServiceReply {
     /// Status and result of its completion; `None` for an asynchronous event request.
     pub completion: Option<(Status, u64)>,
     /// Query to a store, whose result completes the command.
-    pub status_query: Option<LookUp>,
+    pub status_query: Option<LbaStatusQuery>,
     /// True if a queue was claimed.
     pub connected: bool,
     /// True if the host was granted the queue.

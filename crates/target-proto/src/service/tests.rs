@@ -1,6 +1,6 @@
 use super::*;
-use crate::Target;
-use crate::presence::Presences;
+use crate::TargetControl;
+use crate::host_connections::HostConnections;
 use crate::{NamespaceConfig, SubsystemConfig, TargetConfig};
 use core::net::Ipv4Addr;
 use roadtrain_proto::security::SecuredAs;
@@ -13,8 +13,8 @@ const SUBSYSTEM: &str = "nqn.2014-08.org.example:subsystem";
 
 /// Control plane of one reactor, whose connections are numbers.
 struct OneReactor {
-    target: Target,
-    presences: Presences<u32>,
+    target: TargetControl,
+    presences: HostConnections<u32>,
     /// Connections that the host has closed.
     lost: Vec<u32>,
     has_numbers: bool,
@@ -28,8 +28,8 @@ impl Default for OneReactor {
         subsystem.namespaces.push(NamespaceConfig::new(1, 64, 9));
         let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
         OneReactor {
-            target: Target::new(NOW, &config).unwrap(),
-            presences: Presences::default(),
+            target: TargetControl::new(NOW, &config).unwrap(),
+            presences: HostConnections::default(),
             lost: Vec::new(),
             has_numbers: true,
             messages: Vec::new(),
@@ -38,13 +38,16 @@ impl Default for OneReactor {
     }
 }
 
-impl Driver for OneReactor {
+impl ServiceDriver for OneReactor {
     type Connection = u32;
 
-    fn control<R>(&mut self, call: impl FnOnce(Plane<'_, u32>) -> (R, Option<Broadcast>)) -> R {
+    fn control<R>(
+        &mut self,
+        call: impl FnOnce(LockedControl<'_, u32>) -> (R, Option<Broadcast>),
+    ) -> R {
         let any_lost = |all: &[u32]| all.iter().any(|connection| self.lost.contains(connection));
         let (target, presences) = (&mut self.target, &mut self.presences);
-        let (result, message) = call(Plane { target, presences, any_lost: &any_lost });
+        let (result, message) = call(LockedControl { target, presences, any_lost: &any_lost });
         self.messages.extend(message);
         result
     }
@@ -57,7 +60,7 @@ impl Driver for OneReactor {
         self.has_numbers.then_some(|place: &mut [u8]| place.fill(7))
     }
 
-    fn compute(&mut self, _: Work) -> Option<Computing> {
+    fn compute(&mut self, _: DhTask) -> Option<Computing> {
         None
     }
 
@@ -65,7 +68,7 @@ impl Driver for OneReactor {
         Duration::from_secs(1)
     }
 
-    fn keep_psk(&mut self, _: Instant, _: &Connected, _: &GeneratedPsk) {}
+    fn keep_psk(&mut self, _: Instant, _: &ConnectedQueue, _: &GeneratedPsk) {}
 
     fn note(&mut self, note: &Note<'_>) {
         let text = format!("{note:?}");
@@ -74,10 +77,10 @@ impl Driver for OneReactor {
 }
 
 /// Returns the session of an initialized connection, secured with a key of this host if there is one.
-fn session(secured_as: Option<&str>) -> Session {
+fn session(secured_as: Option<&str>) -> TargetConnection {
     let secures = secured_as.is_some();
-    let settings = crate::session::Settings { secures, ..Default::default() };
-    let mut session = Session::new(settings);
+    let settings = crate::session::ListenerRequirements { secures, ..Default::default() };
+    let mut session = TargetConnection::new(settings);
     let names = secured_as.map(|hostnqn| (hostnqn.to_owned(), SUBSYSTEM.to_owned()));
     if let Some((hostnqn, subnqn)) = names {
         session.secured(SecuredAs { hostnqn, subnqn, by_generated: false });
@@ -89,28 +92,33 @@ fn session(secured_as: Option<&str>) -> Session {
 /// Executes a Connect of [`HOST`] for this controller and queue, over the connection of this number.
 fn connect(
     driver: &mut OneReactor,
-    session: &mut Session,
+    session: &mut TargetConnection,
     (cntlid, qid): (u16, u16),
     connection: u32,
 ) -> ServiceReply {
     let sqe = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();
     let data = ConnectData::new([1; 16], cntlid, SUBSYSTEM, HOST);
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
-    let port = Port { local, connection: Some(connection), since: NOW };
+    let port = CommandOrigin { local, connection: Some(connection), since: NOW };
     let command = ServiceCommand { now: NOW, port, sqe: &sqe, data: data.as_bytes() };
     execute(driver, session, command, &mut Vec::new())
 }
 
 /// Executes a command over the connection of this number.
-fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u32) -> ServiceReply {
+fn run(
+    driver: &mut OneReactor,
+    session: &mut TargetConnection,
+    sqe: &Sqe,
+    connection: u32,
+) -> ServiceReply {
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
-    let port = Port { local, connection: Some(connection), since: NOW };
+    let port = CommandOrigin { local, connection: Some(connection), since: NOW };
     let command = ServiceCommand { now: NOW, port, sqe, data: &[] };
     execute(driver, session, command, &mut Vec::new())
 }
 
 /// Connects a controller that accepts I/O queues. Returns its identifier, and the session of its admin queue.
-fn controller(driver: &mut OneReactor) -> (u16, Session) {
+fn controller(driver: &mut OneReactor) -> (u16, TargetConnection) {
     let mut admin = session(None);
     assert!(connect(driver, &mut admin, (0xffff, 0), 1).granted);
     let enable = Property::set(property::CC, 0x0046_0061);

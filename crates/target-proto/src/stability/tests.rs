@@ -2,18 +2,18 @@ use super::*;
 
 const NOW: Instant = Instant(1_000_000_000);
 
-fn user(cntlid: u16, host: u8) -> User {
-    User { cntlid, hostid: [host; 16], hostnqn: "nqn.x:host".into() }
+fn user(cntlid: u16, host: u8) -> StoreUser {
+    StoreUser { cntlid, hostid: [host; 16], hostnqn: "nqn.x:host".into() }
 }
 
 type TestStability = Stability<u8>;
 
-fn write(store: &TestStability, mark: &Mark) {
+fn write(store: &TestStability, mark: &WriteMark) {
     mark.wrote(store.epoch());
 }
 
 /// Runs a flush alone. Returns true if it succeeds.
-fn flush(store: &mut TestStability, user: &User, flushed: Flushed) -> bool {
+fn flush(store: &mut TestStability, user: &StoreUser, flushed: Flushed) -> bool {
     let ticket = store.begin(NOW, user);
     assert!(store.join(0));
     assert!(store.ended(flushed).is_empty());
@@ -28,7 +28,7 @@ fn a_failure_is_reported_once_to_every_writer() {
     marks[..3].iter().for_each(|mark| write(&store, mark));
     assert!(flush(&mut store, &users[2], Flushed::Done));
     assert!(!flush(&mut store, &users[0], Flushed::Failed));
-    assert_eq!(store.untold(), 1);
+    assert_eq!(store.unreported_hosts(), 1);
     // The system forgets the failure; the account does not.
     assert!(flush(&mut store, &users[0], Flushed::Done), "it got the report");
     assert!(!flush(&mut store, &users[1], Flushed::Done), "it did not");
@@ -36,7 +36,7 @@ fn a_failure_is_reported_once_to_every_writer() {
     assert!(flush(&mut store, &users[2], Flushed::Done), "its writes were stable before");
     write(&store, &marks[3]);
     assert!(flush(&mut store, &users[3], Flushed::Done), "it wrote after");
-    assert_eq!((store.untold(), store.is_clean()), (0, true));
+    assert_eq!((store.unreported_hosts(), store.is_clean()), (0, true));
 }
 
 /// A host with two paths writes on one and flushes on the other.
@@ -211,7 +211,7 @@ fn a_host_gets_no_second_report_long_after() {
     let mark = store.enter(NOW, &a);
     write(&store, &mark);
     assert!(!flush(&mut store, &a, Flushed::Failed));
-    store.part(NOW, &a);
+    store.end_reports(NOW, &a);
     store.leave(NOW, &a, &mark);
     assert!(flush(&mut store, &again, Flushed::Done));
 }
@@ -233,7 +233,7 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
     let mut store = TestStability::default();
     for host in 0..=255 {
         for nqn in ["nqn.x:a", "nqn.x:b"] {
-            let user = User { hostnqn: nqn.into(), ..user(1, host) };
+            let user = StoreUser { hostnqn: nqn.into(), ..user(1, host) };
             let mark = store.enter(NOW, &user);
             write(&store, &mark);
             store.leave(NOW, &user, &mark);
@@ -243,7 +243,11 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
     // Forgotten marks count for every host.
     let other = user(9, 9);
     assert!(!flush(&mut store, &other, Flushed::Failed));
-    assert!(!flush(&mut store, &User { hostnqn: "nqn.x:a".into(), ..user(7, 0) }, Flushed::Done));
+    assert!(!flush(
+        &mut store,
+        &StoreUser { hostnqn: "nqn.x:a".into(), ..user(7, 0) },
+        Flushed::Done
+    ));
     // A successful flush covers hosts that ended before it began.
     let mut store = TestStability::default();
     let gone = user(1, 1);
@@ -267,9 +271,9 @@ fn a_controller_that_ends_in_order_gets_no_second_report() {
     store.leave(NOW, &a, &mark);
     let last = store.enter_last(NOW, &a);
     assert!(flush(&mut store, &a, Flushed::Done), "it got the report before its lane ended");
-    store.part(NOW, &a);
+    store.end_reports(NOW, &a);
     store.leave(NOW, &a, &last);
-    assert_eq!((store.untold(), store.is_clean()), (0, true));
+    assert_eq!((store.unreported_hosts(), store.is_clean()), (0, true));
 }
 
 /// A flush has taken writes of two epochs, the older one reported, and is not executed: the other flush covers the

@@ -14,9 +14,9 @@ type ByteExtent = (u64, u64);
 
 /// Sorted ranges without a common byte. Adjacent ranges are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Extents(Vec<ByteExtent>);
+pub struct ByteExtents(Vec<ByteExtent>);
 
-impl Extents {
+impl ByteExtents {
     /// Returns the number of ranges.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -100,7 +100,7 @@ mod tests {
     proptest! {
         #[test]
         fn extents_are_what_a_bitmap_says(steps in prop::collection::vec((any::<bool>(), range()), 1..60)) {
-            let (mut extents, mut bitmap) = (Extents::default(), [false; BYTES]);
+            let (mut extents, mut bitmap) = (ByteExtents::default(), [false; BYTES]);
             for (adds, range) in steps {
                 let bytes = range.offset as usize..(range.offset + range.len) as usize;
                 prop_assert_eq!(extents.touch(&range), bitmap[bytes.clone()].contains(&true));
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_end_of_all_bytes_is_no_special_place() {
         let last = ByteRange { offset: u64::MAX - 1, len: 5 };
-        let mut extents = Extents::default();
+        let mut extents = ByteExtents::default();
         extents.insert(&last);
         assert!(extents.touch(&last) && extents.count() == 1);
         extents.remove(&ByteRange { offset: 0, len: u64::MAX });

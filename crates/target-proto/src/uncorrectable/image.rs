@@ -10,7 +10,7 @@
 //! A range is its first byte and its length, so the format is independent of the block size. It names no namespace:
 //! marks belong to the blocks beside which the file is, whichever target exports them.
 
-use super::extents::{Extents, SPLIT_MAX};
+use super::extents::{ByteExtents, SPLIT_MAX};
 use crate::image::{ImageError, open, seal};
 use core::fmt::Write;
 use roadtrain_proto::op::ByteRange;
@@ -18,7 +18,7 @@ use roadtrain_proto::op::ByteRange;
 const HEAD: &str = "roadtrain-uncorrectable 1";
 
 /// Formats marks for a save.
-pub(super) fn emit(marks: &Extents) -> Vec<u8> {
+pub(super) fn emit(marks: &ByteExtents) -> Vec<u8> {
     let mut text = format!("{HEAD}\n");
     for ByteRange { offset, len } in marks.iter() {
         let _ = writeln!(text, "marked {offset} {len}"); // writing to a string does not fail
@@ -30,8 +30,8 @@ pub(super) fn emit(marks: &Extents) -> Vec<u8> {
 ///
 /// # Errors
 /// The content is invalid.
-pub fn parse(image: &[u8]) -> Result<Extents, ImageError> {
-    let mut marks = Extents::default();
+pub fn parse(image: &[u8]) -> Result<ByteExtents, ImageError> {
+    let mut marks = ByteExtents::default();
     open(image, HEAD, |words| {
         let ["marked", offset, len] = *words else { return None };
         let range = ByteRange { offset: offset.parse().ok()?, len: len.parse().ok()? };
@@ -49,8 +49,8 @@ pub fn parse(image: &[u8]) -> Result<Extents, ImageError> {
 mod tests {
     use super::*;
 
-    fn marks() -> Extents {
-        let mut marks = Extents::default();
+    fn marks() -> ByteExtents {
+        let mut marks = ByteExtents::default();
         marks.insert(&ByteRange { offset: 4096, len: 8192 });
         marks.insert(&ByteRange { offset: 1 << 40, len: 512 });
         marks
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn marks_come_back() {
         assert_eq!(parse(&emit(&marks())), Ok(marks()));
-        assert_eq!(parse(&emit(&Extents::default())), Ok(Extents::default()));
+        assert_eq!(parse(&emit(&ByteExtents::default())), Ok(ByteExtents::default()));
         let text = "roadtrain-uncorrectable 1\nmarked 4096 8192\nmarked 1099511627776 512\ncrc32c ";
         assert!(emit(&marks()).starts_with(text.as_bytes()));
     }

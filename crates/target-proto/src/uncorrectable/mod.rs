@@ -1,6 +1,6 @@
 //! Write Uncorrectable (NVM Command Set 1.1, section 3.3.7): blocks that cannot be read until they are written.
 //!
-//! - [`Extents`] are the marks of a store, as a list of ranges.
+//! - [`ByteExtents`] are the marks of a store, as a list of ranges.
 //! - [`Marks`] are the same at a running target: a change is saved, then it takes effect, then its command completes.
 //!
 //! ```text
@@ -22,6 +22,6 @@ mod changes;
 mod extents;
 mod image;
 
-pub use changes::{Change, Marks, Place, Step};
-pub use extents::{Extents, MARKS_MAX, SPLIT_MAX};
+pub use changes::{MarkChange, Marks, MarksPlace, MarksStep};
+pub use extents::{ByteExtents, MARKS_MAX, SPLIT_MAX};
 pub use image::parse as parse_image;

@@ -3,7 +3,9 @@
 
 use crate::cases::cases;
 use proptest::prelude::*;
-use roadtrain_target_proto::reservations::{Group, HostId, ReservationCommand, State, parse_image};
+use roadtrain_target_proto::reservations::{
+    CommandGroup, HostId, ReservationCommand, ReservationState, parse_image,
+};
 use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
 };
@@ -285,7 +287,7 @@ fn command(does: &Does) -> ReservationCommand {
     }
 }
 
-fn check_same(state: &State, model: &ReservationModel) {
+fn check_same(state: &ReservationState, model: &ReservationModel) {
     let keys: BTreeMap<HostId, u64> = state.registrants.iter().map(|r| (r.host, r.key)).collect();
     assert_eq!(keys, model.keys.iter().map(|(host, key)| (id(*host), *key)).collect());
     assert_eq!(keys.len(), state.registrants.len(), "each once");
@@ -294,7 +296,7 @@ fn check_same(state: &State, model: &ReservationModel) {
     assert_eq!(state.persists, model.ptpl);
     for host in 0..HOSTS {
         assert_eq!(state.is_held_by(&id(host)), model.holders.contains(&host), "host {host}");
-        for (group, writes) in [(Group::Read, false), (Group::Write, true)] {
+        for (group, writes) in [(CommandGroup::Read, false), (CommandGroup::Write, true)] {
             let refused = state.refuses(&id(host), group);
             assert_eq!(refused, !model.allows(host, writes), "host {host}, {group:?}");
         }
@@ -334,7 +336,7 @@ proptest! {
         capable in any::<bool>(),
         commands in prop::collection::vec((0..HOSTS, does(), any::<bool>()), 1..60),
     ) {
-        let (mut state, mut model) = (State::default(), ReservationModel::default());
+        let (mut state, mut model) = (ReservationState::default(), ReservationModel::default());
         for (host, mut does, knows) in commands {
             // Most commands have the right key: the others fail early.
             let own = model.keys.get(&host).copied();
@@ -387,20 +389,24 @@ proptest! {
 fn the_table_of_conflicts_holds_for_every_type() {
     for (rtype, row) in TABLE {
         let kind = ReservationType::parse(rtype).unwrap();
-        let mut state = State::default();
+        let mut state = ReservationState::default();
         for host in [0, 1] {
             let register = Does::Register { rrega: 0, iekey: false, cptpl: 0, crkey: 0, nrkey: 7 };
             state.execute(&id(host), &command(&register), false).unwrap();
         }
         let acquire = Does::Acquire { racqa: 0, rtype, crkey: 7, prkey: 0 };
         state.execute(&id(0), &command(&acquire), false).unwrap();
-        let said: String =
-            [(2, Group::Read), (2, Group::Write), (1, Group::Read), (1, Group::Write)]
-                .map(|(host, group)| if state.refuses(&id(host), group) { 'c' } else { 'a' })
-                .into_iter()
-                .collect();
+        let said: String = [
+            (2, CommandGroup::Read),
+            (2, CommandGroup::Write),
+            (1, CommandGroup::Read),
+            (1, CommandGroup::Write),
+        ]
+        .map(|(host, group)| if state.refuses(&id(host), group) { 'c' } else { 'a' })
+        .into_iter()
+        .collect();
         assert_eq!(said, row, "{kind:?}");
-        for group in [Group::Read, Group::Write] {
+        for group in [CommandGroup::Read, CommandGroup::Write] {
             assert!(!state.refuses(&id(0), group), "{kind:?}: its holder");
         }
     }
@@ -408,7 +414,7 @@ fn the_table_of_conflicts_holds_for_every_type() {
 
 #[test]
 fn registrants_are_bounded() {
-    let mut state = State::default();
+    let mut state = ReservationState::default();
     let register = |key| ReservationCommand::Register {
         action: RegisterAction::Register,
         ignores_key: false,

@@ -8,7 +8,7 @@ use crate::open::Opener;
 use crate::record::{CONTENT_TYPE_HANDSHAKE, RecordEnd};
 use crate::schedule::TrafficSecret;
 use crate::seal::Sealer;
-use crate::{Error, suite};
+use crate::{TlsError, suite};
 use library::Pipes;
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture, VerifyHostNameCallback};
@@ -32,7 +32,7 @@ pub const FATAL_UNKNOWN_PSK_IDENTITY: [u8; 7] = fatal(UNKNOWN_PSK_IDENTITY);
 const SHOWN_CHARS_MAX: usize = 600;
 
 /// Keys that a handshake has made.
-pub struct Keys {
+pub struct TlsSessionKeys {
     /// Sealer of sent data.
     pub sealer: Sealer,
     /// Opener of received data.
@@ -121,14 +121,14 @@ const fn fatal(alert: u8) -> [u8; 7] {
     [0x15, 3, 3, 0, 2, 2, alert]
 }
 
-fn application(error: Error) -> LibraryError {
+fn application(error: TlsError) -> LibraryError {
     LibraryError::application(Box::new(error))
 }
 
 /// Returns a random key, which no host has.
-fn decoy(identity: &str) -> Result<TlsPsk, Error> {
+fn decoy(identity: &str) -> Result<TlsPsk, TlsError> {
     let mut secret = Zeroizing::new([0; 32]);
-    aws_lc_rs::rand::fill(&mut *secret).map_err(|_| Error::Library("random numbers".into()))?;
+    aws_lc_rs::rand::fill(&mut *secret).map_err(|_| TlsError::Library("random numbers".into()))?;
     let psk = Secret::new(&*secret);
     Ok(TlsPsk { identity: identity.to_owned(), psk, suite: Suite::Aes128GcmSha256 })
 }
@@ -141,8 +141,8 @@ fn append(connection: &mut Connection, psk: &TlsPsk) -> Result<(), LibraryError>
     connection.append_psk(&builder.build()?)
 }
 
-fn library(error: LibraryError) -> Error {
-    Error::Library(format!("{}: {}", error.name(), error.message()))
+fn library(error: LibraryError) -> TlsError {
+    TlsError::Library(format!("{}: {}", error.name(), error.message()))
 }
 
 impl Acceptor {
@@ -152,7 +152,7 @@ impl Acceptor {
     /// The library's.
     pub fn new(
         resolve: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TlsError> {
         let mut builder = config().map_err(library)?;
         builder.set_client_hello_callback(Chooser(Box::new(resolve))).map_err(library)?;
         Ok(Acceptor { config: builder.build().map_err(library)?, has_certificate: false })
@@ -162,7 +162,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// The certificates are invalid, or the private key belongs to another one.
-    pub fn with_certificates(certificates: Certificates<'_>) -> Result<Self, Error> {
+    pub fn with_certificates(certificates: Certificates<'_>) -> Result<Self, TlsError> {
         let mut builder = config().map_err(library)?;
         builder.load_pem(certificates.chain, certificates.key).map_err(library)?;
         if let Some(clients) = certificates.clients {
@@ -177,7 +177,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// The library's.
-    pub fn accept(&self) -> Result<Handshake, Error> {
+    pub fn accept(&self) -> Result<Handshake, TlsError> {
         let mut library = connection(Mode::Server, &self.config)?;
         if self.has_certificate {
             return Ok(Handshake::new(library, HandshakeSide::Certified));
@@ -199,7 +199,7 @@ fn config() -> Result<s2n_tls::config::Builder, LibraryError> {
     Ok(builder)
 }
 
-fn connection(mode: Mode, config: &Config) -> Result<Connection, Error> {
+fn connection(mode: Mode, config: &Config) -> Result<Connection, TlsError> {
     let mut connection = Connection::new(mode);
     connection.set_config(config.clone()).map_err(library)?;
     // Otherwise an error makes the library wait for seconds, against a side channel that AES-GCM does not have.
@@ -230,7 +230,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The library's.
-    pub fn connect(psk: TlsPsk) -> Result<Self, Error> {
+    pub fn connect(psk: TlsPsk) -> Result<Self, TlsError> {
         let config = config().and_then(s2n_tls::config::Builder::build).map_err(library)?;
         let mut library = connection(Mode::Client, &config)?;
         append(&mut library, &psk).map_err(self::library)?;
@@ -256,23 +256,23 @@ impl Handshake {
     ///
     /// # Errors
     /// The handshake has failed. A target sends [`Handshake::outgoing`] before it closes the connection.
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
         let is_target = !matches!(self.side, HandshakeSide::Host(_));
         if let Some(&kind) = bytes.first().filter(|_| is_target && self.received == 0)
             && kind != CONTENT_TYPE_HANDSHAKE
         {
-            return Err(Error::Plain);
+            return Err(TlsError::Plain);
         }
         self.received += bytes.len();
         self.record.advance(bytes);
         if !self.is_done && self.received > HANDSHAKE_BYTES_MAX {
-            return Err(Error::TooLong);
+            return Err(TlsError::TooLong);
         }
         self.pipes.push(bytes);
         self.advance()
     }
 
-    fn advance(&mut self) -> Result<(), Error> {
+    fn advance(&mut self) -> Result<(), TlsError> {
         if self.is_done {
             return Ok(());
         }
@@ -294,19 +294,19 @@ impl Handshake {
     }
 
     /// Converts the library's errors, which do not help users.
-    fn explain(&mut self, error: &LibraryError) -> Error {
+    fn explain(&mut self, error: &LibraryError) -> TlsError {
         if let Some(code) = self.pipes.alert() {
-            return Error::Alert(code);
+            return TlsError::Alert(code);
         }
-        let other = || Error::Handshake(format!("{}: {}", error.name(), error.message()));
+        let other = || TlsError::Handshake(format!("{}: {}", error.name(), error.message()));
         let HandshakeSide::Target(offer) = &self.side else { return other() };
         match offer.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             Some(PskChoice { identity, .. }) if identity.is_empty() => {
-                Error::Handshake("the peer offers no pre-shared key".to_owned())
+                TlsError::Handshake("the peer offers no pre-shared key".to_owned())
             }
-            Some(PskChoice { psk: None, identity }) => Error::UnknownIdentity(escaped(identity)),
+            Some(PskChoice { psk: None, identity }) => TlsError::UnknownIdentity(escaped(identity)),
             Some(PskChoice { identity, .. }) if !self.has_sent => {
-                Error::WrongKey(escaped(identity))
+                TlsError::WrongKey(escaped(identity))
             }
             _ => other(),
         }
@@ -330,7 +330,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The two ends have not agreed on the key and on its suite.
-    pub fn keys(mut self, blocks_max: u64) -> Result<Keys, Error> {
+    pub fn keys(mut self, blocks_max: u64) -> Result<TlsSessionKeys, TlsError> {
         let identity = self.pipes.identity().map_err(library)?;
         let is_host = matches!(self.side, HandshakeSide::Host(_));
         let psk = match &self.side {
@@ -344,15 +344,15 @@ impl Handshake {
         let known = psk.as_ref().map_or(&[][..], |psk| psk.identity.as_bytes());
         let has_key = psk.is_some() != matches!(self.side, HandshakeSide::Certified);
         if !has_key || known != identity {
-            return Err(Error::Handshake("it is not secured by our key".into()));
+            return Err(TlsError::Handshake("it is not secured by our key".into()));
         }
         let serialized = self.pipes.serialize().map_err(library)?;
         let (suite, [host, target]) = secrets(&serialized)?;
         if psk.as_ref().is_some_and(|psk| psk.suite != suite) {
-            return Err(Error::Handshake("the key is not for this cipher suite".into()));
+            return Err(TlsError::Handshake("the key is not for this cipher suite".into()));
         }
         let (ours, theirs) = if is_host { (host, target) } else { (target, host) };
-        Ok(Keys {
+        Ok(TlsSessionKeys {
             sealer: Sealer::new(ours, blocks_max)?,
             opener: Opener::new(theirs, blocks_max, is_host)?,
             identity: psk.map(|psk| psk.identity).unwrap_or_default(),
@@ -371,15 +371,15 @@ fn escaped(identity: &str) -> String {
 
 /// Extracts the traffic secrets of host and target from a connection serialized by s2n-tls (version 1). Layout: u64 1,
 /// two bytes of the version of TLS, the suite, two sequence numbers, u16 fragment length, secrets.
-fn secrets(serialized: &[u8]) -> Result<(Suite, [TrafficSecret; 2]), Error> {
+fn secrets(serialized: &[u8]) -> Result<(Suite, [TrafficSecret; 2]), TlsError> {
     const SECRETS: usize = 8 + 2 + 2 + 8 + 8 + 2;
-    let cut_off = || Error::Library("the connection's secrets are not there".to_owned());
+    let cut_off = || TlsError::Library("the connection's secrets are not there".to_owned());
     let (head, secrets) = serialized.split_at_checked(SECRETS).ok_or_else(cut_off)?;
     let code = u16::from_be_bytes([head[10], head[11]]);
     let is_fresh =
         head[..8] == 1u64.to_be_bytes() && head[8..10] == [3, 4] && head[12..28] == [0; 16];
     let suite = suite::from_code(code).filter(|_| is_fresh);
-    let suite = suite.ok_or_else(|| Error::Handshake(format!("cipher suite {code:#06x}")))?;
+    let suite = suite.ok_or_else(|| TlsError::Handshake(format!("cipher suite {code:#06x}")))?;
     let length = suite.hash().bytes();
     let (host, rest) = secrets.split_at_checked(length).ok_or_else(cut_off)?;
     let target = rest.get(..length).ok_or_else(cut_off)?;

@@ -1,7 +1,7 @@
 //! Sealed frames with the real cipher. Another program has made the bytes from the page (docs/reference/ethernet.md).
 
 use proptest::prelude::*;
-use roadtrain_proto::seal::{Limits, Opened, Refused, Seal, open};
+use roadtrain_proto::seal::{FrameRefusal, KeyLimits, OpenedFrame, Seal, open};
 use roadtrain_proto::security::{FrameKeys, FrameSecret, Hash, Secret};
 use roadtrain_tls::FrameCipher;
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags, parse};
@@ -22,7 +22,7 @@ fn keys(hash: Hash) -> FrameKeys {
 
 fn ends() -> (SealedEnd, SealedEnd) {
     let keys = keys(Hash::Sha256);
-    (Seal::host(&keys, Limits::HOST).unwrap(), Seal::target(&keys, Limits::TARGET).unwrap())
+    (Seal::host(&keys, KeyLimits::HOST).unwrap(), Seal::target(&keys, KeyLimits::TARGET).unwrap())
 }
 
 /// A Cargo or an Ack from the host.
@@ -53,12 +53,12 @@ fn sealed(end: &mut SealedEnd, kind: FrameType, bits: u16, body: &[u8]) -> Vec<u
 }
 
 /// Opens a frame at the other end.
-fn take(end: &mut SealedEnd, frame: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+fn take(end: &mut SealedEnd, frame: &[u8]) -> Result<Option<Vec<u8>>, FrameRefusal> {
     let (header, kind, body) = parse(frame).expect("a frame");
     let mut out = vec![0; 1 << 16];
     Ok(match end.open(&header, kind, body, &mut out)? {
-        Opened::Clear => None,
-        Opened::Sealed { bytes, .. } => Some(out[..bytes].to_vec()),
+        OpenedFrame::Clear => None,
+        OpenedFrame::Sealed { bytes, .. } => Some(out[..bytes].to_vec()),
     })
 }
 
@@ -95,8 +95,8 @@ fn a_frame_byte_for_byte() {
             ],
         ),
     ] {
-        let mut host = SealedEnd::host(&keys(hash), Limits::HOST).unwrap();
-        let mut target = SealedEnd::target(&keys(hash), Limits::TARGET).unwrap();
+        let mut host = SealedEnd::host(&keys(hash), KeyLimits::HOST).unwrap();
+        let mut target = SealedEnd::target(&keys(hash), KeyLimits::TARGET).unwrap();
         assert_eq!(host.proofs().own[..], bytes(&[proof]));
         assert_eq!(target.proofs().peer[..], bytes(&[proof]));
         for _ in 0..0x102 {
@@ -115,10 +115,10 @@ fn a_frame_byte_for_byte() {
 fn both_directions_and_both_lanes_have_their_own_keys() {
     let (mut host, mut target) = ends();
     let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ, b"to the target");
-    assert_eq!(take(&mut host, &frame), Err(Refused::Forged), "its own");
+    assert_eq!(take(&mut host, &frame), Err(FrameRefusal::Forged), "its own");
     let other = FrameSecret::new(Hash::Sha256, &Secret::new(&[1]), None, b"").keys(1, 2);
-    let mut other = SealedEnd::target(&other, Limits::TARGET).unwrap();
-    assert_eq!(take(&mut other, &frame), Err(Refused::Forged), "another lane's");
+    let mut other = SealedEnd::target(&other, KeyLimits::TARGET).unwrap();
+    assert_eq!(take(&mut other, &frame), Err(FrameRefusal::Forged), "another lane's");
     assert!(take(&mut target, &frame).is_ok());
     let back = sealed(&mut target, FrameType::Cargo, flags::SEQ, b"to the host");
     assert_eq!(take(&mut host, &back), Ok(Some(b"to the host".to_vec())));
@@ -133,16 +133,16 @@ fn a_target_is_sealed_from_the_hosts_first_sealed_frame_on() {
     });
     let [clear] = &clear;
     assert!(host.is_on() && !target.is_on());
-    assert_eq!(take(&mut host, clear), Err(Refused::Clear), "the target has agreed before");
+    assert_eq!(take(&mut host, clear), Err(FrameRefusal::Clear), "the target has agreed before");
     assert_eq!(take(&mut target, clear), Ok(None));
     let mut forged = sealed(&mut host, FrameType::Ack, 0, &[]);
     *forged.last_mut().unwrap() ^= 1;
-    assert_eq!(take(&mut target, &forged), Err(Refused::Forged));
+    assert_eq!(take(&mut target, &forged), Err(FrameRefusal::Forged));
     assert!(!target.is_on(), "forged frames change nothing");
     let frame = sealed(&mut host, FrameType::Ack, 0, &[]);
     assert_eq!(take(&mut target, &frame), Ok(Some(vec![])));
     assert!(target.is_on());
-    assert_eq!(take(&mut target, clear), Err(Refused::Clear));
+    assert_eq!(take(&mut target, clear), Err(FrameRefusal::Clear));
     let mut leave = header(FrameType::Leave, 0);
     roadtrain_wire::ether::set_hcrc(&mut leave);
     assert_eq!(take(&mut target, leave.as_bytes()), Ok(None), "that has a proof");
@@ -154,7 +154,7 @@ fn acknowledgements_are_taken_once_and_in_order() {
     let [first, second, third] = [0; 3].map(|_| sealed(&mut host, FrameType::Ack, 0, &[1; 8]));
     assert!(take(&mut target, &second).is_ok());
     for old in [&first, &second] {
-        assert_eq!(take(&mut target, old), Err(Refused::Replayed));
+        assert_eq!(take(&mut target, old), Err(FrameRefusal::Replayed));
     }
     assert!(take(&mut target, &third).is_ok());
 }
@@ -172,8 +172,8 @@ fn numbered_frames_may_overtake_each_other() {
 
 #[test]
 fn keys_end() {
-    let limits = Limits { blocks: 60, frames: 100 };
-    for (limits, count) in [(limits, 10), (Limits { blocks: u64::MAX, frames: 3 }, 3)] {
+    let limits = KeyLimits { blocks: 60, frames: 100 };
+    for (limits, count) in [(limits, 10), (KeyLimits { blocks: u64::MAX, frames: 3 }, 3)] {
         let keys = keys(Hash::Sha256);
         let mut host = SealedEnd::host(&keys, limits).unwrap();
         let mut target = SealedEnd::target(&keys, limits).unwrap();
@@ -194,7 +194,7 @@ fn a_lane_without_keys_takes_no_sealed_frames() {
     let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ, b"sealed");
     let (header, kind, body) = parse(&frame).unwrap();
     let opened = open::<FrameCipher>(None, &header, kind, body, &mut []);
-    assert_eq!(opened, Err(Refused::Forged));
+    assert_eq!(opened, Err(FrameRefusal::Forged));
 }
 
 proptest! {

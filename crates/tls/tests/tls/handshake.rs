@@ -2,8 +2,8 @@
 
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use roadtrain_tls::{
-    Acceptor, BLOCKS_MAX, Error, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY,
-    HANDSHAKE_BYTES_MAX, Handshake, Keys,
+    Acceptor, BLOCKS_MAX, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, HANDSHAKE_BYTES_MAX,
+    Handshake, TlsError, TlsSessionKeys,
 };
 
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
@@ -18,7 +18,7 @@ fn acceptor(keys: Vec<TlsPsk>) -> Acceptor {
 }
 
 /// Returns the results of the host's and of the target's handshake; bytes go `step` at a time.
-fn shake(host: &mut Handshake, target: &mut Handshake, step: usize) -> [Result<(), Error>; 2] {
+fn shake(host: &mut Handshake, target: &mut Handshake, step: usize) -> [Result<(), TlsError>; 2] {
     for _ in 0..8 {
         let out = std::mem::take(host.outgoing());
         for part in out.chunks(step) {
@@ -37,7 +37,7 @@ fn shake(host: &mut Handshake, target: &mut Handshake, step: usize) -> [Result<(
     [Ok(()), Ok(())]
 }
 
-fn keys(psk: &TlsPsk, step: usize) -> [Keys; 2] {
+fn keys(psk: &TlsPsk, step: usize) -> [TlsSessionKeys; 2] {
     let acceptor = acceptor(vec![psk.clone()]);
     let mut host = Handshake::connect(psk.clone()).unwrap();
     let mut target = acceptor.accept().unwrap();
@@ -49,7 +49,7 @@ fn keys(psk: &TlsPsk, step: usize) -> [Keys; 2] {
 }
 
 /// One end seals, the other opens.
-fn pass(from: &mut Keys, to: &mut Keys, data: &[u8]) {
+fn pass(from: &mut TlsSessionKeys, to: &mut TlsSessionKeys, data: &[u8]) {
     let mut sealed = vec![0; from.sealer.sealed_bytes(data.len())];
     let length = from.sealer.seal([data].into_iter(), data.len(), &mut sealed).unwrap();
     assert_eq!(length, sealed.len());
@@ -107,15 +107,20 @@ fn refusals_reveal_nothing() {
             let error = target.receive(&out).unwrap_err();
             match unknown {
                 true => {
-                    assert!(matches!(&error, Error::UnknownIdentity(i) if i == "other"), "{error}")
+                    assert!(
+                        matches!(&error, TlsError::UnknownIdentity(i) if i == "other"),
+                        "{error}"
+                    )
                 }
-                false => assert!(matches!(&error, Error::WrongKey(i) if i == "someone"), "{error}"),
+                false => {
+                    assert!(matches!(&error, TlsError::WrongKey(i) if i == "someone"), "{error}")
+                }
             }
             assert!(error.is_refusal());
             let answer = std::mem::take(target.outgoing());
             assert_eq!(answer, FATAL_DECRYPT_ERROR);
             let error = host.receive(&answer).unwrap_err();
-            assert!(matches!(error, Error::Alert(51)), "{error}");
+            assert!(matches!(error, TlsError::Alert(51)), "{error}");
             assert!(error.is_refusal());
         }
     }
@@ -136,7 +141,7 @@ fn a_generated_key_that_is_not_known_is_refused_as_such() {
         target.receive(&std::mem::take(host.outgoing())).unwrap_err();
         assert_eq!(target.outgoing()[..], alert, "{identity}");
         let error = host.receive(&alert).unwrap_err();
-        assert!(matches!(error, Error::Alert(code) if code == alert[6]), "{error}");
+        assert!(matches!(error, TlsError::Alert(code) if code == alert[6]), "{error}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! and the logged secrets open their records. Another program, written first, has made the listings.
 
 use roadtrain_proto::security::{Secret, Suite, TlsKey, TlsKeys, TlsPsk};
-use roadtrain_tls::{Acceptor, BLOCKS_MAX, Error, Opener, TrafficSecret};
+use roadtrain_tls::{Acceptor, BLOCKS_MAX, Opener, TlsError, TrafficSecret};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -117,7 +117,7 @@ fn hello(connection: &RecordedConnection) -> &[u8] {
 fn taken(
     hello: &[u8],
     resolve: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
-) -> Result<(), Error> {
+) -> Result<(), TlsError> {
     let mut target = Acceptor::new(resolve).unwrap().accept().unwrap();
     target.receive(hello)?;
     assert_eq!(target.outgoing()[0], HANDSHAKE, "a ServerHello");
@@ -136,18 +136,18 @@ fn recorded_hosts_are_taken_with_their_keys() {
                 // The digest would show which derivation the host has.
                 assert!(hello.windows(6).any(|bytes| bytes.starts_with(b"NVMe0R")), "{name}");
             }
-            taken(hello, move |identity| Some(known.look_up(identity)?.0))
+            taken(hello, move |identity| Some(known.find(identity)?.0))
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             let known = keys.clone();
             let wrong = taken(hello, move |identity| {
-                let (psk, _) = known.look_up(identity)?;
+                let (psk, _) = known.find(identity)?;
                 let mut bytes = psk.psk.reveal().to_vec();
                 bytes[31] ^= 1;
                 Some(TlsPsk { psk: Secret::new(&bytes), ..psk })
             });
-            assert!(matches!(wrong, Err(Error::WrongKey(_))), "{name}: {wrong:?}");
+            assert!(matches!(wrong, Err(TlsError::WrongKey(_))), "{name}: {wrong:?}");
             let unknown = taken(hello, |_| None);
-            assert!(matches!(unknown, Err(Error::UnknownIdentity(_))), "{name}: {unknown:?}");
+            assert!(matches!(unknown, Err(TlsError::UnknownIdentity(_))), "{name}: {unknown:?}");
         }
     }
 }

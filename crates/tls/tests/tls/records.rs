@@ -4,9 +4,9 @@ use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
-    BLOCKS_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming,
-    Keys, OpenedRecords, Opener, RECORD_BYTES_MAX, Records, Sealer, Socket, TrafficSecret,
-    alert_message, sealed_bytes,
+    BLOCKS_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Incoming,
+    OpenedRecords, Opener, RECORD_BYTES_MAX, RecordSocket, Sealer, TlsError, TlsRecords,
+    TlsSessionKeys, TrafficSecret, alert_message, sealed_bytes,
 };
 
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
@@ -121,7 +121,7 @@ proptest! {
         match opener(suite).open(&sealed, &mut [&mut out]) {
             // The end of the record is missing.
             Ok(opened) => prop_assert!(opened.used == 0 && (3..5).contains(&at)),
-            Err(Error::Tag | Error::Record { .. }) => {}
+            Err(TlsError::Tag | TlsError::Record { .. }) => {}
             Err(other) => prop_assert!(false, "{}", other),
         }
     }
@@ -154,10 +154,13 @@ fn records_come_once_and_in_order() {
     let mut sealer = sealer(SUITES[0], BLOCKS_MAX);
     let (first, second) = (seal(&mut sealer, b"first"), seal(&mut sealer, b"second"));
     let mut out = vec![0; 100];
-    assert!(matches!(opener(SUITES[0]).open(&second, &mut [&mut out]), Err(Error::Tag)), "swapped");
+    assert!(
+        matches!(opener(SUITES[0]).open(&second, &mut [&mut out]), Err(TlsError::Tag)),
+        "swapped"
+    );
     let mut opener = opener(SUITES[0]);
     opener.open(&first, &mut [&mut out]).unwrap();
-    assert!(matches!(opener.open(&first, &mut [&mut out]), Err(Error::Tag)), "repeated");
+    assert!(matches!(opener.open(&first, &mut [&mut out]), Err(TlsError::Tag)), "repeated");
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn headers_are_checked_before_anything_is_waited_for() {
     for (header, field) in wrong {
         let error = opener(SUITES[0]).open(header, &mut [&mut [0; 64]]).unwrap_err();
         assert!(
-            matches!(error, Error::Record { what, .. } if what == field),
+            matches!(error, TlsError::Record { what, .. } if what == field),
             "{header:?}: {error}"
         );
         assert_ne!(error.alert(), 0);
@@ -193,7 +196,7 @@ fn empty_records_are_few() {
         sealer.update(false);
         let mut record = vec![0; sealer.sealed_bytes(0)];
         sealer.seal(std::iter::empty(), 0, &mut record).unwrap();
-        refused = matches!(opener.open(&record, &mut [&mut [0; 64]]), Err(Error::Idle));
+        refused = matches!(opener.open(&record, &mut [&mut [0; 64]]), Err(TlsError::Idle));
         if refused {
             break;
         }
@@ -226,7 +229,7 @@ fn alerts_end_a_connection() {
     assert!(opened.closed && opened.data == 0);
     let fatal = alert(&mut sealer(SUITES[0], BLOCKS_MAX), 20);
     let error = opener(SUITES[0]).open(&fatal, &mut [&mut out]).unwrap_err();
-    assert!(matches!(error, Error::Alert(20)));
+    assert!(matches!(error, TlsError::Alert(20)));
     assert_eq!(error.to_string(), "the peer sent the TLS alert bad_record_mac (20)");
 }
 
@@ -242,14 +245,14 @@ fn keys_are_used_up() {
         opener.open(&sealed, &mut [&mut out]).unwrap();
     }
     let third = seal(&mut sealer, &[1; 16_384]);
-    assert!(matches!(opener.open(&third, &mut [&mut out]), Err(Error::UsedUp)));
+    assert!(matches!(opener.open(&third, &mut [&mut out]), Err(TlsError::UsedUp)));
     let mut room = vec![0; 20_000];
     let fourth = sealer.seal([&[1; 16_384][..]].into_iter(), 16_384, &mut room);
-    assert!(matches!(fourth, Err(Error::UsedUp)));
+    assert!(matches!(fourth, Err(TlsError::UsedUp)));
     // A new key may seal all blocks again.
     sealer.update(false);
     assert!(
-        matches!(sealer.seal(std::iter::empty(), 0, &mut room), Err(Error::UsedUp)),
+        matches!(sealer.seal(std::iter::empty(), 0, &mut room), Err(TlsError::UsedUp)),
         "not even that"
     );
 }
@@ -273,7 +276,7 @@ fn says(
     kind: u8,
     content: &[u8],
     is_host: bool,
-) -> Result<OpenedRecords, Error> {
+) -> Result<OpenedRecords, TlsError> {
     let record = sealer.record(kind, content).unwrap();
     let mut opener = Opener::new(secret(SUITES[0]), BLOCKS_MAX, is_host).unwrap();
     opener.open(&record, &mut [&mut [0; 20_000]])
@@ -308,7 +311,7 @@ fn records_hold_no_more_than_they_may() {
         says(&mut sealer, CONTENT_TYPE_DATA, content, true)
     };
     assert!(open(&content[..16_384]).is_ok());
-    assert!(matches!(open(&content), Err(Error::Record { what: "length", .. })));
+    assert!(matches!(open(&content), Err(TlsError::Record { what: "length", .. })));
     content.clear();
     assert_eq!(open(&content).unwrap().data, 0);
 }
@@ -320,15 +323,15 @@ struct Hands {
     goes: Vec<u8>,
 }
 
-impl Socket for Hands {
-    type Error = Error;
+impl RecordSocket for Hands {
+    type Error = TlsError;
 
-    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, TlsError> {
         self.goes.extend_from_slice(bytes);
         Ok(Some(bytes.len()))
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, TlsError> {
         let got = self.comes.len().min(place.len());
         place[..got].copy_from_slice(&self.comes[..got]);
         self.comes.drain(..got);
@@ -336,8 +339,8 @@ impl Socket for Hands {
     }
 }
 
-fn records() -> Records {
-    Records::new(Keys {
+fn records() -> TlsRecords {
+    TlsRecords::new(TlsSessionKeys {
         sealer: sealer(SUITES[0], BLOCKS_MAX),
         opener: opener(SUITES[0]),
         identity: String::new(),
@@ -356,7 +359,8 @@ fn nothing_comes_after_a_peer_has_closed() {
     let parts = [seal(&mut peer, b"last"), alert(&mut peer, 0), seal(&mut peer, b"more")];
     hands.comes = parts.concat();
     let (mut buffer, mut place) = (vec![0; 40_000], vec![0; 40_000]);
-    let mut receive = |near: &mut Records| near.receive(&mut hands, &mut buffer, &mut [&mut place]);
+    let mut receive =
+        |near: &mut TlsRecords| near.receive(&mut hands, &mut buffer, &mut [&mut place]);
     assert_eq!(receive(&mut near).unwrap(), Incoming::Bytes(4));
     assert!(near.is_full(), "there is more to receive");
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);

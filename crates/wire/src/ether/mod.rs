@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Ethernet | destination, source, optional 802.1Q tag, EtherType: [`EthernetHeader`] |
 //! | frame | [`FrameHeader`], then its body |
-//! | Cargo body | records, each behind a [`RecordHead`]: [`Command`], [`Data`], [`Completion`] |
+//! | Cargo body | records, each behind a [`RecordHead`]: [`CommandRecord`], [`DataRecord`], [`CompletionRecord`] |
 //! | set-up bodies | [`setup::Offer`], [`setup::Join`], [`setup::Joined`], [`setup::Query`], [`setup::Leave`] |
 
 mod frame;
@@ -16,8 +16,9 @@ pub use frame::{
     MacAddress, VERSION, flags, parse, set_hcrc,
 };
 pub use record::{
-    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_IN, DATA_RECORD_BYTES,
-    Data, GENERATION_MASK, Record, RecordError, RecordHead, RecordKind, Records, padded,
+    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, CargoRecord, CargoRecords, CommandRecord,
+    CompletionRecord, DATA_IN, DATA_RECORD_BYTES, DataRecord, GENERATION_MASK, RecordError,
+    RecordHead, RecordKind, padded,
 };
 
 /// Bytes of a page of the damq.

@@ -11,7 +11,7 @@ pub const COMMAND_RECORD_BYTES: usize = 80;
 pub const DATA_RECORD_BYTES: usize = 24;
 /// Bytes of a completion record.
 pub const COMPLETION_RECORD_BYTES: usize = 32;
-/// Bit of [`Command::bytes`]: the data goes to the host.
+/// Bit of [`CommandRecord::bytes`]: the data goes to the host.
 pub const DATA_IN: u32 = 1 << 31;
 /// Mask of generations, which have 24 bits.
 pub const GENERATION_MASK: u32 = 0xff_ffff;
@@ -68,7 +68,7 @@ impl RecordHead {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Command {
+pub struct CommandRecord {
     pub head: RecordHead,
     pub sqe: Sqe,
     /// POSITION: first page in the target's damq.
@@ -82,7 +82,7 @@ pub struct Command {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Data {
+pub struct DataRecord {
     pub head: RecordHead,
     /// OFFSET in the request's data.
     pub offset: U32,
@@ -101,7 +101,7 @@ pub struct Data {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Completion {
+pub struct CompletionRecord {
     pub head: RecordHead,
     pub cqe: Cqe,
     /// PIECES of the request's data.
@@ -111,16 +111,16 @@ pub struct Completion {
 
 /// A record, viewed in the body.
 #[derive(Clone, Copy, Debug)]
-pub enum Record<'a> {
-    Command(&'a Command),
+pub enum CargoRecord<'a> {
+    Command(&'a CommandRecord),
     /// A piece of data, and its position in the body.
     Data {
-        data: &'a Data,
+        data: &'a DataRecord,
         /// Offset of its bytes in the body.
         start: usize,
         bytes: &'a [u8],
     },
-    Completion(&'a Completion),
+    Completion(&'a CompletionRecord),
 }
 
 /// Reason why the rest of a body is invalid.
@@ -134,7 +134,7 @@ pub struct RecordError {
 
 /// Records of a Cargo body, up to the first invalid one.
 #[derive(Clone, Debug)]
-pub struct Records<'a> {
+pub struct CargoRecords<'a> {
     body: &'a [u8],
     at: usize,
 }
@@ -145,11 +145,11 @@ pub const fn padded(length: usize) -> usize {
     (length + 7) & !7
 }
 
-impl<'a> Records<'a> {
+impl<'a> CargoRecords<'a> {
     /// The records of `body`.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
-        Records { body, at: 0 }
+        CargoRecords { body, at: 0 }
     }
 
     /// Returns the error in the next record.
@@ -164,21 +164,21 @@ impl<'a> Records<'a> {
         }
     }
 
-    fn read(&self) -> Option<(Record<'a>, usize)> {
+    fn read(&self) -> Option<(CargoRecord<'a>, usize)> {
         let rest = &self.body[self.at..];
         let (head, _) = RecordHead::ref_from_prefix(rest).ok()?;
         let length = usize::from(head.length.get());
         let bytes = rest.get(..length)?;
         let record = match head.kind {
             k if k == RecordKind::Command as u8 => {
-                Record::Command(Command::ref_from_bytes(bytes).ok()?)
+                CargoRecord::Command(CommandRecord::ref_from_bytes(bytes).ok()?)
             }
             k if k == RecordKind::Data as u8 => {
-                let (data, bytes) = Data::ref_from_prefix(bytes).ok()?;
-                Record::Data { data, start: self.at + DATA_RECORD_BYTES, bytes }
+                let (data, bytes) = DataRecord::ref_from_prefix(bytes).ok()?;
+                CargoRecord::Data { data, start: self.at + DATA_RECORD_BYTES, bytes }
             }
             k if k == RecordKind::Completion as u8 => {
-                Record::Completion(Completion::ref_from_bytes(bytes).ok()?)
+                CargoRecord::Completion(CompletionRecord::ref_from_bytes(bytes).ok()?)
             }
             _ => return None,
         };
@@ -186,8 +186,8 @@ impl<'a> Records<'a> {
     }
 }
 
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>, RecordError>;
+impl<'a> Iterator for CargoRecords<'a> {
+    type Item = Result<CargoRecord<'a>, RecordError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.body.len() || self.body[self.at] == 0 {
@@ -205,7 +205,7 @@ impl<'a> Iterator for Records<'a> {
 
 const _: () = {
     assert!(size_of::<RecordHead>() == 8);
-    assert!(size_of::<Command>() == COMMAND_RECORD_BYTES);
-    assert!(size_of::<Data>() == DATA_RECORD_BYTES);
-    assert!(size_of::<Completion>() == COMPLETION_RECORD_BYTES);
+    assert!(size_of::<CommandRecord>() == COMMAND_RECORD_BYTES);
+    assert!(size_of::<DataRecord>() == DATA_RECORD_BYTES);
+    assert!(size_of::<CompletionRecord>() == COMPLETION_RECORD_BYTES);
 };

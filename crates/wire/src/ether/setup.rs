@@ -4,7 +4,7 @@ use super::frame::MacAddress;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bits of [`Join::flags`].
+/// Bits of [`JoinBody::flags`].
 pub mod join_flags {
     /// Both sides send BCRC.
     pub const CRC: u16 = 1;
@@ -13,7 +13,7 @@ pub mod join_flags {
 /// Reason why a lane ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Reason {
+pub enum LeaveReason {
     /// The sender does not know the token.
     UnknownToken = 1,
     /// The host closes the lane.
@@ -24,11 +24,11 @@ pub enum Reason {
     Broken = 4,
 }
 
-impl Reason {
+impl LeaveReason {
     /// Returns the reason with that value.
     #[must_use]
     pub fn from_value(value: u16) -> Option<Self> {
-        use Reason::*;
+        use LeaveReason::*;
         [UnknownToken, Done, Shutdown, Broken].into_iter().find(|&reason| reason as u16 == value)
     }
 }
@@ -38,7 +38,7 @@ impl Reason {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Offer {
+pub struct OfferBody {
     pub endpoint: [u8; 16],
     /// FRAME: largest frame, header and body.
     pub frame: U16,
@@ -51,7 +51,7 @@ pub struct Offer {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Join {
+pub struct JoinBody {
     /// TOKEN of the host.
     pub token: U64,
     /// FIRST SEQ of the host.
@@ -72,12 +72,12 @@ pub struct Join {
     pub endpoint: [u8; 16],
 }
 
-/// Reply to a [`Join`]; [`addresses`] follow.
+/// Reply to a [`JoinBody`]; [`addresses`] follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Joined {
+pub struct JoinedBody {
     /// STATUS: zero, or the reason of the refusal.
     pub status: U16,
     /// SLOTS of the lane.
@@ -94,10 +94,10 @@ pub struct Joined {
     pub window: U16,
 }
 
-/// Maximum addresses in [`Joined`].
+/// Maximum addresses in [`JoinedBody`].
 pub const ADDRESSES_MAX: usize = 32;
 
-/// Returns the addresses behind [`Joined`], at which the target can be reached.
+/// Returns the addresses behind [`JoinedBody`], at which the target can be reached.
 pub fn addresses(rest: &[u8]) -> impl Iterator<Item = MacAddress> {
     rest.as_chunks().0.iter().take(ADDRESSES_MAX).map(|bytes| MacAddress(*bytes))
 }
@@ -107,7 +107,7 @@ pub fn addresses(rest: &[u8]) -> impl Iterator<Item = MacAddress> {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Query {
+pub struct QueryBody {
     /// TOKEN of the target for the lane.
     pub token: U64,
     /// TOKEN of the host, for the reply's header.
@@ -121,10 +121,10 @@ pub struct Query {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Leave {
+pub struct LeaveBody {
     /// TOKEN of the sender, which the receiver puts into its own frames.
     pub token: U64,
-    /// REASON: see [`Reason`].
+    /// REASON: see [`LeaveReason`].
     pub reason: U16,
     /// First bytes of ENDPOINT in a target's reply; otherwise zero.
     pub endpoint: [u8; 6],
@@ -149,9 +149,9 @@ pub fn with_nqn<T: FromBytes + Immutable + KnownLayout + Unaligned>(
 }
 
 const _: () = {
-    assert!(size_of::<Offer>() == 24);
-    assert!(size_of::<Join>() == 40);
-    assert!(size_of::<Joined>() == 24);
-    assert!(size_of::<Query>() == 24);
-    assert!(size_of::<Leave>() == 16);
+    assert!(size_of::<OfferBody>() == 24);
+    assert!(size_of::<JoinBody>() == 40);
+    assert!(size_of::<JoinedBody>() == 24);
+    assert!(size_of::<QueryBody>() == 24);
+    assert!(size_of::<LeaveBody>() == 16);
 };

@@ -14,7 +14,7 @@ pub use message::{
     Attr, AttrOut, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, LseekOut, OpenIn, OpenOut,
     OutHeader, ReadIn, SetattrIn, StatfsOut, WriteIn, WriteOut,
 };
-pub use ring::{RingCommand, RingEntry, RingHeader, ring_op};
+pub use ring::{FuseRingCommand, RingEntry, RingHeader, ring_op};
 
 /// Minimum bytes of a reader's buffer, besides the payload of a Write.
 pub const READ_BYTES_MIN: usize = 8192;

@@ -16,7 +16,7 @@ pub mod ring_op {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct RingCommand {
+pub struct FuseRingCommand {
     pub flags: u64,
     /// Request of the reply.
     pub commit_id: u64,
@@ -32,7 +32,7 @@ pub struct RingCommand {
 #[repr(C)]
 pub struct RingEntry {
     pub flags: u64,
-    /// Value for [`RingCommand::commit_id`] of the reply.
+    /// Value for [`FuseRingCommand::commit_id`] of the reply.
     pub commit_id: u64,
     /// Bytes in the payload's memory: the request's, then the reply's.
     pub payload_size: u32,
@@ -60,6 +60,6 @@ impl RingHeader {
 }
 
 const _: () = {
-    assert!(size_of::<RingCommand>() == 24 && size_of::<RingEntry>() == 32);
+    assert!(size_of::<FuseRingCommand>() == 24 && size_of::<RingEntry>() == 32);
     assert!(size_of::<RingHeader>() == 288);
 };

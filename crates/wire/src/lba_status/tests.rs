@@ -53,9 +53,9 @@ fn neighbours_share_a_descriptor_as_far_as_it_reaches() {
     let mut list = LbaStatusList::new(&mut place);
     let most = DESCRIPTOR_BLOCKS_MAX;
     assert!(list.add(8, 8) && list.add(16, 4) && list.add(21, 1) && list.add(22, most));
-    list.end(condition::UNTOLD);
+    list.end(condition::UNSPECIFIED);
     let expected = vec![(8, 12), (21, most), (21 + most, 1)];
-    assert_eq!(read(&place), (expected, condition::UNTOLD));
+    assert_eq!(read(&place), (expected, condition::UNSPECIFIED));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The handshake: greeting, options and their replies.
 
 use super::{
-    Error, InfoCode, MAGIC_INIT, MAGIC_OPTION, MAGIC_OPTION_REPLY, OptionCode, OptionReplyCode,
+    InfoCode, MAGIC_INIT, MAGIC_OPTION, MAGIC_OPTION_REPLY, NbdError, OptionCode, OptionReplyCode,
     STRING_BYTES_MAX,
 };
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -35,8 +35,8 @@ impl Greeting {
     }
 
     /// Parses the greeting at the start of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (greeting, _) = Self::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (greeting, _) = Self::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
         check_magic(greeting.magic_init.get(), MAGIC_INIT)?;
         check_magic(greeting.magic_option.get(), MAGIC_OPTION)?;
         Ok(greeting)
@@ -52,8 +52,8 @@ impl Greeting {
 pub const CLIENT_FLAGS_BYTES: usize = 4;
 
 /// Parses the client's flags at the start of `bytes`.
-pub fn parse_client_flags(bytes: &[u8]) -> Result<u32, Error> {
-    let (flags, _) = U32::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+pub fn parse_client_flags(bytes: &[u8]) -> Result<u32, NbdError> {
+    let (flags, _) = U32::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
     Ok(flags.get())
 }
 
@@ -81,8 +81,8 @@ impl OptionHeader {
     }
 
     /// Parses the header at the start of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (header, _) = Self::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (header, _) = Self::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
         check_magic(header.magic.get(), MAGIC_OPTION)?;
         Ok(header)
     }
@@ -128,8 +128,8 @@ impl OptionReplyHeader {
     }
 
     /// Parses the header at the start of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (header, _) = Self::read_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (header, _) = Self::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
         check_magic(header.magic.get(), MAGIC_OPTION_REPLY)?;
         Ok(header)
     }
@@ -230,12 +230,12 @@ pub struct InfoQuery<'a> {
 
 impl<'a> InfoQuery<'a> {
     /// Parses an option's whole data.
-    pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
+    pub fn parse(data: &'a [u8]) -> Result<Self, NbdError> {
         let (name, rest) = take_string(data)?;
-        let (count, rest) = U16::ref_from_prefix(rest).map_err(|_| Error::Length)?;
-        let infos = <[U16]>::ref_from_bytes(rest).map_err(|_| Error::Length)?;
+        let (count, rest) = U16::ref_from_prefix(rest).map_err(|_| NbdError::Length)?;
+        let infos = <[U16]>::ref_from_bytes(rest).map_err(|_| NbdError::Length)?;
         if infos.len() != usize::from(count.get()) {
-            return Err(Error::Length);
+            return Err(NbdError::Length);
         }
         Ok(InfoQuery { name, infos })
     }
@@ -257,9 +257,9 @@ pub struct MetaContextQuery<'a> {
 
 impl<'a> MetaContextQuery<'a> {
     /// Parses an option's whole data and checks every query in it.
-    pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
+    pub fn parse(data: &'a [u8]) -> Result<Self, NbdError> {
         let (name, rest) = take_string(data)?;
-        let (count, queries) = U32::read_from_prefix(rest).map_err(|_| Error::Length)?;
+        let (count, queries) = U32::read_from_prefix(rest).map_err(|_| NbdError::Length)?;
         let count = count.get();
         let mut rest = queries;
         // Each query takes at least four bytes, so a lying count ends the loop early.
@@ -269,7 +269,7 @@ impl<'a> MetaContextQuery<'a> {
         if rest.is_empty() {
             Ok(MetaContextQuery { name, queries, count })
         } else {
-            Err(Error::Length)
+            Err(NbdError::Length)
         }
     }
 
@@ -290,23 +290,23 @@ impl<'a> MetaContextQuery<'a> {
 }
 
 /// Checks a string as the protocol defines it.
-pub fn check_string(bytes: &[u8]) -> Result<&str, Error> {
+pub fn check_string(bytes: &[u8]) -> Result<&str, NbdError> {
     if bytes.len() > STRING_BYTES_MAX || bytes.contains(&0) {
-        return Err(Error::String);
+        return Err(NbdError::String);
     }
-    core::str::from_utf8(bytes).map_err(|_| Error::String)
+    core::str::from_utf8(bytes).map_err(|_| NbdError::String)
 }
 
 /// Splits a string with its 32-bit length off the front.
-fn take_string(data: &[u8]) -> Result<(&str, &[u8]), Error> {
-    let (length, rest) = U32::read_from_prefix(data).map_err(|_| Error::Length)?;
-    let length = usize::try_from(length.get()).map_err(|_| Error::Length)?;
-    let (bytes, rest) = rest.split_at_checked(length).ok_or(Error::Length)?;
+fn take_string(data: &[u8]) -> Result<(&str, &[u8]), NbdError> {
+    let (length, rest) = U32::read_from_prefix(data).map_err(|_| NbdError::Length)?;
+    let length = usize::try_from(length.get()).map_err(|_| NbdError::Length)?;
+    let (bytes, rest) = rest.split_at_checked(length).ok_or(NbdError::Length)?;
     Ok((check_string(bytes)?, rest))
 }
 
-pub(super) fn check_magic(found: u64, wanted: u64) -> Result<(), Error> {
-    if found == wanted { Ok(()) } else { Err(Error::Magic { found }) }
+pub(super) fn check_magic(found: u64, wanted: u64) -> Result<(), NbdError> {
+    if found == wanted { Ok(()) } else { Err(NbdError::Magic { found }) }
 }
 
 #[cfg(test)]
@@ -337,9 +337,9 @@ mod tests {
         let greeting = Greeting::new(3);
         assert_eq!(greeting.as_bytes(), b"NBDMAGICIHAVEOPT\0\x03");
         assert_eq!(Greeting::parse(greeting.as_bytes()).unwrap().flags(), 3);
-        assert_eq!(Greeting::parse(&greeting.as_bytes()[..17]).unwrap_err(), Error::Truncated);
+        assert_eq!(Greeting::parse(&greeting.as_bytes()[..17]).unwrap_err(), NbdError::Truncated);
         let wrong = Greeting::parse(&[0; 18]).unwrap_err();
-        assert_eq!(wrong, Error::Magic { found: 0 });
+        assert_eq!(wrong, NbdError::Magic { found: 0 });
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
             assert!(InfoQuery::parse(&data[..length]).is_err(), "{length} bytes");
         }
         data.push(0);
-        assert_eq!(InfoQuery::parse(&data), Err(Error::Length));
+        assert_eq!(InfoQuery::parse(&data), Err(NbdError::Length));
     }
 
     #[test]
@@ -379,9 +379,9 @@ mod tests {
 
     #[test]
     fn strings_are_utf8_without_nul() {
-        assert_eq!(check_string(b"a\0"), Err(Error::String));
-        assert_eq!(check_string(&[0xff]), Err(Error::String));
-        assert_eq!(check_string(&[b'a'; STRING_BYTES_MAX + 1]), Err(Error::String));
+        assert_eq!(check_string(b"a\0"), Err(NbdError::String));
+        assert_eq!(check_string(&[0xff]), Err(NbdError::String));
+        assert_eq!(check_string(&[b'a'; STRING_BYTES_MAX + 1]), Err(NbdError::String));
         assert_eq!(check_string("größe".as_bytes()), Ok("größe"));
     }
 

@@ -20,7 +20,7 @@ pub use transmission::*;
 
 /// Reason why bytes are not the expected NBD format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum NbdError {
     /// Fewer bytes than the format has; more may still arrive.
     Truncated,
     /// The magic number is wrong.
@@ -34,15 +34,15 @@ pub enum Error {
     String,
 }
 
-impl core::fmt::Display for Error {
+impl core::fmt::Display for NbdError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Error::Truncated => f.write_str("truncated"),
-            Error::Magic { found } => write!(f, "wrong magic {found:#x}"),
-            Error::Length => f.write_str("inner length contradicts the outer one"),
-            Error::String => f.write_str("not a valid string"),
+            NbdError::Truncated => f.write_str("truncated"),
+            NbdError::Magic { found } => write!(f, "wrong magic {found:#x}"),
+            NbdError::Length => f.write_str("inner length contradicts the outer one"),
+            NbdError::String => f.write_str("not a valid string"),
         }
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for NbdError {}

@@ -1,7 +1,7 @@
 //! The transmission phase: requests, simple replies and structured chunks.
 
 use super::handshake::check_magic;
-use super::{ChunkCode, Command, Errno, Error, MAGIC_CHUNK, MAGIC_REQUEST, MAGIC_SIMPLE_REPLY};
+use super::{ChunkCode, Command, Errno, MAGIC_CHUNK, MAGIC_REQUEST, MAGIC_SIMPLE_REPLY, NbdError};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -18,7 +18,7 @@ struct RawRequest {
 
 /// One request; a WRITE is followed by `length` bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct NbdRequest {
     /// [`command_flag`](super::command_flag)s.
     pub flags: u16,
     /// Command of the request.
@@ -31,15 +31,15 @@ pub struct Request {
     pub length: u32,
 }
 
-impl Request {
+impl NbdRequest {
     /// Bytes on the wire, without payload.
     pub const BYTES: usize = size_of::<RawRequest>();
 
     /// Parses the request at the start of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (raw, _) = RawRequest::ref_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (raw, _) = RawRequest::ref_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_REQUEST.into())?;
-        Ok(Request {
+        Ok(NbdRequest {
             flags: raw.flags.get(),
             command: Command(raw.command.get()),
             cookie: raw.cookie.get(),
@@ -88,8 +88,8 @@ impl SimpleReply {
     pub const BYTES: usize = size_of::<RawSimpleReply>();
 
     /// Parses the reply at the start of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (raw, _) = RawSimpleReply::ref_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (raw, _) = RawSimpleReply::ref_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_SIMPLE_REPLY.into())?;
         Ok(SimpleReply { errno: Errno(raw.errno.get()), cookie: raw.cookie.get() })
     }
@@ -116,7 +116,7 @@ struct RawChunk {
 
 /// Header of one chunk of a structured reply, followed by `length` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct NbdChunk {
     /// [`CHUNK_FLAG_DONE`](super::CHUNK_FLAG_DONE) or nothing.
     pub flags: u16,
     /// Type of the chunk.
@@ -127,15 +127,15 @@ pub struct Chunk {
     pub length: u32,
 }
 
-impl Chunk {
+impl NbdChunk {
     /// Bytes on the wire, without what follows.
     pub const BYTES: usize = size_of::<RawChunk>();
 
     /// Parses the header at the start of `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (raw, _) = RawChunk::ref_from_prefix(bytes).map_err(|_| Error::Truncated)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (raw, _) = RawChunk::ref_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_CHUNK.into())?;
-        Ok(Chunk {
+        Ok(NbdChunk {
             flags: raw.flags.get(),
             code: ChunkCode(raw.code.get()),
             cookie: raw.cookie.get(),
@@ -178,14 +178,14 @@ impl ErrorPayload {
 /// One extent in a BLOCK_STATUS chunk, which begins with the meta context's 32-bit identifier.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Extent {
+pub struct NbdExtent {
     /// Bytes of the extent.
     pub length: U32,
     /// State of the extent; in base:allocation see [`allocation_state`](super::allocation_state).
     pub state: U32,
 }
 
-impl Extent {
+impl NbdExtent {
     /// Bytes on the wire.
     pub const BYTES: usize = size_of::<Self>();
 
@@ -204,16 +204,16 @@ mod tests {
 
     #[test]
     fn sizes_are_the_protocols() {
-        assert_eq!(Request::BYTES, 28);
+        assert_eq!(NbdRequest::BYTES, 28);
         assert_eq!(SimpleReply::BYTES, 16);
-        assert_eq!(Chunk::BYTES, 20);
+        assert_eq!(NbdChunk::BYTES, 20);
         assert_eq!(ErrorPayload::BYTES, 6);
-        assert_eq!(Extent::BYTES, 8);
+        assert_eq!(NbdExtent::BYTES, 8);
     }
 
     #[test]
     fn a_request_in_bytes() {
-        let request = Request {
+        let request = NbdRequest {
             flags: 1,
             command: Command::WRITE,
             cookie: 0x0102_0304_0506_0708,
@@ -229,29 +229,29 @@ mod tests {
             ]
         );
         for length in 0..bytes.len() {
-            assert_eq!(Request::parse(&bytes[..length]), Err(Error::Truncated));
+            assert_eq!(NbdRequest::parse(&bytes[..length]), Err(NbdError::Truncated));
         }
-        assert_eq!(Request::parse(&[0; 28]), Err(Error::Magic { found: 0 }));
+        assert_eq!(NbdRequest::parse(&[0; 28]), Err(NbdError::Magic { found: 0 }));
     }
 
     proptest! {
         #[test]
         fn requests_round_trip(flags: u16, command: u16, cookie: u64, offset: u64, length: u32) {
-            let request = Request { flags, command: Command(command), cookie, offset, length };
-            prop_assert_eq!(Request::parse(&request.emit()), Ok(request));
+            let request = NbdRequest { flags, command: Command(command), cookie, offset, length };
+            prop_assert_eq!(NbdRequest::parse(&request.emit()), Ok(request));
         }
 
         #[test]
         fn replies_round_trip(flags: u16, code: u16, cookie: u64, length: u32) {
-            let chunk = Chunk { flags, code: ChunkCode(code), cookie, length };
-            prop_assert_eq!(Chunk::parse(&chunk.emit()), Ok(chunk));
+            let chunk = NbdChunk { flags, code: ChunkCode(code), cookie, length };
+            prop_assert_eq!(NbdChunk::parse(&chunk.emit()), Ok(chunk));
             let simple = SimpleReply { errno: Errno(length), cookie };
             prop_assert_eq!(SimpleReply::parse(&simple.emit()), Ok(simple));
         }
 
         #[test]
         fn any_bytes_are_parsed_without_panic(bytes: Vec<u8>) {
-            let _ = (Request::parse(&bytes), SimpleReply::parse(&bytes), Chunk::parse(&bytes));
+            let _ = (NbdRequest::parse(&bytes), SimpleReply::parse(&bytes), NbdChunk::parse(&bytes));
         }
     }
 }

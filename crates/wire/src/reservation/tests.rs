@@ -6,7 +6,7 @@ use zerocopy::FromZeros;
 
 #[test]
 fn register_has_the_bytes_of_the_specification() {
-    let register = Register {
+    let register = ReservationRegister {
         action: Some(RegisterAction::Replace),
         ignores_key: true,
         persistence: Some(ChangePersistence::Set),
@@ -17,14 +17,14 @@ fn register_has_the_bytes_of_the_specification() {
     assert_eq!(bytes[32..40], [16, 0, 0, 0, 0, 0, 0, SGL_OFFSET]);
     assert_eq!(bytes[40..44], [0b1010, 0, 0, 0xc0]);
     assert_eq!(bytes[44..], [0; 20]);
-    assert_eq!(Register::parse(&sqe), register);
+    assert_eq!(ReservationRegister::parse(&sqe), register);
     let keys = TwoKeys { current: 0x0102_0304.into(), other: 0xff.into() };
     assert_eq!(keys.as_bytes(), [4, 3, 2, 1, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
 fn acquire_has_the_bytes_of_the_specification() {
-    let acquire = Acquire {
+    let acquire = ReservationAcquire {
         action: Some(AcquireAction::PreemptAndAbort),
         ignores_key: false,
         kind: Some(ReservationType::ExclusiveAccessAllRegistrants),
@@ -32,12 +32,12 @@ fn acquire_has_the_bytes_of_the_specification() {
     let sqe = acquire.emit(1);
     assert_eq!((sqe.opcode, sqe.sgl.length.get()), (0x11, 16));
     assert_eq!(sqe.as_bytes()[40..44], [2, 6, 0, 0]);
-    assert_eq!(Acquire::parse(&sqe), acquire);
+    assert_eq!(ReservationAcquire::parse(&sqe), acquire);
 }
 
 #[test]
 fn release_has_the_bytes_of_the_specification() {
-    let release = Release {
+    let release = ReservationRelease {
         action: Some(ReleaseAction::Clear),
         ignores_key: true,
         kind: Some(ReservationType::WriteExclusive),
@@ -45,18 +45,22 @@ fn release_has_the_bytes_of_the_specification() {
     let sqe = release.emit(1);
     assert_eq!((sqe.opcode, sqe.sgl.length.get()), (0x15, 8));
     assert_eq!(sqe.as_bytes()[40..44], [0b1001, 1, 0, 0]);
-    assert_eq!(Release::parse(&sqe), release);
+    assert_eq!(ReservationRelease::parse(&sqe), release);
 }
 
 #[test]
 fn report_has_the_bytes_of_the_specification() {
-    let report = Report { bytes: 4096, extended: true };
+    let report = ReservationReportFields { bytes: 4096, extended: true };
     let sqe = report.emit(1);
     assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (0x0e, 1023, 1));
-    assert_eq!(Report::parse(&sqe), report);
+    assert_eq!(ReservationReportFields::parse(&sqe), report);
     let mut sqe = sqe;
     sqe.cdw10 = u32::MAX.into();
-    assert_eq!(Report::parse(&sqe).bytes, 1 << 34, "the largest NUMD does not overflow");
+    assert_eq!(
+        ReservationReportFields::parse(&sqe).bytes,
+        1 << 34,
+        "the largest NUMD does not overflow"
+    );
 }
 
 #[test]
@@ -64,15 +68,15 @@ fn reserved_values_are_no_actions() {
     let mut sqe = Sqe::new(opcode::RESERVATION_REGISTER, 1);
     for cdw10 in 3..8 {
         sqe.cdw10 = cdw10.into();
-        assert_eq!(Register::parse(&sqe).action, None);
-        assert_eq!(Acquire::parse(&sqe).action, None);
+        assert_eq!(ReservationRegister::parse(&sqe).action, None);
+        assert_eq!(ReservationAcquire::parse(&sqe).action, None);
     }
     sqe.cdw10 = (1 << 30).into();
-    assert_eq!(Register::parse(&sqe).persistence, None);
+    assert_eq!(ReservationRegister::parse(&sqe).persistence, None);
     for number in [0, 7, 0xff] {
         sqe.cdw10 = (number << 8).into();
-        assert_eq!(Acquire::parse(&sqe).kind, None);
-        assert_eq!(Release::parse(&sqe).kind, None);
+        assert_eq!(ReservationAcquire::parse(&sqe).kind, None);
+        assert_eq!(ReservationRelease::parse(&sqe).kind, None);
     }
     for kind in ReservationType::ALL {
         assert_eq!(ReservationType::parse(kind.emit()), Some(kind));

@@ -6,8 +6,8 @@ use roadtrain_wire::ana::ana_groups;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype};
 use roadtrain_wire::fabrics::{
-    Authentication, Connect, ConnectData, NQN_BYTES_MAX, Property, PropertySize, fctype, nqn_field,
-    parse_nqn,
+    AuthenticationFields, Connect, ConnectData, NQN_BYTES_MAX, Property, PropertySize, fctype,
+    nqn_field, parse_nqn,
 };
 use roadtrain_wire::feature::{AsyncEvent, GetFeatures, NumberOfQueues, SetFeatures};
 use roadtrain_wire::identify::{
@@ -196,10 +196,10 @@ proptest! {
     #[test]
     fn authentication_round_trips(spsp: u16, secp: u8, length: u32, send: bool) {
         let kind = if send { fctype::AUTHENTICATION_SEND } else { fctype::AUTHENTICATION_RECEIVE };
-        let authentication = Authentication { spsp, secp, length };
+        let authentication = AuthenticationFields { spsp, secp, length };
         let sqe = authentication.emit(kind);
         prop_assert_eq!(sqe.fctype(), kind);
-        prop_assert_eq!(Authentication::parse(&sqe), authentication);
+        prop_assert_eq!(AuthenticationFields::parse(&sqe), authentication);
     }
 
     #[test]
@@ -262,7 +262,7 @@ proptest! {
     #[test]
     fn any_command_is_parsed_without_panic(bytes: [u8; 64]) {
         let sqe = Sqe::read_from_bytes(&bytes).unwrap();
-        let _ = (Connect::parse(&sqe), Property::parse(&sqe), Authentication::parse(&sqe));
+        let _ = (Connect::parse(&sqe), Property::parse(&sqe), AuthenticationFields::parse(&sqe));
         let _ = (GetLogPage::parse(&sqe), GetFeatures::parse(&sqe), SetFeatures::parse(&sqe));
         let _ = (sqe.slba(), sqe.blocks(), sqe.fctype());
         prop_assert_eq!(sqe.as_bytes(), &bytes[..]);

@@ -1,7 +1,7 @@
 //! Objects other than subsystems: devices, keys, Ceph clusters, referrals, gateways, the whole configuration.
 
 use super::super::completion;
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::units::parse_size;
 use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
@@ -18,7 +18,7 @@ pub enum DeviceCommand {
         /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img, block:/dev/sdb or rbd:POOL/IMAGE (options: lba, ro,
         /// uuid, and id of an image).
         #[arg(value_name = "SPEC")]
-        spec: NamespaceSpec,
+        spec: NamespaceSettings,
         /// The Ceph cluster of an image, by the name of `ctl cluster add`.
         #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::clusters))]
         cluster: Option<String>,

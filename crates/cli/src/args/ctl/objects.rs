@@ -2,7 +2,7 @@
 
 use super::super::connect::parse_required;
 use super::super::{AnaName, completion};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
 use crate::units::parse_size;
 use clap::{ArgAction, Args, Subcommand};
@@ -97,7 +97,7 @@ pub struct NewSubsystemArgs {
     pub allow_hosts: Vec<String>,
     /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). `roadtrain serve --help` has all forms.
     #[arg(long = "namespace", value_name = "SPEC")]
-    pub namespaces: Vec<NamespaceSpec>,
+    pub namespaces: Vec<NamespaceSettings>,
     /// Requirements for hosts; of a group of gateways.
     #[command(flatten)]
     pub require: RequireArgs,
@@ -129,7 +129,7 @@ pub enum NamespaceCommand {
         /// As for `roadtrain serve --namespace`, such as file:/srv/b.img,size=100GiB or mem:1GiB, or device:NAME for a
         /// device or volume that is there.
         #[arg(value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
-        namespace: NamespaceSpec,
+        namespace: NamespaceSettings,
     },
     /// Put another store under an NSID; hosts see one namespace go, and another come.
     Replace {
@@ -138,7 +138,7 @@ pub enum NamespaceCommand {
         namespace: NamespaceRef,
         /// As for `ctl namespace add`.
         #[arg(value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
-        spec: NamespaceSpec,
+        spec: NamespaceSettings,
     },
     /// Remove a namespace; its file, image or volume stays.
     Remove {

@@ -2,9 +2,9 @@
 //!
 //! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
 
-use crate::port::frame::{FRAME_MAX, FrameShape, Sent};
+use crate::port::frame::{FRAME_MAX, FlushResult, FrameShape};
 use crc_fast::{CrcAlgorithm, Digest};
-use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_proto::seal::{Seal, SealCipher, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::ffi::c_int;
@@ -54,7 +54,7 @@ struct PacketFrame {
 }
 
 /// Frames that were built and wait to be sent.
-pub struct Outgoing {
+pub struct OutgoingFrames {
     shape: FrameShape,
     own: Box<[u8]>,
     used: usize,
@@ -71,11 +71,11 @@ pub struct Outgoing {
 
 // SAFETY: the pointers are to payload that `payload`'s caller keeps valid on any thread, or are made and used within
 // one `send`.
-unsafe impl Send for Outgoing {}
+unsafe impl Send for OutgoingFrames {}
 
-impl Outgoing {
-    pub(in crate::port) fn new(shape: FrameShape) -> Outgoing {
-        Outgoing {
+impl OutgoingFrames {
+    pub(in crate::port) fn new(shape: FrameShape) -> OutgoingFrames {
+        OutgoingFrames {
             shape,
             own: vec![0; BYTES + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
             used: 0,
@@ -163,7 +163,7 @@ impl Outgoing {
     }
 
     /// Ends the frame like `end`, and seals the body: from its pieces into memory of its own, which is the only copy.
-    pub(in crate::port) fn end_sealed<C: Cipher>(
+    pub(in crate::port) fn end_sealed<C: SealCipher>(
         &mut self,
         destination: MacAddress,
         mut header: FrameHeader,
@@ -188,7 +188,7 @@ impl Outgoing {
         self.put_heads(frame, destination, &header);
     }
 
-    fn seal_body<C: Cipher>(
+    fn seal_body<C: SealCipher>(
         &mut self,
         frame: PacketFrame,
         head: usize,
@@ -241,10 +241,10 @@ impl Outgoing {
     ///
     /// # Errors
     /// Fails if the socket is not usable any more.
-    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<FlushResult> {
         self.describe();
         self.address();
-        let mut sent = Sent { refused: self.oversized, ..Sent::default() };
+        let mut sent = FlushResult { refused: self.oversized, ..FlushResult::default() };
         let outcome = self.send_messages(socket, &mut sent);
         sent.refused += self.frames.len() - sent.frames;
         self.clear();
@@ -298,7 +298,7 @@ impl Outgoing {
         debug_assert!(self.iov.len() == self.pieces.len());
     }
 
-    fn send_messages(&mut self, socket: &OwnedFd, sent: &mut Sent) -> io::Result<()> {
+    fn send_messages(&mut self, socket: &OwnedFd, sent: &mut FlushResult) -> io::Result<()> {
         let (mut next, mut was_down) = (0, false);
         while next < self.messages.len() {
             let left = &mut self.messages[next..];

@@ -1,7 +1,7 @@
 //! A host queue pair with a buffer for each slot.
 
 use super::{BLOCK, Delivery, PairSetup};
-use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{CommandTransfer, HostQpair, HostQpairConfig, HostRxEvent};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Urgency;
@@ -21,19 +21,25 @@ pub struct HostCompletion {
 }
 
 pub struct PairHostEnd {
-    pub qpair: Qpair,
+    pub qpair: HostQpair,
     pub data: Vec<Vec<u8>>,
     inbox: Vec<u8>,
     done: Vec<HostCompletion>,
 }
 
 impl PairHostEnd {
-    pub fn new(now: Instant, config: Config) -> Self {
-        let qpair = Qpair::new(now, config);
+    pub fn new(now: Instant, config: HostQpairConfig) -> Self {
+        let qpair = HostQpair::new(now, config);
         PairHostEnd { qpair, data: vec![Vec::new(); 1024], inbox: Vec::new(), done: Vec::new() }
     }
 
-    pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> u16 {
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: CommandTransfer,
+        buffer: Vec<u8>,
+    ) -> u16 {
         self.submit_as(now, sqe, data, buffer, Urgency::Normal)
     }
 
@@ -41,7 +47,7 @@ impl PairHostEnd {
         &mut self,
         now: Instant,
         sqe: &Sqe,
-        data: Data,
+        data: CommandTransfer,
         buffer: Vec<u8>,
         urgency: Urgency,
     ) -> u16 {
@@ -57,24 +63,24 @@ impl PairHostEnd {
         let data = ConnectData::new([7; 16], 1, "nqn.2026-11.test:s", "nqn.2026-11.test:h");
         let bytes = data.as_bytes().to_vec();
         let sqe = connect.emit();
-        self.submit_as(now, &sqe, Data::Out(bytes.len() as u32), bytes, Urgency::Urgent)
+        self.submit_as(now, &sqe, CommandTransfer::Out(bytes.len() as u32), bytes, Urgency::Urgent)
     }
 
     pub fn read(&mut self, now: Instant, slba: u64, blocks: u32) -> u16 {
         let length = blocks * BLOCK;
         let sqe = Sqe::rw(opcode::READ, 1, slba, blocks);
-        self.submit(now, &sqe, Data::In(length), vec![0; length as usize])
+        self.submit(now, &sqe, CommandTransfer::In(length), vec![0; length as usize])
     }
 
     pub fn write(&mut self, now: Instant, slba: u64, data: Vec<u8>) -> u16 {
         let length = data.len() as u32;
         let sqe = Sqe::rw(opcode::WRITE, 1, slba, length / BLOCK);
-        self.submit(now, &sqe, Data::Out(length), data)
+        self.submit(now, &sqe, CommandTransfer::Out(length), data)
     }
 
     pub fn flush(&mut self, now: Instant) -> u16 {
         let sqe = Sqe::new(opcode::FLUSH, 1);
-        self.submit_as(now, &sqe, Data::None, Vec::new(), Urgency::Urgent)
+        self.submit_as(now, &sqe, CommandTransfer::None, Vec::new(), Urgency::Urgent)
     }
 
     /// Ends the turn. Returns all bytes that a doorbell has released.
@@ -135,8 +141,8 @@ impl PairHostEnd {
             };
             let Some(event) = self.qpair.poll_rx(now, &self.inbox, &mut at, fill)? else { break };
             match event {
-                RxEvent::Ready => {}
-                RxEvent::Complete { slot, cqe, data_intact } => {
+                HostRxEvent::Ready => {}
+                HostRxEvent::Complete { slot, cqe, data_intact } => {
                     let data = std::mem::take(&mut self.data[usize::from(slot)]);
                     self.done.push(HostCompletion { slot, cqe, data_intact, data });
                 }

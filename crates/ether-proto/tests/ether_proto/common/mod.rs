@@ -67,8 +67,8 @@ impl Default for PairSetup {
 }
 
 impl PairSetup {
-    pub fn host(&self) -> host::qpair::Config {
-        host::qpair::Config {
+    pub fn host(&self) -> host::qpair::HostQpairConfig {
+        host::qpair::HostQpairConfig {
             digests: self.digests,
             queue_entries: self.entries,
             in_capsule_bytes: self.in_capsule_bytes,
@@ -76,8 +76,8 @@ impl PairSetup {
         }
     }
 
-    pub fn target(&self) -> target::qpair::Config {
-        target::qpair::Config {
+    pub fn target(&self) -> target::qpair::TargetQpairConfig {
+        target::qpair::TargetQpairConfig {
             digests: Digests { header: true, data: true },
             maxh2cdata: self.maxh2cdata,
             in_capsule_bytes_max: self.in_capsule_bytes.max(1024),

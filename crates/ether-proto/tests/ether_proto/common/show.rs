@@ -1,6 +1,6 @@
 //! PDUs as one line each, for snapshots.
 
-use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::framing::{FramingStep, PduFramer};
 use roadtrain_wire::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, H2cData, PduType, R2t, TermReq, flag,
 };
@@ -9,23 +9,23 @@ use std::fmt::Write;
 
 /// Returns the PDUs in `bytes`, one a line, with a note for an incomplete one.
 pub fn pdus(from_host: bool, bytes: &[u8], digests: Digests) -> Vec<String> {
-    let mut framer = Framer::new(from_host);
+    let mut framer = PduFramer::new(from_host);
     framer.agree(digests, 4);
     let (mut at, mut lines) = (0, Vec::new());
     loop {
         match framer.next(&bytes[at..]) {
-            Ok((used, Step::Header(_))) => {
+            Ok((used, FramingStep::Header(_))) => {
                 lines.push(pdu(&bytes[at..]));
                 at += used;
             }
-            Ok((used, Step::DataEnd { intact })) => {
+            Ok((used, FramingStep::DataEnd { intact })) => {
                 at += used;
                 if !intact {
                     lines.push("  data digest wrong".into());
                 }
             }
-            Ok((used, Step::Data(_))) => at += used,
-            Ok((used, Step::Need(_))) => {
+            Ok((used, FramingStep::Data(_))) => at += used,
+            Ok((used, FramingStep::Need(_))) => {
                 if at + used < bytes.len() {
                     lines.push(format!("  {} bytes left over", bytes.len() - at - used));
                 }

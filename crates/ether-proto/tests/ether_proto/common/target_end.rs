@@ -5,8 +5,8 @@ use roadtrain_proto::error::QpairError;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::io::{Geometry, IoCommand};
-use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
+use roadtrain_target_proto::io::{BlockGeometry, TargetIoCommand};
+use roadtrain_target_proto::qpair::{TargetQpair, TargetQpairConfig, TargetRxEvent};
 use roadtrain_wire::fabrics::{Connect, cattr};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 const DISK_BYTES: usize = 1 << 20;
 
 pub struct PairTargetEnd {
-    pub qpair: Qpair,
+    pub qpair: TargetQpair,
     pub disk: Vec<u8>,
     /// True if commands are held until [`PairTargetEnd::execute_held`].
     pub hold: bool,
@@ -30,9 +30,9 @@ pub struct PairTargetEnd {
 }
 
 impl PairTargetEnd {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: TargetQpairConfig) -> Self {
         PairTargetEnd {
-            qpair: Qpair::new(config),
+            qpair: TargetQpair::new(config),
             disk: vec![0; DISK_BYTES],
             hold: false,
             whole_blocks: false,
@@ -44,8 +44,8 @@ impl PairTargetEnd {
         }
     }
 
-    pub fn geometry(&self) -> Geometry {
-        Geometry {
+    pub fn geometry(&self) -> BlockGeometry {
+        BlockGeometry {
             lba_shift: LBA_SHIFT,
             blocks: self.disk.len() as u64 / u64::from(BLOCK),
             read_only: false,
@@ -118,10 +118,10 @@ impl PairTargetEnd {
         Ok(())
     }
 
-    fn handle(&mut self, now: Instant, event: RxEvent<'_>) {
+    fn handle(&mut self, now: Instant, event: TargetRxEvent<'_>) {
         match event {
-            RxEvent::Initialized => {}
-            RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+            TargetRxEvent::Initialized => {}
+            TargetRxEvent::Command { slot, sqe, in_capsule_bytes } => {
                 self.events.push(format!("command {:#04x}", sqe.opcode));
                 if let Some(&class) = self.classes.get(&sqe.nsid.get()) {
                     self.qpair.set_class(slot, class);
@@ -137,14 +137,14 @@ impl PairTargetEnd {
                     self.begin(now, slot, sqe);
                 }
             }
-            RxEvent::SplitBlock { offset, .. } => {
+            TargetRxEvent::SplitBlock { offset, .. } => {
                 self.events.push(format!("split from {offset}"));
             }
-            RxEvent::DataDone { slot, intact: true } => {
+            TargetRxEvent::DataDone { slot, intact: true } => {
                 self.events.push("data done".into());
                 self.ready(now, slot);
             }
-            RxEvent::DataDone { slot, intact: false } => {
+            TargetRxEvent::DataDone { slot, intact: false } => {
                 self.events.push("data done, corrupt".into());
                 self.qpair.respond(now, slot, Status::TRANSIENT_TRANSPORT_ERROR, 0);
             }
@@ -152,7 +152,7 @@ impl PairTargetEnd {
     }
 
     fn begin(&mut self, now: Instant, slot: u16, sqe: &Sqe) {
-        match IoCommand::parse(sqe, &self.geometry(), 0).map(|c| c.data_out_bytes()) {
+        match TargetIoCommand::parse(sqe, &self.geometry(), 0).map(|c| c.data_out_bytes()) {
             Ok(bytes) if bytes > 0 => {
                 self.command(slot).1 = vec![0; bytes as usize];
                 self.qpair.request_data(now, slot, bytes);
@@ -189,14 +189,14 @@ impl PairTargetEnd {
             return self.qpair.respond(now, slot, Status::SUCCESS, 1);
         }
         let in_capsule = if sqe.sgl.kind == 1 { data.len() as u32 } else { 0 };
-        match IoCommand::parse(&sqe, &self.geometry(), in_capsule) {
+        match TargetIoCommand::parse(&sqe, &self.geometry(), in_capsule) {
             Err(status) => self.qpair.respond(now, slot, status, 0),
-            Ok(IoCommand::Read { offset, length, .. }) => {
+            Ok(TargetIoCommand::Read { offset, length, .. }) => {
                 let from = &self.disk[offset as usize..][..length as usize];
                 self.commands[usize::from(slot)] = Some((sqe, from.to_vec()));
                 self.qpair.respond_with_data(now, slot, length, 0);
             }
-            Ok(IoCommand::Write { offset, length, .. }) => {
+            Ok(TargetIoCommand::Write { offset, length, .. }) => {
                 self.disk[offset as usize..][..length as usize].copy_from_slice(&data);
                 self.qpair.respond(now, slot, Status::SUCCESS, 0);
             }

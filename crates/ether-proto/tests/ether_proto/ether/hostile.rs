@@ -2,8 +2,8 @@
 
 use super::network::{Cable, NetworkFrame, NetworkRandom, NetworkWorld};
 use proptest::prelude::*;
-use roadtrain_ether_proto::channel::{Arrival, ChannelConfig, WINDOW};
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::channel::{ChannelConfig, FrameArrival, WINDOW};
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::little_endian::{U16, U32, U64};
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 const FIRST: u32 = 0u32.wrapping_sub(5);
 
-fn lane() -> Links<u32> {
-    let mut links = Links::new(1, 2, 0);
+fn lane() -> LaneLinks<u32> {
+    let mut links = LaneLinks::new(1, 2, 0);
     let window = WINDOW as u16;
     let config =
         ChannelConfig { link: 0, first_tx: FIRST, first_rx: FIRST, window, frame_bytes: 1500 };
@@ -138,7 +138,7 @@ proptest! {
         if token == 1 {
             foreign.link = 1;
         }
-        prop_assert_eq!(links.receive(now, &foreign, &[255; 120], acked), Arrival::Foreign);
+        prop_assert_eq!(links.receive(now, &foreign, &[255; 120], acked), FrameArrival::Foreign);
         let never_sent = FrameHeader {
             link: 0,
             flags: U16::new(0),
@@ -146,14 +146,14 @@ proptest! {
             ack: U32::new(FIRST.wrapping_add(8).wrapping_add(ahead)),
             ..header
         };
-        prop_assert_eq!(links.receive(now, &never_sent, &[255; 120], acked), Arrival::Unnumbered);
+        prop_assert_eq!(links.receive(now, &never_sent, &[255; 120], acked), FrameArrival::Unnumbered);
         let base_after_seq = FrameHeader {
             link: 0,
             flags: U16::new(flags::SEQ | flags::ASK),
             base: U32::new(header.seq.get().wrapping_add(ahead)),
             ..header
         };
-        prop_assert_eq!(links.receive(now, &base_after_seq, &[255; 120], acked), Arrival::Absurd);
+        prop_assert_eq!(links.receive(now, &base_after_seq, &[255; 120], acked), FrameArrival::Absurd);
         prop_assert_eq!(before, (links.deadline(), links.ack_due(now), links.peer_socket_number(0)));
         prop_assert_eq!(links.stats(0).unwrap().absurd, 2);
         prop_assert!(links.has_room(now));
@@ -177,7 +177,7 @@ proptest! {
             if !seen.is_empty() && random.is(percent) {
                 let (to, frame) = &seen[random.below(seen.len() as u64) as usize];
                 let arrival = world.ends[*to].receive(world.now, frame);
-                prop_assert_ne!(arrival, Arrival::New);
+                prop_assert_ne!(arrival, FrameArrival::New);
             }
         }
     }

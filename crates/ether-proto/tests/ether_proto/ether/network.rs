@@ -1,7 +1,7 @@
 //! Two ends that exchange records over links.
 
-use roadtrain_ether_proto::channel::{ACK_BODY_MAX, Arrival, ChannelConfig, WINDOW};
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::channel::{ACK_BODY_MAX, ChannelConfig, FrameArrival, WINDOW};
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 use std::cmp::Reverse;
@@ -79,7 +79,7 @@ pub(crate) struct NetworkFrame {
 }
 
 pub(crate) struct NetworkEnd {
-    pub(crate) links: Links<u32>,
+    pub(crate) links: LaneLinks<u32>,
     /// States of this end's records.
     states: Vec<RecordState>,
     waiting: VecDeque<u32>,
@@ -92,7 +92,7 @@ pub(crate) struct NetworkEnd {
 
 impl NetworkEnd {
     fn new(id: u64, records: usize, cables: &[Cable]) -> Self {
-        let mut links = Links::new(id, 3 - id, 0);
+        let mut links = LaneLinks::new(id, 3 - id, 0);
         for link in 0..cables.len() as u8 {
             // Starts low enough that numbers wrap.
             let first = |id: u64| (id as u32).wrapping_mul(7).wrapping_sub(40);
@@ -121,7 +121,7 @@ impl NetworkEnd {
     }
 
     /// Receives a frame.
-    pub(crate) fn receive(&mut self, now: Instant, frame: &NetworkFrame) -> Arrival {
+    pub(crate) fn receive(&mut self, now: Instant, frame: &NetworkFrame) -> FrameArrival {
         let NetworkEnd { links, states, in_flight, .. } = self;
         let acked = &mut |record: u32| {
             let state = &mut states[record as usize];
@@ -130,7 +130,7 @@ impl NetworkEnd {
             *in_flight -= 1;
         };
         let arrival = links.receive(now, &frame.header, &frame.body, acked);
-        if arrival == Arrival::New {
+        if arrival == FrameArrival::New {
             for &record in &frame.records {
                 self.arrived[record as usize] += 1;
             }

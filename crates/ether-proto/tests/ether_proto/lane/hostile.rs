@@ -4,15 +4,16 @@
 use super::world::{LaneSetup, LaneWorld};
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_ether_proto::{Rejected, host_queue as host, target_queue as target};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::setup::{LeaveBody, LeaveReason};
 use roadtrain_wire::ether::{
-    self, Command, Completion, DATA_IN, FrameHeader, FrameType, RecordHead, RecordKind, flags,
+    self, CommandRecord, CompletionRecord, DATA_IN, FrameHeader, FrameType, RecordHead, RecordKind,
+    flags,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -24,12 +25,12 @@ const PIECE: u32 = 4096;
 
 /// A peer that sends arbitrary records.
 struct Forger {
-    links: Links<u8>,
+    links: LaneLinks<u8>,
 }
 
 impl Forger {
     fn new(token: u64, peer_token: u64) -> Self {
-        let mut links = Links::new(token, peer_token, 9);
+        let mut links = LaneLinks::new(token, peer_token, 9);
         let config =
             ChannelConfig { link: 0, first_tx: 7, first_rx: 7, window: 1024, frame_bytes: 9000 };
         assert!(links.add(NOW, &config, 8));
@@ -55,10 +56,10 @@ const PIECE_0: ForgedPiece =
     ForgedPiece { slot: 0, generation: 1, position: 0, index: 0, bytes: 2 * PIECE };
 
 impl ForgedPiece {
-    fn record(self) -> ether::Data {
+    fn record(self) -> ether::DataRecord {
         let offset = u32::from(self.index) * PIECE;
         let length = PIECE.min(self.bytes.saturating_sub(offset)) as usize;
-        ether::Data {
+        ether::DataRecord {
             head: RecordHead::new(RecordKind::Data, 24 + length, self.slot, self.generation),
             offset: offset.into(),
             position: self.position.into(),
@@ -74,7 +75,7 @@ impl ForgedPiece {
 }
 
 /// Returns the record with as much data as its head specifies.
-fn with_data(record: &ether::Data) -> Vec<u8> {
+fn with_data(record: &ether::DataRecord) -> Vec<u8> {
     let mut bytes = record.as_bytes().to_vec();
     bytes.resize(usize::from(record.head.length.get()).max(24), 0xd5);
     bytes
@@ -84,14 +85,14 @@ fn command(slot: u16, generation: u32, position: u32, bytes: u32) -> Vec<u8> {
     let mut sqe = Sqe::new(opcode::WRITE, 1);
     sqe.cid = slot.into();
     let head = RecordHead::new(RecordKind::Command, 80, slot, generation);
-    let command = Command { head, sqe, position: position.into(), bytes: bytes.into() };
+    let command = CommandRecord { head, sqe, position: position.into(), bytes: bytes.into() };
     command.as_bytes().to_vec()
 }
 
 fn completion(slot: u16, generation: u32, pieces: u16) -> Vec<u8> {
     let head = RecordHead::new(RecordKind::Completion, 32, slot, generation);
     let cqe = Cqe::new(slot, Status::SUCCESS);
-    let completion = Completion { head, cqe, pieces: pieces.into(), reserved: [0; 6] };
+    let completion = CompletionRecord { head, cqe, pieces: pieces.into(), reserved: [0; 6] };
     completion.as_bytes().to_vec()
 }
 
@@ -106,7 +107,7 @@ fn reason(before: Rejected, after: Rejected) -> &'static str {
 }
 
 struct TargetUnderTest {
-    qpair: target::Qpair,
+    qpair: target::EtherTargetQpair,
     forger: Forger,
 }
 
@@ -117,7 +118,7 @@ impl TargetUnderTest {
         TargetUnderTest { qpair, forger: Forger::new(1, 2) }
     }
 
-    fn receive(&mut self, body: &[u8]) -> Vec<target::RxEvent> {
+    fn receive(&mut self, body: &[u8]) -> Vec<target::EtherTargetEvent> {
         let header = self.forger.header();
         let mut events = Vec::new();
         self.qpair.receive(NOW, &header, FrameType::Cargo, body, &mut |event| events.push(event));
@@ -138,7 +139,7 @@ impl TargetUnderTest {
         before.iter().for_each(|body| _ = target.receive(body));
         let rejected = target.qpair.end.rejected;
         assert_eq!(target.receive(body), []);
-        assert_eq!(target.qpair.end.ended(), Some(Reason::Broken));
+        assert_eq!(target.qpair.end.ended(), Some(LeaveReason::Broken));
         let reason = reason(rejected, target.qpair.end.rejected);
         assert_eq!(target.qpair.end.broken().map(|broken| broken.reason), Some(reason));
         assert_eq!(target.receive(&command(7, 1, 0, 0)), [], "nothing more is taken");
@@ -147,9 +148,9 @@ impl TargetUnderTest {
 }
 
 /// Returns the commands received, with the bytes of data in both directions.
-fn commands(events: &[target::RxEvent]) -> Vec<(u16, u32)> {
-    let command = |event: &target::RxEvent| match *event {
-        target::RxEvent::Command { slot, data_bytes, room_bytes, .. } => {
+fn commands(events: &[target::EtherTargetEvent]) -> Vec<(u16, u32)> {
+    let command = |event: &target::EtherTargetEvent| match *event {
+        target::EtherTargetEvent::Command { slot, data_bytes, room_bytes, .. } => {
             Some((slot, data_bytes + room_bytes))
         }
         _ => None,
@@ -232,15 +233,15 @@ fn a_target_drops_records_of_other_generations() {
 fn a_target_ends_with_pieces_that_are_not_cut_as_agreed() {
     let right = PIECE_0.record();
     let wrong = [
-        ether::Data { offset: 8.into(), ..right },
-        ether::Data { index: 1.into(), ..right },
-        ether::Data { index: 2.into(), offset: (2 * PIECE).into(), ..right },
-        ether::Data { pieces: 1.into(), ..right },
-        ether::Data { pieces: 3.into(), ..right },
-        ether::Data { bytes: 0.into(), ..right },
-        ether::Data { bytes: PIECE.into(), ..right },
-        ether::Data { head: RecordHead::new(RecordKind::Data, 24 + 4088, 0, 1), ..right },
-        ether::Data { head: RecordHead::new(RecordKind::Data, 24, 0, 1), ..right },
+        ether::DataRecord { offset: 8.into(), ..right },
+        ether::DataRecord { index: 1.into(), ..right },
+        ether::DataRecord { index: 2.into(), offset: (2 * PIECE).into(), ..right },
+        ether::DataRecord { pieces: 1.into(), ..right },
+        ether::DataRecord { pieces: 3.into(), ..right },
+        ether::DataRecord { bytes: 0.into(), ..right },
+        ether::DataRecord { bytes: PIECE.into(), ..right },
+        ether::DataRecord { head: RecordHead::new(RecordKind::Data, 24 + 4088, 0, 1), ..right },
+        ether::DataRecord { head: RecordHead::new(RecordKind::Data, 24, 0, 1), ..right },
     ];
     for record in wrong {
         assert_eq!(TargetUnderTest::breaks(&[], &with_data(&record)), "shapes", "{record:?}");
@@ -272,7 +273,10 @@ fn a_target_drops_records_that_came_before() {
     assert_eq!(target.receive(&command(0, 1, 0, 2 * PIECE)), []);
     assert_eq!(target.drops(&command(0, 1, 0, 2 * PIECE)), "repeated");
     let events = target.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
-    assert!(matches!(events[1], target::RxEvent::Command { data_bytes: 8192, .. }), "{events:?}");
+    assert!(
+        matches!(events[1], target::EtherTargetEvent::Command { data_bytes: 8192, .. }),
+        "{events:?}"
+    );
     assert_eq!(target.drops(&ForgedPiece { index: 1, ..PIECE_0 }.bytes()), "late");
     // Data for a read.
     assert_eq!(target.receive(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
@@ -305,13 +309,13 @@ fn a_target_takes_the_next_request_when_the_last_is_answered() {
     let mut writer = MemoryWriter::new(9, |_, _, _| ());
     assert!(target.qpair.poll_tx(NOW, &mut writer));
     let events = target.receive(&command(3, 2, 0, 0));
-    assert_eq!(events[0], target::RxEvent::Released { slot: 3 });
-    assert!(matches!(events[1], target::RxEvent::Command { slot: 3, .. }));
+    assert_eq!(events[0], target::EtherTargetEvent::Released { slot: 3 });
+    assert!(matches!(events[1], target::EtherTargetEvent::Command { slot: 3, .. }));
     assert_eq!(target.qpair.in_flight(), 1);
 }
 
 struct HostUnderTest {
-    qpair: host::Qpair,
+    qpair: host::EtherHostQpair,
     forger: Forger,
 }
 
@@ -324,16 +328,18 @@ impl HostUnderTest {
         let mut submit = |code, data| {
             qpair.submit(NOW, &Sqe::new(code, 1), data, Urgency::Normal).expect("room");
         };
-        submit(opcode::READ, Data::In(2 * PIECE));
-        submit(opcode::WRITE, Data::Out(PIECE));
+        submit(opcode::READ, CommandTransfer::In(2 * PIECE));
+        submit(opcode::WRITE, CommandTransfer::Out(PIECE));
         qpair.batcher().drained(NOW);
         let mut writer = MemoryWriter::new(9, |_, _, _| ());
         assert!(qpair.poll_tx(NOW, &mut writer));
-        qpair.submit(NOW, &Sqe::new(opcode::FLUSH, 1), Data::None, Urgency::Normal).expect("room");
+        qpair
+            .submit(NOW, &Sqe::new(opcode::FLUSH, 1), CommandTransfer::None, Urgency::Normal)
+            .expect("room");
         HostUnderTest { qpair, forger: Forger::new(2, 1) }
     }
 
-    fn receive(&mut self, body: &[u8]) -> Vec<host::RxEvent> {
+    fn receive(&mut self, body: &[u8]) -> Vec<host::EtherHostEvent> {
         let header = self.forger.header();
         let mut events = Vec::new();
         self.qpair.receive(NOW, &header, FrameType::Cargo, body, &mut |event| events.push(event));
@@ -353,7 +359,7 @@ impl HostUnderTest {
         before.iter().for_each(|body| _ = host.receive(body));
         let rejected = host.qpair.end.rejected;
         assert_eq!(host.receive(body), []);
-        assert_eq!(host.qpair.end.ended(), Some(Reason::Broken));
+        assert_eq!(host.qpair.end.ended(), Some(LeaveReason::Broken));
         reason(rejected, host.qpair.end.rejected)
     }
 }
@@ -382,7 +388,10 @@ fn a_host_drops_records_of_other_generations() {
     }
     assert_eq!(host.drops(&completion(3, 0, 0)), "late", "of a slot that was never used");
     assert_eq!(host.qpair.in_flight(), 3);
-    assert!(matches!(host.receive(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
+    assert!(matches!(
+        host.receive(&completion(1, 1, 0))[..],
+        [host::EtherHostEvent::Complete { .. }]
+    ));
     assert_eq!(host.drops(&completion(1, 1, 0)), "late");
 }
 
@@ -391,7 +400,7 @@ fn a_host_ends_with_data_that_contradicts_its_request() {
     let (right, piece) = (PIECE_0.record(), PIECE_0.bytes());
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
     assert_eq!(breaks(&ForgedPiece { bytes: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(breaks(&with_data(&ether::Data { offset: 8.into(), ..right })), "shapes");
+    assert_eq!(breaks(&with_data(&ether::DataRecord { offset: 8.into(), ..right })), "shapes");
     assert_eq!(breaks(&completion(0, 1, 3)), "shapes");
     let breaks = |body: &[u8]| HostUnderTest::breaks(&[&piece], body);
     assert_eq!(breaks(&ForgedPiece { index: 1, bytes: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
@@ -406,18 +415,21 @@ fn a_host_drops_records_that_came_before() {
     assert_eq!(host.receive(&completion(0, 1, 2)), []);
     assert_eq!(host.drops(&completion(0, 1, 2)), "repeated");
     let events = host.receive(&ForgedPiece { index: 1, ..PIECE_0 }.bytes());
-    assert!(matches!(events[1], host::RxEvent::Complete { data_intact: true, .. }), "{events:?}");
+    assert!(
+        matches!(events[1], host::EtherHostEvent::Complete { data_intact: true, .. }),
+        "{events:?}"
+    );
 }
 
 #[test]
 fn a_success_without_its_data_is_not_intact() {
     let mut host = HostUnderTest::new();
     let events = host.receive(&completion(0, 1, 0));
-    assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
+    assert!(matches!(events[..], [host::EtherHostEvent::Complete { data_intact: false, .. }]));
     let mut host = HostUnderTest::new();
     host.receive(&ForgedPiece { bytes: PIECE, ..PIECE_0 }.bytes());
     let events = host.receive(&completion(0, 1, 1));
-    assert!(matches!(events[..], [host::RxEvent::Complete { data_intact: false, .. }]));
+    assert!(matches!(events[..], [host::EtherHostEvent::Complete { data_intact: false, .. }]));
 }
 
 #[test]
@@ -440,7 +452,7 @@ fn frames_that_no_lane_carries_are_refused() {
     let link = FrameHeader { link: 1, ..header };
     assert_eq!(receive(&mut host, &link, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
     assert_eq!(receive(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
-    let forged = Leave { token: 1.into(), reason: 3.into(), endpoint: [0; 6] };
+    let forged = LeaveBody { token: 1.into(), reason: 3.into(), endpoint: [0; 6] };
     assert_eq!(receive(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
     assert_eq!(host.qpair.end.ended(), None);
     assert_ne!(header.flags.get() & flags::SEQ, 0);
@@ -456,7 +468,7 @@ fn a_leave_that_ends_nothing_changes_nothing() {
         let forged = FrameHeader { base, ack: 9.into(), sack: u64::MAX.into(), ..header };
         for numbered in [0, flags::SEQ | flags::ASK] {
             let forged = FrameHeader { flags: numbered.into(), seq: base, ..forged };
-            let leave = Leave { token: 7.into(), reason: 3.into(), endpoint: [0; 6] };
+            let leave = LeaveBody { token: 7.into(), reason: 3.into(), endpoint: [0; 6] };
             let before = (host.qpair.end.links.stats(0), host.qpair.end.links.deadline());
             host.qpair.receive(NOW, &forged, FrameType::Leave, leave.as_bytes(), &mut |_| ());
             let after = (host.qpair.end.links.stats(0), host.qpair.end.links.deadline());
@@ -471,18 +483,18 @@ fn a_leave_that_ends_nothing_changes_nothing() {
 #[test]
 fn an_end_that_leaves_says_so_and_nothing_else() {
     let mut world = LaneWorld::new(LaneSetup { links: 2, ..LaneSetup::default() });
-    let read = super::request(Data::In(4096));
+    let read = super::request(CommandTransfer::In(4096));
     assert!(world.submit(0, &read));
     world.turn();
     assert!(world.submit(1, &read));
-    world.target.end.leave(Reason::Shutdown);
+    world.target.end.leave(LeaveReason::Shutdown);
     world.turn();
     let leaves = world.log.iter().filter(|(_, frame)| frame.header.kind == FrameType::Leave as u8);
     assert_eq!(leaves.count(), 2, "one over each link");
     while world.host.end.ended().is_none() {
         world.turn();
     }
-    assert_eq!(world.host.end.ended(), Some(Reason::Shutdown));
+    assert_eq!(world.host.end.ended(), Some(LeaveReason::Shutdown));
     assert!(!world.submit(2, &read));
     assert!(!world.host.end.has_tx(world.now) && !world.target.end.has_tx(world.now));
     assert_eq!((world.host.end.deadline(), world.target.end.deadline()), (None, None));

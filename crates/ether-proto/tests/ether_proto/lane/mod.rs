@@ -7,18 +7,22 @@ mod random;
 mod sealed;
 mod world;
 
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::Urgency;
 use world::{LaneRequest, LaneSetup, LaneWorld};
 
-fn request(data: Data) -> LaneRequest {
+fn request(data: CommandTransfer) -> LaneRequest {
     LaneRequest { data, urgency: Urgency::Normal }
 }
 
 #[test]
 fn a_read_and_a_write_and_a_flush() {
     let mut world = LaneWorld::new(LaneSetup::default());
-    world.run(&[Data::In(4096), Data::Out(4096), Data::None].map(request), 3);
+    world.run(
+        &[CommandTransfer::In(4096), CommandTransfer::Out(4096), CommandTransfer::None]
+            .map(request),
+        3,
+    );
     while world.released < 3 {
         assert!(world.turn());
     }
@@ -30,10 +34,10 @@ fn a_read_and_a_write_and_a_flush() {
 fn many_requests_of_all_sizes() {
     let requests: Vec<LaneRequest> = (0..400)
         .map(|n| match n % 4 {
-            0 => Data::In(512 * (1 + n % 37)),
-            1 => Data::Out(512 * (1 + n % 41)),
-            2 => Data::In(4096),
-            _ => Data::Out(if n % 16 == 3 { 200 << 10 } else { 4096 }),
+            0 => CommandTransfer::In(512 * (1 + n % 37)),
+            1 => CommandTransfer::Out(512 * (1 + n % 41)),
+            2 => CommandTransfer::In(4096),
+            _ => CommandTransfer::Out(if n % 16 == 3 { 200 << 10 } else { 4096 }),
         })
         .map(request)
         .collect();

@@ -4,7 +4,7 @@ use super::world::{LaneRequest, LaneSetup, LaneWire, LaneWorld};
 use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_ether_proto::Packing;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind, Urgency};
 
 fn policies() -> impl Strategy<Value = PolicyConfig> {
@@ -33,9 +33,9 @@ fn requests() -> impl Strategy<Value = LaneRequest> {
     ];
     (0..5, bytes, urgency).prop_map(|(kind, bytes, urgency)| {
         let data = match kind {
-            0 => Data::None,
-            1 | 2 => Data::In(bytes),
-            _ => Data::Out(bytes),
+            0 => CommandTransfer::None,
+            1 | 2 => CommandTransfer::In(bytes),
+            _ => CommandTransfer::Out(bytes),
         };
         LaneRequest { data, urgency }
     })

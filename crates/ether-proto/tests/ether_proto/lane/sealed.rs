@@ -2,14 +2,14 @@
 
 use super::world::{LaneSetup, LaneWorld};
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
-use roadtrain_ether_proto::host_queue::{Qpair, RxEvent};
-use roadtrain_ether_proto::links::Links;
-use roadtrain_ether_proto::liveness::{Gone, Liveness};
-use roadtrain_ether_proto::target_queue::Qpair as Target;
-use roadtrain_proto::seal::{Cipher, CipherFailed, Direction, Limits, Seal, TAG_BYTES};
+use roadtrain_ether_proto::host_queue::{EtherHostEvent, EtherHostQpair};
+use roadtrain_ether_proto::links::LaneLinks;
+use roadtrain_ether_proto::liveness::{LaneLoss, Liveness};
+use roadtrain_ether_proto::target_queue::EtherTargetQpair as Target;
+use roadtrain_proto::seal::{CipherFailed, KeyLimits, Seal, SealCipher, SealDirection, TAG_BYTES};
 use roadtrain_proto::security::{FrameKeys, FrameSecret, Hash, NONCE_BYTES, Secret, Suite};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::setup::{LeaveBody, LeaveReason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::cell::Cell;
@@ -33,8 +33,8 @@ impl SumCipher {
     }
 }
 
-impl Cipher for SumCipher {
-    fn new(_: Suite, _: &[u8], _: Direction) -> Result<Self, CipherFailed> {
+impl SealCipher for SumCipher {
+    fn new(_: Suite, _: &[u8], _: SealDirection) -> Result<Self, CipherFailed> {
         Ok(SumCipher(0))
     }
 
@@ -69,7 +69,7 @@ type SealedLaneFrame = (FrameHeader, Vec<u8>);
 
 /// Returns a frame of an end with a SEQ `ahead` of the next one, or without a number.
 fn frame(
-    (links, seal): (&mut Links<u8>, &mut Seal<SumCipher>),
+    (links, seal): (&mut LaneLinks<u8>, &mut Seal<SumCipher>),
     token: u64,
     kind: FrameType,
     ahead: Option<u32>,
@@ -92,8 +92,8 @@ fn keys() -> FrameKeys {
 }
 
 /// Returns the links of an end.
-fn links(token: u64, peer_token: u64) -> Links<u8> {
-    let mut links = Links::new(token, peer_token, 9);
+fn links(token: u64, peer_token: u64) -> LaneLinks<u8> {
+    let mut links = LaneLinks::new(token, peer_token, 9);
     let config =
         ChannelConfig { link: 0, first_tx: 7, first_rx: 7, window: 1024, frame_bytes: 9000 };
     assert!(links.add(NOW, &config, 8));
@@ -102,10 +102,10 @@ fn links(token: u64, peer_token: u64) -> Links<u8> {
 
 /// A host's end of a sealed lane, and the sending side of its target.
 struct SealedLane {
-    qpair: Qpair,
+    qpair: EtherHostQpair,
     seal: Seal<SumCipher>,
     liveness: Liveness,
-    target: Links<u8>,
+    target: LaneLinks<u8>,
     target_seal: Seal<SumCipher>,
 }
 
@@ -113,10 +113,10 @@ impl SealedLane {
     fn new() -> Self {
         let keys = keys();
         let mut qpair = LaneWorld::new(LaneSetup::default()).host;
-        let seal = Seal::host(&keys, Limits::HOST).unwrap();
+        let seal = Seal::host(&keys, KeyLimits::HOST).unwrap();
         qpair.set_sealed(seal.proofs());
         let target = links(2, 1);
-        let target_seal = Seal::target(&keys, Limits::TARGET).unwrap();
+        let target_seal = Seal::target(&keys, KeyLimits::TARGET).unwrap();
         let liveness = Liveness::new(NOW, Duration::from_secs(5));
         SealedLane { qpair, seal, liveness, target, target_seal }
     }
@@ -132,9 +132,9 @@ impl SealedLane {
         let mut out = vec![0; body.len()];
         let frame = (header, kind, &body[..]);
         let opened = self.qpair.end.open(now, Some(&mut self.seal), frame, &mut out)?;
-        if self.liveness.hear(now, kind, opened, &self.qpair.end.links) {
+        if self.liveness.receive(now, kind, opened, &self.qpair.end.links) {
             let body = opened.body;
-            let none = &mut |event: RxEvent| panic!("{event:?}");
+            let none = &mut |event: EtherHostEvent| panic!("{event:?}");
             self.qpair.receive(now, header, kind, body, none);
         }
         Some(opened.is_sign_of_life)
@@ -199,7 +199,8 @@ fn replays_do_not_hide_the_silence_of_the_peer() {
         let header = lane.target.header(0, kind);
         (FrameHeader { token: 1.into(), ..header }, vec![0; 40])
     });
-    let leave = Leave { token: 2.into(), reason: (Reason::Done as u16).into(), endpoint: [0; 6] };
+    let leave =
+        LeaveBody { token: 2.into(), reason: (LeaveReason::Done as u16).into(), endpoint: [0; 6] };
     let mut header = lane.target.header(0, FrameType::Leave);
     header.token = 1.into();
     let leave = (header, leave.as_bytes().to_vec());
@@ -208,9 +209,9 @@ fn replays_do_not_hide_the_silence_of_the_peer() {
         for frame in frames.iter().chain(&clear).chain([&leave]) {
             assert_ne!(lane.receive(now, frame), Some(true));
         }
-        assert_eq!(lane.liveness.gone(now), None);
+        assert_eq!(lane.liveness.loss(now), None);
     }
-    assert_eq!(lane.liveness.gone(NOW + Duration::from_secs(5)), Some(Gone::Silent));
+    assert_eq!(lane.liveness.loss(NOW + Duration::from_secs(5)), Some(LaneLoss::Silent));
     assert_eq!(lane.qpair.end.ended(), None);
     let rejected = lane.qpair.end.rejected;
     assert_eq!((rejected.clear, rejected.replayed, rejected.forged), (8, 8, 4));
@@ -222,9 +223,9 @@ fn replays_do_not_keep_a_lane_whose_host_is_gone() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let (keys, later) = (keys(), |seconds| NOW + Duration::from_secs(seconds));
     let mut target = LaneWorld::new(LaneSetup::default()).target;
-    target.hear_host(NOW);
-    let mut seal = Seal::<SumCipher>::target(&keys, Limits::TARGET).unwrap();
-    let (mut host, mut host_seal) = (links(1, 2), Seal::host(&keys, Limits::HOST).unwrap());
+    target.record_sign_of_life(NOW);
+    let mut seal = Seal::<SumCipher>::target(&keys, KeyLimits::TARGET).unwrap();
+    let (mut host, mut host_seal) = (links(1, 2), Seal::host(&keys, KeyLimits::HOST).unwrap());
     let mut sent = |kind, ahead: Option<u32>| frame((&mut host, &mut host_seal), 2, kind, ahead);
     let mut receive = |target: &mut Target, now, (header, body): &SealedLaneFrame| {
         let kind = FrameType::from_byte(header.kind).expect("a type");

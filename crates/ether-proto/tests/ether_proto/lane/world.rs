@@ -2,9 +2,9 @@
 
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::{MemoryFrame, MemoryWriter};
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_ether_proto::{Item, Packing, host_queue as host, target_queue as target};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{PAGE_BYTES, parse};
@@ -57,7 +57,7 @@ impl Default for LaneSetup {
 /// A request of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneRequest {
-    pub data: Data,
+    pub data: CommandTransfer,
     pub urgency: Urgency,
 }
 
@@ -70,8 +70,8 @@ pub enum LaneSide {
 pub struct LaneWorld {
     pub now: Instant,
     pub setup: LaneSetup,
-    pub host: host::Qpair,
-    pub target: target::Qpair,
+    pub host: host::EtherHostQpair,
+    pub target: target::EtherTargetQpair,
     random: u64,
     /// Frames in flight, by arrival.
     pub wire: BTreeMap<(u64, u64), (LaneSide, MemoryFrame)>,
@@ -100,8 +100,8 @@ fn pattern(request: u64, at: usize) -> u8 {
     (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
 }
 
-fn links(setup: &LaneSetup, token: u64, peer_token: u64) -> Links<Item> {
-    let mut links = Links::new(token, peer_token, token as u16);
+fn links(setup: &LaneSetup, token: u64, peer_token: u64) -> LaneLinks<Item> {
+    let mut links = LaneLinks::new(token, peer_token, token as u16);
     for link in 0..setup.links {
         let frame_bytes = setup.frame_bytes;
         let config = ChannelConfig { link, first_tx: 7, first_rx: 7, window: 1024, frame_bytes };
@@ -114,7 +114,7 @@ impl LaneWorld {
     pub fn new(setup: LaneSetup) -> Self {
         let LaneSetup { piece_bytes, pages, policy, packing, body_crc, .. } = setup;
         let data_bytes_max = 1 << 20;
-        let host = host::Config {
+        let host = host::EtherHostConfig {
             queue_entries: setup.entries,
             pages,
             piece_bytes,
@@ -123,7 +123,7 @@ impl LaneWorld {
             packing,
             body_crc,
         };
-        let target = target::Config {
+        let target = target::EtherTargetConfig {
             slots: setup.entries,
             pages,
             piece_bytes,
@@ -135,8 +135,8 @@ impl LaneWorld {
         LaneWorld {
             now: Instant(1_000_000),
             setup,
-            host: host::Qpair::new(host, links(&setup, 1, 2)),
-            target: target::Qpair::new(target, links(&setup, 2, 1)),
+            host: host::EtherHostQpair::new(host, links(&setup, 1, 2)),
+            target: target::EtherTargetQpair::new(target, links(&setup, 2, 1)),
             random: setup.wire.seed | 1,
             wire: BTreeMap::new(),
             log: Vec::new(),
@@ -164,9 +164,9 @@ impl LaneWorld {
     /// Submits request `number`. Returns false if the queue is full.
     pub fn submit(&mut self, number: u64, request: &LaneRequest) -> bool {
         let (code, length) = match request.data {
-            Data::None => (opcode::FLUSH, 0),
-            Data::In(length) => (opcode::READ, length),
-            Data::Out(length) => (opcode::WRITE, length),
+            CommandTransfer::None => (opcode::FLUSH, 0),
+            CommandTransfer::In(length) => (opcode::READ, length),
+            CommandTransfer::Out(length) => (opcode::WRITE, length),
         };
         let mut sqe = Sqe::new(code, 1);
         sqe.set_slba(number);
@@ -242,14 +242,14 @@ impl LaneWorld {
         }
     }
 
-    fn at_host(&mut self, event: host::RxEvent, body: &[u8]) {
+    fn at_host(&mut self, event: host::EtherHostEvent, body: &[u8]) {
         match event {
-            host::RxEvent::Data { slot, offset, start, length } => {
+            host::EtherHostEvent::Data { slot, offset, start, length } => {
                 let (_, buffer) = self.buffers.get_mut(&slot).expect("a request in flight");
                 buffer[offset as usize..][..length as usize]
                     .copy_from_slice(&body[start..][..length as usize]);
             }
-            host::RxEvent::Complete { slot, cqe, data_intact } => {
+            host::EtherHostEvent::Complete { slot, cqe, data_intact } => {
                 let (number, buffer) = self.buffers.remove(&slot).expect("a request in flight");
                 assert!(cqe.status().is_success() && data_intact);
                 assert_eq!(cqe.cid.get(), slot);
@@ -261,13 +261,13 @@ impl LaneWorld {
         }
     }
 
-    fn at_target(&mut self, event: target::RxEvent, body: &[u8]) {
+    fn at_target(&mut self, event: target::EtherTargetEvent, body: &[u8]) {
         match event {
-            target::RxEvent::Data { place, start, length, .. } => {
+            target::EtherTargetEvent::Data { place, start, length, .. } => {
                 self.damq[place as usize..][..length as usize]
                     .copy_from_slice(&body[start..][..length as usize]);
             }
-            target::RxEvent::Command { slot, sqe, place, data_bytes, room_bytes } => {
+            target::EtherTargetEvent::Command { slot, sqe, place, data_bytes, room_bytes } => {
                 let number = sqe.slba();
                 let data = &self.damq[place as usize..][..data_bytes as usize];
                 let is_right = |(at, &byte): (usize, &u8)| byte == pattern(number, at);
@@ -276,7 +276,7 @@ impl LaneWorld {
                 let done = self.now.0 + self.random(self.service + 1) * 1000;
                 self.executing.insert((done, slot), (number, room_bytes));
             }
-            target::RxEvent::Released { slot } => {
+            target::EtherTargetEvent::Released { slot } => {
                 self.released += 1;
                 self.responses.remove(&slot);
             }

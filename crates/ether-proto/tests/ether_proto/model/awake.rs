@@ -7,7 +7,7 @@ use super::table::{AUTO, NONE, policies};
 use super::target::ModelStore;
 use super::{SSD, check_parts};
 use crate::cases::is_thorough;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 const MEASURED: std::ops::Range<roadtrain_proto::time::Instant> = ms(10)..ms(60);
@@ -29,7 +29,7 @@ fn run(
     operations: LoadOperations,
     depth: u32,
     store: ModelStore,
-    waiting: Waiting,
+    waiting: WaitPolicy,
 ) -> [f64; 2] {
     let (_, policy) =
         policies().into_iter().find(|(name, _)| *name == policy).expect("one of them");
@@ -52,7 +52,7 @@ fn run(
 
 /// Returns a line of the table after a check of its bounds.
 fn line(policy: &str, operations: LoadOperations, depth: u32, store: ModelStore) -> String {
-    let [asleep, default] = [Waiting::Sleep, Waiting::Adaptive]
+    let [asleep, default] = [WaitPolicy::Sleep, WaitPolicy::Adaptive]
         .map(|waiting| run(policy, operations, depth, store, waiting));
     let of = if store == ModelStore::Memory { "" } else { "SSD " };
     let load = format!("{of}{} {depth}, {policy}", format!("{operations:?}").to_lowercase());

@@ -6,7 +6,7 @@ use super::wire::{Cargo, ModelWire, Pdu};
 use roadtrain_host_proto as host;
 use roadtrain_proto::policy::Batcher;
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use roadtrain_target_proto as target;
 use std::ops::Range;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub trait CaravanSender {
     fn sent(&mut self) {}
 }
 
-impl CaravanSender for host::qpair::Qpair {
+impl CaravanSender for host::qpair::HostQpair {
     fn batcher(&mut self) -> &mut Batcher {
         self.batcher()
     }
@@ -42,7 +42,7 @@ impl CaravanSender for host::qpair::Qpair {
     }
 }
 
-impl CaravanSender for target::qpair::Qpair {
+impl CaravanSender for target::qpair::TargetQpair {
     fn batcher(&mut self) -> &mut Batcher {
         self.batcher()
     }
@@ -97,8 +97,8 @@ pub struct ModelCore {
 }
 
 impl ModelCore {
-    pub fn new((costs, waiting): (Costs, Waiting), measured: Range<Instant>, seed: u64) -> Self {
-        let waiting = if costs.one_core { Waiting::Sleep } else { waiting };
+    pub fn new((costs, waiting): (Costs, WaitPolicy), measured: Range<Instant>, seed: u64) -> Self {
+        let waiting = if costs.one_core { WaitPolicy::Sleep } else { waiting };
         let waits = ModelWaits::new(waiting);
         let (clock, busy_since) = (Instant::default(), Instant::default());
         let mut random = ModelRandom(seed);

@@ -5,7 +5,7 @@ use super::load::{LoadOperations, ModelLoad, ms};
 use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{NONE, policies};
 use super::target::ModelStore;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ impl MeasuredRun {
         let (operations, store, measured) = (self.operations, self.store, ms(4)..ms(24));
         ModelScenario {
             costs,
-            waiting: Waiting::Sleep,
+            waiting: WaitPolicy::Sleep,
             policy,
             lanes: 1,
             load: ModelLoad::depth(self.depth),

@@ -10,7 +10,7 @@ use super::target::ModelStore;
 use crate::cases::is_thorough;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
@@ -161,7 +161,7 @@ impl GridPoint {
     fn run(&self, policy: PolicyConfig, load: &(ModelLoad, Range<Instant>)) -> ScenarioOutcome {
         let (load, measured) = load.clone();
         let (costs, store, operations) = (self.costs(), self.store(), self.operations);
-        let waiting = Waiting::Adaptive;
+        let waiting = WaitPolicy::Adaptive;
         ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
     }
 

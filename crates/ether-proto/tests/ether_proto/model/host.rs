@@ -5,10 +5,10 @@ use super::cpu::ModelCore;
 use super::load::{LoadOperations, LoadSource, ModelLoad};
 use super::wire::{ModelWire, ModelWires, Pdu};
 use super::{BLOCKS, READ_BYTES, ZEROES};
-use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{CommandTransfer, HostQpair, HostQpairConfig, HostRxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub struct ModelHost {
 
 /// A queue pair and the load that it carries.
 pub struct ModelLane {
-    pub qpair: Qpair,
+    pub qpair: HostQpair,
     source: LoadSource,
     operations: LoadOperations,
     /// Requests so far.
@@ -53,7 +53,7 @@ impl ModelHost {
     /// Creates a host whose lanes each have that load.
     pub fn new(
         policy: PolicyConfig,
-        (costs, waiting): (Costs, Waiting),
+        (costs, waiting): (Costs, WaitPolicy),
         lanes: usize,
         (load, operations): (&ModelLoad, LoadOperations),
         measured: Range<Instant>,
@@ -108,14 +108,14 @@ impl ModelHost {
 
 impl ModelLane {
     fn new(policy: PolicyConfig, source: LoadSource, operations: LoadOperations) -> Self {
-        let config = Config {
+        let config = HostQpairConfig {
             digests: Digests::default(),
             queue_entries: super::QUEUE_ENTRIES,
             in_capsule_bytes: 8192,
             policy,
         };
         ModelLane {
-            qpair: Qpair::new(Instant::default(), config),
+            qpair: HostQpair::new(Instant::default(), config),
             source,
             operations,
             submitted: 0,
@@ -153,7 +153,7 @@ impl ModelLane {
         while let Some(event) =
             self.qpair.poll_rx(now, input, &mut at, |_, _, _| {}).expect("a valid PDU")
         {
-            if let RxEvent::Complete { slot, cqe, data_intact } = event {
+            if let HostRxEvent::Complete { slot, cqe, data_intact } = event {
                 assert!(cqe.status().is_success() && data_intact);
                 self.completed.push(slot);
             }
@@ -185,8 +185,8 @@ impl ModelLane {
             let is_write = self.operations.is_write(self.submitted);
             self.submitted += 1;
             let (opcode, data) = match is_write {
-                false => (opcode::READ, Data::In(READ_BYTES)),
-                true => (opcode::WRITE, Data::Out(READ_BYTES)),
+                false => (opcode::READ, CommandTransfer::In(READ_BYTES)),
+                true => (opcode::WRITE, CommandTransfer::Out(READ_BYTES)),
             };
             let sqe = Sqe::rw(opcode, 1, 0, BLOCKS);
             let slot = self.qpair.submit(now, &sqe, data, Urgency::Normal);

@@ -5,10 +5,10 @@ use super::load::{LoadOperations, ModelLoad, ms};
 use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{AUTO, NONE, policies};
 use super::target::ModelStore;
-use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{I10_BYTES_MAX, PolicyConfig};
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const EQUAL: f64 = 1.0 / 1.05;
 /// Returns all policies, and i10 with other delays and caravans.
 fn candidates() -> Vec<(String, PolicyConfig)> {
     let i10 = |doorbell_delay, count_max| {
-        let limits = Limits { count_max, bytes_max: I10_BYTES_MAX * count_max.max(16) / 16 };
+        let limits = CaravanLimits { count_max, bytes_max: I10_BYTES_MAX * count_max.max(16) / 16 };
         PolicyConfig { doorbell_delay, limits, ..PolicyConfig::i10() }
     };
     let mut all: Vec<_> =
@@ -52,7 +52,7 @@ fn reads(
     measured: &Range<Instant>,
 ) -> ScenarioOutcome {
     let (operations, store, waiting) =
-        (LoadOperations::Reads, ModelStore::Memory, Waiting::Adaptive);
+        (LoadOperations::Reads, ModelStore::Memory, WaitPolicy::Adaptive);
     let measured = measured.clone();
     ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
 }

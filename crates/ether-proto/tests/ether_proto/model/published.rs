@@ -9,9 +9,9 @@ use super::run::{ModelScenario, ScenarioOutcome};
 use super::table::{NONE, policies};
 use super::target::ModelStore;
 use crate::cases::is_thorough;
-use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn machine(switch: Duration, send: Duration) -> Costs {
 fn policy(name: &str) -> PolicyConfig {
     // Caravans without a delay.
     let caravans = PolicyConfig {
-        limits: Limits { count_max: 16, bytes_max: 64 << 10 },
+        limits: CaravanLimits { count_max: 16, bytes_max: 64 << 10 },
         ..PolicyConfig::of(PolicyKind::None)
     };
     let all = policies().into_iter().chain([("caravans", caravans)]);
@@ -66,7 +66,7 @@ impl PublishedLoad {
     fn run(self, name: &str) -> ScenarioOutcome {
         let PublishedLoad { costs, depth, share, store } = self;
         let (load, operations) = (ModelLoad::depth(depth), LoadOperations::Share(share));
-        let (policy, waiting, measured) = (policy(name), Waiting::Sleep, ms(5)..ms(45));
+        let (policy, waiting, measured) = (policy(name), WaitPolicy::Sleep, ms(5)..ms(45));
         ModelScenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
     }
 

@@ -9,7 +9,7 @@ use super::target::{ModelStore, ModelTarget};
 use super::wire::{Cargo, ModelWires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const DRAIN: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct ModelScenario {
     pub costs: Costs,
-    pub waiting: Waiting,
+    pub waiting: WaitPolicy,
     pub policy: PolicyConfig,
     pub lanes: usize,
     /// Load of each lane.

@@ -5,10 +5,10 @@ use super::cpu::MeasuredWork;
 use super::load::{LoadOperations, ModelLoad};
 use super::run::{ModelScenario, ScenarioOutcome};
 use super::target::ModelStore;
-use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::caravan::CaravanLimits;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
+use roadtrain_proto::wait::WaitPolicy;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ host and target: requests a caravan | percent of the time in which requests wait
 
 /// Returns all policies. Tyche's level is fixed, because it changes once a second and these loads are shorter.
 pub fn policies() -> Vec<(&'static str, PolicyConfig)> {
-    let one = Limits { count_max: 1, bytes_max: u32::MAX };
+    let one = CaravanLimits { count_max: 1, bytes_max: u32::MAX };
     let of = PolicyConfig::of;
     vec![
         ("unbatched", PolicyConfig { limits: one, ..of(PolicyKind::None) }),
@@ -49,13 +49,13 @@ impl Comparison {
 
     /// Runs with ends that block whenever they are idle.
     pub fn run_blocking(load: &ModelLoad, measured: &Range<Instant>) -> Self {
-        Self::run_with((REFERENCE, Waiting::Sleep), 1, load, ModelStore::Memory, measured)
+        Self::run_with((REFERENCE, WaitPolicy::Sleep), 1, load, ModelStore::Memory, measured)
     }
 
     /// Runs with both ends on one core.
     pub fn run_on_one_core(load: &ModelLoad, store: ModelStore, measured: &Range<Instant>) -> Self {
         let costs = Costs { one_core: true, ..REFERENCE };
-        Self::run_with((costs, Waiting::Adaptive), 1, load, store, measured)
+        Self::run_with((costs, WaitPolicy::Adaptive), 1, load, store, measured)
     }
 
     /// Runs with several lanes, each with that load.
@@ -65,11 +65,11 @@ impl Comparison {
         store: ModelStore,
         measured: &Range<Instant>,
     ) -> Self {
-        Self::run_with((REFERENCE, Waiting::Adaptive), lanes, load, store, measured)
+        Self::run_with((REFERENCE, WaitPolicy::Adaptive), lanes, load, store, measured)
     }
 
     fn run_with(
-        (costs, waiting): (Costs, Waiting),
+        (costs, waiting): (Costs, WaitPolicy),
         lanes: usize,
         load: &ModelLoad,
         store: ModelStore,

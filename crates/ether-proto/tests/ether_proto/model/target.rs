@@ -6,8 +6,8 @@ use super::wire::{ModelWires, Pdu};
 use super::{READ_BYTES, ZEROES};
 use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::Waiting;
-use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::wait::WaitPolicy;
+use roadtrain_target_proto::qpair::{TargetQpair, TargetQpairConfig, TargetRxEvent};
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
@@ -29,7 +29,7 @@ pub enum ModelStore {
 
 pub struct ModelTarget {
     pub core: ModelCore,
-    pub lanes: Vec<Qpair>,
+    pub lanes: Vec<TargetQpair>,
     /// True for a write, by lane and slot.
     writes: Vec<Vec<bool>>,
     load: ReactorLoad,
@@ -41,12 +41,12 @@ pub struct ModelTarget {
 impl ModelTarget {
     pub fn new(
         policy: PolicyConfig,
-        (costs, waiting): (Costs, Waiting),
+        (costs, waiting): (Costs, WaitPolicy),
         lanes: usize,
         store: ModelStore,
         measured: Range<Instant>,
     ) -> Self {
-        let config = Config {
+        let config = TargetQpairConfig {
             digests: Digests::default(),
             maxh2cdata: 128 << 10,
             in_capsule_bytes_max: 8192,
@@ -54,7 +54,7 @@ impl ModelTarget {
         };
         ModelTarget {
             core: ModelCore::new((costs, waiting), measured, SEED),
-            lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
+            lanes: (0..lanes).map(|_| TargetQpair::new(config)).collect(),
             writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
             load: ReactorLoad::default(),
             store,
@@ -98,7 +98,7 @@ impl ModelTarget {
             if arrived.is_empty() && !lane.has_tx() && !lane.batcher().has_waiting() {
                 continue;
             }
-            lane.batcher().hear(now, &mut self.load);
+            lane.batcher().take_load(now, &mut self.load);
             lane.batcher().set_polling(polls);
             for pdu in arrived {
                 self.core.spend(self.core.costs.execute);
@@ -121,12 +121,12 @@ impl ModelTarget {
         let event = self.lanes[index].poll_rx(now, &pdu.header, &mut at, |_, _, _| {});
         let event = event.expect("a valid PDU");
         assert_eq!(at, pdu.header.len());
-        if let Some(RxEvent::Command { slot, sqe, .. }) = event {
+        if let Some(TargetRxEvent::Command { slot, sqe, .. }) = event {
             self.writes[index][usize::from(slot)] = sqe.opcode == opcode::WRITE;
             if pdu.data_bytes > 0 {
                 let data = &ZEROES[..pdu.data_bytes as usize];
                 let event = self.lanes[index].poll_rx(now, data, &mut 0, |_, _, _| {});
-                assert!(matches!(event, Ok(Some(RxEvent::DataDone { .. }))), "{event:?}");
+                assert!(matches!(event, Ok(Some(TargetRxEvent::DataDone { .. }))), "{event:?}");
             }
             self.execute(now, index, slot);
         }

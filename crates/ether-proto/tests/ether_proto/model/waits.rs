@@ -1,15 +1,15 @@
 //! The wait of an idle end: the product's own state machine, under virtual time.
 
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::{Wait, Waiting};
+use roadtrain_proto::wait::{WaitDecider, WaitPolicy};
 use std::time::Duration;
 
 /// The state machine that decides between two turns.
 #[derive(Debug)]
 pub struct ModelWaits {
-    wait: Wait,
+    wait: WaitDecider,
     /// State before the wait.
-    before: Wait,
+    before: WaitDecider,
     /// End of polling, if nothing arrives.
     polls_until: Option<Instant>,
 }
@@ -23,8 +23,12 @@ pub struct Waited {
 }
 
 impl ModelWaits {
-    pub fn new(waiting: Waiting) -> Self {
-        ModelWaits { wait: Wait::new(waiting), before: Wait::new(waiting), polls_until: None }
+    pub fn new(waiting: WaitPolicy) -> Self {
+        ModelWaits {
+            wait: WaitDecider::new(waiting),
+            before: WaitDecider::new(waiting),
+            polls_until: None,
+        }
     }
 
     pub fn polls_until(&self) -> Option<Instant> {

@@ -24,7 +24,7 @@ pub struct Cargo {
 }
 
 impl Caravan for Cargo {
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         true
     }
 

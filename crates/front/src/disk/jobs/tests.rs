@@ -11,7 +11,7 @@ struct JobsDriver {
 }
 
 impl Front for JobsDriver {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         while let Some(completion) = turn.next_completion() {
             self.ended.extend(self.jobs.complete(completion));
         }

@@ -33,7 +33,7 @@ fn attach(
     target: &Server,
     mountpoint: &Path,
     nsid: Option<u32>,
-    uring: Uring,
+    uring: FuseUring,
 ) -> Result<FuseAttachment, AttachError> {
     let mut host = HostConfig::new(target.addresses()[0], NQN, NQN, [1; 16]);
     (host.lanes, host.cores) = (2, vec![0, 0]);
@@ -42,15 +42,15 @@ fn attach(
 }
 
 /// Returns the transports that this machine has; none without root.
-fn transports() -> Vec<Uring> {
+fn transports() -> Vec<FuseUring> {
     let may_mount = super::super::sys::user_and_group().0 == 0 && Path::new("/dev/fuse").exists();
     let has_ring = Path::new(SWITCH).exists();
     match (may_mount, has_ring) {
         (false, _) => crate::skipped::skipped("mounting needs root and /dev/fuse"),
         (true, false) => println!("in part: no FUSE over io_uring before Linux 6.14"),
-        (true, true) => return vec![Uring::Off, Uring::On],
+        (true, true) => return vec![FuseUring::Off, FuseUring::On],
     }
-    if may_mount { vec![Uring::Off] } else { Vec::new() }
+    if may_mount { vec![FuseUring::Off] } else { Vec::new() }
 }
 
 fn open(path: &Path) -> File {
@@ -151,13 +151,13 @@ fn a_failed_attach_is_explained_and_leaves_nothing() {
     let _alone = ALONE.lock();
     let target = target();
     let directory = tempfile::tempdir().unwrap();
-    let error = attach(&target, directory.path(), Some(2), Uring::Off).map(drop).unwrap_err();
+    let error = attach(&target, directory.path(), Some(2), FuseUring::Off).map(drop).unwrap_err();
     assert_eq!(error.to_string(), "the subsystem has no namespace 2; it has 1, 3");
     let file = directory.path().join("file");
     File::create(&file).unwrap();
-    let error = attach(&target, &file, None, Uring::Off).map(drop).unwrap_err();
+    let error = attach(&target, &file, None, FuseUring::Off).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("cannot mount at"), "{error}");
-    let error = attach(&target, &file.join("below"), None, Uring::Off).map(drop).unwrap_err();
+    let error = attach(&target, &file.join("below"), None, FuseUring::Off).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("cannot mount at"), "{error}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     target.stop();

@@ -6,7 +6,7 @@ use crate::cases::cases;
 use crate::disk::harness::{Mock, MockOptions, patterned};
 use crate::disk::{DiskInfo, LiveDisk, test_info};
 use proptest::prelude::*;
-use roadtrain_host_engine::Op;
+use roadtrain_host_engine::IoOp;
 use roadtrain_wire::fuse::{FallocateIn, InHeader, ReadIn, WriteIn, fallocate_mode};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -94,7 +94,7 @@ fn whole_blocks_go_as_they_come() {
         .iter()
         .map(|submitted| (submitted.0, submitted.1, submitted.2))
         .collect();
-    assert_eq!(submitted, [(Op::Read, 1, 8), (Op::Write, 2, 4)], "one request each");
+    assert_eq!(submitted, [(IoOp::Read, 1, 8), (IoOp::Write, 2, 4)], "one request each");
     assert_eq!(harness.mock.disk.lock().unwrap()[1024..3072], [7; 2048]);
 }
 
@@ -150,7 +150,7 @@ fn holes_and_flushes_reach_the_disk() {
     assert_eq!(harness.mock.disk.lock().unwrap()[..100], patterned(0..100));
     harness.send_request(Opcode::FSYNC, &[0; 16], &[]);
     assert_eq!(harness.answer(), (0, vec![]));
-    assert_eq!(harness.mock.submitted.last().unwrap().0, Op::Flush);
+    assert_eq!(harness.mock.submitted.last().unwrap().0, IoOp::Flush);
 }
 
 #[test]

@@ -50,8 +50,8 @@ fn a_ring_slot_registers_its_memory() {
     assert_eq!(origins[2..], [SlotOrigin::Ring(3), SlotOrigin::Ring(5), SlotOrigin::Ring(5)]);
     let command = slots.registration(3, 77).unwrap();
     assert_eq!((command.fd, command.op, command.length), (77, ring_op::REGISTER, 2));
-    let (own, _) = RingCommand::read_from_prefix(&command.payload).unwrap();
-    assert_eq!(own, RingCommand { qid: 5, ..RingCommand::default() });
+    let (own, _) = FuseRingCommand::read_from_prefix(&command.payload).unwrap();
+    assert_eq!(own, FuseRingCommand { qid: 5, ..FuseRingCommand::default() });
     let at = 3 * STRIDE_BYTES + PIECES_OFFSET;
     let pieces = <[usize; 4]>::read_from_bytes(&slots.headers[at..at + 32]).unwrap();
     let start = slots.headers.as_ptr().addr();
@@ -72,7 +72,7 @@ fn a_reply_is_put_where_the_kernel_reads_it() {
     slots.arrive(0);
     let command = slots.commit(0, 7, Ok(4096)).unwrap();
     assert_eq!((command.op, command.length), (ring_op::COMMIT_AND_FETCH, 0));
-    let (own, _) = RingCommand::read_from_prefix(&command.payload).unwrap();
+    let (own, _) = FuseRingCommand::read_from_prefix(&command.payload).unwrap();
     assert_eq!((own.commit_id, own.qid), (42, 1));
     let (out, _) = OutHeader::read_from_prefix(&slots.headers).unwrap();
     assert_eq!((out.unique, out.error, out.len), (42, 0, 4112));

@@ -3,9 +3,9 @@
 use super::harness::{Mock, MockOptions};
 use crate::disk::test_info;
 use crate::nbd::{BUFFER_BYTES_MIN, NbdAddress, NbdServer};
-use roadtrain_host_engine::{Front, LaneId, Op, Turn};
+use roadtrain_host_engine::{Front, FrontTurn, IoOp, LaneId};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::nbd::{Command, Request};
+use roadtrain_wire::nbd::{Command, NbdRequest};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -76,8 +76,8 @@ impl Scene {
     }
 }
 
-fn header(command: Command, offset: u64, length: u32) -> [u8; Request::BYTES] {
-    Request { flags: 0, command, cookie: 1, offset, length }.emit()
+fn header(command: Command, offset: u64, length: u32) -> [u8; NbdRequest::BYTES] {
+    NbdRequest { flags: 0, command, cookie: 1, offset, length }.emit()
 }
 
 /// A client that held the buffers leaves: no other event would wake the server for those that wait for them.
@@ -202,7 +202,7 @@ fn a_write_of_a_client_that_is_gone_does_not_follow_one_of_a_new_client() {
             other_server.iter_mut().for_each(Scene::turn);
         }
         let submitted =
-            |scene: &Scene| scene.mock.submitted.iter().filter(|a| a.0 == Op::Write).count();
+            |scene: &Scene| scene.mock.submitted.iter().filter(|a| a.0 == IoOp::Write).count();
         assert_eq!(submitted(&scene), 1, "the new one waits");
         assert_eq!(other_server.as_ref().map_or(0, submitted), 0, "the new one waits elsewhere");
         assert_eq!(scene.mock.in_flight.len(), 2, "who was there does not wait");

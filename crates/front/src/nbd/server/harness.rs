@@ -2,9 +2,9 @@
 
 use super::*;
 pub(crate) use crate::disk::harness::{Mock, MockOptions, SubmittedRequest, patterned};
-use crate::nbd::{Export, ExportInfo};
+use crate::nbd::{ExportInfo, NbdExport};
 use roadtrain_wire::nbd::{
-    self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,
+    self, ChunkCode, Command, Errno, Greeting, NbdChunk, OptionCode, OptionHeader, OptionReplyCode,
     OptionReplyHeader, SimpleReply,
 };
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 /// Running servers.
 pub(crate) struct NbdHarness {
     pub(crate) address: NbdAddress,
-    pub(crate) export: Arc<Export>,
+    pub(crate) export: Arc<NbdExport>,
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(Mock, NbdServer)>>,
@@ -144,12 +144,12 @@ impl NbdTestClient {
         bytes
     }
 
-    pub(crate) fn send(&mut self, request: nbd::Request, payload: &[u8]) {
+    pub(crate) fn send(&mut self, request: nbd::NbdRequest, payload: &[u8]) {
         self.stream.write_all(&[&request.emit(), payload].concat()).unwrap();
     }
 
     /// Receives the next reply to one of `requests`.
-    pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> NbdReply {
+    pub(crate) fn answer(&mut self, requests: &[nbd::NbdRequest]) -> NbdReply {
         let head = self.take(SimpleReply::BYTES);
         let length = |cookie| {
             let request = requests.iter().find(|r| r.cookie == cookie).expect("a known cookie");
@@ -160,8 +160,8 @@ impl NbdTestClient {
             assert!(!self.structured || length == 0, "a simple reply to a structured read");
             return (cookie, errno, self.take(length));
         }
-        let head = [head, self.take(Chunk::BYTES - SimpleReply::BYTES)].concat();
-        let chunk = Chunk::parse(&head).unwrap();
+        let head = [head, self.take(NbdChunk::BYTES - SimpleReply::BYTES)].concat();
+        let chunk = NbdChunk::parse(&head).unwrap();
         assert!(self.structured && chunk.flags == nbd::CHUNK_FLAG_DONE);
         let mut body = self.take(chunk.length as usize);
         if chunk.code == ChunkCode::ERROR {
@@ -182,7 +182,7 @@ impl NbdTestClient {
         data: &[u8],
         length: u32,
     ) -> (Errno, Vec<u8>) {
-        let request = nbd::Request { flags, command, cookie: 0xc00c1e, offset, length };
+        let request = nbd::NbdRequest { flags, command, cookie: 0xc00c1e, offset, length };
         self.send(request, data);
         let (cookie, errno, data) = self.answer(&[request]);
         assert_eq!(cookie, request.cookie);
@@ -213,7 +213,7 @@ impl NbdTestClient {
 
     /// Receives the next block status reply: its cookie, and the extents.
     pub(crate) fn block_status(&mut self) -> (u64, Vec<(u32, u32)>) {
-        let chunk = Chunk::parse(&self.take(Chunk::BYTES)).unwrap();
+        let chunk = NbdChunk::parse(&self.take(NbdChunk::BYTES)).unwrap();
         assert_eq!((chunk.code, chunk.flags), (ChunkCode::BLOCK_STATUS, nbd::CHUNK_FLAG_DONE));
         let body = self.take(chunk.length as usize);
         let (context, words) = (&body[..4], body[4..].as_chunks::<8>());

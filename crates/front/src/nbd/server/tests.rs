@@ -1,8 +1,8 @@
 use super::harness::{self, Mock, MockOptions, NbdHarness, NbdTestClient};
 use crate::disk::{DiskInfo, test_info};
-use crate::nbd::{Clients, Endpoint, NbdAddress, NbdServer, NbdTls};
-use roadtrain_host_engine::{LaneId, Op};
-use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
+use crate::nbd::{NbdAddress, NbdClients, NbdEndpoint, NbdServer, NbdTls};
+use roadtrain_host_engine::{IoOp, LaneId};
+use roadtrain_wire::nbd::{Command, Errno, NbdRequest, OptionCode, OptionReplyCode, command_flag};
 use roadtrain_wire::status::Status;
 use std::io::{ErrorKind, Read, Write};
 use std::iter;
@@ -13,8 +13,8 @@ fn patterned(offset: u64, length: u32) -> Vec<u8> {
     harness::patterned(offset as usize..offset as usize + length as usize)
 }
 
-fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
-    Request { flags: 0, command, cookie, offset, length }
+fn request(cookie: u64, command: Command, offset: u64, length: u32) -> NbdRequest {
+    NbdRequest { flags: 0, command, cookie, offset, length }
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn zeroes_are_exact_and_trims_keep_the_edges() {
     let deallocates: Vec<bool> = submitted
         .iter()
         .filter_map(|(op, ..)| match op {
-            Op::WriteZeroes { deallocate } => Some(*deallocate),
+            IoOp::WriteZeroes { deallocate } => Some(*deallocate),
             _ => None,
         })
         .collect();
@@ -276,13 +276,13 @@ fn lone_and_forced_requests_are_urgent() {
     client.write(command_flag::FUA, 0, &patterned(0, 512));
     assert_eq!(client.call(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
     let requests: Vec<_> = (0..32).map(|c| request(c, Command::READ, c * 512, 512)).collect();
-    let bytes: Vec<u8> = requests.iter().flat_map(Request::emit).collect();
+    let bytes: Vec<u8> = requests.iter().flat_map(NbdRequest::emit).collect();
     client.stream.write_all(&bytes).unwrap();
     requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
     let submitted = harness.stop();
-    assert_eq!(submitted[0], (Op::Read, 0, 1, false, true), "a lone request");
-    assert_eq!(submitted[1], (Op::Write, 0, 1, true, true));
-    assert_eq!(submitted[2], (Op::Flush, 0, 0, false, true));
+    assert_eq!(submitted[0], (IoOp::Read, 0, 1, false, true), "a lone request");
+    assert_eq!(submitted[1], (IoOp::Write, 0, 1, true, true));
+    assert_eq!(submitted[2], (IoOp::Flush, 0, 0, false, true));
     assert!(submitted[3..].iter().any(|submitted| !submitted.4), "in company there is time");
 }
 
@@ -382,7 +382,7 @@ fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
     std::fs::write(&keys, format!("alice:{}\n", "5a".repeat(32))).unwrap();
     let address: NbdAddress = "nbd:tcp:127.0.0.1:0".parse().unwrap();
     let tls = NbdTls::Keys(keys);
-    let endpoint = Endpoint::bind(&address, Clients::Local, Some(&tls), test_info().into());
+    let endpoint = NbdEndpoint::bind(&address, NbdClients::Local, Some(&tls), test_info().into());
     let server = NbdServer::new(endpoint.unwrap(), LaneId(0)).unwrap();
     let server = server.with_handshake_timeout(timeout);
     let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
@@ -444,7 +444,7 @@ fn the_oldest_behind_starttls_makes_room() {
 fn request_status(client: &mut NbdTestClient, submitted: &[(u64, u16, u64, u32)]) {
     for &(cookie, flags, offset, length) in submitted {
         let command = Command::BLOCK_STATUS;
-        client.send(Request { flags, command, cookie, offset, length }, &[]);
+        client.send(NbdRequest { flags, command, cookie, offset, length }, &[]);
     }
 }
 
@@ -502,7 +502,7 @@ fn block_status_of_many_is_answered_in_order_beside_reads() {
 
 #[test]
 fn unreported_block_status_is_data() {
-    let info = |tells_allocation| DiskInfo { tells_allocation, ..test_info() };
+    let info = |tells_allocation| DiskInfo { reports_allocation: tells_allocation, ..test_info() };
     let fails = Some((3, Status::INTERNAL_ERROR));
     for options in [
         // Not offered, not supported, and no reply.

@@ -1,8 +1,8 @@
 //! The handshake: client flags and options.
 
 use super::{
-    Close, Event, NbdStage, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue,
-    Session, Tls, unparsed,
+    NbdCloseReason, NbdEvent, NbdSession, NbdStage, NbdViolation, OPTION_BYTES_MAX,
+    OPTION_SKIP_BYTES_MAX, ReplyQueue, Tls, unparsed,
 };
 use roadtrain_wire::nbd::{
     BASE_ALLOCATION, CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
@@ -15,23 +15,30 @@ pub(super) const ALLOCATION_CONTEXT: u32 = 1;
 /// Preferred block size in bytes: larger requests are efficient, also with smaller blocks.
 const PREFERRED_BYTES: u32 = 4096;
 
-impl Session {
-    pub(super) fn handle_client_flags(&mut self, input: &[u8]) -> (usize, Event) {
+impl NbdSession {
+    pub(super) fn handle_client_flags(&mut self, input: &[u8]) -> (usize, NbdEvent) {
         let flags = match parse_client_flags(input) {
             Ok(flags) => flags,
             Err(error) => return unparsed(error),
         };
         let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
         if flags & !known != 0 {
-            let misbehaved = PeerMisbehaved::ClientFlags(flags);
-            return (CLIENT_FLAGS_BYTES, Event::Close(Close::PeerMisbehaved(misbehaved)));
+            let misbehaved = NbdViolation::ClientFlags(flags);
+            return (
+                CLIENT_FLAGS_BYTES,
+                NbdEvent::Close(NbdCloseReason::PeerMisbehaved(misbehaved)),
+            );
         }
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
         self.stage = NbdStage::AwaitOption;
-        (CLIENT_FLAGS_BYTES, Event::Handled)
+        (CLIENT_FLAGS_BYTES, NbdEvent::Handled)
     }
 
-    pub(super) fn handle_option(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
+    pub(super) fn handle_option(
+        &mut self,
+        input: &[u8],
+        out: &mut ReplyQueue,
+    ) -> (usize, NbdEvent) {
         let header = match OptionHeader::parse(input) {
             Ok(header) => header,
             Err(error) => return unparsed(error),
@@ -44,13 +51,13 @@ impl Session {
         match input.get(OptionHeader::BYTES..end) {
             Some(data) => match self.option(option, data, out) {
                 // An attacker in between could insert bytes that would count as the client's after the handshake.
-                Event::StartTls if input.len() > end => {
-                    let misbehaved = PeerMisbehaved::BeforeTls(input.len() - end);
-                    (end, Event::Close(Close::PeerMisbehaved(misbehaved)))
+                NbdEvent::StartTls if input.len() > end => {
+                    let misbehaved = NbdViolation::BeforeTls(input.len() - end);
+                    (end, NbdEvent::Close(NbdCloseReason::PeerMisbehaved(misbehaved)))
                 }
                 event => (end, event),
             },
-            None => (0, Event::More),
+            None => (0, NbdEvent::More),
         }
     }
 
@@ -59,19 +66,21 @@ impl Session {
         option: OptionCode,
         length: u32,
         out: &mut ReplyQueue,
-    ) -> Event {
+    ) -> NbdEvent {
         if length > OPTION_SKIP_BYTES_MAX || option == OptionCode::EXPORT_NAME {
-            return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::OptionLength(length)));
+            return NbdEvent::Close(NbdCloseReason::PeerMisbehaved(NbdViolation::OptionLength(
+                length,
+            )));
         }
         match self.tls {
             Tls::Required => _ = refuse_without_tls(option, out),
             _ => refuse(option, OptionReplyCode::ERR_TOO_BIG, "too long", out),
         }
         self.skip = length.into();
-        Event::Handled
+        NbdEvent::Handled
     }
 
-    fn option(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) -> Event {
+    fn option(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) -> NbdEvent {
         if option == OptionCode::STARTTLS {
             return self.start_tls(data, out);
         }
@@ -82,7 +91,7 @@ impl Session {
             OptionCode::EXPORT_NAME => return self.export_name(data, out),
             OptionCode::ABORT => {
                 ack(option, out);
-                return Event::Close(Close::Abort);
+                return NbdEvent::Close(NbdCloseReason::Abort);
             }
             OptionCode::LIST => self.list(data, out),
             OptionCode::INFO => {
@@ -99,10 +108,10 @@ impl Session {
             }
             _ => refuse(option, OptionReplyCode::ERR_UNSUP, "unknown option", out),
         }
-        Event::Handled
+        NbdEvent::Handled
     }
 
-    fn start_tls(&mut self, data: &[u8], out: &mut ReplyQueue) -> Event {
+    fn start_tls(&mut self, data: &[u8], out: &mut ReplyQueue) -> NbdEvent {
         let option = OptionCode::STARTTLS;
         let (code, why) = match self.tls {
             Tls::Off => (OptionReplyCode::ERR_POLICY, "no TLS on this server"),
@@ -113,20 +122,20 @@ impl Session {
             Tls::Required => {
                 ack(option, out);
                 self.stage = NbdStage::AwaitTls;
-                return Event::StartTls;
+                return NbdEvent::StartTls;
             }
         };
         refuse(option, code, why, out);
-        Event::Handled
+        NbdEvent::Handled
     }
 
     /// EXPORT_NAME: any name is the one namespace; hanging up is the only possible refusal.
-    fn export_name(&mut self, data: &[u8], out: &mut ReplyQueue) -> Event {
+    fn export_name(&mut self, data: &[u8], out: &mut ReplyQueue) -> NbdEvent {
         if let Err(error) = check_string(data) {
-            return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)));
+            return NbdEvent::Close(NbdCloseReason::PeerMisbehaved(NbdViolation::Format(error)));
         }
         if self.export.disk().is_removed() {
-            return Event::Close(Close::Removed);
+            return NbdEvent::Close(NbdCloseReason::Removed);
         }
         self.transmission_flags = self.export.transmission_flags(self.structured);
         let (bytes, flags) = (self.export.disk().bytes().into(), self.transmission_flags.into());
@@ -135,7 +144,7 @@ impl Session {
             out.push(&[0; EXPORT_NAME_ZEROES]);
         }
         self.stage = NbdStage::AwaitRequest;
-        Event::Handled
+        NbdEvent::Handled
     }
 
     fn list(&self, data: &[u8], out: &mut ReplyQueue) {
@@ -236,12 +245,12 @@ impl Session {
 }
 
 /// Refuses an option without TLS: clients get no information and change nothing before it.
-fn refuse_without_tls(option: OptionCode, out: &mut ReplyQueue) -> Event {
+fn refuse_without_tls(option: OptionCode, out: &mut ReplyQueue) -> NbdEvent {
     if option == OptionCode::EXPORT_NAME {
-        return Event::Close(Close::NotSecured);
+        return NbdEvent::Close(NbdCloseReason::NotSecured);
     }
     refuse(option, OptionReplyCode::ERR_TLS_REQD, "begin with STARTTLS", out);
-    Event::Handled
+    NbdEvent::Handled
 }
 
 fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut ReplyQueue) {

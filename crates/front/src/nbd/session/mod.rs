@@ -1,15 +1,15 @@
 //! The protocol of one connection without its socket: received bytes in, events and reply bytes out.
 //!
 //! The session parses and checks. It answers messages that need no storage itself (options, refusals) and hands out the
-//! rest as [`Event::Request`] and [`Event::BlockStatus`]. Payload never enters it: the bytes behind the header of a
+//! rest as [`NbdEvent::NbdRequest`] and [`NbdEvent::BlockStatus`]. Payload never enters it: the bytes behind the header of a
 //! Write go from the socket to the buffer that the lane gets.
 
 mod handshake;
 mod transmission;
 
-use super::export::Export;
+use super::export::NbdExport;
 use super::reply_queue::ReplyQueue;
-use roadtrain_wire::nbd::{self, Greeting, Request, handshake_flag};
+use roadtrain_wire::nbd::{self, Greeting, NbdRequest, handshake_flag};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,26 +19,26 @@ const OPTION_BYTES_MAX: u32 = 32 << 10;
 /// Longest data of an option that is skipped, in bytes; longer ones end the session.
 const OPTION_SKIP_BYTES_MAX: u32 = 32 << 20;
 
-/// Result of one call of [`Session::handle`].
+/// Result of one call of [`NbdSession::handle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum NbdEvent {
     /// The data ends within a message: the caller keeps it and adds more.
     More,
     /// A message was handled.
     Handled,
-    /// The client may start TLS when the reply has been sent; [`Session::secured`] continues.
+    /// The client may start TLS when the reply has been sent; [`NbdSession::secured`] continues.
     StartTls,
     /// A valid request. The payload of a Write follows and is not for the session.
-    Request(Request),
+    Request(NbdRequest),
     /// A valid request for block status.
-    BlockStatus(Request),
+    BlockStatus(NbdRequest),
     /// The session is over; queued replies are still to be sent.
-    Close(Close),
+    Close(NbdCloseReason),
 }
 
 /// Reason of a session's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
+pub enum NbdCloseReason {
     /// The client aborted the handshake.
     Abort,
     /// The client disconnected; requests in flight are still answered.
@@ -56,47 +56,51 @@ pub enum Close {
     /// The TLS handshake failed.
     TlsFailed,
     /// The client broke the protocol.
-    PeerMisbehaved(PeerMisbehaved),
+    PeerMisbehaved(NbdViolation),
 }
 
 /// Violation of the protocol by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerMisbehaved {
+pub enum NbdViolation {
     /// Client flags that were not offered.
     ClientFlags(u32),
     /// A malformed message.
-    Format(nbd::Error),
+    Format(nbd::NbdError),
     /// An option with this many bytes of data.
     OptionLength(u32),
     /// This many plain-text bytes between STARTTLS and its reply: an attacker may have sent them.
     BeforeTls(usize),
 }
 
-impl fmt::Display for Close {
+impl fmt::Display for NbdCloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use PeerMisbehaved::*;
+        use NbdViolation::*;
         match self {
-            Close::Abort => f.write_str("aborted by the client"),
-            Close::Disconnect => f.write_str("disconnected by the client"),
-            Close::Removed => f.write_str("the namespace is gone"),
-            Close::Overdue => {
+            NbdCloseReason::Abort => f.write_str("aborted by the client"),
+            NbdCloseReason::Disconnect => f.write_str("disconnected by the client"),
+            NbdCloseReason::Removed => f.write_str("the namespace is gone"),
+            NbdCloseReason::Overdue => {
                 f.write_str("the handshake did not end in time, or another client needed its place")
             }
-            Close::Stuck(time) => {
+            NbdCloseReason::Stuck(time) => {
                 let seconds = time.as_secs();
                 write!(f, "sent and took nothing for {seconds} s, and others wait for its buffers")
             }
-            Close::Stopping => f.write_str("the server stops"),
-            Close::NotSecured => f.write_str("the client requested the export without TLS"),
-            Close::TlsFailed => f.write_str("the TLS handshake failed"),
-            Close::PeerMisbehaved(ClientFlags(flags)) => {
+            NbdCloseReason::Stopping => f.write_str("the server stops"),
+            NbdCloseReason::NotSecured => {
+                f.write_str("the client requested the export without TLS")
+            }
+            NbdCloseReason::TlsFailed => f.write_str("the TLS handshake failed"),
+            NbdCloseReason::PeerMisbehaved(ClientFlags(flags)) => {
                 write!(f, "client set unknown flags {flags:#x}")
             }
-            Close::PeerMisbehaved(Format(error)) => write!(f, "client broke the protocol: {error}"),
-            Close::PeerMisbehaved(OptionLength(length)) => {
+            NbdCloseReason::PeerMisbehaved(Format(error)) => {
+                write!(f, "client broke the protocol: {error}")
+            }
+            NbdCloseReason::PeerMisbehaved(OptionLength(length)) => {
                 write!(f, "client sent an option of {length} bytes")
             }
-            Close::PeerMisbehaved(BeforeTls(length)) => {
+            NbdCloseReason::PeerMisbehaved(BeforeTls(length)) => {
                 write!(f, "client sent {length} bytes in the clear after STARTTLS")
             }
         }
@@ -126,8 +130,8 @@ enum Tls {
 
 /// One connection's protocol state.
 #[derive(Debug)]
-pub struct Session {
-    export: Arc<Export>,
+pub struct NbdSession {
+    export: Arc<NbdExport>,
     stage: NbdStage,
     tls: Tls,
     no_zeroes: bool,
@@ -140,12 +144,12 @@ pub struct Session {
     skip: u64,
 }
 
-impl Session {
+impl NbdSession {
     /// Greets a client; `requires_tls` requires TLS first (FORCEDTLS in the protocol's text).
-    pub fn new(export: Arc<Export>, requires_tls: bool, out: &mut ReplyQueue) -> Self {
+    pub fn new(export: Arc<NbdExport>, requires_tls: bool, out: &mut ReplyQueue) -> Self {
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         out.push(Greeting::new(flags).as_bytes());
-        Session {
+        NbdSession {
             export,
             stage: NbdStage::AwaitClientFlags,
             tls: if requires_tls { Tls::Required } else { Tls::Off },
@@ -160,11 +164,11 @@ impl Session {
     /// Handles the message at the start of `input`; returns the used bytes and the event.
     ///
     /// One message at a time, so that the caller can stop when too many replies wait.
-    pub fn handle(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
+    pub fn handle(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, NbdEvent) {
         if self.skip > 0 {
             let skipped = self.skip.min(input.len() as u64);
             self.skip -= skipped;
-            let event = if self.skip > 0 { Event::More } else { Event::Handled };
+            let event = if self.skip > 0 { NbdEvent::More } else { NbdEvent::Handled };
             return (skipped as usize, event);
         }
         let (used, event) = match self.stage {
@@ -173,12 +177,12 @@ impl Session {
             NbdStage::AwaitRequest => self.handle_request(input, out),
             // These bytes did not come over TLS.
             NbdStage::AwaitTls => {
-                let misbehaved = PeerMisbehaved::BeforeTls(input.len());
-                (input.len(), Event::Close(Close::PeerMisbehaved(misbehaved)))
+                let misbehaved = NbdViolation::BeforeTls(input.len());
+                (input.len(), NbdEvent::Close(NbdCloseReason::PeerMisbehaved(misbehaved)))
             }
-            NbdStage::Ended => (input.len(), Event::More),
+            NbdStage::Ended => (input.len(), NbdEvent::More),
         };
-        if matches!(event, Event::Close(_)) {
+        if matches!(event, NbdEvent::Close(_)) {
             self.stage = NbdStage::Ended;
         }
         (used, event)
@@ -199,10 +203,10 @@ impl Session {
 }
 
 /// Returns the event for a message that did not parse: more data, or the end.
-fn unparsed(error: nbd::Error) -> (usize, Event) {
+fn unparsed(error: nbd::NbdError) -> (usize, NbdEvent) {
     match error {
-        nbd::Error::Truncated => (0, Event::More),
-        error => (0, Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)))),
+        nbd::NbdError::Truncated => (0, NbdEvent::More),
+        error => (0, NbdEvent::Close(NbdCloseReason::PeerMisbehaved(NbdViolation::Format(error)))),
     }
 }
 

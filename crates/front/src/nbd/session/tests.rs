@@ -1,15 +1,15 @@
-use super::super::export::{Export, test_info};
+use super::super::export::{NbdExport, test_info};
 use super::*;
 use proptest::prelude::*;
 use roadtrain_wire::nbd::{
-    BASE_ALLOCATION, Chunk, ChunkCode, Command, Errno, Extent, InfoCode, OptionCode, OptionHeader,
-    OptionReplyCode, OptionReplyHeader, PAYLOAD_BYTES_MAX, SimpleReply, command_flag,
+    BASE_ALLOCATION, ChunkCode, Command, Errno, InfoCode, NbdChunk, NbdExtent, OptionCode,
+    OptionHeader, OptionReplyCode, OptionReplyHeader, PAYLOAD_BYTES_MAX, SimpleReply, command_flag,
     transmission_flag,
 };
 
 struct SessionPair {
-    session: Session,
-    export: Arc<Export>,
+    session: NbdSession,
+    export: Arc<NbdExport>,
     out: ReplyQueue,
 }
 
@@ -20,7 +20,7 @@ impl SessionPair {
     /// Makes a session whose client flags were `flags`.
     fn new(flags: u32) -> Self {
         let mut pair = SessionPair::greeted();
-        assert_eq!(pair.feed(&flags.to_be_bytes()), Event::Handled);
+        assert_eq!(pair.feed(&flags.to_be_bytes()), NbdEvent::Handled);
         pair
     }
 
@@ -31,14 +31,14 @@ impl SessionPair {
     /// Makes a session that requires TLS, whose client has sent its flags.
     fn requiring_tls() -> Self {
         let mut pair = SessionPair::greeted_with(true);
-        assert_eq!(pair.feed(&3u32.to_be_bytes()), Event::Handled);
+        assert_eq!(pair.feed(&3u32.to_be_bytes()), NbdEvent::Handled);
         pair
     }
 
     fn greeted_with(requires_tls: bool) -> Self {
-        let export = Arc::new(Export::new(test_info()).unwrap());
+        let export = Arc::new(NbdExport::new(test_info()).unwrap());
         let mut out = ReplyQueue::default();
-        let session = Session::new(export.clone(), requires_tls, &mut out);
+        let session = NbdSession::new(export.clone(), requires_tls, &mut out);
         assert_eq!(Greeting::parse(&out.take()).unwrap().flags(), 3);
         SessionPair { session, export, out }
     }
@@ -59,7 +59,7 @@ impl SessionPair {
     }
 
     /// Feeds one whole message.
-    fn feed(&mut self, bytes: &[u8]) -> Event {
+    fn feed(&mut self, bytes: &[u8]) -> NbdEvent {
         let (used, event) = self.session.handle(bytes, &mut self.out);
         assert_eq!(used, bytes.len());
         event
@@ -67,7 +67,7 @@ impl SessionPair {
 
     fn option(&mut self, option: OptionCode, data: &[u8]) -> Vec<OptionReply> {
         let event = self.feed(&option_bytes(option, data));
-        assert_eq!(event, Event::Handled);
+        assert_eq!(event, NbdEvent::Handled);
         self.replies(option)
     }
 
@@ -93,12 +93,12 @@ impl SessionPair {
     /// Returns the error with which a request is refused.
     fn refused(&mut self, command: Command, flags: u16, offset: u64, length: u32) -> Errno {
         let request = request(command, flags, offset, length);
-        assert_eq!(self.feed(&request.emit()), Event::Handled, "{request:?}");
+        assert_eq!(self.feed(&request.emit()), NbdEvent::Handled, "{request:?}");
         let bytes = self.out.take();
-        match Chunk::parse(&bytes) {
+        match NbdChunk::parse(&bytes) {
             Ok(chunk) => {
                 assert_eq!((chunk.code, chunk.flags, chunk.cookie), (ChunkCode::ERROR, 1, 7));
-                assert_eq!(bytes.len(), Chunk::BYTES + chunk.length as usize);
+                assert_eq!(bytes.len(), NbdChunk::BYTES + chunk.length as usize);
                 let message = usize::from(bytes[24]) << 8 | usize::from(bytes[25]);
                 assert_eq!(chunk.length as usize, 6 + message);
                 Errno(u32::from_be_bytes(bytes[20..24].try_into().unwrap()))
@@ -109,12 +109,12 @@ impl SessionPair {
 
     fn accepted(&mut self, command: Command, flags: u16, offset: u64, length: u32) {
         let request = request(command, flags, offset, length);
-        assert_eq!(self.feed(&request.emit()), Event::Request(request));
+        assert_eq!(self.feed(&request.emit()), NbdEvent::Request(request));
     }
 }
 
-fn request(command: Command, flags: u16, offset: u64, length: u32) -> Request {
-    Request { flags, command, cookie: 7, offset, length }
+fn request(command: Command, flags: u16, offset: u64, length: u32) -> NbdRequest {
+    NbdRequest { flags, command, cookie: 7, offset, length }
 }
 
 fn string(text: &str) -> Vec<u8> {
@@ -135,16 +135,19 @@ fn info_query(infos: &[InfoCode]) -> Vec<u8> {
 #[test]
 fn unknown_client_flags_end_the_session() {
     let mut pair = SessionPair::greeted();
-    let misbehaved = PeerMisbehaved::ClientFlags(4);
-    assert_eq!(pair.feed(&[0, 0, 0, 4]), Event::Close(Close::PeerMisbehaved(misbehaved)));
-    assert_eq!(pair.feed(b"more"), Event::More, "nothing is handled after the end");
+    let misbehaved = NbdViolation::ClientFlags(4);
+    assert_eq!(
+        pair.feed(&[0, 0, 0, 4]),
+        NbdEvent::Close(NbdCloseReason::PeerMisbehaved(misbehaved))
+    );
+    assert_eq!(pair.feed(b"more"), NbdEvent::More, "nothing is handled after the end");
 }
 
 #[test]
 fn export_name_answers_with_or_without_zeroes() {
     for (flags, bytes) in [(3, 10), (1, 134), (0, 134)] {
         let mut pair = SessionPair::new(flags);
-        assert_eq!(pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b"x")), Event::Handled);
+        assert_eq!(pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b"x")), NbdEvent::Handled);
         let answer = pair.out.take();
         assert_eq!(answer.len(), bytes);
         assert_eq!(answer[..8], (1u64 << 20).to_be_bytes());
@@ -157,10 +160,10 @@ fn export_name_hangs_up_where_it_cannot_serve() {
     let mut pair = SessionPair::new(3);
     pair.export.disk().remove();
     let event = pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b""));
-    assert_eq!(event, Event::Close(Close::Removed));
+    assert_eq!(event, NbdEvent::Close(NbdCloseReason::Removed));
     for name in [&b"\xff"[..], &[b'a'; 5000]] {
         let event = SessionPair::new(3).feed(&option_bytes(OptionCode::EXPORT_NAME, name));
-        assert!(matches!(event, Event::Close(Close::PeerMisbehaved(_))));
+        assert!(matches!(event, NbdEvent::Close(NbdCloseReason::PeerMisbehaved(_))));
     }
 }
 
@@ -168,7 +171,7 @@ fn export_name_hangs_up_where_it_cannot_serve() {
 fn abort_is_acknowledged() {
     let mut pair = SessionPair::new(3);
     let event = pair.feed(&option_bytes(OptionCode::ABORT, &[]));
-    assert_eq!(event, Event::Close(Close::Abort));
+    assert_eq!(event, NbdEvent::Close(NbdCloseReason::Abort));
     assert_eq!(pair.replies(OptionCode::ABORT), [(OptionReplyCode::ACK, vec![])]);
 }
 
@@ -259,19 +262,22 @@ fn long_options_are_skipped_and_absurd_ones_end_the_session() {
     let mut pair = SessionPair::new(3);
     let long = option_bytes(OptionCode::INFO, &vec![0; OPTION_BYTES_MAX as usize + 1]);
     let (used, event) = pair.session.handle(&long, &mut pair.out);
-    assert_eq!((used, event), (16, Event::Handled));
+    assert_eq!((used, event), (16, NbdEvent::Handled));
     assert_eq!(pair.replies(OptionCode::INFO)[0].0, OptionReplyCode::ERR_TOO_BIG);
-    assert_eq!(pair.feed(&long[16..1000]), Event::More);
-    assert_eq!(pair.feed(&long[1000..]), Event::Handled);
+    assert_eq!(pair.feed(&long[16..1000]), NbdEvent::More);
+    assert_eq!(pair.feed(&long[1000..]), NbdEvent::Handled);
     assert_eq!(pair.option(OptionCode::LIST, &[]).len(), 2);
     let header = OptionHeader::new(OptionCode::INFO, u32::MAX);
-    let misbehaved = PeerMisbehaved::OptionLength(u32::MAX);
-    assert_eq!(pair.feed(header.as_bytes()), Event::Close(Close::PeerMisbehaved(misbehaved)));
+    let misbehaved = NbdViolation::OptionLength(u32::MAX);
+    assert_eq!(
+        pair.feed(header.as_bytes()),
+        NbdEvent::Close(NbdCloseReason::PeerMisbehaved(misbehaved))
+    );
 }
 
 #[test]
 fn wrong_magics_end_the_session() {
-    let misbehaved = |event| matches!(event, Event::Close(Close::PeerMisbehaved(_)));
+    let misbehaved = |event| matches!(event, NbdEvent::Close(NbdCloseReason::PeerMisbehaved(_)));
     let (_, event) = SessionPair::new(3).session.handle(&[0; 16], &mut ReplyQueue::default());
     assert!(misbehaved(event));
     let (_, event) = SessionPair::ready(true).session.handle(&[0; 28], &mut ReplyQueue::default());
@@ -290,7 +296,7 @@ fn valid_requests_are_handed_out() {
         pair.accepted(Command::WRITE_ZEROES, FUA | NO_HOLE, 0, 512);
         assert_eq!(
             pair.feed(&request(Command::DISC, 0, 0, 0).emit()),
-            Event::Close(Close::Disconnect)
+            NbdEvent::Close(NbdCloseReason::Disconnect)
         );
     }
 }
@@ -328,8 +334,8 @@ fn invalid_requests_are_refused_with_their_error() {
 fn a_refused_writes_payload_is_skipped() {
     let mut pair = SessionPair::ready(false);
     assert_eq!(pair.refused(Command::WRITE, 0, 1 << 20, 100), Errno::ENOSPC);
-    assert_eq!(pair.feed(&[0x25; 99]), Event::More);
-    assert_eq!(pair.feed(&[0x25; 1]), Event::Handled);
+    assert_eq!(pair.feed(&[0x25; 99]), NbdEvent::More);
+    assert_eq!(pair.feed(&[0x25; 1]), NbdEvent::Handled);
     pair.accepted(Command::READ, 0, 0, 1);
 }
 
@@ -338,10 +344,10 @@ fn read_only_and_missing_commands_are_refused() {
     let mut info = test_info();
     let disk = &mut info.disk;
     (disk.read_only, disk.trim, disk.write_zeroes) = (true, false, false);
-    let export = Arc::new(Export::new(info.clone()).unwrap());
-    let enter = |export: Arc<Export>| {
+    let export = Arc::new(NbdExport::new(info.clone()).unwrap());
+    let enter = |export: Arc<NbdExport>| {
         let mut out = ReplyQueue::default();
-        let session = Session::new(export.clone(), false, &mut out);
+        let session = NbdSession::new(export.clone(), false, &mut out);
         out.take();
         let mut pair = SessionPair { session, export, out };
         pair.feed(&[0, 0, 0, 3]);
@@ -357,7 +363,7 @@ fn read_only_and_missing_commands_are_refused() {
     pair.feed(&[0]);
     pair.accepted(Command::READ, 0, 0, 1);
     info.disk.read_only = false;
-    let mut pair = enter(Arc::new(Export::new(info).unwrap()));
+    let mut pair = enter(Arc::new(NbdExport::new(info).unwrap()));
     assert_eq!(pair.refused(Command::WRITE_ZEROES, 0, 0, 1), Errno::EINVAL);
     assert_eq!(pair.refused(Command::TRIM, 0, 0, 1), Errno::EINVAL);
     pair.accepted(Command::WRITE, 0, 0, 1);
@@ -367,13 +373,15 @@ fn read_only_and_missing_commands_are_refused() {
 fn block_status_is_handed_out_and_answered_in_extents() {
     let mut pair = SessionPair::ready(true);
     let request = request(Command::BLOCK_STATUS, command_flag::REQ_ONE, 512, 4096);
-    assert_eq!(pair.feed(&request.emit()), Event::BlockStatus(request));
+    assert_eq!(pair.feed(&request.emit()), NbdEvent::BlockStatus(request));
     assert!(pair.out.is_empty());
-    let extents = [(4096, 0), (512, 3)]
-        .map(|(length, state): (u32, u32)| Extent { length: length.into(), state: state.into() });
+    let extents = [(4096, 0), (512, 3)].map(|(length, state): (u32, u32)| NbdExtent {
+        length: length.into(),
+        state: state.into(),
+    });
     pair.session.reply_block_status(request.cookie, &extents, &mut pair.out);
     let answer = pair.out.take();
-    let chunk = Chunk::parse(&answer).unwrap();
+    let chunk = NbdChunk::parse(&answer).unwrap();
     assert_eq!((chunk.code, chunk.length, chunk.flags), (ChunkCode::BLOCK_STATUS, 20, 1));
     assert_eq!(chunk.cookie, request.cookie);
     let expected = [0, 0, 0, 1, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3];
@@ -385,7 +393,7 @@ fn replies_to_reads_are_headed_as_agreed() {
     let mut pair = SessionPair::ready(true);
     pair.session.reply_data(7, 512, 100, &mut pair.out);
     let bytes = pair.out.take();
-    let chunk = Chunk::parse(&bytes).unwrap();
+    let chunk = NbdChunk::parse(&bytes).unwrap();
     assert_eq!((chunk.code, chunk.length), (ChunkCode::OFFSET_DATA, 108));
     assert_eq!(bytes[20..], 512u64.to_be_bytes());
     let mut pair = SessionPair::ready(false);
@@ -413,7 +421,7 @@ fn script() -> Vec<u8> {
 }
 
 /// Feeds `bytes` in portions that end at `cuts`; returns the events other than More, and the replies.
-fn play(bytes: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
+fn play(bytes: &[u8], cuts: &[usize]) -> (Vec<NbdEvent>, Vec<u8>) {
     let mut pair = SessionPair::greeted();
     let (mut from, mut events) = (0, Vec::new());
     for end in cuts.iter().copied().chain([bytes.len()]) {
@@ -421,7 +429,7 @@ fn play(bytes: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
             let (used, event) = pair.session.handle(&bytes[from..end], &mut pair.out);
             from += used;
             match event {
-                Event::More => break,
+                NbdEvent::More => break,
                 event => events.push(event),
             }
         }
@@ -433,11 +441,11 @@ fn play(bytes: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
 fn truncation_at_every_byte_only_waits() {
     let bytes = script();
     let (events, answer) = play(&bytes, &[]);
-    assert_eq!(events.last(), Some(&Event::Close(Close::Disconnect)));
+    assert_eq!(events.last(), Some(&NbdEvent::Close(NbdCloseReason::Disconnect)));
     for cut in 0..bytes.len() {
         let (some, _) = play(&bytes[..cut], &[]);
         assert!(events.starts_with(&some) || some.len() <= events.len(), "cut at {cut}");
-        assert!(!some.iter().any(|event| matches!(event, Event::Close(_))), "cut at {cut}");
+        assert!(!some.iter().any(|event| matches!(event, NbdEvent::Close(_))), "cut at {cut}");
         // A skipped payload counts once, however it is cut.
         let (all, same) = play(&bytes, &[cut]);
         assert_eq!((all, same), (events.clone(), answer.clone()), "cut at {cut}");
@@ -452,7 +460,7 @@ proptest! {
         while !rest.is_empty() {
             let (used, event) = pair.session.handle(rest, &mut pair.out);
             rest = &rest[used..];
-            if matches!(event, Event::More | Event::Close(_)) {
+            if matches!(event, NbdEvent::More | NbdEvent::Close(_)) {
                 break;
             }
         }
@@ -464,8 +472,8 @@ proptest! {
         pair.session.structured = flags & 1 == 0;
         let bytes = option_bytes(OptionCode(option % 13), &data);
         let (used, event) = pair.session.handle(&bytes, &mut pair.out);
-        prop_assert!(used == bytes.len() || matches!(event, Event::Close(_)));
-        prop_assert!(!pair.out.is_empty() || matches!(event, Event::Close(_)));
+        prop_assert!(used == bytes.len() || matches!(event, NbdEvent::Close(_)));
+        prop_assert!(!pair.out.is_empty() || matches!(event, NbdEvent::Close(_)));
     }
 
     #[test]
@@ -474,21 +482,21 @@ proptest! {
         structured: bool,
     ) {
         let mut pair = SessionPair::ready(structured);
-        let request = Request { flags, command: Command(command), cookie, offset, length };
+        let request = NbdRequest { flags, command: Command(command), cookie, offset, length };
         match pair.feed(&request.emit()) {
-            Event::Request(same) | Event::BlockStatus(same) => {
+            NbdEvent::Request(same) | NbdEvent::BlockStatus(same) => {
                 prop_assert_eq!(same, request);
                 prop_assert!(pair.out.is_empty());
                 prop_assert!(offset + u64::from(length) <= 1 << 20);
             }
-            Event::Handled => prop_assert!(!pair.out.is_empty()),
-            event => prop_assert_eq!(event, Event::Close(Close::Disconnect)),
+            NbdEvent::Handled => prop_assert!(!pair.out.is_empty()),
+            event => prop_assert_eq!(event, NbdEvent::Close(NbdCloseReason::Disconnect)),
         }
     }
 }
 
-fn closes(event: &Event, misbehaved: PeerMisbehaved) -> bool {
-    *event == Event::Close(Close::PeerMisbehaved(misbehaved))
+fn closes(event: &NbdEvent, misbehaved: NbdViolation) -> bool {
+    *event == NbdEvent::Close(NbdCloseReason::PeerMisbehaved(misbehaved))
 }
 
 const OPTIONS: [OptionCode; 9] = [
@@ -515,14 +523,14 @@ fn without_tls_every_option_is_refused() {
     }
     // A message that is too long to be parsed gets the same reply, and does not hide a STARTTLS.
     let long = OptionHeader::new(OptionCode::GO, 40_000);
-    assert_eq!(pair.feed(long.as_bytes()), Event::Handled);
+    assert_eq!(pair.feed(long.as_bytes()), NbdEvent::Handled);
     assert_eq!(pair.replies(OptionCode::GO)[0].0, OptionReplyCode::ERR_TLS_REQD);
     let inside = option_bytes(OptionCode::STARTTLS, &[]);
     let bytes = [&inside[..], &[0; 40_000][inside.len()..]].concat();
-    assert_eq!(pair.feed(&bytes), Event::Handled, "skipped");
+    assert_eq!(pair.feed(&bytes), NbdEvent::Handled, "skipped");
     assert_eq!(pair.refusal(OptionCode::GO, &[]), OptionReplyCode::ERR_TLS_REQD);
     let event = pair.feed(&option_bytes(OptionCode::ABORT, &[]));
-    assert_eq!(event, Event::Close(Close::Abort));
+    assert_eq!(event, NbdEvent::Close(NbdCloseReason::Abort));
     assert_eq!(pair.replies(OptionCode::ABORT)[0].0, OptionReplyCode::ACK);
 }
 
@@ -530,7 +538,7 @@ fn without_tls_every_option_is_refused() {
 fn export_name_without_tls_ends_the_session() {
     let mut pair = SessionPair::requiring_tls();
     let event = pair.feed(&option_bytes(OptionCode::EXPORT_NAME, b"disk"));
-    assert_eq!(event, Event::Close(Close::NotSecured));
+    assert_eq!(event, NbdEvent::Close(NbdCloseReason::NotSecured));
     assert!(pair.out.is_empty(), "it says nothing of the export");
 }
 
@@ -538,7 +546,7 @@ fn export_name_without_tls_ends_the_session() {
 fn tls_begins_once_and_without_data() {
     let mut pair = SessionPair::requiring_tls();
     assert_eq!(pair.refusal(OptionCode::STARTTLS, &[1]), OptionReplyCode::ERR_INVALID);
-    assert_eq!(pair.feed(&option_bytes(OptionCode::STARTTLS, &[])), Event::StartTls);
+    assert_eq!(pair.feed(&option_bytes(OptionCode::STARTTLS, &[])), NbdEvent::StartTls);
     assert_eq!(pair.replies(OptionCode::STARTTLS), [(OptionReplyCode::ACK, vec![])]);
     pair.session.secured();
     assert_eq!(pair.refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_INVALID);
@@ -570,14 +578,14 @@ fn bytes_behind_starttls_end_the_session() {
         let mut pair = SessionPair::requiring_tls();
         let bytes = [&option_bytes(OptionCode::STARTTLS, &[])[..], injected].concat();
         let (_, event) = pair.session.handle(&bytes, &mut pair.out);
-        assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
+        assert!(closes(&event, NbdViolation::BeforeTls(injected.len())), "{event:?}");
         pair.session.secured();
-        assert_eq!(pair.session.handle(&go, &mut pair.out).1, Event::More, "it has ended");
+        assert_eq!(pair.session.handle(&go, &mut pair.out).1, NbdEvent::More, "it has ended");
         // The same when they arrive later, but before the caller has secured the connection.
         let mut pair = SessionPair::requiring_tls();
-        assert_eq!(pair.feed(&option_bytes(OptionCode::STARTTLS, &[])), Event::StartTls);
+        assert_eq!(pair.feed(&option_bytes(OptionCode::STARTTLS, &[])), NbdEvent::StartTls);
         let (_, event) = pair.session.handle(injected, &mut pair.out);
-        assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
+        assert!(closes(&event, NbdViolation::BeforeTls(injected.len())), "{event:?}");
     }
 }
 
@@ -591,10 +599,10 @@ proptest! {
         for (code, data) in options {
             let bytes = option_bytes(OptionCode(code), &data);
             let (_, event) = pair.session.handle(&bytes, &mut pair.out);
-            prop_assert!(!matches!(event, Event::Request(_) | Event::More));
+            prop_assert!(!matches!(event, NbdEvent::Request(_) | NbdEvent::More));
             let said = pair.out.take();
             prop_assert!(!said.windows(11).any(|part| part == b"a test disk"));
-            if event != Event::Handled {
+            if event != NbdEvent::Handled {
                 break;
             }
             prop_assert!(!pair.session.in_transmission());

@@ -1,39 +1,43 @@
 //! The transmission phase: checks of requests, and replies.
 
 use super::handshake::ALLOCATION_CONTEXT;
-use super::{Close, Event, ReplyQueue, Session, unparsed};
+use super::{NbdCloseReason, NbdEvent, NbdSession, ReplyQueue, unparsed};
 use crate::disk::DiskFault;
 use crate::nbd::translate::{disk_request, errno_of};
 use roadtrain_wire::nbd::{
-    CHUNK_FLAG_DONE, Chunk, ChunkCode, Command, Errno, ErrorPayload, Extent, PAYLOAD_BYTES_MAX,
-    Request, SimpleReply, command_flag, transmission_flag,
+    CHUNK_FLAG_DONE, ChunkCode, Command, Errno, ErrorPayload, NbdChunk, NbdExtent, NbdRequest,
+    PAYLOAD_BYTES_MAX, SimpleReply, command_flag, transmission_flag,
 };
 
 /// Refusal of a request: its error and a message for people.
 type RequestRefusal = (Errno, &'static str);
 
-impl Session {
-    pub(super) fn handle_request(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
-        let request = match Request::parse(input) {
+impl NbdSession {
+    pub(super) fn handle_request(
+        &mut self,
+        input: &[u8],
+        out: &mut ReplyQueue,
+    ) -> (usize, NbdEvent) {
+        let request = match NbdRequest::parse(input) {
             Ok(request) => request,
             Err(error) => return unparsed(error),
         };
         let event = match self.check(&request) {
-            _ if request.command == Command::DISC => Event::Close(Close::Disconnect),
-            Ok(()) if request.command == Command::BLOCK_STATUS => Event::BlockStatus(request),
-            Ok(()) => Event::Request(request),
+            _ if request.command == Command::DISC => NbdEvent::Close(NbdCloseReason::Disconnect),
+            Ok(()) if request.command == Command::BLOCK_STATUS => NbdEvent::BlockStatus(request),
+            Ok(()) => NbdEvent::Request(request),
             Err((errno, message)) => {
                 self.reply_error(request.cookie, errno, message, out);
                 if request.command == Command::WRITE {
                     self.skip = request.length.into();
                 }
-                Event::Handled
+                NbdEvent::Handled
             }
         };
-        (Request::BYTES, event)
+        (NbdRequest::BYTES, event)
     }
 
-    fn check(&self, request: &Request) -> Result<(), RequestRefusal> {
+    fn check(&self, request: &NbdRequest) -> Result<(), RequestRefusal> {
         self.check_command(request)?;
         if self.export.disk().is_removed() {
             return Err((Errno::ESHUTDOWN, "the namespace is gone"));
@@ -48,7 +52,7 @@ impl Session {
     }
 
     /// Checks that the command and its flags were offered.
-    fn check_command(&self, request: &Request) -> Result<(), RequestRefusal> {
+    fn check_command(&self, request: &NbdRequest) -> Result<(), RequestRefusal> {
         use command_flag::*;
         use transmission_flag::*;
         // FUA is valid, without effect, with every command once it was offered.
@@ -77,7 +81,7 @@ impl Session {
         Ok(())
     }
 
-    fn check_range(&self, request: &Request) -> Result<(), RequestRefusal> {
+    fn check_range(&self, request: &NbdRequest) -> Result<(), RequestRefusal> {
         if request.length == 0 {
             return Err((Errno::EINVAL, "an empty range"));
         }
@@ -106,7 +110,9 @@ impl Session {
             return out.push(&SimpleReply { errno, cookie }.emit());
         }
         let length = (ErrorPayload::BYTES + message.len()) as u32;
-        out.push(&Chunk { flags: CHUNK_FLAG_DONE, code: ChunkCode::ERROR, cookie, length }.emit());
+        out.push(
+            &NbdChunk { flags: CHUNK_FLAG_DONE, code: ChunkCode::ERROR, cookie, length }.emit(),
+        );
         let message_length = (message.len() as u16).into();
         out.push(ErrorPayload { errno: errno.0.into(), message_length }.as_bytes());
         out.push(message.as_bytes());
@@ -118,7 +124,7 @@ impl Session {
             return out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());
         }
         let (code, length) = (ChunkCode::OFFSET_DATA, length + size_of::<u64>() as u32);
-        out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
+        out.push(&NbdChunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
         out.push(&offset.to_be_bytes());
     }
 
@@ -126,12 +132,12 @@ impl Session {
     pub(in crate::nbd) fn reply_block_status(
         &self,
         cookie: u64,
-        extents: &[Extent],
+        extents: &[NbdExtent],
         out: &mut ReplyQueue,
     ) {
         let code = ChunkCode::BLOCK_STATUS;
         let length = (size_of::<u32>() + size_of_val(extents)) as u32;
-        out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
+        out.push(&NbdChunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
         out.push(&ALLOCATION_CONTEXT.to_be_bytes());
         extents.iter().for_each(|extent| out.push(extent.as_bytes()));
     }

@@ -8,7 +8,7 @@ use crate::cases::cases;
 use crate::disk::harness::{Mock, MockOptions, patterned};
 use crate::disk::{DiskInfo, test_info};
 use proptest::prelude::*;
-use roadtrain_host_engine::{Completion, Interest, Op, Request, RingCommand};
+use roadtrain_host_engine::{Interest, IoCompletion, IoOp, IoRequest, UringCommand};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -71,7 +71,7 @@ impl UblkDriver {
         self.back.extend(idle.into_values().map(|(_, key)| (key, RESULT_ABORT)));
     }
 
-    fn command(&mut self, command: &RingCommand, key: u64) {
+    fn command(&mut self, command: &UringCommand, key: u64) {
         let (io, _) = UblkIoCommand::read_from_prefix(&command.payload).unwrap();
         let at = (io.q_id, io.tag);
         assert_eq!(command.fd, std::os::fd::AsRawFd::as_raw_fd(&*self.descriptors));
@@ -100,22 +100,22 @@ fn offset(queue: u16, tag: u16) -> u64 {
 
 /// A turn of the mock, with the driver's commands.
 struct DriverTurn<'a> {
-    turn: &'a mut dyn Turn,
+    turn: &'a mut dyn FrontTurn,
     driver: &'a mut UblkDriver,
     stopped: &'a mut bool,
 }
 
-impl Turn for DriverTurn<'_> {
+impl FrontTurn for DriverTurn<'_> {
     fn now(&self) -> Instant {
         self.turn.now()
     }
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<IoCompletion> {
         self.turn.next_completion()
     }
     fn room(&self, lane: LaneId) -> u32 {
         self.turn.room(lane)
     }
-    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+    fn submit(&mut self, lane: LaneId, request: IoRequest) -> Result<(), IoRequest> {
         self.turn.submit(lane, request)
     }
     fn watch(&mut self, _: RawFd, _: Interest, _: u64) {}
@@ -123,7 +123,7 @@ impl Turn for DriverTurn<'_> {
     fn next_ready(&mut self) -> Option<u64> {
         None
     }
-    unsafe fn command(&mut self, command: &RingCommand, key: u64) {
+    unsafe fn command(&mut self, command: &UringCommand, key: u64) {
         self.driver.command(command, key);
     }
     fn next_command(&mut self) -> Option<(u64, i32)> {
@@ -166,7 +166,7 @@ impl UblkHarness {
     fn turn(&mut self) {
         struct Adapter<'a>(&'a mut UblkServer, &'a mut UblkDriver, &'a mut bool);
         impl Front for Adapter<'_> {
-            fn turn(&mut self, turn: &mut dyn Turn) {
+            fn turn(&mut self, turn: &mut dyn FrontTurn) {
                 self.0.turn(&mut DriverTurn { turn, driver: self.1, stopped: self.2 });
             }
         }
@@ -226,11 +226,11 @@ fn each_operation_reaches_the_lane_as_requested() {
     assert_eq!(harness.call(op::WRITE_ZEROES | flag::NO_UNMAP, 4, 2, &[]), (0, vec![]));
     let submitted: Vec<_> = harness.mock.submitted.iter().map(|a| (a.0, a.1, a.2, a.3)).collect();
     let expected = [
-        (Op::Read, 1, 2, false),
-        (Op::Write, 1, 1, true),
-        (Op::Flush, 0, 0, false),
-        (Op::Discard, 0, 2048, false),
-        (Op::WriteZeroes { deallocate: false }, 4, 2, false),
+        (IoOp::Read, 1, 2, false),
+        (IoOp::Write, 1, 1, true),
+        (IoOp::Flush, 0, 0, false),
+        (IoOp::Discard, 0, 2048, false),
+        (IoOp::WriteZeroes { deallocate: false }, 4, 2, false),
     ];
     assert_eq!(submitted, expected);
 }

@@ -6,10 +6,10 @@ use crate::disk::DiskInfo;
 use crate::disk::harness::{Mock, MockOptions, patterned};
 use crate::disk::test_info;
 use proptest::prelude::*;
-use roadtrain_host_engine::Op;
+use roadtrain_host_engine::IoOp;
 use roadtrain_system::mailbox::mailbox;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::virtio_blk::{Config, feature, operation};
+use roadtrain_wire::virtio_blk::{VirtioBlkConfig, feature, operation};
 use roadtrain_wire::zerocopy::FromBytes;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -76,7 +76,7 @@ fn writes_of_a_guest_without_flush_are_stable() {
         assert_eq!(machine.read(0, 0, 512)[512], OK);
         drop(machine);
         let submitted = backend.stop();
-        let writes = |op| matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let writes = |op| matches!(op, IoOp::Write | IoOp::WriteZeroes { .. });
         let count = submitted.iter().filter(|(op, ..)| writes(*op)).count();
         assert!(count >= 3, "{submitted:?}");
         for (op, _, _, fua, _) in submitted {
@@ -256,7 +256,7 @@ fn a_changed_size_is_reported() {
     let (mut near, far) = UnixStream::pair().unwrap();
     machine.frontend.set_backend_request_fd(&far).unwrap();
     let capacity = |machine: &mut VirtualMachine| {
-        Config::read_from_bytes(&machine.config()).unwrap().capacity.get()
+        VirtioBlkConfig::read_from_bytes(&machine.config()).unwrap().capacity.get()
     };
     assert_eq!(capacity(&mut machine), 2048);
     backend.disk.resize(4096);

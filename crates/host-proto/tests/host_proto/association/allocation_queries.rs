@@ -40,7 +40,7 @@ fn without_a_target_nothing_is_known() {
         harness
             .association
             .poll(Instant(0))
-            .map(|action| matches!(action, Action::LookedUp { found: None, .. })),
+            .map(|action| matches!(action, AssociationAction::AllocationFound { found: None, .. })),
         Some(true)
     );
     let mut harness = AssociationHarness::live(|_| ());

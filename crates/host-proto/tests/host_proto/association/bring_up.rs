@@ -13,7 +13,7 @@ const SHUTDOWN_COMPLETE: u64 = 2 << 2;
 /// end.
 fn carry_out<T: std::fmt::Debug, F>(
     body: impl FnOnce(ProcedureDriver<&'static str>) -> F,
-    mut result: impl FnMut(&Command) -> u64,
+    mut result: impl FnMut(&ControllerCommand) -> u64,
 ) -> (Result<T, ProcedureFailure<&'static str>>, Instant)
 where
     F: Future<Output = Result<T, ProcedureFailure<&'static str>>> + Send + 'static,
@@ -21,7 +21,7 @@ where
     let (mut procedure, mut now) = (Procedure::new(body), Instant(0));
     loop {
         match procedure.poll(now) {
-            ProcedureStep::Request(Ask::Run { command, .. }) => {
+            ProcedureStep::Request(DriverRequest::Run { command, .. }) => {
                 let answer = completed(Status::SUCCESS, result(&command), Vec::new());
                 procedure.answer(Ok(answer));
             }
@@ -72,7 +72,7 @@ fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
     harness.association.stop(harness.now, false);
     harness.act();
     harness.association.ended(harness.now);
-    let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) =
+    let Some(AssociationAction::Request { ask: DriverRequest::Run { command, .. }, .. }) =
         harness.association.poll(harness.now)
     else {
         panic!("it is shut down");

@@ -8,18 +8,22 @@ mod reply_timeouts;
 mod siblings;
 
 use core::time::Duration;
-use roadtrain_host_proto::association::{Action, Association, Config, ResetReason};
+use roadtrain_host_proto::association::{
+    AssociationAction, AssociationConfig, HostAssociation, ResetReason,
+};
 use roadtrain_host_proto::bringup::{self, Wants};
 use roadtrain_host_proto::old_commands::{BlockRange, LaneGuard, OldCommands};
-use roadtrain_host_proto::procedure::{Answer, Ask, Command, ProcedureFailure};
+use roadtrain_host_proto::procedure::{
+    ControllerCommand, DriverReply, DriverRequest, ProcedureFailure,
+};
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::dhchap::DhchapKeys;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
-    NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig, Target, TargetConfig,
-    TargetEvent,
+    AdminOutcome, ConfigOperation, NamespaceConfig, NamespaceId, SubsystemConfig, TargetConfig,
+    TargetControl, TargetEvent,
 };
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -52,15 +56,15 @@ fn config(store: u128) -> TargetConfig {
     TargetConfig { subsystems: vec![subsystem], network: NETWORK, ..TargetConfig::default() }
 }
 
-fn target(store: u128) -> Target {
+fn target(store: u128) -> TargetControl {
     booted(store, None)
 }
 
 /// Returns a target whose namespace has this write verifier.
-fn booted(store: u128, write_verifier: Option<u64>) -> Target {
+fn booted(store: u128, write_verifier: Option<u64>) -> TargetControl {
     let mut config = config(store);
     config.subsystems[0].namespaces[0].write_verifier = write_verifier;
-    Target::new(Instant(0), &config).expect("the configuration is valid")
+    TargetControl::new(Instant(0), &config).expect("the configuration is valid")
 }
 
 /// Reply of a target to Cross-Controller Resets.
@@ -73,10 +77,10 @@ enum ResetReplies {
 
 /// Association, its driver, and the log of actions.
 struct AssociationHarness {
-    association: Association<&'static str>,
-    target: Option<Target>,
+    association: HostAssociation<&'static str>,
+    target: Option<TargetControl>,
     /// Target that the path does not lead to now.
-    first: Option<Target>,
+    first: Option<TargetControl>,
     /// True if the target refuses Connect, as the controller is busy.
     is_busy: bool,
     /// True while earlier controllers have commands in a store.
@@ -101,8 +105,8 @@ struct AssociationHarness {
 }
 
 impl AssociationHarness {
-    fn new(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config {
+    fn new(change: impl FnOnce(&mut AssociationConfig)) -> Self {
+        let mut config = AssociationConfig {
             wants: Wants {
                 concatenates: false,
                 subsystem_nqn: NQN.into(),
@@ -113,7 +117,7 @@ impl AssociationHarness {
                 queue_entries: 32,
                 class: Class::Normal,
                 sq_flow_control: false,
-                keys: Keys::default(),
+                keys: DhchapKeys::default(),
                 seals: SealUse::Off,
             },
             lanes: LANES,
@@ -122,14 +126,14 @@ impl AssociationHarness {
             reconnect_delay_max: LONGEST,
             controller_loss_timeout: Some(LOSS),
             fast_io_fail_timeout: None,
-            beside: None,
+            siblings: None,
             old_commands: OldCommands::default(),
         };
         change(&mut config);
         let old = config.old_commands.clone();
         AssociationHarness {
             old,
-            association: Association::new(Instant(0), config),
+            association: HostAssociation::new(Instant(0), config),
             target: Some(target(1)),
             first: None,
             is_busy: false,
@@ -164,52 +168,60 @@ impl AssociationHarness {
         self.act()
     }
 
-    fn carry_out(&mut self, action: Action<&'static str>) {
+    fn carry_out(&mut self, action: AssociationAction<&'static str>) {
         match action {
-            Action::Ask { ask: Ask::Open { qid, .. }, .. } => {
+            AssociationAction::Request { ask: DriverRequest::Open { qid, .. }, .. } => {
                 self.log.push(format!("open {qid}"));
                 let there =
-                    self.target.as_ref().map(|_| Answer::Opened { data_bytes_max: 1 << 30 });
+                    self.target.as_ref().map(|_| DriverReply::Opened { data_bytes_max: 1 << 30 });
                 self.association.answer(self.now, there.ok_or("refused"));
             }
-            Action::Ask { ask: Ask::Random { bytes }, .. } => {
-                let random = Answer::Random(Secret::new(&vec![7; bytes]));
+            AssociationAction::Request { ask: DriverRequest::Random { bytes }, .. } => {
+                let random = DriverReply::Random(Secret::new(&vec![7; bytes]));
                 self.association.answer(self.now, Ok(random));
             }
-            Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("no frames are sealed"),
-            Action::Ask { ask: Ask::Compute(work), .. } => {
-                work.compute();
-                self.association.answer(self.now, Ok(Answer::Computed));
+            AssociationAction::Request { ask: DriverRequest::Seal { .. }, .. } => {
+                unreachable!("no frames are sealed")
             }
-            Action::Ask { ask: Ask::Run { qid, command }, .. } => {
+            AssociationAction::Request { ask: DriverRequest::Compute(work), .. } => {
+                work.compute();
+                self.association.answer(self.now, Ok(DriverReply::Computed));
+            }
+            AssociationAction::Request { ask: DriverRequest::Run { qid, command }, .. } => {
                 self.log.push(format!("{} {qid}", command.what));
                 self.now += self.takes;
                 let answer = self.run(qid, &command);
                 self.association.answer(self.now, answer.ok_or("gone"));
             }
-            Action::Listen { .. } => {
+            AssociationAction::Listen { .. } => {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Abort { sqe } => {
+            AssociationAction::Abort { sqe } => {
                 let cid = sqe.cdw10.get() >> 16;
                 self.log.push(format!("Abort of {cid}"));
                 if self.answers_aborts {
                     self.association.aborted();
                 }
             }
-            Action::Attach { barred, writes, guard, .. } => {
+            AssociationAction::Attach { barred, writes, guard, .. } => {
                 (self.writes, self.guard) = (writes, guard);
                 self.log.push(format!("attach, stale {:?}", barred.stale()));
             }
-            Action::SetBarred(barred) => self.log.push(format!("stale {:?}", barred.stale())),
-            Action::Changed => self.log.push("changed".into()),
-            Action::EndElsewhere { lost, .. } => self.log.push(format!("end elsewhere {lost:?}")),
-            Action::EndedFor { owner, lost, fencing } => {
+            AssociationAction::SetBarred(barred) => {
+                self.log.push(format!("stale {:?}", barred.stale()))
+            }
+            AssociationAction::Changed => self.log.push("changed".into()),
+            AssociationAction::EndBySiblings { lost, .. } => {
+                self.log.push(format!("end elsewhere {lost:?}"))
+            }
+            AssociationAction::EndedFor { owner, lost, fencing } => {
                 self.log.push(format!("for {owner}, {}: {fencing:?}", lost.cntlid));
             }
-            Action::Fenced { fencing, .. } => self.log.push(format!("fenced: {fencing:?}")),
-            Action::Reset { why, was_live, .. } => {
+            AssociationAction::Fenced { fencing, .. } => {
+                self.log.push(format!("fenced: {fencing:?}"))
+            }
+            AssociationAction::Reset { why, was_live, .. } => {
                 let why = match why {
                     ResetReason::Lane { lane, error } => format!("lane {lane}: {error}"),
                     ResetReason::Path(failure) => failure.to_string(),
@@ -218,29 +230,33 @@ impl AssociationHarness {
                 let _ = was_live.then(|| self.guard.record(vec![BLOCKS]));
                 self.association.reset(self.now);
             }
-            Action::AttachExpress { lane, number, may_close, .. } => {
+            AssociationAction::AttachExpress { lane, number, may_close, .. } => {
                 self.log.push(format!("express {number} of lane {lane}, closes {may_close}"));
             }
-            Action::RefuseExpress { lane, why, .. } => {
+            AssociationAction::RefuseExpress { lane, why, .. } => {
                 let why = why.map(|failure| failure.to_string());
                 self.log.push(format!("no express of lane {lane}: {why:?}"));
             }
-            Action::LookedUp { by, found } => {
+            AssociationAction::AllocationFound { by, found } => {
                 let known = found.map(|found| (found.known, found.allocated));
                 self.log.push(format!("allocation {by:?}: {known:?}"));
             }
-            Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
-            Action::LateTransition { nsids, .. } => self.log.push(format!("late {nsids:?}")),
-            Action::Release => self.log.push("release".into()),
-            Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
-            Action::FailFast => self.log.push("fail fast".into()),
-            Action::Finish => self.log.push("finish".into()),
-            Action::WritesLost { nsids, .. } => self.log.push(format!("writes lost {nsids:?}")),
-            Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
+            AssociationAction::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
+            AssociationAction::LateTransition { nsids, .. } => {
+                self.log.push(format!("late {nsids:?}"))
+            }
+            AssociationAction::Release => self.log.push("release".into()),
+            AssociationAction::Fail { lane } => self.log.push(format!("fail {lane:?}")),
+            AssociationAction::FailFast => self.log.push("fail fast".into()),
+            AssociationAction::Finish => self.log.push("finish".into()),
+            AssociationAction::WritesLost { nsids, .. } => {
+                self.log.push(format!("writes lost {nsids:?}"))
+            }
+            AssociationAction::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
         }
     }
 
-    fn run(&mut self, qid: u16, command: &Command) -> Option<Answer> {
+    fn run(&mut self, qid: u16, command: &ControllerCommand) -> Option<DriverReply> {
         let (now, target, has_leftovers) = (self.now, self.target.as_mut()?, self.has_leftovers);
         if !has_leftovers {
             target.settle_resets(|_, _| false);
@@ -278,19 +294,19 @@ impl AssociationHarness {
             _ => target.fabrics_command(now, self.cntlid, qid, sqe),
         };
         match outcome {
-            Outcome::Complete { status, result } => {
+            AdminOutcome::Complete { status, result } => {
                 if self.resets == ResetReplies::NotOffered && is_identify_controller(sqe) {
                     page[CCRL] = 0;
                 }
                 Some(completed(status, result, page))
             }
-            Outcome::Disconnected => Some(completed(Status::SUCCESS, 0, page)),
-            Outcome::LookUp(wanted) => {
+            AdminOutcome::Disconnected => Some(completed(Status::SUCCESS, 0, page)),
+            AdminOutcome::QueryLbaStatus(wanted) => {
                 page.resize(wanted.bytes as usize, 0);
-                wanted.call_allocated(&mut page);
+                wanted.report_allocated(&mut page);
                 Some(completed(Status::SUCCESS, 0, page))
             }
-            Outcome::Pending => loop {
+            AdminOutcome::Pending => loop {
                 let event = target.poll_event().or_else(|| {
                     target.settle_resets(|_, _| has_leftovers);
                     target.poll_event()
@@ -313,7 +329,7 @@ impl AssociationHarness {
     }
 
     /// Returns a live association.
-    fn live(change: impl FnOnce(&mut Config)) -> Self {
+    fn live(change: impl FnOnce(&mut AssociationConfig)) -> Self {
         let mut harness = AssociationHarness::new(change);
         harness.act();
         assert!(harness.association.is_idle() && harness.listening);
@@ -328,11 +344,11 @@ fn is_identify_controller(sqe: &Sqe) -> bool {
     sqe.opcode == opcode::IDENTIFY && sqe.cdw10.get() as u8 == cns::CONTROLLER
 }
 
-fn completed(status: Status, result: u64, data: Vec<u8>) -> Answer {
+fn completed(status: Status, result: u64, data: Vec<u8>) -> DriverReply {
     let mut cqe = Cqe::new(0, status);
     cqe.dw0 = (result as u32).into();
     cqe.dw1 = ((result >> 32) as u32).into();
-    Answer::Completed { cqe, data }
+    DriverReply::Completed { cqe, data }
 }
 
 fn count(log: &[String], what: &str) -> usize {
@@ -482,7 +498,7 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
     harness.now += LONGEST;
     harness.association.admin_lost(harness.now, "cut");
     let action = harness.association.poll(harness.now);
-    assert!(matches!(action, Some(Action::Reset { was_live: true, .. })), "{action:?}");
+    assert!(matches!(action, Some(AssociationAction::Reset { was_live: true, .. })), "{action:?}");
     // A reactor is slow to close its connections.
     for _ in 0..3 {
         harness.now += LONGEST;
@@ -623,7 +639,7 @@ fn a_namespace_change_while_lanes_are_live_is_read() {
     let mut harness = AssociationHarness::live(|_| ());
     let target = harness.target.as_mut().unwrap();
     let namespace = NamespaceConfig::new(2, 50, 9);
-    target.apply(&[Operation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
+    target.apply(&[ConfigOperation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
     // Event of type notice, namespace attribute changed.
     let mut cqe = Cqe::new(0, Status::SUCCESS);
     cqe.dw0 = 0x0004_0002.into();
@@ -767,7 +783,10 @@ fn a_silent_express_connection_leaves_the_others_alone() {
     let mut harness = AssociationHarness::live(|config| config.wants.keep_alive = Duration::ZERO);
     harness.association.want_express(0);
     let action = harness.association.poll(harness.now);
-    assert!(matches!(action, Some(Action::Ask { ask: Ask::Open { qid: 4, lane: 0, .. }, .. })));
+    assert!(matches!(
+        action,
+        Some(AssociationAction::Request { ask: DriverRequest::Open { qid: 4, lane: 0, .. }, .. })
+    ));
     let log = harness.act_when_due();
     let refusal = "no express of lane 0: Some(\"connection: no answer in time\")";
     assert_eq!(lines(&log), [refusal]);

@@ -2,7 +2,7 @@
 //! claimed for the quiet time.
 
 use super::*;
-use roadtrain_host_proto::association::Beside;
+use roadtrain_host_proto::association::SiblingConstraints;
 use roadtrain_host_proto::bringup::Fencing;
 
 /// Quiet time of a target with traffic-based keep alive.
@@ -10,7 +10,7 @@ const QUIET: Duration = Duration::from_secs(15);
 
 /// Returns a path that was lost with a write in flight, and the time of the loss.
 fn lost(
-    change: impl FnOnce(&mut Config),
+    change: impl FnOnce(&mut AssociationConfig),
     prepare: impl FnOnce(&mut AssociationHarness),
 ) -> (AssociationHarness, Instant) {
     let mut harness = AssociationHarness::live(change);
@@ -40,15 +40,16 @@ fn until_open(harness: &mut AssociationHarness) -> Instant {
 fn another_process(harness: &mut AssociationHarness, network: u128) {
     harness.random = RANDOM.rotate_left(13);
     let config = TargetConfig { network, ..config(1) };
-    harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
+    harness.target =
+        Some(TargetControl::new(Instant(0), &config).expect("the configuration is valid"));
 }
 
 /// The target reports again and again that the write is in its store: no time opens the blocks.
 #[test]
 fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
     for has_others in [false, true] {
-        let change = |config: &mut Config| {
-            config.beside = has_others.then(Beside::default);
+        let change = |config: &mut AssociationConfig| {
+            config.siblings = has_others.then(SiblingConstraints::default);
             config.controller_loss_timeout = None;
         };
         let (mut harness, lost_at) = lost(change, |harness| {
@@ -88,7 +89,7 @@ fn a_claim_that_another_path_received_counts() {
     let shared = old.clone();
     let (mut harness, lost_at) = lost(
         |config| {
-            config.beside = Some(Beside::default());
+            config.siblings = Some(SiblingConstraints::default());
             config.old_commands = shared;
         },
         |harness| harness.target = None,
@@ -139,8 +140,9 @@ fn another_process_proves_nothing() {
 fn another_path_may_lead_to_the_place_of_the_controller() {
     for (network, expected) in [(NETWORK, Fencing::Replaced), (NETWORK + 1, Fencing::Unknown)] {
         let old = OldCommands::default();
-        let share = |config: &mut Config| {
-            (config.beside, config.old_commands) = (Some(Beside::default()), old.clone());
+        let share = |config: &mut AssociationConfig| {
+            (config.siblings, config.old_commands) =
+                (Some(SiblingConstraints::default()), old.clone());
         };
         let (mut harness, lost_at) = lost(share, |harness| harness.target = None);
         let info = harness.association.info().expect("it was live");
@@ -188,7 +190,7 @@ fn the_process_that_has_the_controller_may_be_reached_again() {
 /// Without keep-alive no time ends a controller.
 #[test]
 fn without_keep_alive_no_time_opens_blocks() {
-    let change = |config: &mut Config| config.wants.keep_alive = Duration::ZERO;
+    let change = |config: &mut AssociationConfig| config.wants.keep_alive = Duration::ZERO;
     let (mut harness, _) = lost(change, |harness| harness.resets = ResetReplies::NotOffered);
     harness.act();
     assert!(harness.association.is_live());
@@ -257,7 +259,7 @@ fn an_inherited_controller_without_a_name_ends_by_time() {
             let config = config.expect("there is one");
             old.end(serial); // the association of the harness has taken it
             old.inherit(next.now, open);
-            next.association = Association::brought_up(next.now, config, info, None);
+            next.association = HostAssociation::brought_up(next.now, config, info, None);
         }
         next.target = first.target.take();
         next.act();
@@ -288,7 +290,7 @@ fn a_later_process_has_the_controller_ended_first() {
             let info = bringup::ControllerInfo::clone(info);
             let config = config.expect("there is one");
             old.inherit(first.now, open[0].clone());
-            next.association = Association::brought_up(next.now, config, info, None);
+            next.association = HostAssociation::brought_up(next.now, config, info, None);
             next.cntlid = super::siblings::another(&mut first).cntlid;
         }
         next.target = first.target.take();

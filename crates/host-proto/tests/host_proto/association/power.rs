@@ -1,7 +1,9 @@
 //! Power failure of the target's machine: the next Flush of a namespace with unflushed writes fails once.
 
 use super::{AssociationHarness, LONGEST, booted, count, position};
-use roadtrain_host_proto::requests::{Addressed, Outcome, Queue, Requests};
+use roadtrain_host_proto::requests::{
+    RequestOutcome, RequestProperties, RequestQueue, RequestTable,
+};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::Durability;
 use roadtrain_proto::time::Instant;
@@ -10,7 +12,7 @@ use roadtrain_wire::status::Status;
 #[derive(Debug)]
 struct DurabilityRequest(Durability);
 
-impl Addressed for DurabilityRequest {
+impl RequestProperties for DurabilityRequest {
     fn nsid(&self) -> u32 {
         1
     }
@@ -24,7 +26,7 @@ impl Addressed for DurabilityRequest {
 #[derive(Default)]
 struct SingleEntryQueue(u32);
 
-impl Queue<DurabilityRequest> for SingleEntryQueue {
+impl RequestQueue<DurabilityRequest> for SingleEntryQueue {
     fn room(&self) -> u32 {
         1 - self.0
     }
@@ -41,7 +43,7 @@ impl Queue<DurabilityRequest> for SingleEntryQueue {
 
 /// Runs a request that succeeds, over a lane that has just been connected.
 fn run(harness: &AssociationHarness, durability: Durability) -> Status {
-    let mut requests = Requests::new(4, None);
+    let mut requests = RequestTable::new(4, None);
     requests.set_writes(harness.writes.clone());
     requests.attach(RetryRules::default(), Default::default());
     requests.take(
@@ -50,7 +52,7 @@ fn run(harness: &AssociationHarness, durability: Durability) -> Status {
         Some(&mut SingleEntryQueue::default()),
     );
     match requests.end(harness.now, 0, Status::SUCCESS, true) {
-        Some(Outcome::Ended(ended)) => ended.status,
+        Some(RequestOutcome::Ended(ended)) => ended.status,
         other => panic!("{other:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Reply timeouts of an association.
 
-use super::{Ask, AssociationHarness, Duration, KEEP_ALIVE, completed};
-use roadtrain_host_proto::association::Action;
+use super::{AssociationHarness, DriverRequest, Duration, KEEP_ALIVE, completed};
+use roadtrain_host_proto::association::AssociationAction;
 use roadtrain_wire::status::Status;
 
 #[test]
@@ -9,7 +9,7 @@ fn a_silent_controller_is_given_up() {
     let mut harness = AssociationHarness::live(|_| ());
     harness.now = harness.association.deadline().unwrap();
     let action = harness.association.poll(harness.now);
-    assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
+    assert!(matches!(action, Some(AssociationAction::Request { .. })), "Keep Alive: {action:?}");
     assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
     assert_eq!(harness.association.answer_by(), harness.association.deadline());
     let log = harness.act_when_due();
@@ -52,9 +52,9 @@ fn silence_is_noticed_after_the_keep_alive_timeout() {
     for _ in 0..50 {
         while let Some(action) = harness.association.poll(harness.now) {
             match action {
-                Action::Ask { ask: Ask::Run { .. }, .. } => {} // no reply
-                Action::FailFast => failed_at = failed_at.or(Some(harness.now)),
-                Action::Reset { was_live: true, .. } => {
+                AssociationAction::Request { ask: DriverRequest::Run { .. }, .. } => {} // no reply
+                AssociationAction::FailFast => failed_at = failed_at.or(Some(harness.now)),
+                AssociationAction::Reset { was_live: true, .. } => {
                     lost_at = Some(harness.now);
                     harness.association.reset(harness.now);
                 }

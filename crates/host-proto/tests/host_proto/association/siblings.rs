@@ -1,16 +1,16 @@
 //! An association with other associations of the same host: when its requests may move, and its resets for others.
 
 use super::*;
-use roadtrain_host_proto::association::Beside;
+use roadtrain_host_proto::association::SiblingConstraints;
 use roadtrain_host_proto::bringup::NamespaceInfo;
-use roadtrain_target_proto::{AnaListener, AnaState, Listener, TlsUse};
+use roadtrain_target_proto::{AnaListener, AnaState, TargetListener, TlsUse};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, property};
 use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Configures another path to the same namespaces.
-fn with_others(config: &mut Config) {
-    config.beside = Some(Beside::default());
+fn with_others(config: &mut AssociationConfig) {
+    config.siblings = Some(SiblingConstraints::default());
 }
 
 #[test]
@@ -65,13 +65,13 @@ fn requests_are_free_when_another_path_has_ended_the_controller() {
     assert_eq!(count(&harness.act_when_due(), "end elsewhere"), 0, "once");
     harness.association.fenced(ControllerInstance { cirn: lost.cirn ^ 1, ..lost });
     assert_eq!(count(&harness.act(), "release"), 0, "another one");
-    harness.association.remind();
+    harness.association.repeat_sibling_resets();
     assert_eq!(count(&harness.act(), "end elsewhere"), 1, "a new path may do it");
     harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 1);
     harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 0, "once");
-    harness.association.remind();
+    harness.association.repeat_sibling_resets();
     assert_eq!(count(&harness.act(), "end elsewhere"), 0, "it has ended");
 }
 
@@ -91,9 +91,12 @@ pub(super) fn another(harness: &mut AssociationHarness) -> ControllerInstance {
     let mut identify = Sqe::new(opcode::IDENTIFY, 0);
     identify.cdw10 = u32::from(cns::CONTROLLER).into();
     let enable = Property::set(property::CC, 1 | 6 << 16 | 4 << 20);
-    harness.run(0, &Command::new("enable", enable));
-    let command = Command { bytes_in: 4096, ..Command::new("Identify", identify) };
-    let Some(Answer::Completed { data, .. }) = harness.run(0, &command) else { panic!("no page") };
+    harness.run(0, &ControllerCommand::new("enable", enable));
+    let command =
+        ControllerCommand { bytes_in: 4096, ..ControllerCommand::new("Identify", identify) };
+    let Some(DriverReply::Completed { data, .. }) = harness.run(0, &command) else {
+        panic!("no page")
+    };
     harness.cntlid = own;
     let page = IdentifyController::ref_from_bytes(&data).expect("a page");
     ControllerInstance { cntlid, ciu: page.ciu, cirn: page.cirn.get() }
@@ -177,8 +180,11 @@ fn a_controller_ends_with_the_process_that_had_it() {
 fn a_namespace_that_another_path_does_not_see_is_stale() {
     let other = NamespaceInfo { nsid: 1, nguid: [9; 16], block_bytes: 512, ..Default::default() };
     let mut harness = AssociationHarness::new(|config| {
-        config.beside =
-            Some(Beside { namespaces: vec![other], transfer_bytes: 1, ..Beside::default() })
+        config.siblings = Some(SiblingConstraints {
+            namespaces: vec![other],
+            transfer_bytes: 1,
+            ..SiblingConstraints::default()
+        })
     });
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
@@ -188,7 +194,7 @@ fn a_namespace_that_another_path_does_not_see_is_stale() {
 #[test]
 fn a_transition_that_lasts_too_long_is_inaccessible() {
     let listeners =
-        vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }];
+        vec![TargetListener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }];
     let listener = AnaListener::Tcp(LOCAL);
     let mut harness = AssociationHarness::new(with_others);
     let config = TargetConfig {
@@ -196,7 +202,8 @@ fn a_transition_that_lasts_too_long_is_inaccessible() {
         ana: [(listener, AnaState::Change)].into_iter().collect(),
         ..config(1)
     };
-    harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
+    harness.target =
+        Some(TargetControl::new(Instant(0), &config).expect("the configuration is valid"));
     let log = harness.act();
     assert_eq!(count(&log, "ana [(1, Change)]"), 1, "{log:?}");
     let begun = harness.now;
@@ -210,7 +217,7 @@ fn a_transition_that_lasts_too_long_is_inaccessible() {
     // The harness does not receive the event.
     let state = Some(AnaState::Optimized);
     let target = harness.target.as_mut().expect("it is there");
-    target.apply(&[Operation::SetAna { listener, state }]).expect("it listens there");
+    target.apply(&[ConfigOperation::SetAna { listener, state }]).expect("it listens there");
     let mut log = Vec::new();
     while count(&log, "ana") == 0 {
         log = harness.act_when_due();

@@ -3,7 +3,7 @@
 use super::{SampleGetter, batching, ops, sizes_of};
 use crate::metrics::out::{Buckets, Out};
 use roadtrain_reactor::metrics::{
-    AttachmentSample, LinkSample, PathSample, ReactorSample, Snapshot,
+    AttachmentSample, LinkSample, MetricsSnapshot, PathSample, ReactorSample,
 };
 use roadtrain_target_engine::AnaState;
 use std::fmt;
@@ -14,7 +14,7 @@ const PATH_STATES: [&str; 3] = ["live", "connecting", "lost"];
 /// Label that names the attachment.
 type Id<'a> = (&'static str, &'a str);
 
-pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+pub(super) fn attachment(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let Some(of) = &shown.attachment else { return Ok(()) };
     let id = ("id", shown.id.as_str());
     let device = of.devices.first().map_or("", String::as_str);

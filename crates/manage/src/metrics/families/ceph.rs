@@ -2,7 +2,9 @@
 
 use super::{SampleGetter, numbers};
 use crate::metrics::out::Out;
-use roadtrain_reactor::metrics::{DeviceSample, Io, NamespaceSample, Snapshot, SubsystemSample};
+use roadtrain_reactor::metrics::{
+    DeviceSample, IoCounters, MetricsSnapshot, NamespaceSample, SubsystemSample,
+};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +14,7 @@ const NO_GROUP: &str = "_null_";
 /// Address label of a host that is not connected.
 const NO_ADDRESS: &str = "<n/a>";
 
-pub(super) fn ceph(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+pub(super) fn ceph(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     gateway(shown, out)?;
     bdevs(shown, out)?;
     connections(shown, out)?;
@@ -31,11 +33,11 @@ pub(super) fn ceph(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
 }
 
 /// Returns the gateway's name and its group.
-fn names(shown: &Snapshot) -> (&str, &str) {
+fn names(shown: &MetricsSnapshot) -> (&str, &str) {
     shown.gateway.as_ref().map_or((&shown.id, NO_GROUP), |gateway| (&gateway.name, &gateway.group))
 }
 
-fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+fn gateway(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let first = shown.transport.listeners.first();
     let listener = first.and_then(|first| first.parse::<SocketAddr>().ok());
     let (addr, port) = listener.map_or_else(Default::default, |listener| {
@@ -62,7 +64,7 @@ struct Bdev<'a> {
     product: &'a str,
     block_bytes: String,
     capacity_bytes: u64,
-    io: &'a Io,
+    io: &'a IoCounters,
 }
 
 impl<'a> Bdev<'a> {
@@ -77,7 +79,7 @@ impl<'a> Bdev<'a> {
         }
     }
 
-    fn alone(device: &'a DeviceSample, io: &'a Io) -> Self {
+    fn alone(device: &'a DeviceSample, io: &'a IoCounters) -> Self {
         Bdev {
             name: &device.name,
             device: &device.device,
@@ -102,8 +104,8 @@ impl<'a> Bdev<'a> {
     }
 }
 
-fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
-    let nothing = Io::default();
+fn bdevs(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
+    let nothing = IoCounters::default();
     let alone = shown.devices.iter().map(|device| Bdev::alone(device, &nothing));
     let all: Vec<Bdev<'_>> = shown.namespaces.iter().map(Bdev::shown).chain(alone).collect();
     let metadata = all.iter().map(|bdev| {
@@ -122,7 +124,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_bdev_metadata", "A device"), metadata)?;
     let capacity = all.iter().map(|bdev| ([("bdev_name", bdev.name)], bdev.capacity_bytes));
     out.gauges(("roadtrain_bdev_capacity_bytes", "Capacity of a device"), capacity)?;
-    let counters: [(&str, &str, SampleGetter<Io, u64>); 4] = [
+    let counters: [(&str, &str, SampleGetter<IoCounters, u64>); 4] = [
         ("roadtrain_bdev_reads_completed", "Reads completed", |io| io.reads),
         ("roadtrain_bdev_writes_completed", "Writes completed", |io| io.writes),
         ("roadtrain_bdev_read_bytes", "Bytes read", |io| io.read_bytes),
@@ -132,7 +134,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         let rows = all.iter().map(|bdev| ([("bdev_name", bdev.name)], value(bdev.io)));
         out.counters((name, help), rows)?;
     }
-    let seconds: [(&str, &str, SampleGetter<Io, f64>); 2] = [
+    let seconds: [(&str, &str, SampleGetter<IoCounters, f64>); 2] = [
         ("roadtrain_bdev_read_seconds", "Sum of the latencies of reads", |io| {
             io.read_latency.seconds
         }),
@@ -148,7 +150,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
 }
 
 /// Writes hosts that are or were connected, and those that are allowed and never connected.
-fn connections(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+fn connections(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let (gateway, _) = names(shown);
     let row = |nqn, host, address: Option<&'_ str>, is_connected: bool| {
         let address = address.unwrap_or(NO_ADDRESS).to_owned();
@@ -175,7 +177,7 @@ fn connections(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_host_connection_state", "Whether a host is connected"), states)
 }
 
-fn subsystems(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+fn subsystems(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let all = &shown.subsystems;
     let (_, group) = names(shown);
     let says = |is_it: bool| if is_it { "yes" } else { "no" };

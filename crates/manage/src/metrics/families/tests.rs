@@ -1,7 +1,7 @@
 //! Tests of the families with made-up snapshots.
 
 use super::super::encode::{Format, text};
-use super::super::managed::{Calls, Managed, StoreSample};
+use super::super::managed::{Calls, ManagementSample, StoreSample};
 use super::*;
 use roadtrain_reactor::metrics::{
     AnaSample, AttachmentSample, ConnectionCount, DeviceSample, GatewaySample, LaneSample,
@@ -15,19 +15,19 @@ fn some(status: &str) -> Vec<StatusCount> {
     vec![StatusCount { status: status.into(), count: 2 }]
 }
 
-fn io() -> Io {
+fn io() -> IoCounters {
     let latency = Latency { buckets: vec![1, 2, 3], seconds: 6e-5 };
-    Io {
+    IoCounters {
         reads: 6,
         writes: 6,
         read_latency: latency.clone(),
         write_latency: latency,
-        ..Io::default()
+        ..IoCounters::default()
     }
 }
 
 /// Returns a snapshot with a sample of every kind.
-fn full(kind: Kind) -> Snapshot {
+fn full(kind: SnapshotKind) -> MetricsSnapshot {
     let of =
         |op: &str| LatencyOf { op: op.into(), class: "normal".into(), latency: io().read_latency };
     let reactor = ReactorSample {
@@ -43,7 +43,7 @@ fn full(kind: Kind) -> Snapshot {
     };
     let connection =
         ConnectionCount { transport: "tcp".into(), outcome: "accepted".into(), count: 1 };
-    Snapshot {
+    MetricsSnapshot {
         kind,
         id: "a \"name\"\\".into(),
         last_reload_successful: Some(true),
@@ -71,18 +71,18 @@ fn full(kind: Kind) -> Snapshot {
         links: vec![LinkSample::default()],
         paths: vec![PathSample { ana: Some("change".into()), ..PathSample::default() }],
         attachment: Some(AttachmentSample { io: io(), ..AttachmentSample::default() }),
-        ..Snapshot::default()
+        ..MetricsSnapshot::default()
     }
 }
 
-fn managed() -> Managed {
+fn managed() -> ManagementSample {
     let call = Calls {
         method: "spdk_get_version".into(),
         codes: vec![(0, 5), (-32602, 1)],
         latency: io().read_latency,
     };
     let store = StoreSample { name: "lvs0".into(), ..StoreSample::default() };
-    Managed { calls: vec![call], state_write_errors: 1, stores: vec![store] }
+    ManagementSample { calls: vec![call], state_write_errors: 1, stores: vec![store] }
 }
 
 /// Families with their type and labels.
@@ -120,7 +120,7 @@ fn on_the_page() -> Families {
 
 #[test]
 fn the_page_has_every_metric_with_its_labels() {
-    let shown = [Kind::Target, Kind::Attachment]
+    let shown = [SnapshotKind::Target, SnapshotKind::Attachment]
         .map(|kind| text(&full(kind), Some(&managed()), Format::Plain));
     let mut shown: Vec<Families> = shown.iter().map(|text| families(text)).collect();
     let mut all = shown.remove(0);
@@ -140,7 +140,7 @@ fn the_page_has_every_metric_with_its_labels() {
 
 #[test]
 fn names_and_numbers_are_as_prometheus_wants_them() {
-    for kind in [Kind::Target, Kind::Attachment] {
+    for kind in [SnapshotKind::Target, SnapshotKind::Attachment] {
         let text = text(&full(kind), Some(&managed()), Format::Plain);
         let mut series = BTreeSet::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -157,7 +157,7 @@ fn names_and_numbers_are_as_prometheus_wants_them() {
 
 #[test]
 fn a_scrape_of_a_thousand_namespaces_is_as_long_as_it_has_to_be() {
-    let mut snapshot = full(Kind::Target);
+    let mut snapshot = full(SnapshotKind::Target);
     let one = snapshot.namespaces[0].clone();
     let number = |nsid| NamespaceSample { nsid, name: format!("{nsid}"), ..one.clone() };
     snapshot.namespaces = (1..=1000).map(number).collect();
@@ -182,7 +182,7 @@ fn has(text: &str, name: &str, labels: &[(&str, &str)], value: &str) {
 }
 
 /// Returns a target with an image, a device without a namespace, two subsystems and a host.
-fn like_a_gateway() -> Snapshot {
+fn like_a_gateway() -> MetricsSnapshot {
     let image = NamespaceSample {
         nqn: "n:a".into(),
         nsid: 3,
@@ -214,13 +214,13 @@ fn like_a_gateway() -> Snapshot {
         io_queues: 2,
         ..HostSample::default()
     };
-    Snapshot {
+    MetricsSnapshot {
         id: "target0".into(),
         namespaces: vec![image],
         devices: vec![spare],
         subsystems: vec![subsystem("n:a", 256, 2), subsystem("n:b", 1024, 1)],
         hosts: vec![host],
-        ..full(Kind::Target)
+        ..full(SnapshotKind::Target)
     }
 }
 
@@ -274,7 +274,7 @@ fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
 
 #[test]
 fn listeners_are_in_one_ana_state_each() {
-    let mut shown = full(Kind::Target);
+    let mut shown = full(SnapshotKind::Target);
     shown.subsystems[0].nqn = "n:a".into();
     shown.subsystems[0].ana[0].state = "non-optimized".into();
     let text = text(&shown, None, Format::Plain);
@@ -297,7 +297,7 @@ fn paths_are_distinguished_by_their_addresses() {
         waiting: 2,
     };
     let paths = vec![path("a:1", "live", Some("optimized")), path("b:1", "lost", None)];
-    let shown = Snapshot { id: "disk".into(), paths, ..full(Kind::Attachment) };
+    let shown = MetricsSnapshot { id: "disk".into(), paths, ..full(SnapshotKind::Attachment) };
     let text = text(&shown, None, Format::Plain);
     let of = |address| [("id", "disk"), ("address", address)];
     for (address, live, lost) in [("a:1", "1", "0"), ("b:1", "0", "1")] {
@@ -324,7 +324,7 @@ fn paths_are_distinguished_by_their_addresses() {
 
 #[test]
 fn an_attachment_has_the_caravans_of_all_its_reactors() {
-    let mut shown = full(Kind::Attachment);
+    let mut shown = full(SnapshotKind::Attachment);
     let mut other = shown.reactors[0].clone();
     other.batching.caravan_requests = 30;
     shown.reactors.push(other);

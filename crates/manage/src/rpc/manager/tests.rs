@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::DeviceKind;
 use crate::rpc::message;
-use crate::rpc::{Access, Caller};
+use crate::rpc::{Caller, CallerAccess};
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_target_engine::ServerConfig;
 use roadtrain_target_proto::SubsystemConfig;
@@ -11,12 +11,12 @@ use std::os::unix::fs::PermissionsExt;
 
 struct TestControlPlane(Arc<Server>);
 
-impl Plane for TestControlPlane {
+impl ControlPlane for TestControlPlane {
     fn apply(
         &self,
-        operations: &[Operation<Export>],
+        operations: &[ConfigOperation<Export>],
         psks: Option<Psks>,
-    ) -> Result<Vec<Operation>, Option<ConfigError>> {
+    ) -> Result<Vec<ConfigOperation>, Option<ConfigError>> {
         let changes = self.0.apply(operations).map_err(Some)?;
         psks.into_iter().for_each(|psks| self.0.set_tls_keys_at(psks));
         Ok(changes)
@@ -38,12 +38,12 @@ fn manager(folder: &Path) -> Manager {
     let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
     let server = Arc::new(Server::start(config).unwrap());
     let files = Files { state: Some(folder.join("state.toml")), roots: Vec::new() };
-    Manager::new(Box::new(TestControlPlane(server)), Model::default(), files)
+    Manager::new(Box::new(TestControlPlane(server)), ManagedModel::default(), files)
 }
 
 fn call_method(manager: &Manager, method: &str, params: Value) -> Value {
     let request = serde_json::json!({"method": method, "params": params, "id": 1});
-    let caller = Caller { table: manager, access: Access::Client, peer: "a test" };
+    let caller = Caller { table: manager, access: CallerAccess::Client, peer: "a test" };
     let answered = message::answer(request.to_string().as_bytes(), &caller);
     serde_json::from_str(&answered.text.unwrap()).unwrap()
 }
@@ -188,13 +188,13 @@ fn operations_on_the_file_are_undone_with_the_change() {
     create_objects(&manager, &key, free_ports());
     let nqn = "nqn.2025-01.io.example:file";
     let server = manager.server();
-    server.apply(&[Operation::AddSubsystem(SubsystemConfig::new(nqn))]).unwrap();
+    server.apply(&[ConfigOperation::AddSubsystem(SubsystemConfig::new(nqn))]).unwrap();
     let all = || format!("{:?}", server.view().0);
     let close_and_forget = || {
         manager.change_with(
             |error| RpcError::params(error.to_string()),
             |model, operations| {
-                operations.push(Operation::AllowAnyHost { nqn: nqn.into(), allow: false });
+                operations.push(ConfigOperation::AllowAnyHost { nqn: nqn.into(), allow: false });
                 model.referrals.clear();
                 Ok(())
             },
@@ -274,7 +274,7 @@ fn nothing_is_written_down_after_another_process_has_taken_over() {
     let before = written();
     manager.release();
     let shape = (DeviceKind::Null, (512, 1 << 20, false));
-    let device = Device::open(("m".into(), [1; 16]), shape.0, shape.1).unwrap();
+    let device = ManagedDevice::open(("m".into(), [1; 16]), shape.0, shape.1).unwrap();
     let refused = manager.resize(&device, &Resize::to(1 << 20, 2 << 20));
     assert_eq!(refused.unwrap_err().code, -16);
     assert_eq!(device.store.geometry().bytes(), 1 << 20);

@@ -4,9 +4,9 @@ use super::devices::{
     DeviceNameParams, add, block_size_of, delete, file_namespace, files_devices, find, is_called,
     refused, resize, resize_of_file, show_limits, uuid_of, view,
 };
-use super::{Method, Params, change, device_params, query};
-use crate::model::{Device, DeviceKind};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, change, device_params, query};
+use crate::model::{DeviceKind, ManagedDevice};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(super) const METHODS: &[Method] = &[
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetBdevsParams {
@@ -56,9 +56,9 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Returns the shown form of devices: the configuration file's first.
-fn views(manager: &Session<'_>, name: Option<&str>) -> Vec<Value> {
+fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
     let model = manager.model();
-    let is_meant = |device: &&Arc<Device>| {
+    let is_meant = |device: &&Arc<ManagedDevice>| {
         name.is_none_or(|name| device.name == name || device.is_called(name))
     };
     let mut volumes = super::lvol::specifics(&model, model.devices.iter().filter(is_meant));
@@ -149,12 +149,12 @@ impl CreateMemoryBdevParams {
     }
 }
 
-fn malloc(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn malloc(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let new: CreateMemoryBdevParams = device_params(&params)?;
     create(manager, new, DeviceKind::Malloc)
 }
 
-fn null(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn null(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let new: CreateMemoryBdevParams = device_params(&params)?;
     match new.name {
         Some(_) => create(manager, new, DeviceKind::Null),
@@ -162,12 +162,16 @@ fn null(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
 }
 
-fn create(manager: &Session<'_>, new: CreateMemoryBdevParams, kind: DeviceKind) -> Rpc<Value> {
+fn create(
+    manager: &ManagerSession<'_>,
+    new: CreateMemoryBdevParams,
+    kind: DeviceKind,
+) -> Rpc<Value> {
     new.check()?;
     let (uuid, bytes) = (uuid_of(new.uuid.as_deref())?, new.num_blocks * u64::from(new.block_size));
     add(manager, new.name, uuid, |name| {
         let shape = (new.block_size, bytes, false);
-        Device::open((name, uuid), kind, shape).map_err(|error| refused(&error))
+        ManagedDevice::open((name, uuid), kind, shape).map_err(|error| refused(&error))
     })
 }
 
@@ -185,18 +189,19 @@ struct CreateAioBdevParams {
     uuid: Option<String>,
 }
 
-fn aio(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn aio(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let CreateAioBdevParams { name, filename, block_size, readonly, uuid, .. } =
         device_params(&params)?;
     let (path, uuid) = (manager.allowed(&filename)?, uuid_of(uuid.as_deref())?);
     let (lba, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
     let kind = DeviceKind::Aio(path);
     add(manager, Some(name), uuid, |name| {
-        Device::open((name, uuid), kind, (lba, 0, read_only)).map_err(|error| refused(&error))
+        ManagedDevice::open((name, uuid), kind, (lba, 0, read_only))
+            .map_err(|error| refused(&error))
     })
 }
 
-fn uring(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn uring(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct CreateUringBdevParams {
@@ -212,29 +217,30 @@ fn uring(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let path = manager.allowed(&filename).map_err(unable)?;
     let lba = block_size_of(block_size).map_err(unable)?;
     let kind = DeviceKind::Uring(path);
-    let open =
-        |name| Device::open((name, uuid), kind, (lba, 0, false)).map_err(|error| refused(&error));
+    let open = |name| {
+        ManagedDevice::open((name, uuid), kind, (lba, 0, false)).map_err(|error| refused(&error))
+    };
     add(manager, Some(name), uuid, open)
         .map_err(|error| if error.code == -5 { error } else { unable(error) })
 }
 
-fn malloc_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn malloc_delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| *kind == DeviceKind::Malloc)
 }
 
-fn null_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn null_delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| *kind == DeviceKind::Null)
 }
 
-fn aio_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn aio_delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| matches!(kind, DeviceKind::Aio(_)))
 }
 
-fn uring_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn uring_delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| matches!(kind, DeviceKind::Uring(_)))
 }
 
-fn null_resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn null_resize(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct ResizeNullBdevParams {
@@ -251,7 +257,7 @@ fn null_resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     resize(manager, &device, Some(bytes))
 }
 
-fn aio_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn aio_rescan(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let DeviceNameParams { name } = device_params(&params)?;
     if let Some(namespace) = file_namespace(manager, &name) {
         return resize_of_file(manager, namespace, None);
@@ -260,7 +266,7 @@ fn aio_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     resize(manager, &device, None)
 }
 
-fn uring_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn uring_rescan(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let DeviceNameParams { name } = device_params(&params)?;
     let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Uring(_)))?;
     resize(manager, &device, None)

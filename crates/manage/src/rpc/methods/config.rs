@@ -1,12 +1,12 @@
 //! The RPC calls that restore what RPC has created.
 
-use super::{Method, Params, lvstore, params_of, query};
+use super::{Method, MethodParams, lvstore, params_of, query};
 use crate::model::{
-    Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec,
-    VolumeDevice, show_uuid,
+    Base, DeviceKind, HostKeys, KeySpec, LvStore, ManagedDevice, ManagedModel, RateLimitsSpec,
+    SavedSubsystem, VolumeDevice, show_uuid,
 };
 use crate::rpc::methods::{devices, place, qos, rbd};
-use crate::rpc::{Rpc, RpcError, Session};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) const METHODS: &[Method] =
     &[query("framework_get_config", "The calls that make again what RPC has made.", get)];
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct FrameworkGetConfigParams {
@@ -51,7 +51,7 @@ fn call(method: &str, params: Value) -> Value {
 
 /// Returns the calls for devices in their order, each store of volumes before its first volume. A store in a folder
 /// keeps its volumes; those of a store in memory are created anew, as its memory device is.
-fn device_calls(model: &Model) -> Vec<Value> {
+fn device_calls(model: &ManagedModel) -> Vec<Value> {
     let mut stores: Vec<&Arc<LvStore>> =
         model.lvstores.iter().filter(|one| !one.is_from_startup).collect();
     let mut calls = Vec::new();
@@ -84,19 +84,19 @@ fn volume_call(lvstore: &LvStore, volume: &VolumeDevice) -> Option<Value> {
 }
 
 /// Returns the name of a device after the calls: a volume in memory has another UUID then.
-fn lasting_name<'a>(model: &'a Model, name: &'a str) -> &'a str {
+fn lasting_name<'a>(model: &'a ManagedModel, name: &'a str) -> &'a str {
     lost_volume(model, name).and_then(|device| device.aliases.first()).map_or(name, String::as_str)
 }
 
 /// Returns the volume in memory of that name.
-fn lost_volume<'a>(model: &'a Model, name: &str) -> Option<&'a Arc<Device>> {
+fn lost_volume<'a>(model: &'a ManagedModel, name: &str) -> Option<&'a Arc<ManagedDevice>> {
     let device = model.device(name)?;
     let DeviceKind::Volume(volume) = &device.kind else { return None };
     let lvstore = model.lvstore_of(volume)?;
     matches!(lvstore.base, Base::Device(_)).then_some(device)
 }
 
-fn device_call(device: &Device) -> Option<Value> {
+fn device_call(device: &ManagedDevice) -> Option<Value> {
     let geometry = device.store.geometry();
     let (name, uuid) = (&device.name, show_uuid(&device.uuid));
     let (block_size, num_blocks) = (geometry.lba_bytes(), geometry.blocks);
@@ -137,14 +137,14 @@ fn merged(mut params: Value, more: Value) -> Value {
 }
 
 /// Returns the calls for limits in the order of the devices: sorting by name would change when volumes get other UUIDs.
-fn limits_calls(model: &Model) -> impl Iterator<Item = Value> {
+fn limits_calls(model: &ManagedModel) -> impl Iterator<Item = Value> {
     model.devices.iter().filter_map(|device| {
         let limits = model.limits.get(&device.name)?;
         Some(limits_call(lasting_name(model, &device.name), limits))
     })
 }
 
-fn limits_call(name: &str, limits: &Limits) -> Value {
+fn limits_call(name: &str, limits: &RateLimitsSpec) -> Value {
     if !limits.is_of_spdk() {
         return call(qos::OF_DEVICE, json!({"name": name, "limits": limits}));
     }
@@ -153,7 +153,7 @@ fn limits_call(name: &str, limits: &Limits) -> Value {
     call("bdev_set_qos_limit", params)
 }
 
-fn nvmf_calls(model: &Model) -> Vec<Value> {
+fn nvmf_calls(model: &ManagedModel) -> Vec<Value> {
     let transport = model.has_tcp.then(|| call("nvmf_create_transport", json!({"trtype": "TCP"})));
     let mut calls: Vec<Value> = transport.into_iter().collect();
     let referrals = model.referrals.iter().map(|one| {
@@ -165,7 +165,7 @@ fn nvmf_calls(model: &Model) -> Vec<Value> {
     calls
 }
 
-fn subsystem_calls((model, subsystem): (&Model, &SubsystemSpec), calls: &mut Vec<Value>) {
+fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: &mut Vec<Value>) {
     let nqn = &subsystem.nqn;
     let mut params = json!({
         "nqn": nqn, "allow_any_host": subsystem.allow_any_host,

@@ -1,11 +1,13 @@
 //! Devices of every kind: found, added, removed, resized and shown.
 
-use super::{Params, device_params};
-use crate::model::{Device, DeviceKind, Limits, MIB, new_uuid, parse_uuid, show_uuid};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{MethodParams, device_params};
+use crate::model::{
+    DeviceKind, MIB, ManagedDevice, RateLimitsSpec, new_uuid, parse_uuid, show_uuid,
+};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_reactor::metrics::name_in_file;
 use roadtrain_store::{BlockLimits, OpenError, StoreKind};
-use roadtrain_target_engine::{Blocks, ConfigError, Export, Operation};
+use roadtrain_target_engine::{ConfigError, ConfigOperation, Export, ExportBlocks};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ pub(super) fn is_called(view: &Value, name: &str) -> bool {
 }
 
 /// Returns the shown form of the configuration file's devices.
-pub(super) fn files_devices(manager: &Session<'_>) -> Vec<Value> {
+pub(super) fn files_devices(manager: &ManagerSession<'_>) -> Vec<Value> {
     let ((seen, _), model) = (manager.server().view(), manager.model());
     let own = seen.subsystems.iter().filter(|subsystem| !model.serves(&subsystem.nqn));
     let all =
@@ -48,10 +50,10 @@ pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
 
 /// Adds a device; a device without a name gets a free one.
 pub(super) fn add(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     name: Option<String>,
     uuid: [u8; 16],
-    open: impl FnOnce(String) -> Rpc<Device>,
+    open: impl FnOnce(String) -> Rpc<ManagedDevice>,
 ) -> Rpc<Value> {
     let is_of_file = |name: &str| files_devices(manager).iter().any(|view| is_called(view, name));
     let text = show_uuid(&uuid);
@@ -109,7 +111,7 @@ pub(super) struct DeviceNameParams {
 }
 
 /// Returns the name of a device by name, alias or UUID, of the configuration file or created by RPC.
-pub(super) fn find_any(manager: &Session<'_>, name: &str) -> Rpc<String> {
+pub(super) fn find_any(manager: &ManagerSession<'_>, name: &str) -> Rpc<String> {
     let views = files_devices(manager).into_iter().filter(|view| is_called(view, name));
     let of_file = views.filter_map(|view| view["name"].as_str().map(str::to_owned)).next();
     let own = || Some(manager.model().device(name)?.name.clone());
@@ -118,10 +120,10 @@ pub(super) fn find_any(manager: &Session<'_>, name: &str) -> Rpc<String> {
 
 /// Returns the device of that name, if it is of that kind.
 pub(super) fn find(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     name: &str,
     is_it: fn(&DeviceKind) -> bool,
-) -> Rpc<Arc<Device>> {
+) -> Rpc<Arc<ManagedDevice>> {
     if let Some((nqn, nsid)) = file_namespace(manager, name) {
         return Err(RpcError::not_permitted(format!(
             "{name} is namespace {nsid} of {nqn}, which the configuration file has: nvmf_subsystem_remove_ns removes \
@@ -135,8 +137,8 @@ pub(super) fn find(
 
 /// Removes the device of that name, if it is of that kind.
 pub(super) fn delete(
-    manager: &Session<'_>,
-    params: Params<'_>,
+    manager: &ManagerSession<'_>,
+    params: MethodParams<'_>,
     is_it: fn(&DeviceKind) -> bool,
 ) -> Rpc<Value> {
     let DeviceNameParams { name } = device_params(&params)?;
@@ -156,7 +158,7 @@ pub(super) fn delete(
 }
 
 /// Returns the namespace of the configuration file that is the device of that name: NQN and NSID.
-pub(super) fn file_namespace(manager: &Session<'_>, name: &str) -> Option<(String, u32)> {
+pub(super) fn file_namespace(manager: &ManagerSession<'_>, name: &str) -> Option<(String, u32)> {
     let views = files_devices(manager).into_iter().find(|view| is_called(view, name))?;
     let (nqn, nsid) = views["name"].as_str()?.rsplit_once('/')?;
     Some((nqn.to_owned(), nsid.parse().ok()?))
@@ -164,18 +166,18 @@ pub(super) fn file_namespace(manager: &Session<'_>, name: &str) -> Option<(Strin
 
 /// Resizes a namespace of the configuration file, to `bytes` or to the size of its file, until the next reload.
 pub(super) fn resize_of_file(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     (nqn, nsid): (String, u32),
     bytes: Option<u64>,
 ) -> Rpc<Value> {
     let operation = match bytes {
-        Some(bytes) => Operation::ResizeNamespace { nqn, nsid, bytes },
+        Some(bytes) => ConfigOperation::ResizeNamespace { nqn, nsid, bytes },
         None => {
             let subsystem = manager.file_subsystem(&nqn);
             let own = subsystem.into_iter().flat_map(|one| one.namespaces);
             let namespace = own.into_iter().find(|one| one.nsid == nsid);
             let namespace = namespace.ok_or_else(|| RpcError::no_device(&nqn))?;
-            Operation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
+            ConfigOperation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
         }
     };
     of_file(manager, RpcError::invalid, vec![operation])
@@ -183,7 +185,7 @@ pub(super) fn resize_of_file(
 
 /// Returns the export without a size, so that opening takes that of the file or device.
 fn as_large_as_it_is(mut export: Export) -> Export {
-    if let Blocks::Spec(spec) = &mut export.blocks
+    if let ExportBlocks::Spec(spec) = &mut export.blocks
         && let StoreKind::File { size, create, .. } = &mut spec.kind
     {
         (*size, *create) = (None, false);
@@ -193,9 +195,9 @@ fn as_large_as_it_is(mut export: Export) -> Export {
 
 /// Applies operations to the configuration file's objects, until the next reload.
 pub(super) fn of_file(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     refused: impl Fn(ConfigError) -> RpcError,
-    operations: Vec<Operation<Export>>,
+    operations: Vec<ConfigOperation<Export>>,
 ) -> Rpc<Value> {
     let done = manager.change_with(refused, |_, all| {
         all.extend(operations);
@@ -206,8 +208,8 @@ pub(super) fn of_file(
 
 /// Resizes a device, to `bytes` or to the size of its file, and notifies hosts.
 pub(in crate::rpc) fn resize(
-    manager: &Session<'_>,
-    device: &Device,
+    manager: &ManagerSession<'_>,
+    device: &ManagedDevice,
     bytes: Option<u64>,
 ) -> Rpc<Value> {
     let store = &device.store;
@@ -237,7 +239,7 @@ pub(super) fn view(
         "optimal_write_size": in_blocks(limits.optimal_bytes),
         "preferred_unmap_alignment": in_blocks(limits.discard_bytes),
         "preferred_unmap_granularity": in_blocks(limits.discard_bytes),
-        "assigned_rate_limits": show_limits(&Limits::default()),
+        "assigned_rate_limits": show_limits(&RateLimitsSpec::default()),
         "claimed": is_claimed, "zoned": false, "driver_specific": specific,
         "supported_io_types": {
             "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,
@@ -254,7 +256,7 @@ pub(super) fn view(
 }
 
 /// Returns the limits as `bdev_get_bdevs` shows them, in SPDK's units. Fractions are rounded up.
-pub(super) fn show_limits(limits: &Limits) -> Value {
+pub(super) fn show_limits(limits: &RateLimitsSpec) -> Value {
     json!({
         "rw_ios_per_sec": limits.iops, "rw_mbytes_per_sec": limits.bandwidth.div_ceil(MIB),
         "r_mbytes_per_sec": limits.read_bandwidth.div_ceil(MIB),

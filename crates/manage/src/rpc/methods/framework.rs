@@ -2,7 +2,7 @@
 
 use super::devices::{DeviceNameParams, find_any};
 use super::{Method, device_params, none, query};
-use crate::rpc::{Rpc, Session};
+use crate::rpc::{ManagerSession, Rpc};
 use roadtrain_reactor::metrics::ReactorSample;
 use serde_json::{Value, json};
 
@@ -28,13 +28,13 @@ pub(super) fn ticks(seconds: f64) -> u64 {
     (seconds * TICK_RATE as f64) as u64
 }
 
-fn version(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn version(_: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let fields = json!({"major": 26, "minor": 5, "patch": 0, "suffix": ""});
     Ok(json!({"version": "SPDK v26.05", "fields": fields}))
 }
 
-fn subsystems(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn subsystems(_: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!([
         {"subsystem": "keyring", "depends_on": []},
@@ -43,18 +43,18 @@ fn subsystems(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     ]))
 }
 
-fn nothing(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn nothing(_: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!(true))
 }
 
-fn examine(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn examine(manager: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     let DeviceNameParams { name } = device_params(&params)?;
     find_any(manager, &name)?;
     Ok(json!(true))
 }
 
-fn scheduler(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn scheduler(manager: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let core = seen.reactors.first().map_or(0, |one| one.core.unwrap_or(one.reactor));
@@ -73,7 +73,7 @@ fn mask(core: usize) -> String {
     format!("{:x}", 1_u128.checked_shl(u32::try_from(core).unwrap_or(127)).unwrap_or(0))
 }
 
-fn reactors(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn reactors(manager: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let reactors = seen.reactors.iter().map(|one| {
@@ -98,7 +98,7 @@ fn times(reactor: &ReactorSample) -> (u64, u64) {
     (ticks(reactor.busy_seconds), ticks(reactor.idle_seconds + reactor.spin_seconds))
 }
 
-fn threads(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn threads(manager: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let threads = seen.reactors.iter().map(|one| {
@@ -113,7 +113,7 @@ fn threads(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
 }
 
-fn pollers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn pollers(manager: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let threads = seen.reactors.iter().map(|one| {
@@ -131,7 +131,7 @@ fn pollers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
 }
 
-fn buffers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
+fn buffers(manager: &ManagerSession<'_>, params: super::MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let waits: u64 = seen.reactors.iter().map(|one| one.buffer_waits).sum();

@@ -1,10 +1,10 @@
 //! Hosts that may use a subsystem, and their keys.
 
 use super::subsystem::edit;
-use super::{Method, Params, change, params_of};
+use super::{Method, MethodParams, change, params_of};
 use crate::model::HostKeys;
-use crate::rpc::{Rpc, RpcError, Session};
-use roadtrain_target_engine::{Operation, Subsystem};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
+use roadtrain_target_engine::{ConfigOperation, Subsystem};
 use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ struct AddHostParams {
 }
 
 /// Checks the keys of a host. `odd` makes the reply to keys that do not go together.
-fn check(manager: &Session<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
+fn check(manager: &ManagerSession<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
     manager.model().check_host_keys(keys).map_err(RpcError::params)?;
     match (&keys.dhchap_key, &keys.dhchap_ctrlr_key) {
         (None, Some(_)) => Err(odd("dhchap_ctrlr_key needs a dhchap_key")),
@@ -40,7 +40,7 @@ fn check(manager: &Session<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> R
     }
 }
 
-fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn add(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let AddHostParams { nqn, host, tgt_name, psk, dhchap_key, dhchap_ctrlr_key } =
         params_of(&params)?;
     if !is_nqn(&host) {
@@ -53,7 +53,9 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         (Some(hosts), _) if hosts.contains(&host) => {
             Err(RpcError::internal(format!("{host} is allowed already")))
         }
-        (Some(_), _) => Ok(vec![Operation::AllowHost { nqn: nqn.clone(), host: host.clone() }]),
+        (Some(_), _) => {
+            Ok(vec![ConfigOperation::AllowHost { nqn: nqn.clone(), host: host.clone() }])
+        }
         (None, _) => Ok(Vec::new()), // any host is allowed
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::internal, of_file), |subsystem| {
@@ -76,7 +78,7 @@ fn keys_of_file(nqn: &str) -> RpcError {
     ))
 }
 
-fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RemoveHostParams {
@@ -89,7 +91,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let RemoveHostParams { nqn, host, tgt_name, .. } = params_of(&params)?;
     let of_file = |subsystem: &Subsystem| match &subsystem.allowed_hosts {
         Some(hosts) if hosts.contains(&host) => {
-            Ok(vec![Operation::DisallowHost { nqn: nqn.clone(), host: host.clone() }])
+            Ok(vec![ConfigOperation::DisallowHost { nqn: nqn.clone(), host: host.clone() }])
         }
         _ => Err(RpcError::params(format!("{host} is not among the hosts"))),
     };
@@ -102,7 +104,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetHostKeysParams {
@@ -130,7 +132,7 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn allow_any_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn allow_any_host(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct AllowAnyHostParams {
@@ -141,7 +143,7 @@ fn allow_any_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let AllowAnyHostParams { nqn, allow_any_host, tgt_name } = params_of(&params)?;
     let of_file = |subsystem: &Subsystem| {
         let is_so = subsystem.allowed_hosts.is_none() == allow_any_host;
-        let change = Operation::AllowAnyHost { nqn: nqn.clone(), allow: allow_any_host };
+        let change = ConfigOperation::AllowAnyHost { nqn: nqn.clone(), allow: allow_any_host };
         Ok(if is_so { Vec::new() } else { vec![change] })
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {

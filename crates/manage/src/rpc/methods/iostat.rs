@@ -2,12 +2,12 @@
 
 use super::devices::find_any;
 use super::framework::{TICK_RATE, ticks};
-use super::{Method, Params, change, device_params, query};
-use crate::model::Model;
+use super::{Method, MethodParams, change, device_params, query};
+use crate::model::ManagedModel;
 use crate::rpc::baselines::{Baselines, ResetMode, Since};
 use crate::rpc::histogram::{HistogramOperations, HistogramShape};
-use crate::rpc::{Rpc, RpcError, Session};
-use roadtrain_reactor::metrics::{Io, Latency, NamespaceSample, Snapshot};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
+use roadtrain_reactor::metrics::{IoCounters, Latency, MetricsSnapshot, NamespaceSample};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,7 +23,11 @@ pub(super) const METHODS: &[Method] = &[
 ];
 
 /// Returns all devices with their counters, and removes the baselines of deleted devices.
-fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(String, Io)> {
+fn counted(
+    baselines: &mut Baselines,
+    model: &ManagedModel,
+    seen: &MetricsSnapshot,
+) -> Vec<(String, IoCounters)> {
     let of_file = seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none());
     let of_file = of_file.map(|one| (one.name.clone(), one.io.clone()));
     let own = model.devices.iter().map(|device| {
@@ -32,17 +36,17 @@ fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(St
         let io = seen.namespaces.iter().find(is_it).map(|one| one.io.clone());
         (device.name.clone(), io.unwrap_or_default())
     });
-    let all: Vec<(String, Io)> = of_file.chain(own).collect();
+    let all: Vec<(String, IoCounters)> = of_file.chain(own).collect();
     baselines.retain(|name| all.iter().any(|(there, _)| there == name));
     all
 }
 
 /// Returns the named devices, or all.
 fn wanted(
-    all: Vec<(String, Io)>,
-    model: &Model,
+    all: Vec<(String, IoCounters)>,
+    model: &ManagedModel,
     names: Option<&[String]>,
-) -> Rpc<Vec<(String, Io)>> {
+) -> Rpc<Vec<(String, IoCounters)>> {
     let Some(names) = names else { return Ok(all) };
     let find = |name: &String| {
         let known = model.device(name).map_or(name.as_str(), |device| &device.name);
@@ -52,7 +56,7 @@ fn wanted(
     names.iter().map(find).collect()
 }
 
-fn iostat(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn iostat(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetIostatParams {
@@ -83,7 +87,7 @@ fn iostat(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "ticks": ticks(seen.unix_seconds), "bdevs": shown}))
 }
 
-fn reset(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn reset(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct ResetIostatParams {
@@ -134,7 +138,11 @@ fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
 }
 
 /// Returns a device with its counters.
-fn one(manager: &Session<'_>, baselines: &mut Baselines, name: &str) -> Rpc<(String, Io)> {
+fn one(
+    manager: &ManagerSession<'_>,
+    baselines: &mut Baselines,
+    name: &str,
+) -> Rpc<(String, IoCounters)> {
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let name = find_any(manager, name)?;
     let found =
@@ -142,7 +150,7 @@ fn one(manager: &Session<'_>, baselines: &mut Baselines, name: &str) -> Rpc<(Str
     found.into_iter().next().ok_or_else(|| RpcError::no_device(name))
 }
 
-fn enable_histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn enable_histogram(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct EnableHistogramParams {
@@ -174,7 +182,7 @@ fn enable_histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-fn histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn histogram(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetHistogramParams {

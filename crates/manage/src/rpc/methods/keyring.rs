@@ -1,8 +1,8 @@
 //! Keys of hosts, by name.
 
-use super::{Method, Params, change, none, params_of, query};
+use super::{Method, MethodParams, change, none, params_of, query};
 use crate::model::{KeySpec, NamedKey, NamedKeyError};
-use crate::rpc::{Rpc, RpcError, Session};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ pub(super) const METHODS: &[Method] = &[
 /// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn add(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct AddKeyParams {
@@ -58,7 +58,7 @@ fn refused(path: &str, error: &NamedKeyError) -> RpcError {
     }
 }
 
-fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RemoveKeyParams {
@@ -78,7 +78,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let model = manager.model();
     let shown = model.keys.iter().map(|key| {

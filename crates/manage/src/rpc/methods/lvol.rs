@@ -1,9 +1,9 @@
 //! Volumes. A volume is a device, whose name is its UUID.
 
 use super::lvstore::{self, ClearMethod, in_use, refused, used_at};
-use super::{Method, Params, change, device_params, query};
-use crate::model::{Device, DeviceKind, LvStore, Model};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, change, device_params, query};
+use crate::model::{DeviceKind, LvStore, ManagedDevice, ManagedModel};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use crate::volumes::{Uuid, VolumeError, VolumeInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -44,13 +44,13 @@ static RESIZES: Mutex<()> = Mutex::new(());
 
 /// A volume that a request names.
 struct FoundLvol {
-    device: Arc<Device>,
+    device: Arc<ManagedDevice>,
     lvstore: Arc<LvStore>,
     uuid: Uuid,
 }
 
 /// Finds a volume by its UUID, or by the names of its store and its own.
-fn find(manager: &Session<'_>, name: &str) -> Rpc<FoundLvol> {
+fn find(manager: &ManagerSession<'_>, name: &str) -> Rpc<FoundLvol> {
     let model = manager.model();
     let found = model.device(name).and_then(|device| match &device.kind {
         DeviceKind::Volume(volume) => {
@@ -69,7 +69,7 @@ struct GetLvolsParams {
     lvs_name: Option<String>,
 }
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let GetLvolsParams { lvs_uuid, lvs_name } = device_params(&params)?;
     let stores = match (&lvs_uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
@@ -93,8 +93,8 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 /// Returns the volume details of those of `devices` that are volumes, by UUID.
 pub(super) fn specifics<'a>(
-    model: &Model,
-    devices: impl Iterator<Item = &'a Arc<Device>>,
+    model: &ManagedModel,
+    devices: impl Iterator<Item = &'a Arc<ManagedDevice>>,
 ) -> Map<String, Value> {
     let mut stores: Vec<&Arc<LvStore>> = Vec::new();
     for device in devices {
@@ -153,7 +153,7 @@ struct CreateLvolParams {
     clear_method: Option<ClearMethod>,
 }
 
-fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let new: CreateLvolParams = device_params(&params)?;
     let bytes = bytes(new.size_in_mib, new.size)?;
     let lvstore = lvstore::find(manager, new.uuid.as_deref(), new.lvs_name.as_deref())?;
@@ -167,7 +167,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Adds a new volume as a device, and deletes the volume if that fails.
-fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
+fn show(manager: &ManagerSession<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
     let gone = || RpcError::no_device(format!("no volume {uuid}"));
     let shown = lvstore.store.volume(uuid).ok_or_else(gone).and_then(|volume| {
         let device = lvstore.device(&volume).map_err(RpcError::internal)?;
@@ -178,7 +178,7 @@ fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value>
             };
             let volume = lvstore.store.volume(uuid).ok_or_else(gone)?;
             let aliases = vec![lvstore.alias(&volume.name)];
-            model.devices.push(Arc::new(Device { aliases, ..device }));
+            model.devices.push(Arc::new(ManagedDevice { aliases, ..device }));
             model.order_volumes(&lvstore);
             Ok(())
         })
@@ -187,7 +187,7 @@ fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value>
     Ok(json!(uuid))
 }
 
-fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn snapshot(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SnapshotLvolParams {
@@ -201,7 +201,7 @@ fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
-fn clone(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn clone(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct CloneLvolParams {
@@ -220,14 +220,14 @@ struct LvolNameParams {
     name: String,
 }
 
-fn inflate(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn inflate(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let LvolNameParams { name } = device_params(&params)?;
     let FoundLvol { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.inflate(uuid).map_err(|error| refused(&error))?;
     Ok(json!(true))
 }
 
-fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn resize(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct ResizeLvolParams {
@@ -245,7 +245,7 @@ fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     super::devices::resize(manager, &device, None)
 }
 
-fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn rename(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RenameLvolParams {
@@ -262,7 +262,7 @@ fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn decouple(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn decouple(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let LvolNameParams { name } = device_params(&params)?;
     let FoundLvol { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.decouple(uuid).map_err(|error| refused(&error))?;
@@ -270,10 +270,10 @@ fn decouple(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Makes a volume read-only. Hosts lose write access before the store records it.
-fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_read_only(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let LvolNameParams { name } = device_params(&params)?;
     let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
-    let put = |new: &Arc<Device>| {
+    let put = |new: &Arc<ManagedDevice>| {
         manager.change(RpcError::internal, |model| {
             let mut all = model.devices.iter_mut();
             let there = all.find(|one| one.name == device.name);
@@ -292,7 +292,7 @@ fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Creates a volume with the content of a device. Memory and images of Ceph clusters have no file to copy.
-fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn clone_device(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct CloneDeviceParams {
@@ -326,7 +326,7 @@ fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
-fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct DeleteLvolParams {
@@ -343,7 +343,7 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let removed =
         manager.change(RpcError::internal, |model| Ok(model.remove_device(&device.name)))?;
     deletion.end().or_else(|error| {
-        let again = |model: &mut Model| {
+        let again = |model: &mut ManagedModel| {
             model.put_back(removed);
             Ok(())
         };

@@ -1,9 +1,9 @@
 //! Stores of volumes.
 
-use super::{Method, Params, change, device_params, query};
-use crate::model::{Base, Device, DeviceKind, LvStore, Model, RemovedDevice};
-use crate::rpc::{Rpc, RpcError, Session};
-use crate::volumes::{CLUSTER_BYTES, CopyProgress, Store, VolumeError};
+use super::{Method, MethodParams, change, device_params, query};
+use crate::model::{Base, DeviceKind, LvStore, ManagedDevice, ManagedModel, RemovedDevice};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
+use crate::volumes::{CLUSTER_BYTES, CopyProgress, VolumeError, VolumeStore};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -35,7 +35,7 @@ struct LvstoreNameParams {
 
 /// Finds a store by UUID or name; exactly one has to be given.
 pub(super) fn find(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     uuid: Option<&str>,
     name: Option<&str>,
 ) -> Rpc<Arc<LvStore>> {
@@ -65,7 +65,7 @@ pub(super) fn refused(error: &VolumeError) -> RpcError {
     }
 }
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let LvstoreNameParams { uuid, lvs_name } = device_params(&params)?;
     let stores = match (&uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
@@ -129,7 +129,7 @@ pub(super) enum ClearMethod {
     WriteZeroes,
 }
 
-fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let CreateLvstoreParams { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
     if cluster_sz.is_some_and(|bytes| bytes != 0 && bytes != CLUSTER_BYTES) {
         return Err(RpcError::invalid(format!(
@@ -160,7 +160,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Opens or creates a store in a folder, which is created if it does not exist.
-fn in_folder(manager: &Session<'_>, path: &str, name: &str) -> Rpc<LvStore> {
+fn in_folder(manager: &ManagerSession<'_>, path: &str, name: &str) -> Rpc<LvStore> {
     let missing = |error: RpcError| match error.code {
         -2 => RpcError::no_device(error.message),
         _ => error,
@@ -169,11 +169,11 @@ fn in_folder(manager: &Session<'_>, path: &str, name: &str) -> Rpc<LvStore> {
     if path.exists() && !path.is_dir() {
         return Err(RpcError::invalid(format!("{}: is not a folder", path.display())));
     }
-    let store = Store::open(&path, name, None, 512).map_err(RpcError::invalid)?;
+    let store = VolumeStore::open(&path, name, None, 512).map_err(RpcError::invalid)?;
     Ok(LvStore::new(store, Base::Folder(path), false))
 }
 
-fn in_memory(manager: &Session<'_>, name: &str, lvs_name: &str) -> Rpc<LvStore> {
+fn in_memory(manager: &ManagerSession<'_>, name: &str, lvs_name: &str) -> Rpc<LvStore> {
     let model = manager.model();
     let device = model.device(name).ok_or_else(|| RpcError::no_device(name))?;
     if device.kind != DeviceKind::Malloc {
@@ -181,13 +181,13 @@ fn in_memory(manager: &Session<'_>, name: &str, lvs_name: &str) -> Rpc<LvStore> 
         return Err(RpcError::invalid(format!("{name}: {advice}")));
     }
     let geometry = device.store.geometry();
-    let store = Store::memory(lvs_name, geometry.bytes(), geometry.lba_bytes());
+    let store = VolumeStore::memory(lvs_name, geometry.bytes(), geometry.lba_bytes());
     let store = store.map_err(RpcError::invalid)?;
     Ok(LvStore::new(store, Base::Device(device.name.clone()), false))
 }
 
 /// Checks that no host uses a volume of the store.
-fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
+fn check_unused(manager: &ManagerSession<'_>, lvstore: &LvStore) -> Rpc<()> {
     let model = manager.model();
     let own = lvstore.store.list().into_iter();
     let mut used = own.filter_map(|volume| {
@@ -202,7 +202,7 @@ fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
 }
 
 /// Returns the subsystem at which a host is connected to the device, if one is.
-pub(super) fn in_use(manager: &Session<'_>, device: &Device) -> Option<String> {
+pub(super) fn in_use(manager: &ManagerSession<'_>, device: &ManagedDevice) -> Option<String> {
     let model = manager.model();
     let (nqn, _) = model.claim(&device.name)?;
     let (_, controllers) = manager.server().view();
@@ -215,7 +215,7 @@ pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
     RpcError::busy(format!("{what} at {nqn}: disconnect it, or use force (ctl: --force)"))
 }
 
-fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn rename(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RenameLvstoreParams {
@@ -244,7 +244,7 @@ fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     renamed.inspect_err(|_| drop(lvstore.store.rename_store(&old_name)))
 }
 
-fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn grow(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let LvstoreNameParams { uuid, lvs_name } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     lvstore.store.grow().map_err(|error| late(&error))?;
@@ -262,7 +262,7 @@ fn check_owner(lvstore: &LvStore) -> Rpc<()> {
     }
 }
 
-fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct DeleteLvstoreParams {
@@ -289,7 +289,7 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         Ok(volumes.map(|volume| model.remove_device(&volume.to_string())).collect())
     })?;
     destruction.end().or_else(|error| {
-        let again = |model: &mut Model| {
+        let again = |model: &mut ManagedModel| {
             model.lvstores.push(lvstore.clone());
             removed.into_iter().for_each(|removed| model.put_back(removed));
             Ok(())

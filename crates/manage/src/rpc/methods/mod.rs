@@ -22,8 +22,8 @@ mod transport;
 pub(super) use devices::resize;
 
 use super::error::{Rpc, RpcError};
-use super::manager::Session;
-use super::message::Params;
+use super::manager::ManagerSession;
+use super::message::MethodParams;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub struct Method {
     /// True if it changes something.
     pub changes: bool,
     /// Function that runs it.
-    pub run: fn(&Session<'_>, Params<'_>) -> Rpc<Value>,
+    pub run: fn(&ManagerSession<'_>, MethodParams<'_>) -> Rpc<Value>,
 }
 
 /// Tables of all modules.
@@ -74,7 +74,7 @@ pub fn find(name: &str) -> Option<&'static Method> {
 const fn query(
     name: &'static str,
     about: &'static str,
-    run: fn(&Session<'_>, Params<'_>) -> Rpc<Value>,
+    run: fn(&ManagerSession<'_>, MethodParams<'_>) -> Rpc<Value>,
 ) -> Method {
     Method { name, about, changes: false, run }
 }
@@ -83,23 +83,23 @@ const fn query(
 const fn change(
     name: &'static str,
     about: &'static str,
-    run: fn(&Session<'_>, Params<'_>) -> Rpc<Value>,
+    run: fn(&ManagerSession<'_>, MethodParams<'_>) -> Rpc<Value>,
 ) -> Method {
     Method { name, about, changes: true, run }
 }
 
 /// Reads the parameters of a method about devices.
-fn device_params<T: DeserializeOwned>(params: &Params<'_>) -> Rpc<T> {
+fn device_params<T: DeserializeOwned>(params: &MethodParams<'_>) -> Rpc<T> {
     params.read().map_err(RpcError::decode)
 }
 
 /// Reads the parameters of any other method.
-fn params_of<T: DeserializeOwned>(params: &Params<'_>) -> Rpc<T> {
+fn params_of<T: DeserializeOwned>(params: &MethodParams<'_>) -> Rpc<T> {
     params.read().map_err(RpcError::params)
 }
 
 /// Checks that there are no parameters.
-fn none(params: &Params<'_>) -> Rpc<()> {
+fn none(params: &MethodParams<'_>) -> Rpc<()> {
     match params.is_empty() {
         true => Ok(()),
         false => Err(RpcError::params("it has no parameters")),

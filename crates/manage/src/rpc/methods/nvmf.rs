@@ -3,13 +3,14 @@
 use super::devices::of_file;
 use super::place;
 use super::transport::check_target;
-use super::{Method, Params, change, params_of, query};
-use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, change, params_of, query};
+use crate::model::{ManagedModel, RateLimitsSpec, SavedListener, SavedSubsystem, show_uuid};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_target_engine::{Operation, Subsystem};
+use roadtrain_target_engine::{ConfigOperation, Subsystem};
 use roadtrain_target_proto::{
-    self as target_proto, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+    self as target_proto, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+    TargetListener,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ struct CreateSubsystemParams {
 }
 
 impl CreateSubsystemParams {
-    fn check(&self, manager: &Session<'_>) -> Rpc<()> {
+    fn check(&self, manager: &ManagerSession<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let bad = |what: &str| Err(RpcError::params(what));
         let is_long =
@@ -76,10 +77,10 @@ impl CreateSubsystemParams {
     }
 
     /// Checks the identifier range: it has to overlap the target's.
-    fn check_cntlids(&self, limits: &target_proto::Limits) -> Rpc<()> {
+    fn check_cntlids(&self, limits: &target_proto::TargetLimits) -> Rpc<()> {
         let range = cntlids(self.min_cntlid, self.max_cntlid);
         let (min, max) = (*range.start(), *range.end());
-        if min == 0 || min > max || max > target_proto::Limits::CNTLID_MAX {
+        if min == 0 || min > max || max > target_proto::TargetLimits::CNTLID_MAX {
             let more = format!("Invalid cntlid range [{min}-{max}]");
             return Err(RpcError::new(-32602, &more, "use 1 to 65519"));
         }
@@ -117,10 +118,10 @@ impl CreateSubsystemParams {
 
 /// Returns the identifiers of a subsystem's controllers; a missing bound is no limit.
 fn cntlids(min: Option<u16>, max: Option<u16>) -> RangeInclusive<u16> {
-    min.unwrap_or(1)..=max.unwrap_or(target_proto::Limits::CNTLID_MAX)
+    min.unwrap_or(1)..=max.unwrap_or(target_proto::TargetLimits::CNTLID_MAX)
 }
 
-fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let new: CreateSubsystemParams = params_of(&params)?;
     new.check(manager)?;
     let unable =
@@ -131,7 +132,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if manager.model().shadowed.contains(&new.nqn) {
         return Err(unable("the configuration file has it: a reload serves it again"));
     }
-    let subsystem = SubsystemSpec {
+    let subsystem = SavedSubsystem {
         nqn: new.nqn.clone(),
         serial: new.serial_number.clone(),
         model: new.model_number.clone(),
@@ -171,7 +172,7 @@ struct DeleteSubsystemParams {
     tgt_name: Option<String>,
 }
 
-fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let DeleteSubsystemParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     if nqn == DISCOVERY {
@@ -179,7 +180,11 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         return Ok(json!(true));
     }
     if manager.file_subsystem(&nqn).is_some() {
-        return of_file(manager, RpcError::internal, vec![Operation::RemoveSubsystem { nqn }]);
+        return of_file(
+            manager,
+            RpcError::internal,
+            vec![ConfigOperation::RemoveSubsystem { nqn }],
+        );
     }
     manager.change(RpcError::internal, |model| {
         let at = model.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
@@ -188,7 +193,7 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetSubsystemsParams {
@@ -221,7 +226,7 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
 }
 
-fn discovery(listeners: &[Listener]) -> Value {
+fn discovery(listeners: &[TargetListener]) -> Value {
     let addresses = listeners.iter().map(|listener| place::show(listener.address));
     json!({
         "nqn": DISCOVERY, "subtype": "Discovery", "listen_addresses": addresses.collect::<Vec<_>>(),
@@ -231,7 +236,7 @@ fn discovery(listeners: &[Listener]) -> Value {
 
 /// Returns the shown form of a subsystem, as hosts see it, with RPC's data.
 fn show(
-    model: &Model,
+    model: &ManagedModel,
     seen: &TargetConfig,
     (subsystem, export): (&SubsystemConfig, Option<&Subsystem>),
 ) -> Value {
@@ -243,7 +248,7 @@ fn show(
     by_nsid.sort_by_key(|one| one.nsid);
     let rates = |nsid: u32| {
         let own = export.and_then(|export| export.namespaces.iter().find(|one| one.nsid == nsid));
-        own.map(|one| Limits::from(&one.rates)).unwrap_or_default()
+        own.map(|one| RateLimitsSpec::from(&one.rates)).unwrap_or_default()
     };
     let lent = |nsid: u32| {
         let mut lent = model.lent.iter();
@@ -266,14 +271,14 @@ fn show(
     // SPDK has no such member, so it is left out when empty.
     if !subsystem.host_rates.is_empty() {
         let limits = subsystem.host_rates.iter();
-        let limits = limits.map(|(host, rates)| (host.clone(), json!(Limits::from(rates))));
+        let limits = limits.map(|(host, rates)| (host.clone(), json!(RateLimitsSpec::from(rates))));
         shown["host_limits"] = limits.collect::<serde_json::Map<_, _>>().into();
     }
     shown
 }
 
 /// Returns the shown form of a host that may use a subsystem.
-fn host(spec: Option<&SubsystemSpec>, nqn: &str) -> Value {
+fn host(spec: Option<&SavedSubsystem>, nqn: &str) -> Value {
     let mut shown = json!({"nqn": nqn});
     let keys = spec.and_then(|spec| spec.host_keys.get(nqn)).cloned().unwrap_or_default();
     for (name, key) in
@@ -287,7 +292,7 @@ fn host(spec: Option<&SubsystemSpec>, nqn: &str) -> Value {
 }
 
 /// Returns the addresses of a subsystem.
-pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) -> Vec<Value> {
+pub(super) fn addresses(spec: Option<&SavedSubsystem>, listeners: &[TargetListener]) -> Vec<Value> {
     match spec {
         Some(spec) if !(spec.all_listeners && spec.listeners.is_empty()) => {
             spec.listeners.iter().map(place::show_listener).collect()
@@ -300,8 +305,8 @@ pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) ->
 }
 
 fn namespace(
-    (device, limits): (String, Limits),
-    spec: Option<&SubsystemSpec>,
+    (device, limits): (String, RateLimitsSpec),
+    spec: Option<&SavedSubsystem>,
     one: &NamespaceConfig,
 ) -> Value {
     let known = spec.and_then(|spec| spec.namespaces.iter().find(|known| known.nsid == one.nsid));
@@ -321,6 +326,6 @@ fn namespace(
 }
 
 /// True if both have the same address.
-pub(super) fn is_same(one: &ListenerSpec, other: &ListenerSpec) -> bool {
+pub(super) fn is_same(one: &SavedListener, other: &SavedListener) -> bool {
     one.address() == other.address()
 }

@@ -1,6 +1,6 @@
 //! Addresses of listeners, as clients write them.
 
-use crate::model::ListenerSpec;
+use crate::model::SavedListener;
 use crate::rpc::{Rpc, RpcError};
 use roadtrain_reactor::ip_address;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ impl Address {
     ///
     /// # Errors
     /// The address is no TCP address.
-    pub(super) fn listener(&self) -> Rpc<ListenerSpec> {
+    pub(super) fn listener(&self) -> Rpc<SavedListener> {
         self.listener_or(PORT)
     }
 
@@ -40,7 +40,7 @@ impl Address {
         listener.address().ok_or_else(|| RpcError::params("traddr"))
     }
 
-    fn listener_or(&self, port: u16) -> Rpc<ListenerSpec> {
+    fn listener_or(&self, port: u16) -> Rpc<SavedListener> {
         let bad = |field: &str, value: &str| Err(RpcError::params(format!("{field} {value:?}")));
         if !self.trtype.eq_ignore_ascii_case("tcp") {
             return bad("trtype", &self.trtype);
@@ -62,7 +62,7 @@ impl Address {
             },
         };
         let (address, ana) = (self.traddr.clone(), Default::default());
-        Ok(ListenerSpec { address, port, ana, secure: false })
+        Ok(SavedListener { address, port, ana, secure: false })
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn show(address: SocketAddr) -> Value {
 }
 
 /// Returns the address of a listener, with the text that its client wrote.
-pub(super) fn show_listener(listener: &ListenerSpec) -> Value {
+pub(super) fn show_listener(listener: &SavedListener) -> Value {
     listener.address().map_or(Value::Null, |address| show_as(&listener.address, address))
 }
 

@@ -1,8 +1,8 @@
 //! The process: its log, and its end.
 
-use super::{Method, Params, change, device_params, none, params_of, query};
+use super::{Method, MethodParams, change, device_params, none, params_of, query};
 use crate::rpc::manager::LogState;
-use crate::rpc::{Rpc, RpcError, Session};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -36,22 +36,22 @@ const FLAGS: &[(&str, &[&str])] = &[
     ("rpc", &["roadtrain_manage::rpc"]),
 ];
 
-fn flags(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn flags(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     let log = manager.log();
     let all = FLAGS.iter().map(|(flag, _)| ((*flag).to_owned(), log.flags.contains(flag).into()));
     Ok(Value::Object(all.collect()))
 }
 
-fn set_flag(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_flag(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     flag(manager, &params, true)
 }
 
-fn clear_flag(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn clear_flag(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     flag(manager, &params, false)
 }
 
-fn flag(manager: &Session<'_>, params: &Params<'_>, is_set: bool) -> Rpc<Value> {
+fn flag(manager: &ManagerSession<'_>, params: &MethodParams<'_>, is_set: bool) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct LogFlagParams {
@@ -78,7 +78,7 @@ fn current() -> &'static str {
 }
 
 /// Applies log settings.
-fn set(manager: &Session<'_>, log: &mut LogState, next: LogState) -> Rpc<Value> {
+fn set(manager: &ManagerSession<'_>, log: &mut LogState, next: LogState) -> Rpc<Value> {
     let level = LEVELS.iter().find(|(word, _)| Some(*word) == next.level);
     let level = level.map_or("info", |(_, own)| own);
     let modules = FLAGS.iter().filter(|(flag, _)| next.flags.contains(flag));
@@ -90,12 +90,12 @@ fn set(manager: &Session<'_>, log: &mut LogState, next: LogState) -> Rpc<Value> 
     Ok(json!(true))
 }
 
-fn get_level(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get_level(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!(manager.log().level.unwrap_or_else(current)))
 }
 
-fn set_level(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_level(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetLogLevelParams {
@@ -109,7 +109,7 @@ fn set_level(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     set(manager, &mut log, LogState { level: Some(word), flags })
 }
 
-fn kill(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn kill(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct KillInstanceParams {

@@ -2,10 +2,10 @@
 
 use super::devices::{file_namespace, find, of_file};
 use super::subsystem::edit;
-use super::{Method, Params, change, device_params, params_of};
-use crate::model::{Limits, MIB};
-use crate::rpc::{Rpc, RpcError, Session};
-use roadtrain_target_engine::{Operation, Subsystem};
+use super::{Method, MethodParams, change, device_params, params_of};
+use crate::model::{MIB, RateLimitsSpec};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
+use roadtrain_target_engine::{ConfigOperation, Subsystem};
 use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(super) const METHODS: &[Method] = &[
     ),
 ];
 
-fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetQosLimitParams {
@@ -53,7 +53,7 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let given = [requested.rw_ios_per_sec, both?, read?, write?];
     change_device(manager, &requested.name, |limits| {
         // A limit that is not named stays.
-        let Limits { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
+        let RateLimitsSpec { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
         let places = [iops, bandwidth, read_bandwidth, write_bandwidth];
         for (place, given) in places.into_iter().zip(given) {
             *place = given.unwrap_or(*place);
@@ -62,15 +62,19 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Changes the limits of a device. An entry without limits is removed.
-fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limits)) -> Rpc<Value> {
+fn change_device(
+    manager: &ManagerSession<'_>,
+    name: &str,
+    edit: impl FnOnce(&mut RateLimitsSpec),
+) -> Rpc<Value> {
     if let Some((nqn, nsid)) = file_namespace(manager, name) {
         let subsystem = manager.file_subsystem(&nqn);
         let own = subsystem.iter().flat_map(|one| &one.namespaces).find(|one| one.nsid == nsid);
-        let mut limits = own.map(|one| Limits::from(&one.rates)).unwrap_or_default();
+        let mut limits = own.map(|one| RateLimitsSpec::from(&one.rates)).unwrap_or_default();
         edit(&mut limits);
         limits.check().map_err(RpcError::invalid)?;
         let rates = limits.rates();
-        let limited = Operation::LimitNamespace { nqn, nsid, rates };
+        let limited = ConfigOperation::LimitNamespace { nqn, nsid, rates };
         return of_file(manager, RpcError::internal, vec![limited]);
     }
     let name = &*find(manager, name, |_| true)?.name;
@@ -86,24 +90,24 @@ fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limit
     })
 }
 
-fn set_of_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_of_device(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetDeviceLimitsParams {
         name: String,
-        limits: Limits,
+        limits: RateLimitsSpec,
     }
     let SetDeviceLimitsParams { name, limits } = params_of(&params)?;
     change_device(manager, &name, |place| *place = limits)
 }
 
-fn set_of_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_of_host(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetHostLimitsParams {
         nqn: String,
         host: String,
-        limits: Limits,
+        limits: RateLimitsSpec,
         tgt_name: Option<String>,
     }
     let SetHostLimitsParams { nqn, host, limits, tgt_name } = params_of(&params)?;
@@ -112,7 +116,7 @@ fn set_of_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
     limits.check().map_err(RpcError::invalid)?;
     let rates = limits.rates();
-    let limited = Operation::LimitHost { nqn: nqn.clone(), host: host.clone(), rates };
+    let limited = ConfigOperation::LimitHost { nqn: nqn.clone(), host: host.clone(), rates };
     let of_file = |_: &Subsystem| Ok(vec![limited]);
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         subsystem.host_limits.insert(host, limits);

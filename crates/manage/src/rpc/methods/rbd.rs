@@ -1,9 +1,9 @@
 //! Images of Ceph clusters.
 
 use super::devices::{add, block_size_of, delete, find, refused, resize, uuid_of};
-use super::{Method, Params, change, device_params, query};
-use crate::model::{Device, DeviceKind, Model, RbdAccess, RbdCluster, RbdOf};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, change, device_params, query};
+use crate::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, RbdCluster, RbdImageSpec};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) const METHODS: &[Method] = &[
 ];
 
 /// Returns a file that RPC may open, if one is named.
-fn file(manager: &Session<'_>, path: Option<&Path>) -> Rpc<Option<PathBuf>> {
+fn file(manager: &ManagerSession<'_>, path: Option<&Path>) -> Rpc<Option<PathBuf>> {
     path.map(|path| manager.allowed(path)).transpose()
 }
 
@@ -33,7 +33,7 @@ fn no_options(given: Option<&Map<String, Value>>) -> Rpc<()> {
     }
 }
 
-fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn register(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RegisterClusterParams {
@@ -65,7 +65,7 @@ fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn unregister(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn unregister(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct UnregisterClusterParams {
@@ -82,11 +82,11 @@ fn unregister(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn cluster<'a>(model: &'a Model, name: &str) -> Rpc<&'a RbdCluster> {
+fn cluster<'a>(model: &'a ManagedModel, name: &str) -> Rpc<&'a RbdCluster> {
     model.rbd_cluster(name).ok_or_else(|| RpcError::no_file(format!("no cluster {name}")))
 }
 
-fn clusters(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn clusters(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetClustersParams {
@@ -122,7 +122,7 @@ struct CreateRbdBdevParams {
 
 impl CreateRbdBdevParams {
     /// Returns the named image.
-    fn image(&self, model: &Model) -> Rpc<RbdOf> {
+    fn image(&self, model: &ManagedModel) -> Rpc<RbdImageSpec> {
         no_options(self.config.as_ref())?;
         let is_odd = |name: &str| name.is_empty() || name.contains(['/', '@', '\0']);
         if is_odd(&self.pool_name) || is_odd(&self.rbd_name) {
@@ -136,11 +136,11 @@ impl CreateRbdBdevParams {
             (None, id) => RbdAccess { id: id.clone(), ..RbdAccess::default() },
         };
         let (pool, image) = (self.pool_name.clone(), self.rbd_name.clone());
-        Ok(RbdOf { pool, image, cluster: self.cluster_name.clone(), access })
+        Ok(RbdImageSpec { pool, image, cluster: self.cluster_name.clone(), access })
     }
 }
 
-fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let new: CreateRbdBdevParams = device_params(&params)?;
     let (model, uuid) = (manager.model(), uuid_of(new.uuid.as_deref())?);
     let image = new.image(&model)?;
@@ -152,7 +152,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
     // Opens it before the change: an unresponsive cluster must not block other changes.
     let shape = (lba, 0, new.read_only.unwrap_or(false));
-    let device = Device::open((name.clone(), uuid), DeviceKind::Rbd(image.clone()), shape);
+    let device = ManagedDevice::open((name.clone(), uuid), DeviceKind::Rbd(image.clone()), shape);
     let device = device.map_err(|error| refused(&error))?;
     add(manager, Some(name), uuid, |_| {
         // The cluster may have been removed meanwhile.
@@ -168,11 +168,11 @@ fn is_image(kind: &DeviceKind) -> bool {
     matches!(kind, DeviceKind::Rbd(_))
 }
 
-fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     delete(manager, params, is_image)
 }
 
-fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn grow(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct ResizeRbdBdevParams {
@@ -201,7 +201,7 @@ pub(super) fn cluster_params(cluster: &RbdCluster) -> Value {
 }
 
 /// Returns the parameters that name an image.
-pub(super) fn params(image: &RbdOf) -> Value {
+pub(super) fn params(image: &RbdImageSpec) -> Value {
     let mut params = json!({"pool_name": image.pool, "rbd_name": image.image});
     match (&image.cluster, &image.access.id) {
         (Some(cluster), _) => params["cluster_name"] = cluster.as_str().into(),
@@ -212,7 +212,7 @@ pub(super) fn params(image: &RbdOf) -> Value {
 }
 
 /// Returns the shown form of an image.
-pub(super) fn show(image: &RbdOf) -> Value {
+pub(super) fn show(image: &RbdImageSpec) -> Value {
     let mut shown = params(image);
     if let Some(id) = &image.access.id {
         shown["user_id"] = id.as_str().into();
@@ -231,7 +231,7 @@ mod tests {
     fn an_image_is_reached_as_its_cluster_is() {
         let access = RbdAccess { id: Some("tenant".into()), ..RbdAccess::default() };
         let cluster = RbdCluster { name: "c".into(), access: access.clone() };
-        let model = Model { rbd_clusters: vec![cluster], ..Model::default() };
+        let model = ManagedModel { rbd_clusters: vec![cluster], ..ManagedModel::default() };
         let new = |more: Value| {
             let mut params = json!({"pool_name": "p", "rbd_name": "i", "block_size": 512});
             params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

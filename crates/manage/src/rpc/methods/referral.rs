@@ -3,9 +3,9 @@
 use super::nvmf::DISCOVERY;
 use super::place::{self, Address};
 use super::transport::check_target;
-use super::{Method, Params, change, none, params_of, query};
-use crate::rpc::{Rpc, RpcError, Session};
-use roadtrain_target_engine::Operation;
+use super::{Method, MethodParams, change, none, params_of, query};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
+use roadtrain_target_engine::ConfigOperation;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ impl ReferralParams {
     }
 }
 
-fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn add(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let address = params_of::<ReferralParams>(&params)?.check()?;
     manager.change(RpcError::internal, |model| {
         // Includes those of the configuration file.
@@ -50,7 +50,7 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let address = params_of::<ReferralParams>(&params)?.check()?;
     let done = manager.change_with(RpcError::internal, |model, operations| {
         let at = model.referrals.iter().position(|one| SocketAddr::from(one) == address);
@@ -58,7 +58,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
             Some(at) => drop(model.referrals.remove(at)),
             // A referral of the configuration file.
             None if manager.server().exports().referrals.contains(&address) => {
-                operations.push(Operation::RemoveReferral(address));
+                operations.push(ConfigOperation::RemoveReferral(address));
             }
             None => return Err(RpcError::new(-32603, "Unable to remove a referral.", address)),
         };
@@ -67,7 +67,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     done.map(|(result, _)| result)
 }
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     if none(&params).is_err() {
         let GetReferralsParams { tgt_name } = params_of(&params)?;
         check_target(tgt_name.as_deref())?;

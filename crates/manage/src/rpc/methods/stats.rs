@@ -4,8 +4,8 @@ use super::framework::{TICK_RATE, group_name};
 use super::nvmf::DISCOVERY;
 use super::place;
 use super::transport::check_target;
-use super::{Method, Params, params_of, query};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, params_of, query};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_reactor::metrics::AuthSample;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ struct GetStatsParams {
     tgt_name: Option<String>,
 }
 
-fn stats(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn stats(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let GetStatsParams { tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let server = manager.server();
@@ -49,7 +49,7 @@ struct GetQpairsParams {
     tgt_name: Option<String>,
 }
 
-fn qpairs(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn qpairs(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let GetQpairsParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let server = manager.server();

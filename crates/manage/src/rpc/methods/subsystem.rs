@@ -4,11 +4,11 @@ use super::devices::of_file;
 use super::nvmf::{DISCOVERY, addresses, is_same};
 use super::place::{self, Address};
 use super::transport::check_target;
-use super::{Method, Params, change, params_of, query};
-use crate::model::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec, parse_uuid, show_uuid};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, change, params_of, query};
+use crate::model::{AnaWord, SavedListener, SavedNamespace, SavedSubsystem, parse_uuid, show_uuid};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_target_engine::{
-    AnaState, ConfigError, Export, Listener, Operation, Subsystem, TlsUse,
+    AnaState, ConfigError, ConfigOperation, Export, Subsystem, TargetListener, TlsUse,
 };
 use roadtrain_target_proto::ControllerKind;
 use serde::Deserialize;
@@ -48,13 +48,13 @@ pub(super) const METHODS: &[Method] = &[
 /// Edits a subsystem of the state. One of the configuration file is changed by the operations that `file` returns,
 /// until the next reload. `refused` makes the reply if the target refuses the change.
 pub(super) fn edit(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     (nqn, tgt_name): (&str, Option<&str>),
     (refused, file): (
         impl Fn(ConfigError) -> RpcError,
-        impl FnOnce(&Subsystem) -> Rpc<Vec<Operation<Export>>>,
+        impl FnOnce(&Subsystem) -> Rpc<Vec<ConfigOperation<Export>>>,
     ),
-    edit: impl FnOnce(&mut SubsystemSpec) -> Rpc<Value>,
+    edit: impl FnOnce(&mut SavedSubsystem) -> Rpc<Value>,
 ) -> Rpc<Value> {
     check_target(tgt_name)?;
     if let Some(subsystem) = manager.file_subsystem(nqn) {
@@ -88,7 +88,7 @@ struct NewNamespace {
     ptpl_file: Option<PathBuf>,
 }
 
-fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let AddNamespaceParams { nqn, namespace: new, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let bad = |what: &str| Err(RpcError::params(what));
@@ -118,10 +118,10 @@ fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
             let nsid = new.nsid.filter(|nsid| *nsid != 0).or_else(|| (1..).find(is_free));
             let nsid = nsid.unwrap_or_default();
             let (uuid, nguid) = (new.uuid.clone(), new.nguid.clone());
-            let spec = NamespaceSpec { nsid, device: device.clone(), uuid, nguid, reservations };
+            let spec = SavedNamespace { nsid, device: device.clone(), uuid, nguid, reservations };
             let namespace = spec.export(model);
             let namespace = namespace.ok_or_else(|| RpcError::params("it has no device"))?;
-            operations.push(Operation::AddNamespace { nqn: nqn.clone(), namespace });
+            operations.push(ConfigOperation::AddNamespace { nqn: nqn.clone(), namespace });
             model.lent.insert(device, (nqn.clone(), nsid));
             return Ok(json!(nsid));
         }
@@ -140,7 +140,7 @@ fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
             return Err(RpcError::params("the ANA group of a namespace is its nsid"));
         }
         let (uuid, nguid) = (new.uuid.clone(), new.nguid.clone());
-        subsystem.namespaces.push(NamespaceSpec { nsid, device, uuid, nguid, reservations });
+        subsystem.namespaces.push(SavedNamespace { nsid, device, uuid, nguid, reservations });
         subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
         Ok(json!(nsid))
     });
@@ -148,7 +148,7 @@ fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Resolves the path of a file that may be new. Its folder has to be one that RPC may use.
-fn reservation_file(manager: &Session<'_>, path: &std::path::Path) -> Rpc<PathBuf> {
+fn reservation_file(manager: &ManagerSession<'_>, path: &std::path::Path) -> Rpc<PathBuf> {
     let (folder, name) = (path.parent(), path.file_name());
     let (Some(folder), Some(name)) = (folder, name) else {
         return Err(RpcError::params(format!("ptpl_file {}", path.display())));
@@ -156,7 +156,7 @@ fn reservation_file(manager: &Session<'_>, path: &std::path::Path) -> Rpc<PathBu
     Ok(manager.allowed(folder)?.join(name))
 }
 
-fn remove_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn remove_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RemoveNamespaceParams {
@@ -170,7 +170,7 @@ fn remove_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let done = manager.change_with(RpcError::params, |model, operations| {
         if is_of_file {
             model.lent.retain(|_, place| *place != (nqn.clone(), nsid));
-            operations.push(Operation::RemoveNamespace { nqn, nsid });
+            operations.push(ConfigOperation::RemoveNamespace { nqn, nsid });
             return Ok(json!(true));
         }
         let subsystem = model.subsystem_mut(&nqn);
@@ -193,10 +193,10 @@ struct AddListenerParams {
     sock_impl: Option<String>,
 }
 
-fn add_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn add_listener(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let requested: AddListenerParams = params_of(&params)?;
     let secure = requested.secure_channel == Some(true);
-    let listener = ListenerSpec { secure, ..requested.listen_address.listener()? };
+    let listener = SavedListener { secure, ..requested.listen_address.listener()? };
     if !secure && requested.sock_impl.as_deref() == Some("ssl") {
         return Err(RpcError::params("sock_impl ssl needs secure_channel"));
     }
@@ -213,7 +213,7 @@ fn add_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         all.insert(address, ana.into());
         let nqn = subsystem.nqn.clone();
         let mut operations = listen(manager, (address, listener.tls()));
-        operations.push(Operation::SetListeners { nqn, listeners: Some(all) });
+        operations.push(ConfigOperation::SetListeners { nqn, listeners: Some(all) });
         Ok(operations)
     };
     let whole = (&*requested.nqn, requested.tgt_name.as_deref());
@@ -225,18 +225,18 @@ fn add_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         if ana != AnaWord::Optimized && !subsystem.ana_reporting {
             return Err(RpcError::params("ana_state needs a subsystem with ana_reporting"));
         }
-        subsystem.listeners.push(ListenerSpec { ana, ..listener.clone() });
+        subsystem.listeners.push(SavedListener { ana, ..listener.clone() });
         Ok(json!(true))
     })
 }
 
-fn socket(listener: &ListenerSpec) -> Rpc<SocketAddr> {
+fn socket(listener: &SavedListener) -> Rpc<SocketAddr> {
     listener.address().ok_or_else(|| RpcError::params("traddr"))
 }
 
 /// Returns the listeners of a subsystem of the configuration file: its own, or all addresses of the file.
 fn listeners_of_file(
-    manager: &Session<'_>,
+    manager: &ManagerSession<'_>,
     subsystem: &Subsystem,
 ) -> BTreeMap<SocketAddr, AnaState> {
     let (seen, _) = manager.server().view();
@@ -246,17 +246,20 @@ fn listeners_of_file(
 }
 
 /// Returns the operation that opens a listener at an address, if there is none yet.
-fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Operation<Export>> {
+fn listen(
+    manager: &ManagerSession<'_>,
+    (address, tls): (SocketAddr, TlsUse),
+) -> Vec<ConfigOperation<Export>> {
     let exports = manager.server().exports();
     let is_there = manager.server().addresses().contains(&address);
     let is_free = |id: &u16| exports.listeners.iter().all(|listener| listener.portid != *id);
     let portid = (1..=u16::MAX).find(is_free).filter(|_| !is_there);
-    let listener = |portid| Listener { portid, address, tls, named_only: true };
-    portid.map(|portid| Operation::Listen(listener(portid))).into_iter().collect()
+    let listener = |portid| TargetListener { portid, address, tls, named_only: true };
+    portid.map(|portid| ConfigOperation::Listen(listener(portid))).into_iter().collect()
 }
 
 /// Checks that all subsystems at the address agree on TLS.
-fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
+fn check_security(manager: &ManagerSession<'_>, listener: &SavedListener) -> Rpc<()> {
     let (address, model) = (listener.address(), manager.model());
     let there = model.addresses().into_iter().find(|(one, _)| Some(*one) == address);
     if there.is_some_and(|(_, tls)| tls != listener.tls()) {
@@ -276,7 +279,7 @@ fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
 }
 
 /// Replies to a listener for the discovery service, which every listener serves.
-fn discovery_listener(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<Value> {
+fn discovery_listener(manager: &ManagerSession<'_>, listener: &SavedListener) -> Rpc<Value> {
     let is_there =
         manager.server().addresses().into_iter().any(|one| Some(one) == listener.address());
     match is_there {
@@ -298,7 +301,7 @@ struct RemoveListenerParams {
     tgt_name: Option<String>,
 }
 
-fn remove_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn remove_listener(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let RemoveListenerParams { nqn, listen_address, tgt_name } = params_of(&params)?;
     let listener = listen_address.listener()?;
     let of_file = |subsystem: &Subsystem| {
@@ -306,7 +309,7 @@ fn remove_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         let removed = all.remove(&socket(&listener)?);
         removed.ok_or_else(|| RpcError::params("it does not listen there"))?;
         let nqn = subsystem.nqn.clone();
-        Ok(vec![Operation::SetListeners { nqn, listeners: Some(all) }])
+        Ok(vec![ConfigOperation::SetListeners { nqn, listeners: Some(all) }])
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         let at = subsystem.listeners.iter().position(|other| is_same(other, &listener));
@@ -324,7 +327,7 @@ struct SubsystemNameParams {
 
 impl SubsystemNameParams {
     /// Checks that the subsystem exists.
-    fn check(&self, manager: &Session<'_>) -> Rpc<()> {
+    fn check(&self, manager: &ManagerSession<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let exports = manager.server().exports();
         let is_there = exports.subsystems.iter().any(|subsystem| subsystem.nqn == self.nqn);
@@ -335,7 +338,7 @@ impl SubsystemNameParams {
     }
 }
 
-fn get_listeners(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get_listeners(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let named: SubsystemNameParams = params_of(&params)?;
     named.check(manager)?;
     let model = manager.model();
@@ -360,7 +363,7 @@ fn get_listeners(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(Value::Array(shown.collect()))
 }
 
-fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_ana(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetAnaStateParams {
@@ -383,7 +386,7 @@ fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         let known = all.get_mut(&socket(&listener)?);
         *known.ok_or_else(|| RpcError::params("it does not listen there"))? = ana_state.into();
         let nqn = subsystem.nqn.clone();
-        Ok(vec![Operation::SetListeners { nqn, listeners: Some(all) }])
+        Ok(vec![ConfigOperation::SetListeners { nqn, listeners: Some(all) }])
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         if !subsystem.ana_reporting {
@@ -396,7 +399,7 @@ fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Checks an ANA group: each namespace is a group of its own, so that it can move to another path by itself.
-fn set_group(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn set_group(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct SetAnaGroupParams {
@@ -421,7 +424,7 @@ fn set_group(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
 }
 
-fn get_controllers(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get_controllers(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let named: SubsystemNameParams = params_of(&params)?;
     named.check(manager)?;
     let (_, controllers) = manager.server().view();

@@ -1,7 +1,7 @@
 //! Transports: TCP always exists.
 
-use super::{Method, Params, change, params_of, query};
-use crate::rpc::{Rpc, RpcError, Session};
+use super::{Method, MethodParams, change, params_of, query};
+use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_target_proto::KEEP_ALIVE_GRANULARITY;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -58,7 +58,7 @@ pub(super) fn check_target(name: Option<&str>) -> Rpc<()> {
     }
 }
 
-fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let requested: Map<String, Value> = params_of(&params)?;
     let text = |name: &str| match requested.get(name) {
         Some(Value::String(text)) => Ok(Some(text.as_str())),
@@ -87,7 +87,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetTransportsParams {

@@ -169,7 +169,7 @@ impl SharedStore {
 }
 
 #[cfg(test)]
-impl super::Store {
+impl super::VolumeStore {
     /// Waits until no background work is left.
     pub(crate) fn settle(&self) {
         while self.shared.lock().background.is_running {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 /// Visible properties of volumes, with a byte of their content.
 type VolumesView = Vec<(String, u64, bool, bool, Option<String>, u8)>;
-type ScriptedOperation = fn(&Store) -> Result<(), VolumeError>;
+type ScriptedOperation = fn(&VolumeStore) -> Result<(), VolumeError>;
 
 /// Operations of all kinds, each of which builds on the previous ones.
 const SCRIPT: &[ScriptedOperation] = &[
@@ -29,11 +29,11 @@ const SCRIPT: &[ScriptedOperation] = &[
     |store| store.delete(named(store, "thick")),
 ];
 
-fn named(store: &Store, name: &str) -> Uuid {
+fn named(store: &VolumeStore, name: &str) -> Uuid {
     store.list().iter().find(|volume| volume.name == name).unwrap().uuid
 }
 
-fn view(store: &Store) -> VolumesView {
+fn view(store: &VolumeStore) -> VolumesView {
     let see = |info: crate::volumes::VolumeInfo| {
         let volume = info.volume;
         let content = read(store, volume.uuid, 0);
@@ -59,8 +59,8 @@ impl StoreStepHook for Arc<StepFault> {
 fn open_with(
     lab: &StoreLab,
     step_hook: impl StoreStepHook + 'static,
-) -> Result<Store, VolumeError> {
-    Store::open_with(&lab.folder, "vols", (Some(400 << 20), 512), Box::new(step_hook))
+) -> Result<VolumeStore, VolumeError> {
+    VolumeStore::open_with(&lab.folder, "vols", (Some(400 << 20), 512), Box::new(step_hook))
 }
 
 /// Checks that disk and memory of a reopened store agree, and returns its volumes.

@@ -80,7 +80,7 @@ impl StoreModel {
     }
 
     /// Applies an action to both. The model confirms each success, and has a reason for each refusal.
-    fn apply(&mut self, store: &Store, action: &StoreAction) {
+    fn apply(&mut self, store: &VolumeStore, action: &StoreAction) {
         match *action {
             StoreAction::Create { name, clusters, thin } => {
                 let name = NAMES[name];
@@ -198,7 +198,7 @@ impl StoreModel {
         }
     }
 
-    fn find(&self, store: &Store, of: usize) -> Option<(Uuid, Modelled)> {
+    fn find(&self, store: &VolumeStore, of: usize) -> Option<(Uuid, Modelled)> {
         let volume = self.volumes.get(NAMES[of])?;
         let known = store.list().into_iter().find(|volume| volume.name == NAMES[of]);
         Some((known.expect("the store lost a volume").uuid, volume.clone()))
@@ -224,7 +224,7 @@ impl StoreModel {
         names.filter(|name| *name == from).for_each(|name| *name = to.into());
     }
 
-    fn check(&self, store: &Store) {
+    fn check(&self, store: &VolumeStore) {
         let names: Vec<String> = store.list().into_iter().map(|volume| volume.name).collect();
         assert_eq!(names, self.order);
         for info in store.volumes() {

@@ -119,7 +119,7 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
         assert_eq!(store.list().len(), 1);
     }
     // A file system different from the image's.
-    let store = Store::memory("vols", 400 << 20, 512).unwrap();
+    let store = VolumeStore::memory("vols", 400 << 20, 512).unwrap();
     let busy = store.import("busy", (&path, 9 << 20), &|| false).unwrap_err();
     assert!(matches!(busy, VolumeError::Busy(_)), "{busy}");
     assert!(store.list().is_empty());
@@ -129,7 +129,7 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
 #[test]
 fn the_space_of_a_deleted_volume_is_free_at_once_and_counted_once() {
     let Some(lab) = StoreLab::xfs() else { return };
-    let store = Store::open(&lab.folder, "vols", Some(8 << 30), 512).unwrap();
+    let store = VolumeStore::open(&lab.folder, "vols", Some(8 << 30), 512).unwrap();
     let disk = store.create("disk", 480 << 20, true).unwrap();
     let empty = free(&store);
     let file = OpenOptions::new().write(true).open(store.file(disk)).unwrap();
@@ -223,12 +223,12 @@ fn a_copy_needs_space_for_what_it_has() {
 }
 
 /// Writes a whole cluster.
-fn fill(store: &Store, uuid: Uuid, cluster: u64) {
+fn fill(store: &VolumeStore, uuid: Uuid, cluster: u64) {
     let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
     file.write_all_at(&vec![1; CLUSTER as usize], cluster * CLUSTER).unwrap();
     file.sync_all().unwrap();
 }
 
-fn held(store: &Store) -> Vec<u64> {
+fn held(store: &VolumeStore) -> Vec<u64> {
     store.volumes().iter().map(|volume| volume.clusters).collect()
 }

@@ -37,7 +37,7 @@ fn concurrent_threads_leave_exactly_their_volumes() {
 
 #[test]
 fn one_of_many_gets_a_name_and_the_last_space() {
-    let store = Store::memory("vols", 5 * CLUSTER, 512).unwrap();
+    let store = VolumeStore::memory("vols", 5 * CLUSTER, 512).unwrap();
     let (made, taken, full) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
     let note = |result: Result<Uuid, VolumeError>| {
         match result {
@@ -65,7 +65,7 @@ fn one_of_many_gets_a_name_and_the_last_space() {
 /// Reported free space never exceeds what can be allocated, and includes what was returned.
 #[test]
 fn space_of_a_volume_that_is_being_made_is_kept_for_it() {
-    let store = Store::memory("vols", 10 * CLUSTER, 512).unwrap();
+    let store = VolumeStore::memory("vols", 10 * CLUSTER, 512).unwrap();
     let kept = store.shared.reserve("soon", 4).unwrap();
     assert_eq!(free(&store), 6);
     assert!(matches!(store.create("soon", 1, true), Err(VolumeError::Taken(_))));

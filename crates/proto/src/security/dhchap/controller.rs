@@ -1,8 +1,8 @@
 //! The controller's side of an authentication.
 
 use super::{
-    ChallengeValue, Concatenation, Group, Offer, Parties, Random, ResponseRole, Transaction,
-    Transcript, Work, take,
+    AuthOffer, AuthParties, ChallengeValue, Concatenation, DhGroup, DhTask, RandomSource,
+    ResponseRole, Transaction, Transcript, take,
 };
 use crate::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
@@ -10,7 +10,7 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// State of an authentication at the controller.
 #[derive(Debug)]
-pub enum State {
+pub enum AuthState {
     /// Negotiate is expected.
     Negotiate,
     /// The public value is being computed.
@@ -35,27 +35,27 @@ pub enum State {
 
 /// Result of a message from the host.
 #[derive(Debug)]
-pub enum Progress {
+pub enum AuthProgress {
     /// The command is complete.
     Done,
-    /// The command completes after this computation, with [`Controller::resume`].
-    Compute(Work),
+    /// The command completes after this computation, with [`AuthController::resume`].
+    Compute(DhTask),
 }
 
 /// The controller's side of an authentication.
 #[derive(Debug)]
-pub struct Controller {
-    parties: Parties,
+pub struct AuthController {
+    parties: AuthParties,
     /// Another key that the host may have.
     former: Option<Secret>,
-    offer: Offer,
+    offer: AuthOffer,
     concatenation: Concatenation,
-    state: State,
+    state: AuthState,
     transaction: Transaction,
     /// C1 and S1.
     challenge: ChallengeValue,
     exponent: Option<Secret>,
-    work: Option<Work>,
+    work: Option<DhTask>,
     reply: ReplyValues,
     /// The response for Success1.
     response: Option<Secret>,
@@ -81,20 +81,20 @@ struct ReplyValues {
 /// Reason why a message was not accepted.
 type ControllerRefusal = (Explanation, &'static str);
 
-impl Controller {
+impl AuthController {
     /// A controller that expects Negotiate.
     #[must_use]
-    pub fn new(parties: Parties, offer: Offer) -> Self {
-        Controller {
+    pub fn new(parties: AuthParties, offer: AuthOffer) -> Self {
+        AuthController {
             parties,
             former: None,
             offer,
             concatenation: Concatenation::Refused,
-            state: State::Negotiate,
+            state: AuthState::Negotiate,
             transaction: Transaction {
                 t_id: 0,
                 hash: Hash::Sha256,
-                group: Group::Null,
+                group: DhGroup::Null,
                 secures: secure_channel::NONE,
             },
             challenge: ChallengeValue::default(),
@@ -115,7 +115,7 @@ impl Controller {
     /// ([`super::context_of`]).
     #[must_use]
     pub fn with_frames(self, seals: SealUse, context: [u8; 32]) -> Self {
-        Controller { seals: (seals, context), ..self }
+        AuthController { seals: (seals, context), ..self }
     }
 
     /// True if both ends have agreed to seal the frames of the lane.
@@ -141,7 +141,7 @@ impl Controller {
 
     /// Takes the generated PSK, once the host is authenticated.
     pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
-        self.psk.take_if(|_| matches!(self.state, State::Authenticated))
+        self.psk.take_if(|_| matches!(self.state, AuthState::Authenticated))
     }
 
     /// True if this authentication generates a PSK: then nothing more is expected on its connection.
@@ -152,13 +152,13 @@ impl Controller {
 
     /// Returns the state of the authentication.
     #[must_use]
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &AuthState {
         &self.state
     }
 
     /// Returns the negotiated hash and group.
     #[must_use]
-    pub fn agreed(&self) -> (Hash, Group) {
+    pub fn agreed(&self) -> (Hash, DhGroup) {
         (self.transaction.hash, self.transaction.group)
     }
 
@@ -168,8 +168,8 @@ impl Controller {
     }
 
     /// Sets keys and offer for the next Negotiate. False if none may come now.
-    pub fn renew(&mut self, parties: Parties, offer: Offer) -> bool {
-        let may_begin = matches!(self.state, State::Negotiate | State::Authenticated);
+    pub fn renew(&mut self, parties: AuthParties, offer: AuthOffer) -> bool {
+        let may_begin = matches!(self.state, AuthState::Negotiate | AuthState::Authenticated);
         if may_begin {
             (self.parties, self.offer) = (parties, offer);
         }
@@ -177,25 +177,25 @@ impl Controller {
     }
 
     /// Processes a message from the host.
-    pub fn send(&mut self, bytes: &[u8], random: Random<'_>) -> Progress {
+    pub fn send(&mut self, bytes: &[u8], random: RandomSource<'_>) -> AuthProgress {
         let kind = MessageHead::of(bytes).map(|head| head.kind);
         let handled = match (&self.state, kind) {
             // The host has to fetch the reason; all other messages are ignored.
-            (State::Failure1 | State::Failed, _) => Ok(None),
+            (AuthState::Failure1 | AuthState::Failed, _) => Ok(None),
             (_, Some(message::FAILURE2)) => return self.failure2(bytes),
-            (State::Negotiate | State::Authenticated, Some(message::NEGOTIATE)) => {
+            (AuthState::Negotiate | AuthState::Authenticated, Some(message::NEGOTIATE)) => {
                 self.negotiate(bytes, random)
             }
-            (State::Reply, Some(message::REPLY)) => self.reply(bytes),
-            (State::Success2, Some(message::SUCCESS2)) => self.success2(bytes).map(|()| None),
+            (AuthState::Reply, Some(message::REPLY)) => self.reply(bytes),
+            (AuthState::Success2, Some(message::SUCCESS2)) => self.success2(bytes).map(|()| None),
             (_, Some(_)) => Err((Explanation::Message, "message")),
             (_, None) => Err((Explanation::Payload, "length")),
         };
         match handled {
-            Ok(None) => Progress::Done,
+            Ok(None) => AuthProgress::Done,
             Ok(Some(work)) => {
                 self.work = Some(work.clone());
-                Progress::Compute(work)
+                AuthProgress::Compute(work)
             }
             Err(refusal) => self.refuse(refusal),
         }
@@ -204,13 +204,13 @@ impl Controller {
     /// Continues after a computation. False if it is still pending.
     pub fn resume(&mut self) -> bool {
         let Some(work) = &self.work else { return true };
-        if work.powers().is_none() {
+        if work.result().is_none() {
             return false;
         }
         match self.state {
-            State::Challenging => self.state = State::Challenge,
-            State::Verifying => {
-                let key = self.work.take().and_then(|work| work.powers()?.session_key.clone());
+            AuthState::Challenging => self.state = AuthState::Challenge,
+            AuthState::Verifying => {
+                let key = self.work.take().and_then(|work| work.result()?.session_key.clone());
                 self.verify(key.as_ref());
             }
             _ => {}
@@ -221,9 +221,9 @@ impl Controller {
     /// Returns the next message for the host. Fetching one out of turn is a failure, too.
     pub fn receive(&mut self) -> Vec<u8> {
         match self.state {
-            State::Challenge => self.challenge(),
-            State::Success1 => self.success1(),
-            State::Failure1 | State::Failed => self.failure1(),
+            AuthState::Challenge => self.challenge(),
+            AuthState::Success1 => self.success1(),
+            AuthState::Failure1 | AuthState::Failed => self.failure1(),
             _ => {
                 self.refuse((Explanation::Message, "message"));
                 self.failure1()
@@ -231,19 +231,19 @@ impl Controller {
         }
     }
 
-    fn refuse(&mut self, (explanation, what): ControllerRefusal) -> Progress {
-        self.state = State::Failure1;
+    fn refuse(&mut self, (explanation, what): ControllerRefusal) -> AuthProgress {
+        self.state = AuthState::Failure1;
         (self.failure, self.work, self.exponent) = (Some((explanation, what)), None, None);
         self.psk = None;
         self.reported = explanation;
-        Progress::Done
+        AuthProgress::Done
     }
 
     fn negotiate(
         &mut self,
         bytes: &[u8],
-        random: Random<'_>,
-    ) -> Result<Option<Work>, ControllerRefusal> {
+        random: RandomSource<'_>,
+    ) -> Result<Option<DhTask>, ControllerRefusal> {
         let bad = (Explanation::Payload, "length");
         let (m, _) = auth::Negotiate::ref_from_prefix(bytes).map_err(|_| bad)?;
         self.transaction.t_id = m.head.t_id.get();
@@ -282,23 +282,23 @@ impl Controller {
         (self.response, self.reply, self.work) = (None, ReplyValues::default(), None);
         self.psk = None;
         let Transaction { hash, group, .. } = self.transaction;
-        if group == Group::Null {
-            self.state = State::Challenge;
+        if group == DhGroup::Null {
+            self.state = AuthState::Challenge;
             return Ok(None);
         }
         let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
         random(&mut exponent);
         let exponent = Secret::new(&exponent);
         self.exponent = Some(exponent.clone());
-        self.state = State::Challenging;
-        Ok(Some(Work::new((hash, group), exponent, None, true)))
+        self.state = AuthState::Challenging;
+        Ok(Some(DhTask::new((hash, group), exponent, None, true)))
     }
 
     fn challenge(&mut self) -> Vec<u8> {
         let Transaction { t_id, hash, group, .. } = self.transaction;
-        let public = self.work.take().and_then(|work| Some(work.powers()?.public.clone()));
+        let public = self.work.take().and_then(|work| Some(work.result()?.public.clone()));
         let public = public.unwrap_or_default();
-        let head = auth::Challenge {
+        let head = auth::ChallengeHead {
             head: MessageHead::new(message::CHALLENGE, t_id),
             hl: hash.bytes() as u8,
             reserved: 0,
@@ -307,15 +307,15 @@ impl Controller {
             dhvlen: (public.len() as u16).into(),
             seqnum: self.challenge.seqnum.into(),
         };
-        self.state = State::Reply;
+        self.state = AuthState::Reply;
         let message = [head.as_bytes(), &self.challenge.bytes, &public].concat();
         self.transcript.append(&message);
         message
     }
 
-    fn reply(&mut self, bytes: &[u8]) -> Result<Option<Work>, ControllerRefusal> {
+    fn reply(&mut self, bytes: &[u8]) -> Result<Option<DhTask>, ControllerRefusal> {
         let short = (Explanation::Payload, "length");
-        let (m, mut rest) = auth::Reply::ref_from_prefix(bytes).map_err(|_| short)?;
+        let (m, mut rest) = auth::ReplyHead::ref_from_prefix(bytes).map_err(|_| short)?;
         let Transaction { t_id, hash, group, .. } = self.transaction;
         let concatenates = self.transaction.concatenates();
         if m.head.t_id.get() != t_id {
@@ -347,8 +347,8 @@ impl Controller {
         self.reply = ReplyValues { response, challenge: (m.cvalid == 1).then_some(challenge) };
         match self.exponent.take() {
             Some(exponent) => {
-                self.state = State::Verifying;
-                Ok(Some(Work::new((hash, group), exponent, Some(public.to_vec()), false)))
+                self.state = AuthState::Verifying;
+                Ok(Some(DhTask::new((hash, group), exponent, Some(public.to_vec()), false)))
             }
             None => {
                 self.verify(None);
@@ -358,18 +358,18 @@ impl Controller {
     }
 
     fn verify(&mut self, key: Option<&Secret>) {
-        if self.transaction.group != Group::Null && key.is_none() {
+        if self.transaction.group != DhGroup::Null && key.is_none() {
             self.refuse((Explanation::Payload, "DH value"));
             return;
         }
         let parties = &self.parties;
-        let is_of = |parties: &Parties| {
+        let is_of = |parties: &AuthParties| {
             let expected =
                 self.transaction.response(ResponseRole::Host, parties, key, &self.challenge);
             expected.is_some_and(|expected| expected.is(&self.reply.response))
         };
         let has = |host_key: &&Secret| {
-            is_of(&Parties { host_key: Some((*host_key).clone()), ..parties.clone() })
+            is_of(&AuthParties { host_key: Some((*host_key).clone()), ..parties.clone() })
         };
         let mut keys = parties.host_key.iter().chain(&self.former);
         let Some(host_key) = keys.find(has) else {
@@ -397,7 +397,7 @@ impl Controller {
             return;
         }
         (self.frame_secret, self.transcript) = (frame_secret, Transcript::default());
-        self.state = State::Success1;
+        self.state = AuthState::Success1;
     }
 
     fn success1(&mut self) -> Vec<u8> {
@@ -411,7 +411,7 @@ impl Controller {
             reserved2: [0; 7],
         };
         let is_last = response.is_none();
-        self.state = if is_last { State::Authenticated } else { State::Success2 };
+        self.state = if is_last { AuthState::Authenticated } else { AuthState::Success2 };
         let zeroes = vec![0; hash.bytes()];
         [head.as_bytes(), response.as_ref().map_or(&zeroes[..], Secret::reveal)].concat()
     }
@@ -422,22 +422,22 @@ impl Controller {
         if m.head.t_id.get() != self.transaction.t_id {
             return Err((Explanation::Payload, "T_ID"));
         }
-        self.state = State::Authenticated;
+        self.state = AuthState::Authenticated;
         Ok(())
     }
 
     /// Processes Failure2: the host abandons the authentication.
-    fn failure2(&mut self, bytes: &[u8]) -> Progress {
+    fn failure2(&mut self, bytes: &[u8]) -> AuthProgress {
         let failure = auth::AuthFailure::ref_from_prefix(bytes).ok();
         let explanation = failure.and_then(|(m, _)| Explanation::from_byte(m.explanation));
         let explanation = explanation.unwrap_or(Explanation::Payload);
         self.refuse((explanation, "Failure2: the host gives up"));
-        self.state = State::Failed;
-        Progress::Done
+        self.state = AuthState::Failed;
+        AuthProgress::Done
     }
 
     fn failure1(&mut self) -> Vec<u8> {
-        self.state = State::Failed;
+        self.state = AuthState::Failed;
         let head = MessageHead::new(message::FAILURE1, self.transaction.t_id);
         let explanation = self.reported as u8;
         auth::AuthFailure { head, code: 1, explanation }.as_bytes().to_vec()

@@ -10,7 +10,7 @@ use zeroize::{Zeroize, Zeroizing};
 /// A Diffie-Hellman group; its value is its identifier in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Group {
+pub enum DhGroup {
     /// No Diffie-Hellman exchange.
     Null = 0,
     /// 2,048 bits.
@@ -25,21 +25,21 @@ pub enum Group {
     Ffdhe8192 = 5,
 }
 
-impl Group {
+impl DhGroup {
     /// All groups.
-    pub const ALL: [Group; 6] = [
-        Group::Null,
-        Group::Ffdhe2048,
-        Group::Ffdhe3072,
-        Group::Ffdhe4096,
-        Group::Ffdhe6144,
-        Group::Ffdhe8192,
+    pub const ALL: [DhGroup; 6] = [
+        DhGroup::Null,
+        DhGroup::Ffdhe2048,
+        DhGroup::Ffdhe3072,
+        DhGroup::Ffdhe4096,
+        DhGroup::Ffdhe6144,
+        DhGroup::Ffdhe8192,
     ];
 
     /// The group with that identifier.
     #[must_use]
     pub fn from_id(id: u8) -> Option<Self> {
-        Group::ALL.into_iter().find(|&group| group as u8 == id)
+        DhGroup::ALL.into_iter().find(|&group| group as u8 == id)
     }
 
     /// Identifier in messages.
@@ -52,12 +52,12 @@ impl Group {
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
-            Group::Null => 0,
-            Group::Ffdhe2048 => 256,
-            Group::Ffdhe3072 => 384,
-            Group::Ffdhe4096 => 512,
-            Group::Ffdhe6144 => 768,
-            Group::Ffdhe8192 => 1024,
+            DhGroup::Null => 0,
+            DhGroup::Ffdhe2048 => 256,
+            DhGroup::Ffdhe3072 => 384,
+            DhGroup::Ffdhe4096 => 512,
+            DhGroup::Ffdhe6144 => 768,
+            DhGroup::Ffdhe8192 => 1024,
         }
     }
 
@@ -65,21 +65,21 @@ impl Group {
     #[must_use]
     pub const fn exponent_bytes(self) -> usize {
         match self {
-            Group::Null => 0,
-            Group::Ffdhe2048 | Group::Ffdhe3072 => 32,
-            Group::Ffdhe4096 | Group::Ffdhe6144 | Group::Ffdhe8192 => 64,
+            DhGroup::Null => 0,
+            DhGroup::Ffdhe2048 | DhGroup::Ffdhe3072 => 32,
+            DhGroup::Ffdhe4096 | DhGroup::Ffdhe6144 | DhGroup::Ffdhe8192 => 64,
         }
     }
 
     /// Returns the group's prime: the beginning of that of ffdhe8192, but for the last 16 bytes.
     fn prime(self) -> Vec<u8> {
         let end: u64 = match self {
-            Group::Null => return Vec::new(),
-            Group::Ffdhe2048 => 0x886b_4238_6128_5c97,
-            Group::Ffdhe3072 => 0x25e4_1d2b_66c6_2e37,
-            Group::Ffdhe4096 => 0xc68a_007e_5e65_5f6a,
-            Group::Ffdhe6144 => 0xa40e_329c_d0e4_0e65,
-            Group::Ffdhe8192 => 0xd68c_8bb7_c5c6_424c,
+            DhGroup::Null => return Vec::new(),
+            DhGroup::Ffdhe2048 => 0x886b_4238_6128_5c97,
+            DhGroup::Ffdhe3072 => 0x25e4_1d2b_66c6_2e37,
+            DhGroup::Ffdhe4096 => 0xc68a_007e_5e65_5f6a,
+            DhGroup::Ffdhe6144 => 0xa40e_329c_d0e4_0e65,
+            DhGroup::Ffdhe8192 => 0xd68c_8bb7_c5c6_424c,
         };
         let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
         let (pairs, _) = FFDHE8192.as_bytes().as_chunks::<2>();
@@ -137,10 +137,10 @@ impl Group {
     }
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for DhGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Group::Null => f.write_str("no group"),
+            DhGroup::Null => f.write_str("no group"),
             group => write!(f, "ffdhe{}", group.bytes() * 8),
         }
     }
@@ -148,44 +148,44 @@ impl fmt::Display for Group {
 
 /// Exponentiations for a Diffie-Hellman worker thread. Clones are the same computation.
 #[derive(Clone, Debug)]
-pub struct Work(Arc<DhTaskState>);
+pub struct DhTask(Arc<DhTaskState>);
 
 #[derive(Debug)]
 struct DhTaskState {
     hash: Hash,
-    group: Group,
+    group: DhGroup,
     exponent: Secret,
     /// Public value of the other end; `None`: not known yet.
     peer: Option<Vec<u8>>,
     /// True if this end's public value has to be computed, too.
     public: bool,
-    done: OnceLock<Powers>,
+    done: OnceLock<DhResult>,
 }
 
 /// Results of the computation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Powers {
+pub struct DhResult {
     /// This end's public value.
     pub public: Vec<u8>,
     /// Ks, the hash of the shared secret, which is not kept itself.
     pub session_key: Option<Secret>,
 }
 
-impl Work {
+impl DhTask {
     pub(super) fn new(
-        (hash, group): (Hash, Group),
+        (hash, group): (Hash, DhGroup),
         exponent: Secret,
         peer: Option<Vec<u8>>,
         public: bool,
     ) -> Self {
-        Work(Arc::new(DhTaskState { hash, group, exponent, peer, public, done: OnceLock::new() }))
+        DhTask(Arc::new(DhTaskState { hash, group, exponent, peer, public, done: OnceLock::new() }))
     }
 
     /// Computes the results, once: an exponentiation takes from half a millisecond to 13 ms.
     pub fn compute(&self) {
         let DhTaskState { hash, group, exponent, peer, public, done } = &*self.0;
         let shared = |peer: &Vec<u8>| group.power(Some(peer), exponent);
-        done.get_or_init(|| Powers {
+        done.get_or_init(|| DhResult {
             public: match public.then(|| group.power(None, exponent)).flatten() {
                 Some(value) => value.reveal().to_vec(),
                 None => Vec::new(),
@@ -195,13 +195,13 @@ impl Work {
     }
 
     /// Takes results computed by another process.
-    pub fn supply(&self, powers: Powers) {
+    pub fn supply(&self, powers: DhResult) {
         let _ = self.0.done.set(powers); // existing results stay
     }
 
     /// Returns the results, once they are computed.
     #[must_use]
-    pub fn powers(&self) -> Option<&Powers> {
+    pub fn result(&self) -> Option<&DhResult> {
         self.0.done.get()
     }
 
@@ -258,17 +258,17 @@ mod tests {
             let field = |name: &str| known.lines().find_map(|line| line.strip_prefix(name));
             let Some(private) = field("host private ") else { continue };
             let length = bytes(field("g^xy ").unwrap()).len();
-            let group = Group::ALL.into_iter().find(|group| group.bytes() == length).unwrap();
+            let group = DhGroup::ALL.into_iter().find(|group| group.bytes() == length).unwrap();
             let peer = bytes(field("controller public ").unwrap());
             assert!(group.takes(&peer));
             let (hash, exponent) = (Hash::Sha256, Secret::new(&bytes(private)));
             let shared = group.power(Some(&peer), &exponent).unwrap();
             assert_eq!(shared.reveal()[0], 0);
             assert!(shared.is(&bytes(field("g^xy ").unwrap())));
-            let work = Work::new((hash, group), exponent, Some(peer), true);
-            assert!(work.powers().is_none());
+            let work = DhTask::new((hash, group), exponent, Some(peer), true);
+            assert!(work.result().is_none());
             work.compute();
-            let powers = work.powers().unwrap();
+            let powers = work.result().unwrap();
             assert_eq!(powers.public, bytes(field("host public ").unwrap()));
             assert_eq!(powers.session_key, Some(hash.digest(&[shared.reveal()])));
             checked += 1;
@@ -280,7 +280,7 @@ mod tests {
     /// result differ from 1.
     #[test]
     fn primes_are_primes() {
-        for group in &Group::ALL[1..] {
+        for group in &DhGroup::ALL[1..] {
             let mut half = group.prime();
             let mut carry = 0;
             for byte in &mut half {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn values_that_everybody_knows_are_not_taken() {
-        for group in &Group::ALL[1..] {
+        for group in &DhGroup::ALL[1..] {
             let small = |last: u8| {
                 let mut value = vec![0; group.bytes()];
                 *value.last_mut().unwrap() = last;
@@ -311,6 +311,6 @@ mod tests {
             assert!(group.takes(&small(2)) && group.takes(&below(2)));
             assert!(!group.takes(&small(2)[1..]) && !group.takes(&[]));
         }
-        assert!(Group::Null.takes(&[]) && !Group::Null.takes(&[2]));
+        assert!(DhGroup::Null.takes(&[]) && !DhGroup::Null.takes(&[2]));
     }
 }

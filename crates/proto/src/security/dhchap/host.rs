@@ -1,8 +1,8 @@
 //! The host's side of an authentication.
 
 use super::{
-    ChallengeValue, Group, Offer, Parties, Random, ResponseRole, Transaction, Transcript, Work,
-    take,
+    AuthOffer, AuthParties, ChallengeValue, DhGroup, DhTask, RandomSource, ResponseRole,
+    Transaction, Transcript, take,
 };
 use crate::security::{FrameSecret, GeneratedPsk, Hash, Secret};
 use core::fmt;
@@ -11,17 +11,17 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Reason why a host stops an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostError {
+pub enum AuthHostError {
     /// The controller requires authentication, and the host has no key.
     NoKey,
     /// The controller requires a secure channel.
     SecureChannel,
     /// The controller has to authenticate, and does not request authentication.
-    NotAsked,
+    AuthNotRequired,
     /// Frames have to be sealed, and the controller does not request authentication.
     NotSealed,
     /// Over Ethernet the controller requests authentication on the admin queue, but not on an I/O queue.
-    AskedOnce,
+    AuthOnAdminQueueOnly,
     /// A PSK is required, and the controller does not authenticate the host.
     NoChannel,
     /// The controller has refused the host.
@@ -32,46 +32,46 @@ pub enum HostError {
     Refuses(Explanation, &'static str),
 }
 
-impl fmt::Display for HostError {
+impl fmt::Display for AuthHostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HostError::NoKey => f.write_str(
+            AuthHostError::NoKey => f.write_str(
                 "the target refuses this host: it wants authentication, and --dhchap-secret is not given",
             ),
-            HostError::SecureChannel => f.write_str(
+            AuthHostError::SecureChannel => f.write_str(
                 "the target refuses this host: it wants authentication that makes a secure channel (--concat)",
             ),
-            HostError::NotAsked => f.write_str(
+            AuthHostError::AuthNotRequired => f.write_str(
                 "this host refuses the target: --dhchap-ctrl-secret is given, and the target does not authenticate",
             ),
-            HostError::NoChannel => f.write_str(
+            AuthHostError::NoChannel => f.write_str(
                 "this host refuses the target: --concat is given, and the target does not authenticate this host",
             ),
-            HostError::Refused(Explanation::Failed) => f.write_str(
+            AuthHostError::Refused(Explanation::Failed) => f.write_str(
                 "the target refuses this host: authentication failed; do --dhchap-secret and the target's key \
                  for this host NQN agree?",
             ),
-            HostError::RefusedBoth => f.write_str(
+            AuthHostError::RefusedBoth => f.write_str(
                 "the target refuses this host: authentication failed; do --dhchap-secret and the target's key \
                  for this host NQN agree, and does the target have the key of --dhchap-ctrl-secret? If it has none, \
                  leave that out",
             ),
-            HostError::NotSealed => f.write_str(
+            AuthHostError::NotSealed => f.write_str(
                 "this host refuses the target: --seal required is given, and the target does not \
                  require authentication",
             ),
-            HostError::AskedOnce => f.write_str(
+            AuthHostError::AuthOnAdminQueueOnly => f.write_str(
                 "this host refuses the target: it requires authentication on the admin queue, but not on an I/O \
                  queue; an attacker may have changed the response",
             ),
-            HostError::Refused(Explanation::SecureChannel) => f.write_str(
+            AuthHostError::Refused(Explanation::SecureChannel) => f.write_str(
                 "the target refuses this host: one side wants a secure channel and the other does not \
                  (--concat, --seal)",
             ),
-            HostError::Refused(explanation) => {
+            AuthHostError::Refused(explanation) => {
                 write!(f, "the target refuses this host: {}", explanation.text())
             }
-            HostError::Refuses(explanation, what) => {
+            AuthHostError::Refuses(explanation, what) => {
                 write!(f, "this host refuses the target: {} ({what})", explanation.text())
             }
         }
@@ -84,22 +84,22 @@ pub struct Challenged {
     transaction: Transaction,
     challenge: ChallengeValue,
     /// Computation for the reply, if there is a group.
-    work: Option<Work>,
+    work: Option<DhTask>,
 }
 
 impl Challenged {
-    /// Returns the computation that [`Host::reply`] needs first.
+    /// Returns the computation that [`AuthHost::reply`] needs first.
     #[must_use]
-    pub fn work(&self) -> Option<&Work> {
+    pub fn work(&self) -> Option<&DhTask> {
         self.work.as_ref()
     }
 }
 
-/// The host's side of an authentication. [`Host::failure2`] reports every error to the controller but its own refusals.
+/// The host's side of an authentication. [`AuthHost::failure2`] reports every error to the controller but its own refusals.
 #[derive(Debug)]
-pub struct Host {
-    parties: Parties,
-    offer: Offer,
+pub struct AuthHost {
+    parties: AuthParties,
+    offer: AuthOffer,
     t_id: u16,
     hash: Hash,
     /// Expected response of the controller.
@@ -113,18 +113,18 @@ pub struct Host {
     psk: Option<GeneratedPsk>,
 }
 
-type HostRefusal = HostError;
+type HostRefusal = AuthHostError;
 
 const fn payload(what: &'static str) -> HostRefusal {
-    HostError::Refuses(Explanation::Payload, what)
+    AuthHostError::Refuses(Explanation::Payload, what)
 }
 
-impl Host {
+impl AuthHost {
     /// The host's side of transaction `t_id`.
     #[must_use]
-    pub fn new(parties: Parties, offer: Offer, t_id: u16) -> Self {
+    pub fn new(parties: AuthParties, offer: AuthOffer, t_id: u16) -> Self {
         let (hash, secures) = (Hash::Sha256, secure_channel::NONE);
-        Host {
+        AuthHost {
             parties,
             offer,
             t_id,
@@ -141,10 +141,10 @@ impl Host {
     /// Requires sealed frames on the lane; `context` is the Connect before ([`super::context_of`]).
     #[must_use]
     pub fn with_frames(self, context: &[u8]) -> Self {
-        Host { secures: secure_channel::FRAMES, transcript: Transcript::new(context), ..self }
+        AuthHost { secures: secure_channel::FRAMES, transcript: Transcript::new(context), ..self }
     }
 
-    /// Takes the secret of the frame keys, which exists once [`Host::success1`] has succeeded.
+    /// Takes the secret of the frame keys, which exists once [`AuthHost::success1`] has succeeded.
     pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
         self.frame_secret.take()
     }
@@ -152,7 +152,7 @@ impl Host {
     /// Requests a PSK for TLS as well.
     #[must_use]
     pub fn concatenating(self) -> Self {
-        Host { offer: self.offer.for_psk(), secures: secure_channel::NEW_TLS_PSK, ..self }
+        AuthHost { offer: self.offer.for_psk(), secures: secure_channel::NEW_TLS_PSK, ..self }
     }
 
     /// Takes the generated PSK, once the controller has accepted the host and has sent the required response.
@@ -185,19 +185,19 @@ impl Host {
     }
 
     /// Checks that the message is a `kind` of this transaction.
-    fn expect(&self, bytes: &[u8], kind: [u8; 2]) -> Result<(), HostError> {
+    fn expect(&self, bytes: &[u8], kind: [u8; 2]) -> Result<(), AuthHostError> {
         let head = MessageHead::of(bytes).ok_or(payload("length"))?;
         if head.kind == message::FAILURE1 {
             let explanation = auth::AuthFailure::ref_from_prefix(bytes).ok();
             let explanation = explanation.map(|(m, _)| Explanation::from_byte(m.explanation));
             return Err(match explanation.flatten().unwrap_or(Explanation::Payload) {
-                Explanation::Failed if self.expected.is_some() => HostError::RefusedBoth,
-                explanation => HostError::Refused(explanation),
+                Explanation::Failed if self.expected.is_some() => AuthHostError::RefusedBoth,
+                explanation => AuthHostError::Refused(explanation),
             });
         }
         if head.kind != kind || head.t_id.get() != self.t_id {
             let what = if head.kind == kind { "T_ID" } else { "message" };
-            return Err(HostError::Refuses(Explanation::Message, what));
+            return Err(AuthHostError::Refuses(Explanation::Message, what));
         }
         Ok(())
     }
@@ -206,14 +206,18 @@ impl Host {
     ///
     /// # Errors
     /// Names the wrong field.
-    pub fn challenge(&mut self, bytes: &[u8], random: Random<'_>) -> Result<Challenged, HostError> {
+    pub fn challenge(
+        &mut self,
+        bytes: &[u8],
+        random: RandomSource<'_>,
+    ) -> Result<Challenged, AuthHostError> {
         self.expect(bytes, message::CHALLENGE)?;
         let (m, mut rest) =
-            auth::Challenge::ref_from_prefix(bytes).map_err(|_| payload("length"))?;
+            auth::ChallengeHead::ref_from_prefix(bytes).map_err(|_| payload("length"))?;
         let hash = Hash::from_id(m.hash).filter(|hash| self.offer.hashes.contains(hash));
-        let hash = hash.ok_or(HostError::Refuses(Explanation::Hash, "hash"))?;
-        let group = Group::from_id(m.group).filter(|group| self.offer.groups.contains(group));
-        let group = group.ok_or(HostError::Refuses(Explanation::Group, "group"))?;
+        let hash = hash.ok_or(AuthHostError::Refuses(Explanation::Hash, "hash"))?;
+        let group = DhGroup::from_id(m.group).filter(|group| self.offer.groups.contains(group));
+        let group = group.ok_or(AuthHostError::Refuses(Explanation::Group, "group"))?;
         if usize::from(m.hl) != hash.bytes() {
             return Err(payload("HL"));
         }
@@ -225,10 +229,10 @@ impl Host {
         self.hash = hash;
         let length = bytes.len() - rest.len();
         self.transcript.append(&bytes[..length]); // the host has requested more
-        let work = (group != Group::Null).then(|| {
+        let work = (group != DhGroup::Null).then(|| {
             let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
             random(&mut exponent);
-            Work::new((hash, group), Secret::new(&exponent), Some(public.to_vec()), true)
+            DhTask::new((hash, group), Secret::new(&exponent), Some(public.to_vec()), true)
         });
         Ok(Challenged {
             transaction: Transaction { t_id: self.t_id, hash, group, secures: self.secures },
@@ -244,10 +248,10 @@ impl Host {
     pub fn reply(
         &mut self,
         challenged: &Challenged,
-        random: Random<'_>,
-    ) -> Result<Vec<u8>, HostError> {
+        random: RandomSource<'_>,
+    ) -> Result<Vec<u8>, AuthHostError> {
         let Challenged { transaction, challenge, work } = challenged;
-        let powers = work.as_ref().and_then(Work::powers);
+        let powers = work.as_ref().and_then(DhTask::result);
         let key = powers.and_then(|powers| powers.session_key.as_ref());
         if work.is_some() && key.is_none() {
             return Err(payload("DH value"));
@@ -255,7 +259,7 @@ impl Host {
         let response = |role, challenge: &ChallengeValue| {
             transaction.response(role, &self.parties, key, challenge)
         };
-        let own = response(ResponseRole::Host, challenge).ok_or(HostError::NoKey)?;
+        let own = response(ResponseRole::Host, challenge).ok_or(AuthHostError::NoKey)?;
         let mut counter = ChallengeValue::new(transaction.hash, random);
         self.expected = response(ResponseRole::Controller, &counter);
         match (&self.expected, transaction.concatenates()) {
@@ -269,7 +273,7 @@ impl Host {
         self.made = transaction.psk(key, &challenge.bytes, &counter.bytes);
         let is_valid = self.expected.is_some() || transaction.concatenates();
         let public = powers.map_or(&[][..], |powers| &powers.public);
-        let head = auth::Reply {
+        let head = auth::ReplyHead {
             head: MessageHead::new(message::REPLY, self.t_id),
             hl: transaction.hash.bytes() as u8,
             reserved: 0,
@@ -292,7 +296,7 @@ impl Host {
     ///
     /// # Errors
     /// The controller refuses the host, or its required response is missing or wrong.
-    pub fn success1(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
+    pub fn success1(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, AuthHostError> {
         self.expect(bytes, message::SUCCESS1)?;
         let (m, mut rest) =
             auth::Success1::ref_from_prefix(bytes).map_err(|_| payload("length"))?;
@@ -305,7 +309,7 @@ impl Host {
             self.psk = self.made.take();
             return Ok(None);
         };
-        let failed = |what| Err(HostError::Refuses(Explanation::Failed, what));
+        let failed = |what| Err(AuthHostError::Refuses(Explanation::Failed, what));
         if m.rvalid != 1 {
             return failed("it has sent no response");
         }
@@ -319,15 +323,15 @@ impl Host {
 
     /// Returns Failure2 with the host's reason; `None` if the controller itself has refused.
     #[must_use]
-    pub fn failure2(&self, error: HostError) -> Option<Vec<u8>> {
+    pub fn failure2(&self, error: AuthHostError) -> Option<Vec<u8>> {
         let explanation = match error {
-            HostError::Refuses(explanation, _) => explanation,
-            HostError::NoKey
-            | HostError::NotAsked
-            | HostError::NotSealed
-            | HostError::AskedOnce => Explanation::Failed,
-            HostError::SecureChannel | HostError::NoChannel => Explanation::SecureChannel,
-            HostError::Refused(_) | HostError::RefusedBoth => return None,
+            AuthHostError::Refuses(explanation, _) => explanation,
+            AuthHostError::NoKey
+            | AuthHostError::AuthNotRequired
+            | AuthHostError::NotSealed
+            | AuthHostError::AuthOnAdminQueueOnly => Explanation::Failed,
+            AuthHostError::SecureChannel | AuthHostError::NoChannel => Explanation::SecureChannel,
+            AuthHostError::Refused(_) | AuthHostError::RefusedBoth => return None,
         } as u8;
         let head = MessageHead::new(message::FAILURE2, self.t_id);
         Some(auth::AuthFailure { head, code: 1, explanation }.as_bytes().to_vec())

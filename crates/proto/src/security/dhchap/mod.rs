@@ -13,16 +13,16 @@
 //! and opens all of its connections over TLS with that PSK.
 //!
 //! Both ends are state machines: messages and random bytes in, messages out. Exponentiation takes long: a machine
-//! returns it as [`Work`], and continues once it is computed. Either end may abandon the authentication with a Failure
+//! returns it as [`DhTask`], and continues once it is computed. Either end may abandon the authentication with a Failure
 //! message.
 
 mod controller;
 mod group;
 mod host;
 
-pub use controller::{Controller, Progress, State};
-pub use group::{Group, Powers, Work};
-pub use host::{Challenged, Host, HostError};
+pub use controller::{AuthController, AuthProgress, AuthState};
+pub use group::{DhGroup, DhResult, DhTask};
+pub use host::{AuthHost, AuthHostError, Challenged};
 
 use super::{DhchapKey, GeneratedPsk, Hash, Secret, Suite};
 use roadtrain_wire::auth::secure_channel;
@@ -31,17 +31,17 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 /// Hashes and groups that may be negotiated, the best first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct AuthOffer {
     pub hashes: Vec<Hash>,
-    pub groups: Vec<Group>,
+    pub groups: Vec<DhGroup>,
 }
 
-impl Default for Offer {
+impl Default for AuthOffer {
     /// All hashes and groups; the null group comes last.
     fn default() -> Self {
-        let mut groups = Group::ALL.to_vec();
+        let mut groups = DhGroup::ALL.to_vec();
         groups.rotate_left(1);
-        Offer { hashes: Hash::ALL.to_vec(), groups }
+        AuthOffer { hashes: Hash::ALL.to_vec(), groups }
     }
 }
 
@@ -57,20 +57,20 @@ pub enum Concatenation {
     Required,
 }
 
-impl Offer {
+impl AuthOffer {
     /// Returns the part of the offer that can generate a PSK: a session key and a cipher suite with the hash are
     /// needed.
     #[must_use]
     fn for_psk(&self) -> Self {
         let hashes = self.hashes.iter().filter(|hash| Suite::of_hash(**hash).is_some());
-        let groups = self.groups.iter().filter(|group| **group != Group::Null);
-        Offer { hashes: hashes.copied().collect(), groups: groups.copied().collect() }
+        let groups = self.groups.iter().filter(|group| **group != DhGroup::Null);
+        AuthOffer { hashes: hashes.copied().collect(), groups: groups.copied().collect() }
     }
 }
 
 /// NQNs of both ends, and the transformed keys that this end has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parties {
+pub struct AuthParties {
     pub hostnqn: String,
     pub subnqn: String,
     /// The host's key. A controller without it refuses the host.
@@ -81,16 +81,16 @@ pub struct Parties {
 
 /// Keys of both ends, as far as this end has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
+pub struct DhchapKeys {
     pub host: Option<DhchapKey>,
     pub controller: Option<DhchapKey>,
 }
 
-impl Keys {
+impl DhchapKeys {
     /// Returns the two ends with their transformed keys.
     #[must_use]
-    pub fn parties(&self, hostnqn: &str, subnqn: &str) -> Parties {
-        Parties {
+    pub fn parties(&self, hostnqn: &str, subnqn: &str) -> AuthParties {
+        AuthParties {
             hostnqn: hostnqn.to_owned(),
             subnqn: subnqn.to_owned(),
             host_key: self.host.as_ref().map(|key| key.transform(hostnqn)),
@@ -100,14 +100,14 @@ impl Keys {
 }
 
 /// Fills a buffer with random bytes.
-pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
+pub type RandomSource<'a> = &'a mut dyn FnMut(&mut [u8]);
 
 /// Parameters of a transaction that both ends know.
 #[derive(Clone, Debug)]
 struct Transaction {
     t_id: u16,
     hash: Hash,
-    group: Group,
+    group: DhGroup,
     /// SC_C.
     secures: u8,
 }
@@ -120,7 +120,7 @@ struct ChallengeValue {
 }
 
 impl ChallengeValue {
-    fn new(hash: Hash, random: Random<'_>) -> Self {
+    fn new(hash: Hash, random: RandomSource<'_>) -> Self {
         let mut bytes = vec![0; hash.bytes()];
         random(&mut bytes);
         let mut seqnum = [0; 4];
@@ -152,7 +152,7 @@ impl Transaction {
     fn response(
         &self,
         role: ResponseRole,
-        parties: &Parties,
+        parties: &AuthParties,
         session_key: Option<&Secret>,
         challenge: &ChallengeValue,
     ) -> Option<Secret> {

@@ -6,7 +6,8 @@ use super::helpers::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, unhex};
 use crate::capture;
 use roadtrain_proto::security::dhchap::{
-    Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State,
+    AuthController, AuthHost, AuthHostError, AuthOffer, AuthParties, AuthProgress, AuthState,
+    Concatenation, DhGroup, DhResult,
 };
 use roadtrain_proto::security::{DhchapKey, Hash, Secret};
 use roadtrain_wire::auth::{Explanation, message, secure_channel};
@@ -52,14 +53,14 @@ impl RecordedAuthentication {
     }
 
     /// Only the host's key: the controller sends no response.
-    fn parties(&self) -> Parties {
+    fn parties(&self) -> AuthParties {
         let (_, line) = self.listing.split_once("--dhchap-secret=").expect("the command");
         let line = line.split_whitespace().next().expect("a key");
         parties(Some(DhchapKey::parse(line).unwrap().transform(HOST)), None)
     }
 
-    fn powers(&self, public: &[u8]) -> Powers {
-        Powers { public: public.to_vec(), session_key: Some(Secret::new(&self.bytes("ks"))) }
+    fn powers(&self, public: &[u8]) -> DhResult {
+        DhResult { public: public.to_vec(), session_key: Some(Secret::new(&self.bytes("ks"))) }
     }
 
     /// Public values of controller and host.
@@ -82,8 +83,8 @@ fn hosts_make_the_psk_that_linux_makes() {
         let recorded = RecordedAuthentication::new(name);
         let negotiate = recorded.message(message::NEGOTIATE);
         assert_eq!(negotiate[6], secure_channel::NEW_TLS_PSK);
-        let all = Offer { hashes: Hash::ALL.to_vec(), groups: Group::ALL.to_vec() };
-        let mut host = Host::new(recorded.parties(), all, 0).concatenating();
+        let all = AuthOffer { hashes: Hash::ALL.to_vec(), groups: DhGroup::ALL.to_vec() };
+        let mut host = AuthHost::new(recorded.parties(), all, 0).concatenating();
         let own = host.negotiate();
         assert_eq!(own[..10], negotiate[..10]);
         assert_eq!(own[42..], negotiate[42..], "no group null");
@@ -111,14 +112,14 @@ fn controllers_make_the_psk_that_linux_makes() {
         let recorded = RecordedAuthentication::new(name);
         let challenge = recorded.message(message::CHALLENGE);
         let hash = Hash::from_id(challenge[8]).unwrap();
-        let group = Group::ALL.into_iter().find(|group| group.id() == challenge[9]).unwrap();
-        let mut controller = Controller::new(recorded.parties(), offer(hash, group));
+        let group = DhGroup::ALL.into_iter().find(|group| group.id() == challenge[9]).unwrap();
+        let mut controller = AuthController::new(recorded.parties(), offer(hash, group));
         controller.set_concatenation(Concatenation::Required);
         let (c1, s1) = (recorded.bytes("c1"), challenge[12..16].to_vec());
         let mut random = rigged(vec![c1, s1]);
         let supply = |progress, public: &[u8]| match progress {
-            Progress::Compute(work) => work.supply(recorded.powers(public)),
-            Progress::Done => panic!("without a power"),
+            AuthProgress::Compute(work) => work.supply(recorded.powers(public)),
+            AuthProgress::Done => panic!("without a power"),
         };
         let public = recorded.publics()[0];
         supply(controller.send(recorded.message(message::NEGOTIATE), &mut random), public);
@@ -131,18 +132,22 @@ fn controllers_make_the_psk_that_linux_makes() {
         assert_eq!(controller.take_psk(), None, "the host does not know yet that it is accepted");
         let sent = controller.receive();
         assert_eq!(sent, recorded.message(message::SUCCESS1)[..sent.len()]);
-        assert!(matches!(controller.state(), State::Authenticated));
+        assert!(matches!(controller.state(), AuthState::Authenticated));
         let psk = controller.take_psk().expect("a PSK");
         assert!(psk.secret().is(&recorded.bytes("psk")));
         assert_eq!(psk.tls_psk(HOST, SUBSYSTEM).identity, recorded.identity());
     }
 }
 
-fn ends(own: Parties, other: Parties, offers: [Offer; 2]) -> (Controller, Host) {
+fn ends(
+    own: AuthParties,
+    other: AuthParties,
+    offers: [AuthOffer; 2],
+) -> (AuthController, AuthHost) {
     let [controllers, hosts] = offers;
-    let mut controller = Controller::new(own, controllers);
+    let mut controller = AuthController::new(own, controllers);
     controller.set_concatenation(Concatenation::Offered);
-    (controller, Host::new(other, hosts, 7).concatenating())
+    (controller, AuthHost::new(other, hosts, 7).concatenating())
 }
 
 /// With the host's key, and with both: then the controller authenticates, too.
@@ -150,10 +155,10 @@ fn ends(own: Parties, other: Parties, offers: [Offer; 2]) -> (Controller, Host) 
 fn both_ends_make_the_same_psk() {
     for hash in [Hash::Sha256, Hash::Sha384] {
         for controller_key in [None, key(2)] {
-            let all = || Offer::default();
+            let all = || AuthOffer::default();
             let keys = parties(key(1), controller_key);
             let (mut controller, mut host) =
-                ends(keys.clone(), keys, [offer(hash, Group::Ffdhe2048), all()]);
+                ends(keys.clone(), keys, [offer(hash, DhGroup::Ffdhe2048), all()]);
             let mut before = None;
             for _ in 0..2 {
                 assert_eq!(authenticate(&mut controller, &mut host), Ok(()));
@@ -171,22 +176,23 @@ fn both_ends_make_the_same_psk() {
 #[test]
 fn an_end_with_another_key_makes_no_psk() {
     let run = |own, other| {
-        let (mut controller, mut host) = ends(own, other, [Offer::default(), Offer::default()]);
+        let (mut controller, mut host) =
+            ends(own, other, [AuthOffer::default(), AuthOffer::default()]);
         let ended = authenticate(&mut controller, &mut host);
         assert_eq!((controller.take_psk(), host.take_psk()), (None, None));
         ended
     };
     let failed = Explanation::Failed;
-    let refused = Err(HostError::Refused(failed));
+    let refused = Err(AuthHostError::Refused(failed));
     assert_eq!(run(parties(key(1), None), parties(key(2), None)), refused);
     assert_eq!(run(parties(None, None), parties(key(2), None)), refused);
     // The host requires a response: from a controller without a key, and from one with another key.
-    let both = Err(HostError::RefusedBoth);
+    let both = Err(AuthHostError::RefusedBoth);
     assert_eq!(run(parties(key(1), None), parties(key(1), key(3))), both);
     let (own, other) = (parties(key(1), key(2)), parties(key(1), key(3)));
-    let (mut controller, mut host) = ends(own, other, [Offer::default(), Offer::default()]);
+    let (mut controller, mut host) = ends(own, other, [AuthOffer::default(), AuthOffer::default()]);
     let ended = authenticate(&mut controller, &mut host);
-    assert!(matches!(ended, Err(HostError::Refuses(Explanation::Failed, _))), "{ended:?}");
+    assert!(matches!(ended, Err(AuthHostError::Refuses(Explanation::Failed, _))), "{ended:?}");
     assert_eq!((controller.take_psk(), host.take_psk()), (None, None));
 }
 
@@ -196,16 +202,17 @@ fn wrong_uses_are_refused() {
     use Concatenation::{Offered, Refused, Required};
     type Damage = fn(&mut Vec<u8>);
     let channel = Some((Explanation::SecureChannel, "SC_C"));
-    let with = |concatenation, own: Offer, damage: Damage| {
+    let with = |concatenation, own: AuthOffer, damage: Damage| {
         let keys = parties(key(1), None);
-        let mut controller = Controller::new(keys.clone(), own);
+        let mut controller = AuthController::new(keys.clone(), own);
         controller.set_concatenation(concatenation);
-        let mut negotiate = Host::new(keys, Offer::default(), 7).concatenating().negotiate();
+        let mut negotiate =
+            AuthHost::new(keys, AuthOffer::default(), 7).concatenating().negotiate();
         damage(&mut negotiate);
         let _ = controller.send(&negotiate, &mut seed(1));
         controller.take_failure()
     };
-    let all = Offer::default;
+    let all = AuthOffer::default;
     let set: [Damage; 5] = [|m| m[6] = 0, |m| m[6] = 1, |m| m[6] = 2, |m| m[6] = 3, |m| m[6] = 255];
     let taken = |concatenation| set.map(|damage| with(concatenation, all(), damage) != channel);
     assert_eq!(taken(Refused), [true, false, false, false, false]);
@@ -215,9 +222,9 @@ fn wrong_uses_are_refused() {
     let only = |hash, group| offer(hash, group);
     let groups = Some((Explanation::Group, "groups"));
     let hashes = Some((Explanation::Hash, "hashes"));
-    assert_eq!(with(Offered, only(Hash::Sha256, Group::Null), |_| {}), groups);
+    assert_eq!(with(Offered, only(Hash::Sha256, DhGroup::Null), |_| {}), groups);
     assert_eq!(with(Offered, all(), |m| m[42..72].fill(0)), groups);
-    assert_eq!(with(Offered, only(Hash::Sha512, Group::Ffdhe2048), |_| {}), hashes);
+    assert_eq!(with(Offered, only(Hash::Sha512, DhGroup::Ffdhe2048), |_| {}), hashes);
     assert_eq!(with(Offered, all(), |m| m[12..42].fill(3)), hashes);
     assert_eq!(with(Offered, all(), |m| (m[6], m[42]) = (0, 0)), None, "as without");
 }
@@ -239,8 +246,11 @@ fn hostile_replies_make_no_psk() {
     ];
     for (what, explanation, damage) in cases {
         let keys = parties(key(1), None);
-        let (mut controller, mut host) =
-            ends(keys.clone(), keys, [offer(Hash::Sha256, Group::Ffdhe2048), Offer::default()]);
+        let (mut controller, mut host) = ends(
+            keys.clone(),
+            keys,
+            [offer(Hash::Sha256, DhGroup::Ffdhe2048), AuthOffer::default()],
+        );
         let progress = controller.send(&host.negotiate(), &mut seed(1));
         carry_out(progress, &mut controller);
         let challenge = controller.receive();
@@ -253,7 +263,7 @@ fn hostile_replies_make_no_psk() {
         assert_eq!(controller.take_failure(), Some((*explanation, *what)));
         assert_eq!(controller.take_psk(), None);
         let refused = host.success1(&controller.receive());
-        assert_eq!(refused, Err(HostError::Refused(*explanation)));
+        assert_eq!(refused, Err(AuthHostError::Refused(*explanation)));
         assert_eq!(host.take_psk(), None);
     }
 }
@@ -263,9 +273,10 @@ fn hostile_replies_make_no_psk() {
 fn a_changed_negotiation_is_noticed() {
     for concatenates in [true, false] {
         let keys = parties(key(1), None);
-        let mut controller = Controller::new(keys.clone(), offer(Hash::Sha256, Group::Ffdhe2048));
+        let mut controller =
+            AuthController::new(keys.clone(), offer(Hash::Sha256, DhGroup::Ffdhe2048));
         controller.set_concatenation(Concatenation::Offered);
-        let mut host = Host::new(keys, Offer::default(), 7);
+        let mut host = AuthHost::new(keys, AuthOffer::default(), 7);
         if concatenates {
             host = host.concatenating();
         }

@@ -4,8 +4,8 @@ use super::helpers::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, counting, unhex};
 use proptest::prelude::*;
 use roadtrain_proto::security::dhchap::{
-    Challenged, Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers,
-    Progress, State, Work,
+    AuthController, AuthHost, AuthHostError, AuthOffer, AuthParties, AuthProgress, AuthState,
+    Challenged, Concatenation, DhGroup, DhResult, DhTask,
 };
 use roadtrain_proto::security::{DhchapKey, Hash, Secret};
 use roadtrain_wire::auth::{Explanation, MessageHead, message};
@@ -39,14 +39,14 @@ impl KnownTransaction<'_> {
         Some(DhchapKey::parse(line).unwrap().transform(nqn))
     }
 
-    fn parties(&self) -> Parties {
+    fn parties(&self) -> AuthParties {
         parties(self.key("host secret", HOST), self.key("controller secret", SUBSYSTEM))
     }
 
-    fn offer(&self) -> Offer {
+    fn offer(&self) -> AuthOffer {
         let hash = self.word("hash", "hash").parse().unwrap();
         let group = self.word("hash", "group").parse().unwrap();
-        offer(Hash::from_id(hash).unwrap(), Group::from_id(group).unwrap())
+        offer(Hash::from_id(hash).unwrap(), DhGroup::from_id(group).unwrap())
     }
 
     fn s1(&self) -> [u8; 4] {
@@ -54,9 +54,9 @@ impl KnownTransaction<'_> {
         u32::from_str_radix(text, 16).unwrap().to_le_bytes()
     }
 
-    fn powers(&self, public: &str) -> Powers {
+    fn powers(&self, public: &str) -> DhResult {
         let session_key = self.offer().hashes[0].digest(&[&self.bytes("g^xy")]);
-        Powers { public: self.bytes(public), session_key: Some(session_key) }
+        DhResult { public: self.bytes(public), session_key: Some(session_key) }
     }
 }
 
@@ -64,8 +64,8 @@ fn known() -> impl Iterator<Item = KnownTransaction<'static>> {
     KNOWN.trim().split("\n\n").map(KnownTransaction)
 }
 
-pub(super) fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> Parties {
-    Parties { hostnqn: HOST.into(), subnqn: SUBSYSTEM.into(), host_key, controller_key }
+pub(super) fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> AuthParties {
+    AuthParties { hostnqn: HOST.into(), subnqn: SUBSYSTEM.into(), host_key, controller_key }
 }
 
 /// Random bytes that are known: those given, then counting ones.
@@ -85,7 +85,7 @@ fn hosts_answer_as_linux_expects() {
     let mut checked = 0;
     for known in known() {
         let (hash, parties) = (known.offer().hashes[0], known.parties());
-        let mut host = Host::new(parties.clone(), Offer::default(), T_ID);
+        let mut host = AuthHost::new(parties.clone(), AuthOffer::default(), T_ID);
         let c1 = known.bytes("c1");
         let public = known.bytes("controller public");
         let group = known.offer().groups[0];
@@ -121,12 +121,12 @@ fn controllers_answer_as_linux_does() {
     for known in known() {
         let (offer, parties) = (known.offer(), known.parties());
         let (hash, group) = (offer.hashes[0], offer.groups[0]);
-        let mut controller = Controller::new(parties.clone(), offer.clone());
-        let negotiate = Host::new(parties.clone(), Offer::default(), T_ID).negotiate();
+        let mut controller = AuthController::new(parties.clone(), offer.clone());
+        let negotiate = AuthHost::new(parties.clone(), AuthOffer::default(), T_ID).negotiate();
         let mut random = rigged(vec![known.bytes("c1"), known.s1().to_vec()]);
         let supply = |progress, public: &str| match progress {
-            Progress::Compute(work) => work.supply(known.powers(public)),
-            Progress::Done => assert_eq!(group, Group::Null),
+            AuthProgress::Compute(work) => work.supply(known.powers(public)),
+            AuthProgress::Done => assert_eq!(group, DhGroup::Null),
         };
         supply(controller.send(&negotiate, &mut random), "controller public");
         assert!(controller.resume());
@@ -149,17 +149,17 @@ fn controllers_answer_as_linux_does() {
         let response = if challenges { known.bytes("controller response") } else { zeroes };
         assert_eq!(success[16..], response);
         if challenges {
-            assert!(matches!(controller.state(), State::Success2));
+            assert!(matches!(controller.state(), AuthState::Success2));
             controller.send(&SUCCESS2, &mut seed(3));
         }
-        assert!(matches!(controller.state(), State::Authenticated));
+        assert!(matches!(controller.state(), AuthState::Authenticated));
         assert_eq!(controller.take_failure(), None);
     }
 }
 
 const SUCCESS2: [u8; 16] = [1, 4, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-fn challenge(hash: Hash, group: Group, c1: &[u8], s1: &[u8], public: &[u8]) -> Vec<u8> {
+fn challenge(hash: Hash, group: DhGroup, c1: &[u8], s1: &[u8], public: &[u8]) -> Vec<u8> {
     let size = (public.len() as u16).to_le_bytes();
     let head = [1, 1, 0, 0, 0x34, 0x12, hash.bytes() as u8, 0, hash.id(), group.id()];
     [&head[..], &size, s1, c1, public].concat()
@@ -170,18 +170,21 @@ pub(super) fn key(byte: u8) -> Option<Secret> {
 }
 
 /// Runs both ends to the end; returns the host's result.
-pub(super) fn authenticate(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
+pub(super) fn authenticate(
+    controller: &mut AuthController,
+    host: &mut AuthHost,
+) -> Result<(), AuthHostError> {
     let ended = exchange(controller, host);
     if let Err(error) = ended
         && let Some(failure) = host.failure2(error)
     {
         controller.send(&failure, &mut seed(9));
-        assert!(matches!(controller.state(), State::Failed));
+        assert!(matches!(controller.state(), AuthState::Failed));
     }
     ended
 }
 
-fn exchange(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
+fn exchange(controller: &mut AuthController, host: &mut AuthHost) -> Result<(), AuthHostError> {
     let progress = controller.send(&host.negotiate(), &mut seed(1));
     carry_out(progress, controller);
     let challenged = host.challenge(&controller.receive(), &mut seed(2))?;
@@ -199,18 +202,18 @@ fn exchange(controller: &mut Controller, host: &mut Host) -> Result<(), HostErro
 fn all_hashes_and_groups_authenticate_one_side_and_both() {
     for hash in Hash::ALL {
         // One large group is enough for a test; the others differ by their prime only.
-        for group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe4096] {
+        for group in [DhGroup::Null, DhGroup::Ffdhe2048, DhGroup::Ffdhe4096] {
             for controller_key in [None, key(2)] {
                 let parties = parties(key(1), controller_key);
-                let mut controller = Controller::new(parties.clone(), offer(hash, group));
-                let mut host = Host::new(parties, Offer::default(), 7);
+                let mut controller = AuthController::new(parties.clone(), offer(hash, group));
+                let mut host = AuthHost::new(parties, AuthOffer::default(), 7);
                 authenticate(&mut controller, &mut host).unwrap();
-                assert!(matches!(controller.state(), State::Authenticated));
+                assert!(matches!(controller.state(), AuthState::Authenticated));
                 assert_eq!(controller.agreed(), (hash, group));
                 assert_eq!(controller.take_failure(), None);
                 // And once more, as a host may at any time.
                 authenticate(&mut controller, &mut host).unwrap();
-                assert!(matches!(controller.state(), State::Authenticated));
+                assert!(matches!(controller.state(), AuthState::Authenticated));
             }
         }
     }
@@ -218,39 +221,39 @@ fn all_hashes_and_groups_authenticate_one_side_and_both() {
 
 #[test]
 fn an_end_with_another_key_is_refused_and_no_end_continues_without_its_requirements() {
-    let offer = || offer(Hash::Sha256, Group::Null);
-    let run = |ours: Parties, theirs: Parties| {
-        let mut controller = Controller::new(ours, offer());
-        let ended = authenticate(&mut controller, &mut Host::new(theirs, offer(), 7));
-        assert!(ended.is_ok() || matches!(controller.state(), State::Failed));
+    let offer = || offer(Hash::Sha256, DhGroup::Null);
+    let run = |ours: AuthParties, theirs: AuthParties| {
+        let mut controller = AuthController::new(ours, offer());
+        let ended = authenticate(&mut controller, &mut AuthHost::new(theirs, offer(), 7));
+        assert!(ended.is_ok() || matches!(controller.state(), AuthState::Failed));
         (ended, controller.take_failure().map(|(explanation, _)| explanation))
     };
     let failed = Explanation::Failed;
-    let refused = (Err(HostError::Refused(failed)), Some(failed));
+    let refused = (Err(AuthHostError::Refused(failed)), Some(failed));
     // The host's key is another one, or the controller has none.
     assert_eq!(run(parties(key(1), None), parties(key(2), None)), refused);
     assert_eq!(run(parties(None, None), parties(key(2), None)), refused);
     // The host requires a response that the controller has no key for: the error names that, too.
     let (ended, said) = run(parties(key(1), None), parties(key(1), key(3)));
-    assert_eq!((&ended, said), (&Err(HostError::RefusedBoth), Some(failed)));
+    assert_eq!((&ended, said), (&Err(AuthHostError::RefusedBoth), Some(failed)));
     assert!(ended.unwrap_err().to_string().contains("the key of --dhchap-ctrl-secret?"));
     // The controller's key is another one.
     let (ended, failure) = run(parties(key(1), key(2)), parties(key(1), key(3)));
-    assert!(matches!(ended, Err(HostError::Refuses(Explanation::Failed, _))), "{ended:?}");
+    assert!(matches!(ended, Err(AuthHostError::Refuses(Explanation::Failed, _))), "{ended:?}");
     assert_eq!(failure, Some(failed));
     // The host has none.
     let (ended, _) = run(parties(key(1), None), parties(None, None));
-    assert_eq!(ended, Err(HostError::NoKey));
+    assert_eq!(ended, Err(AuthHostError::NoKey));
     // Other names.
-    let other = Parties { hostnqn: "nqn.x:other".into(), ..parties(key(1), None) };
+    let other = AuthParties { hostnqn: "nqn.x:other".into(), ..parties(key(1), None) };
     assert_eq!(run(parties(key(1), None), other), refused);
 }
 
 #[test]
 fn a_controller_without_its_response_is_refused() {
     let both = parties(key(1), key(2));
-    let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Null));
-    let mut host = Host::new(both, Offer::default(), 7);
+    let mut controller = AuthController::new(both.clone(), offer(Hash::Sha256, DhGroup::Null));
+    let mut host = AuthHost::new(both, AuthOffer::default(), 7);
     let progress = controller.send(&host.negotiate(), &mut seed(1));
     carry_out(progress, &mut controller);
     let challenged = host.challenge(&controller.receive(), &mut seed(2)).unwrap();
@@ -260,7 +263,10 @@ fn a_controller_without_its_response_is_refused() {
     success1[8] = 0; // RVALID
     for _ in 0..2 {
         let refused = host.success1(&success1);
-        assert!(matches!(refused, Err(HostError::Refuses(Explanation::Failed, _))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(AuthHostError::Refuses(Explanation::Failed, _))),
+            "{refused:?}"
+        );
     }
 }
 
@@ -290,8 +296,9 @@ fn hostile_replies_are_refused_for_what_is_wrong_with_them() {
     ];
     for (what, explanation, damage) in cases {
         let both = parties(key(1), key(2));
-        let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Ffdhe2048));
-        let mut host = Host::new(both, Offer::default(), 7);
+        let mut controller =
+            AuthController::new(both.clone(), offer(Hash::Sha256, DhGroup::Ffdhe2048));
+        let mut host = AuthHost::new(both, AuthOffer::default(), 7);
         let progress = controller.send(&host.negotiate(), &mut seed(1));
         carry_out(progress, &mut controller);
         let challenge = controller.receive();
@@ -304,7 +311,7 @@ fn hostile_replies_are_refused_for_what_is_wrong_with_them() {
         assert_eq!(controller.take_failure(), Some((*explanation, *what)));
         let failure = controller.receive();
         assert_eq!(failure, [0, 0xf1, 0, 0, 7, 0, 1, *explanation as u8], "{what}");
-        assert!(matches!(controller.state(), State::Failed));
+        assert!(matches!(controller.state(), AuthState::Failed));
     }
 }
 
@@ -325,10 +332,10 @@ fn hostile_negotiations_are_refused_for_what_is_wrong_with_them() {
     ];
     for (what, explanation, damage) in cases {
         let both = parties(key(1), None);
-        let mut controller = Controller::new(both.clone(), Offer::default());
-        let mut negotiate = Host::new(both, Offer::default(), 7).negotiate();
+        let mut controller = AuthController::new(both.clone(), AuthOffer::default());
+        let mut negotiate = AuthHost::new(both, AuthOffer::default(), 7).negotiate();
         damage(&mut negotiate);
-        assert!(matches!(controller.send(&negotiate, &mut seed(1)), Progress::Done));
+        assert!(matches!(controller.send(&negotiate, &mut seed(1)), AuthProgress::Done));
         assert_eq!(controller.take_failure(), Some((*explanation, *what)));
     }
 }
@@ -336,18 +343,18 @@ fn hostile_negotiations_are_refused_for_what_is_wrong_with_them() {
 /// Reasons to refuse a Challenge.
 #[test]
 fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
-    let (hash, group) = (Hash::Sha256, Group::Ffdhe2048);
+    let (hash, group) = (Hash::Sha256, DhGroup::Ffdhe2048);
     let public = [&[0x80][..], &[0; 255]].concat();
     let good = challenge(hash, group, &[5; 32], &[1, 0, 0, 0], &public);
     let refused = |damage: fn(&mut Vec<u8>)| {
-        let mut host = Host::new(parties(key(1), None), offer(hash, group), T_ID);
+        let mut host = AuthHost::new(parties(key(1), None), offer(hash, group), T_ID);
         let mut bytes = good.clone();
         damage(&mut bytes);
         host.challenge(&bytes, &mut seed(2)).err()
     };
     assert_eq!(refused(|_| {}), None);
     use Explanation::{Group as BadGroup, Hash as BadHash, Message, Payload};
-    let refuses = |explanation, what| Some(HostError::Refuses(explanation, what));
+    let refuses = |explanation, what| Some(AuthHostError::Refuses(explanation, what));
     assert_eq!(refused(|m| m[4] = 0), refuses(Message, "T_ID"));
     assert_eq!(refused(|m| m[1] = 3), refuses(Message, "message"));
     assert_eq!(refused(|m| m[8] = 2), refuses(BadHash, "hash"));
@@ -360,7 +367,7 @@ fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
     assert_eq!(refused(|m| m.truncate(12)), refuses(Payload, "length"));
     assert_eq!(refused(Vec::clear), refuses(Payload, "length"));
     assert_eq!(refused(|m| m[..8].copy_from_slice(&[0, 0xf1, 0, 0, 0x34, 0x12, 1, 1])), {
-        Some(HostError::Refused(Explanation::Failed))
+        Some(AuthHostError::Refused(Explanation::Failed))
     });
 }
 
@@ -368,10 +375,10 @@ fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
 fn in_state(
     number: usize,
     concatenates: bool,
-) -> (Controller, Host, Option<Challenged>, Option<Work>) {
+) -> (AuthController, AuthHost, Option<Challenged>, Option<DhTask>) {
     let both = parties(key(1), key(2));
-    let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Ffdhe2048));
-    let mut host = Host::new(both, Offer::default(), T_ID);
+    let mut controller = AuthController::new(both.clone(), offer(Hash::Sha256, DhGroup::Ffdhe2048));
+    let mut host = AuthHost::new(both, AuthOffer::default(), T_ID);
     if concatenates {
         controller.set_concatenation(Concatenation::Required);
         host = host.concatenating();
@@ -380,7 +387,7 @@ fn in_state(
     if number == 0 {
         return (controller, host, None, None);
     }
-    let Progress::Compute(work) = controller.send(&host.negotiate(), &mut seed(1)) else {
+    let AuthProgress::Compute(work) = controller.send(&host.negotiate(), &mut seed(1)) else {
         panic!()
     };
     if number == 1 {
@@ -397,7 +404,7 @@ fn in_state(
     let Some(reply) = reply.filter(|_| number > 3) else {
         return (controller, host, challenged, None);
     };
-    let Progress::Compute(work) = controller.send(&reply, &mut seed(4)) else { panic!() };
+    let AuthProgress::Compute(work) = controller.send(&reply, &mut seed(4)) else { panic!() };
     if number == 4 {
         return (controller, host, challenged, Some(work));
     }
@@ -458,8 +465,8 @@ fn table(concatenates: bool) -> String {
                 name.iter().find(|(kind, _)| *kind == head.kind).unwrap().1
             } else {
                 match controller.send(&bytes, &mut seed(7)) {
-                    Progress::Done => "done",
-                    Progress::Compute(_) => "compute",
+                    AuthProgress::Done => "done",
+                    AuthProgress::Compute(_) => "compute",
                 }
             };
             let failure = controller.take_failure();
@@ -475,8 +482,8 @@ fn table(concatenates: bool) -> String {
 #[test]
 fn replayed_messages_do_not_count() {
     let both = parties(key(1), None);
-    let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Null));
-    let mut host = Host::new(both, Offer::default(), 7);
+    let mut controller = AuthController::new(both.clone(), offer(Hash::Sha256, DhGroup::Null));
+    let mut host = AuthHost::new(both, AuthOffer::default(), 7);
     let mut random = seed(1);
     controller.send(&host.negotiate(), &mut random);
     let first = controller.receive();
@@ -484,7 +491,7 @@ fn replayed_messages_do_not_count() {
     let reply = host.reply(&challenged, &mut seed(3)).unwrap();
     controller.send(&reply, &mut random);
     controller.receive();
-    assert!(matches!(controller.state(), State::Authenticated));
+    assert!(matches!(controller.state(), AuthState::Authenticated));
     controller.send(&host.negotiate(), &mut random);
     assert_ne!(controller.receive(), first);
     controller.send(&reply, &mut random);
@@ -502,8 +509,8 @@ proptest! {
         )
     ) {
         let mut controller =
-            Controller::new(parties(key(1), key(2)), offer(Hash::Sha256, Group::Null));
-        let mut host = Host::new(parties(key(3), key(2)), offer(Hash::Sha256, Group::Null), 7);
+            AuthController::new(parties(key(1), key(2)), offer(Hash::Sha256, DhGroup::Null));
+        let mut host = AuthHost::new(parties(key(3), key(2)), offer(Hash::Sha256, DhGroup::Null), 7);
         controller.send(&host.negotiate(), &mut seed(1));
         for (kind, rest, fetches) in messages {
             let bytes = [&kind[..], &rest].concat();
@@ -512,7 +519,7 @@ proptest! {
             if fetches {
                 controller.receive();
             }
-            prop_assert!(!matches!(controller.state(), State::Authenticated | State::Success1));
+            prop_assert!(!matches!(controller.state(), AuthState::Authenticated | AuthState::Success1));
             let _ = host.challenge(&bytes, &mut seed(1));
             prop_assert!(host.success1(&bytes).is_err());
         }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use roadtrain_proto::security::Hash;
-use roadtrain_proto::security::dhchap::{Controller, Group, Offer, Progress};
+use roadtrain_proto::security::dhchap::{AuthController, AuthOffer, AuthProgress, DhGroup};
 
 /// The host of the vectors.
 pub(crate) const HOST: &str =
@@ -15,8 +15,8 @@ pub(crate) fn counting(first: u8, count: usize) -> Vec<u8> {
     (0..count).map(|at| first.wrapping_add(at as u8)).collect()
 }
 
-pub(crate) fn offer(hash: Hash, group: Group) -> Offer {
-    Offer { hashes: vec![hash], groups: vec![group] }
+pub(crate) fn offer(hash: Hash, group: DhGroup) -> AuthOffer {
+    AuthOffer { hashes: vec![hash], groups: vec![group] }
 }
 
 pub(crate) fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
@@ -29,8 +29,8 @@ pub(crate) fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
     }
 }
 
-pub(crate) fn carry_out(progress: Progress, controller: &mut Controller) {
-    if let Progress::Compute(work) = progress {
+pub(crate) fn carry_out(progress: AuthProgress, controller: &mut AuthController) {
+    if let AuthProgress::Compute(work) = progress {
         assert!(!controller.resume());
         work.compute();
     }

@@ -4,7 +4,8 @@ use super::dhchap::{authenticate, key, parties};
 use super::helpers::{offer, seed};
 use super::{HOST, SUBSYSTEM};
 use roadtrain_proto::security::dhchap::{
-    Challenged, Controller, Group, Host, HostError, Keys, Offer, Parties, State,
+    AuthController, AuthHost, AuthHostError, AuthOffer, AuthParties, AuthState, Challenged,
+    DhGroup, DhchapKeys,
 };
 use roadtrain_proto::security::{DhchapKey, Hash, Secret};
 use roadtrain_wire::auth::Explanation;
@@ -12,21 +13,21 @@ use roadtrain_wire::auth::Explanation;
 /// Bytes of SHA-256.
 const BYTES: usize = 32;
 
-fn null() -> Offer {
-    offer(Hash::Sha256, Group::Null)
+fn null() -> AuthOffer {
+    offer(Hash::Sha256, DhGroup::Null)
 }
 
 /// Both ends when the host has been challenged.
-fn challenged(both: &Parties) -> (Controller, Host, Challenged) {
-    let mut controller = Controller::new(both.clone(), null());
-    let mut host = Host::new(both.clone(), null(), 7);
+fn challenged(both: &AuthParties) -> (AuthController, AuthHost, Challenged) {
+    let mut controller = AuthController::new(both.clone(), null());
+    let mut host = AuthHost::new(both.clone(), null(), 7);
     controller.send(&host.negotiate(), &mut seed(1));
     let challenged = host.challenge(&controller.receive(), &mut seed(2)).unwrap();
     (controller, host, challenged)
 }
 
 /// Both ends when the controller has sent its response, with its message.
-fn proved(both: &Parties) -> (Controller, Host, Vec<u8>) {
+fn proved(both: &AuthParties) -> (AuthController, AuthHost, Vec<u8>) {
     let (mut controller, mut host, challenged) = challenged(both);
     controller.send(&host.reply(&challenged, &mut seed(3)).unwrap(), &mut seed(4));
     let success1 = controller.receive();
@@ -47,7 +48,7 @@ fn every_byte_of_a_response_counts() {
         let (_, mut host, mut success1) = proved(&both);
         success1[16 + at] ^= 1;
         let refused = host.success1(&success1);
-        let is_refused = matches!(refused, Err(HostError::Refuses(Explanation::Failed, _)));
+        let is_refused = matches!(refused, Err(AuthHostError::Refuses(Explanation::Failed, _)));
         assert!(is_refused, "of the controller, byte {at}: {refused:?}");
     }
     let (_, mut host, success1) = proved(&both);
@@ -60,7 +61,7 @@ fn a_response_has_the_length_of_the_hash() {
     success1[6] = 48;
     assert!(matches!(
         host.success1(&success1),
-        Err(HostError::Refuses(Explanation::Payload, "HL"))
+        Err(AuthHostError::Refuses(Explanation::Payload, "HL"))
     ));
 }
 
@@ -70,7 +71,7 @@ fn the_last_message_belongs_to_its_transaction() {
     let mut success2 = host.success1(&success1).unwrap().unwrap();
     success2[4] ^= 1; // T_ID
     controller.send(&success2, &mut seed(5));
-    assert!(!matches!(controller.state(), State::Authenticated));
+    assert!(!matches!(controller.state(), AuthState::Authenticated));
     assert_eq!(controller.take_failure().unwrap(), (Explanation::Payload, "T_ID"));
 }
 
@@ -78,11 +79,11 @@ fn the_last_message_belongs_to_its_transaction() {
 #[test]
 fn keys_of_now_count_when_a_host_begins_again() {
     let with = |byte| parties(key(byte), None);
-    let mut controller = Controller::new(with(1), null());
+    let mut controller = AuthController::new(with(1), null());
     controller.accept_also(key(3));
-    let begins = |controller: &mut Controller, byte| {
-        let ended = authenticate(controller, &mut Host::new(with(byte), null(), 7));
-        ended.map_err(|error| error == HostError::Refused(Explanation::Failed))
+    let begins = |controller: &mut AuthController, byte| {
+        let ended = authenticate(controller, &mut AuthHost::new(with(byte), null(), 7));
+        ended.map_err(|error| error == AuthHostError::Refused(Explanation::Failed))
     };
     assert_eq!(begins(&mut controller, 3), Ok(()));
     assert!(controller.renew(with(2), null()));
@@ -90,7 +91,7 @@ fn keys_of_now_count_when_a_host_begins_again() {
     assert_eq!(begins(&mut controller, 2), Ok(()));
     // Neither the key nor the other one of before.
     for gone in [1, 3] {
-        let mut controller = Controller::new(with(1), null());
+        let mut controller = AuthController::new(with(1), null());
         controller.accept_also(key(3));
         assert_eq!(begins(&mut controller, gone), Ok(()));
         assert!(controller.renew(with(2), null()));
@@ -100,14 +101,14 @@ fn keys_of_now_count_when_a_host_begins_again() {
     let (mut controller, mut host, challenged) = challenged(&with(1));
     assert!(!controller.renew(with(2), null()), "in the middle of a transaction");
     controller.send(&host.reply(&challenged, &mut seed(3)).unwrap(), &mut seed(4));
-    assert!(matches!(controller.state(), State::Success1));
+    assert!(matches!(controller.state(), AuthState::Success1));
 }
 
 /// Each side's key is bound to its own name, so that no other host can use it.
 #[test]
 fn keys_are_transformed_for_their_owners() {
     let key = |byte| DhchapKey::new(Some(Hash::Sha256), &[byte; BYTES]).unwrap();
-    let keys = Keys { host: Some(key(1)), controller: Some(key(2)) };
+    let keys = DhchapKeys { host: Some(key(1)), controller: Some(key(2)) };
     let parties = keys.parties(HOST, SUBSYSTEM);
     assert_eq!(parties.host_key, Some(key(1).transform(HOST)));
     assert_eq!(parties.controller_key, Some(key(2).transform(SUBSYSTEM)));
@@ -117,30 +118,30 @@ fn keys_are_transformed_for_their_owners() {
 /// No key differs from a key without bytes.
 #[test]
 fn a_host_without_a_key_at_the_target_is_not_let_in_by_an_empty_one() {
-    let mut controller = Controller::new(parties(None, None), null());
+    let mut controller = AuthController::new(parties(None, None), null());
     let empty = parties(Some(Secret::new(&[])), None);
-    let ended = authenticate(&mut controller, &mut Host::new(empty, null(), 7));
-    assert_eq!(ended, Err(HostError::Refused(Explanation::Failed)));
+    let ended = authenticate(&mut controller, &mut AuthHost::new(empty, null(), 7));
+    assert_eq!(ended, Err(AuthHostError::Refused(Explanation::Failed)));
 }
 
 /// The host reports its reason.
 #[test]
 fn a_host_that_abandons_names_its_reason() {
-    let host = Host::new(parties(key(1), None), null(), 0x0201);
+    let host = AuthHost::new(parties(key(1), None), null(), 0x0201);
     for (error, explanation) in [
-        (HostError::NoKey, Explanation::Failed),
-        (HostError::NotAsked, Explanation::Failed),
-        (HostError::NotSealed, Explanation::Failed),
-        (HostError::AskedOnce, Explanation::Failed),
-        (HostError::SecureChannel, Explanation::SecureChannel),
-        (HostError::NoChannel, Explanation::SecureChannel),
-        (HostError::Refuses(Explanation::Hash, "hash"), Explanation::Hash),
+        (AuthHostError::NoKey, Explanation::Failed),
+        (AuthHostError::AuthNotRequired, Explanation::Failed),
+        (AuthHostError::NotSealed, Explanation::Failed),
+        (AuthHostError::AuthOnAdminQueueOnly, Explanation::Failed),
+        (AuthHostError::SecureChannel, Explanation::SecureChannel),
+        (AuthHostError::NoChannel, Explanation::SecureChannel),
+        (AuthHostError::Refuses(Explanation::Hash, "hash"), Explanation::Hash),
     ] {
         let message = host.failure2(error).unwrap();
         let expected = [0, 0xf0, 0, 0, 1, 2, 1, explanation as u8];
         assert_eq!(message[..8], expected, "{error:?}");
     }
-    assert_eq!(host.failure2(HostError::RefusedBoth), None);
+    assert_eq!(host.failure2(AuthHostError::RefusedBoth), None);
 }
 
 #[test]

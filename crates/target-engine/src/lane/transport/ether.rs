@@ -15,15 +15,15 @@ use roadtrain_ether_port::{FrameSeal, RefusalLog, opening, seals};
 use roadtrain_ether_proto::OpenFrame;
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::FrameWriter;
-use roadtrain_ether_proto::target_queue::{Asked, Qpair, RxEvent};
-use roadtrain_proto::seal::Limits;
+use roadtrain_ether_proto::target_queue::{EtherTargetEvent, EtherTargetQpair, HostProbe};
+use roadtrain_proto::seal::KeyLimits;
 use roadtrain_proto::security::{FrameSecret, SealUse};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::{Batching, ReactorCells};
-use roadtrain_target_proto::presence::Presence;
+use roadtrain_target_proto::host_connections::HostConnection;
 use roadtrain_target_proto::service;
-use roadtrain_target_proto::session::{Session, Settings};
-use roadtrain_wire::ether::setup::{Join, Reason};
+use roadtrain_target_proto::session::{ListenerRequirements, TargetConnection};
+use roadtrain_wire::ether::setup::{JoinBody, LeaveReason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -42,14 +42,14 @@ pub(crate) struct TargetLaneLink {
     /// MAC address of the host.
     pub(crate) peer: MacAddress,
     /// Join of the host. A repeated Join gets the same reply.
-    pub(crate) join: Join,
+    pub(crate) join: JoinBody,
     /// First sequence number of the target in this channel.
     pub(crate) first: u32,
 }
 
 /// Queue pair, links and data pages.
 pub(crate) struct EtherTransport {
-    pub(crate) qpair: Qpair,
+    pub(crate) qpair: EtherTargetQpair,
     pub(crate) damq: LaneDamq,
     /// Token that identifies the lane in its frames.
     pub(crate) token: u64,
@@ -86,7 +86,7 @@ impl EtherTransport {
 
 /// Parts of a new lane over Ethernet.
 pub(crate) struct EtherLaneParts {
-    pub(crate) qpair: Qpair,
+    pub(crate) qpair: EtherTargetQpair,
     pub(crate) damq: LaneDamq,
     pub(crate) token: u64,
     pub(crate) nqn: Arc<str>,
@@ -160,9 +160,9 @@ impl FrameWriter for Filler<'_> {
 
 impl EtherTransport {
     /// Creates the lane of `join`. The caller adds its links.
-    pub(crate) fn new(now: Instant, join: &Join, parts: EtherLaneParts) -> Self {
+    pub(crate) fn new(now: Instant, join: &JoinBody, parts: EtherLaneParts) -> Self {
         let EtherLaneParts { mut qpair, damq, token, nqn, slots } = parts;
-        qpair.hear_host(now);
+        qpair.record_sign_of_life(now);
         EtherTransport {
             qpair,
             damq,
@@ -235,7 +235,7 @@ impl EtherTransport {
     /// Lends data that the host has placed.
     fn lend(&self, place: u64, data_bytes: u32) -> LanePayload<'static> {
         let lent = if data_bytes > 0 { self.damq.lend(place, data_bytes) } else { None };
-        lent.map_or(LanePayload::Asked, LanePayload::Here)
+        lent.map_or(LanePayload::OnRequest, LanePayload::Here)
     }
 }
 
@@ -301,7 +301,7 @@ impl Carry for EtherTransport {
 
     /// Notifies the host over each link that the lane ends.
     fn hang_up(&mut self, commands: LaneCommands<'_>, shared: &mut LaneResources) {
-        self.qpair.end.leave(self.qpair.end.ended().unwrap_or(Reason::Shutdown));
+        self.qpair.end.leave(self.qpair.end.ended().unwrap_or(LeaveReason::Shutdown));
         let _ = self.flush(commands, shared); // cannot fail here
         // Frames that were built before refer to data that is released now.
         shared.ports.iter_mut().for_each(ports::flush);
@@ -328,7 +328,7 @@ impl Carry for EtherTransport {
     fn seal(&mut self, secret: &FrameSecret) -> Result<(), LaneError> {
         let links = &self.qpair.end.links;
         let keys = secret.keys(links.peer_token(), links.token());
-        let seal = FrameSeal::target(&keys, Limits::TARGET);
+        let seal = FrameSeal::target(&keys, KeyLimits::TARGET);
         let seal = seal.map_err(|_| LaneError::Ended("frames cannot be sealed: AES-GCM"))?;
         self.qpair.end.prove_leave(seal.proofs());
         self.seal = Some(Box::new(seal));
@@ -353,7 +353,10 @@ impl TargetLane {
         ether: EtherTransport,
         seals: SealUse,
     ) -> Self {
-        let mut session = Session::new(Settings { seals, ..Settings::default() });
+        let mut session = TargetConnection::new(ListenerRequirements {
+            seals,
+            ..ListenerRequirements::default()
+        });
         session.initialized(); // the Join replaces the initialization
         TargetLane::new(id, peer, LaneTransport::Ether(Box::new(ether)), session)
     }
@@ -382,23 +385,23 @@ impl TargetLane {
         control: &TargetControlPlane,
         hostnqn: &str,
     ) -> bool {
-        let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
+        let is_its = |presence: &&HostConnection| *presence.hostnqn == *hostnqn;
         let Some(presence) = self.session.presence().filter(is_its) else {
             return false;
         };
         let LaneTransport::Ether(ether) = &mut self.transport else { return false };
-        let Qpair { end, host, .. } = &mut ether.qpair;
-        let outcome = host.ask(now, &mut end.links);
-        if outcome == Asked::Harmless {
+        let EtherTargetQpair { end, host, .. } = &mut ether.qpair;
+        let outcome = host.probe(now, &mut end.links);
+        if outcome == HostProbe::Harmless {
             control.answered(presence);
         }
-        outcome == Asked::Now
+        outcome == HostProbe::Now
     }
 
     /// Reports that the host has the lane, once it has answered a probe.
     fn report_answer(&mut self, control: &TargetControlPlane) {
         if let LaneTransport::Ether(ether) = &mut self.transport
-            && ether.qpair.host.is_answered(&ether.qpair.end.links)
+            && ether.qpair.host.has_replied(&ether.qpair.end.links)
         {
             self.session.presence().into_iter().for_each(|presence| control.answered(presence));
         }
@@ -464,17 +467,17 @@ impl TargetLane {
         let EtherTransport { qpair, damq, commands, held, stats, answered, .. } = &mut **ether;
         let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
-            RxEvent::Data { slot, place, start, length } => {
+            EtherTargetEvent::Data { slot, place, start, length } => {
                 if let Some(before) = last.replace(DataPiece { slot, place, start, length }) {
                     before.put(now, damq, body);
                 }
             }
-            RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
+            EtherTargetEvent::Command { slot, sqe, place, data_bytes, .. } => {
                 *held += 1;
                 let start = last.take_whole(slot, data_bytes);
                 commands.push(ArrivedCommand { slot, sqe, place, data_bytes, start });
             }
-            RxEvent::Released { slot } => {
+            EtherTargetEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
                 let recorder = &mut shared.recorder;
                 // The departure time of its frames is unknown: they may have left more than once.
@@ -530,7 +533,9 @@ impl TargetLane {
         }
         let payload = match start {
             Some(start) => LanePayload::InFrame { bytes: bytes(body, start, data_bytes), place },
-            None => self.ether().map_or(LanePayload::Asked, |ether| ether.lend(place, data_bytes)),
+            None => {
+                self.ether().map_or(LanePayload::OnRequest, |ether| ether.lend(place, data_bytes))
+            }
         };
         self.handle_command(shared, slot, &sqe, payload)
     }

@@ -5,15 +5,17 @@ use crate::lane::data::{LanePayload, fill, range};
 use crate::lane::recording::DepartedCommand;
 use crate::lane::{LaneError, LaneResources, TargetLane};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
-use roadtrain_reactor::gather::{GatherWriter, Sent};
+use roadtrain_reactor::connection::{
+    PayloadDestination, Received, ReceivedData, RemainingInput, RxBuffer, TcpConnection,
+};
+use roadtrain_reactor::gather::{GatherWriter, SendOutcome};
 use roadtrain_reactor::metrics::Batching;
-use roadtrain_reactor::stream::Stream;
+use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_reactor::tuning::RX_BUFFER_BYTES;
 use roadtrain_system::clock;
 use roadtrain_system::memory::Streaming;
-use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
-use roadtrain_target_proto::service::Port;
+use roadtrain_target_proto::qpair::{TargetQpair, TargetQpairConfig, TargetRxEvent};
+use roadtrain_target_proto::service::CommandOrigin;
 use roadtrain_wire::pdu::CapsuleCmd;
 use roadtrain_wire::sqe::opcode;
 use std::net::SocketAddr;
@@ -42,8 +44,8 @@ const WHOLE_BYTES_MIN: u32 = 32 << 10;
 
 /// Queue pair and connection.
 pub(in crate::lane) struct Tcp {
-    connection: Connection,
-    pub(in crate::lane) qpair: Qpair,
+    connection: TcpConnection,
+    pub(in crate::lane) qpair: TargetQpair,
     local: SocketAddr,
     /// True if so much waits to be sent that the lane receives nothing until the socket takes more.
     receive_paused: bool,
@@ -52,12 +54,16 @@ pub(in crate::lane) struct Tcp {
 }
 
 impl Tcp {
-    pub(in crate::lane) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
-        let (connection, qpair) = (Connection::new(stream), Qpair::new(config));
+    pub(in crate::lane) fn new(
+        local: SocketAddr,
+        stream: ConnectionStream,
+        config: TargetQpairConfig,
+    ) -> Self {
+        let (connection, qpair) = (TcpConnection::new(stream), TargetQpair::new(config));
         Tcp { connection, qpair, local, receive_paused: false, caravan: Instant::default() }
     }
 
-    pub(in crate::lane) fn stream(&self) -> &Stream {
+    pub(in crate::lane) fn stream(&self) -> &ConnectionStream {
         &self.connection.stream
     }
 
@@ -150,7 +156,7 @@ impl Carry for Tcp {
                 debug_assert!(start.is_some(), "a response without its data");
                 start.map(<*mut u8>::cast_const)
             };
-            // SAFETY: the slot keeps its data until `Qpair::sent`; `range` checked the bounds. In-place data is never
+            // SAFETY: the slot keeps its data until `TargetQpair::sent`; `range` checked the bounds. In-place data is never
             // sent with a digest.
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
             self.qpair.poll_tx(&mut writer);
@@ -161,7 +167,7 @@ impl Carry for Tcp {
                 break;
             }
             shared.meters.reactor(shared.number).caravan(requests);
-            if self.connection.send(&mut shared.gather)? == Sent::All {
+            if self.connection.send(&mut shared.gather)? == SendOutcome::All {
                 self.sent((execution, meter), shared);
             }
         }
@@ -169,7 +175,7 @@ impl Carry for Tcp {
     }
 
     fn hang_up(&mut self, _commands: LaneCommands<'_>, _shared: &mut LaneResources) {
-        self.connection.hang_up();
+        self.connection.close();
     }
 
     fn ends_at_once(&mut self, _now: Instant) -> bool {
@@ -180,8 +186,8 @@ impl Carry for Tcp {
         Some(self)
     }
 
-    fn port(&self, since: Instant) -> Port<RawFd> {
-        Port { local: self.local, connection: self.fd(), since }
+    fn port(&self, since: Instant) -> CommandOrigin<RawFd> {
+        CommandOrigin { local: self.local, connection: self.fd(), since }
     }
 
     fn fd(&self) -> Option<RawFd> {
@@ -219,7 +225,7 @@ impl TargetLane {
         &mut self,
         shared: &mut LaneResources,
         rx: &mut RxBuffer,
-    ) -> Result<Heard, LaneError> {
+    ) -> Result<ReceivedData, LaneError> {
         self.transport.set_yielding(false);
         let (activity, rest) = self.receive_up_to(shared.unsent_max, rx, RX_BUFFER_BYTES)?;
         if let Some(rest) = rest {
@@ -234,7 +240,7 @@ impl TargetLane {
         &mut self,
         shared: &mut LaneResources,
         rx: &'a mut RxBuffer,
-    ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
+    ) -> Result<(ReceivedData, Option<RemainingInput<'a>>), LaneError> {
         self.transport.set_yielding(true);
         let (activity, rest) = self.receive_up_to(shared.unsent_max, rx, YIELDING_RX_BYTES)?;
         let rest = rest.map(|rest| self.resume_parsing(shared, rest)).transpose()?;
@@ -245,8 +251,8 @@ impl TargetLane {
     pub(crate) fn resume_parsing<'a>(
         &mut self,
         shared: &mut LaneResources,
-        rest: Rest<'a>,
-    ) -> Result<Option<Rest<'a>>, LaneError> {
+        rest: RemainingInput<'a>,
+    ) -> Result<Option<RemainingInput<'a>>, LaneError> {
         self.parse(shared, rest, YIELDING_COMMANDS)
     }
 
@@ -255,26 +261,26 @@ impl TargetLane {
         unsent_max: usize,
         rx: &'a mut RxBuffer,
         limit: usize,
-    ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
-        let Some(tcp) = self.transport.tcp() else { return Ok((Heard::default(), None)) };
+    ) -> Result<(ReceivedData, Option<RemainingInput<'a>>), LaneError> {
+        let Some(tcp) = self.transport.tcp() else { return Ok((ReceivedData::default(), None)) };
         tcp.receive_paused = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
         if self.execution.is_stalled() || tcp.receive_paused {
-            return Ok((Heard::default(), None));
+            return Ok((ReceivedData::default(), None));
         }
         let whole = tcp.wanted_whole();
         let place = tcp.qpair.wanted().or(whole).and_then(|(slot, offset, length)| {
             let data = range(self.execution.data_mut(slot), offset, length)?;
-            Some(Place { data, length: length as usize })
+            Some(PayloadDestination { data, length: length as usize })
         });
         let limit = if self.execution.lacks_buffers() { STALLED_RX_BYTES } else { limit };
         // SAFETY: `place` is in the command's own buffer, or in a namespace. The content of its blocks is undefined
         // while a write to them is in flight, and the blocks arrive completely.
         let received = unsafe { tcp.connection.receive(rx, place, limit) }?;
         match received {
-            Received::Nothing => Ok((Heard::default(), None)),
+            Received::Nothing => Ok((ReceivedData::default(), None)),
             Received::Closed => Err(LaneError::Closed),
             Received::Bytes { direct, buffered, more } => {
-                tcp.connection.tell_shared_core(tcp.qpair.batcher());
+                tcp.connection.update_shared_core(tcp.qpair.batcher());
                 if let Some(place) = place {
                     // SAFETY: these bytes were just received.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
@@ -285,13 +291,17 @@ impl TargetLane {
                         ));
                     }
                 }
-                Ok((Heard { something: true, more }, Some(Rest::new(rx, buffered))))
+                Ok((ReceivedData { any: true, more }, Some(RemainingInput::new(rx, buffered))))
             }
         }
     }
 
     /// Handles the received data as far as possible.
-    fn handle_all(&mut self, shared: &mut LaneResources, rest: Rest<'_>) -> Result<(), LaneError> {
+    fn handle_all(
+        &mut self,
+        shared: &mut LaneResources,
+        rest: RemainingInput<'_>,
+    ) -> Result<(), LaneError> {
         let left = self.parse(shared, rest, u32::MAX)?;
         debug_assert!(left.is_none(), "so many commands fit no receive buffer");
         Ok(())
@@ -301,9 +311,9 @@ impl TargetLane {
     fn parse<'a>(
         &mut self,
         shared: &mut LaneResources,
-        mut rest: Rest<'a>,
+        mut rest: RemainingInput<'a>,
         commands_max: u32,
-    ) -> Result<Option<Rest<'a>>, LaneError> {
+    ) -> Result<Option<RemainingInput<'a>>, LaneError> {
         let mut commands = 0;
         let mut prefetched = 0;
         let mut streaming = Streaming::default();
@@ -325,20 +335,20 @@ impl TargetLane {
             };
             let Some(event) = tcp.qpair.poll_rx(shared.now, input, at, place)? else { break };
             match event {
-                RxEvent::Initialized => self.session.initialized(),
-                RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+                TargetRxEvent::Initialized => self.session.initialized(),
+                TargetRxEvent::Command { slot, sqe, in_capsule_bytes } => {
                     commands += 1;
                     let payload = match in_capsule_bytes {
-                        0 => LanePayload::Asked,
+                        0 => LanePayload::OnRequest,
                         bytes => LanePayload::Follows(bytes),
                     };
                     self.handle_command(shared, slot, sqe, payload)?;
                 }
-                RxEvent::SplitBlock { slot, offset } => {
+                TargetRxEvent::SplitBlock { slot, offset } => {
                     let (execution, mut env) = self.parts(shared);
                     execution.split_block(&mut env, slot, offset);
                 }
-                RxEvent::DataDone { slot, intact } => {
+                TargetRxEvent::DataDone { slot, intact } => {
                     if !intact {
                         shared.meters.reactor(shared.number).digest_errors.add(1);
                     }
@@ -349,12 +359,12 @@ impl TargetLane {
             }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if tcp.qpair.has_tx() {
-                streaming.settle();
+                streaming.fence();
                 tcp.flush((&mut self.execution, &mut self.meter), shared)?;
             }
         }
         if let Some(tcp) = self.transport.tcp() {
-            tcp.connection.keep_rest(rest);
+            tcp.connection.keep_remaining(rest);
         }
         Ok(None)
     }
@@ -386,14 +396,14 @@ impl TargetLane {
     ) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
         let end = rx.fill(&tcp.connection.take_kept());
-        self.handle_all(shared, Rest::new(rx, end))
+        self.handle_all(shared, RemainingInput::new(rx, end))
     }
 
     /// Continues sending: the socket is writable again.
     pub(crate) fn writable(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
         tcp.receive_paused = false; // until the next receive
-        if tcp.connection.resume()? == Sent::All {
+        if tcp.connection.resume()? == SendOutcome::All {
             tcp.sent((&mut self.execution, &mut self.meter), shared);
         }
         tcp.flush((&mut self.execution, &mut self.meter), shared)

@@ -9,12 +9,12 @@ use crate::reactor::frames::{LinkMove, PortFrames};
 use crate::reactor::lanes::TargetLanes;
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_proto::channel::ChannelConfig;
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_ether_proto::setup::answer;
-use roadtrain_ether_proto::target_queue::{Config, Qpair};
+use roadtrain_ether_proto::target_queue::{EtherTargetConfig, EtherTargetQpair};
 use roadtrain_system::platform::numa;
 use roadtrain_system::random;
-use roadtrain_wire::ether::setup::{ADDRESSES_MAX, Join, Joined, join_flags};
+use roadtrain_wire::ether::setup::{ADDRESSES_MAX, JoinBody, JoinedBody, join_flags};
 use roadtrain_wire::ether::{
     DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, PAGE_BYTES,
 };
@@ -39,7 +39,7 @@ const WINDOW_MIN: usize = 16;
 const SLOTS_MIN: u16 = 2;
 
 /// Returns the size in bytes of a frame with one piece.
-fn piece_frame_bytes(join: &Join) -> usize {
+fn piece_frame_bytes(join: &JoinBody) -> usize {
     FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(join.piece.get())
 }
 
@@ -94,7 +94,7 @@ impl PortFrames {
             }
         } else {
             let (_, first) = ether.links().next().ok_or(Drop::Token)?;
-            let fixed = |j: &Join| (j.piece, j.links, j.flags);
+            let fixed = |j: &JoinBody| (j.piece, j.links, j.flags);
             if token != ether.token || **nqn != *ether.nqn || fixed(join) != fixed(&first.join) {
                 return Err(Drop::Setup);
             }
@@ -120,7 +120,7 @@ impl PortFrames {
     ) -> Result<(), Drop> {
         let LinkMove { index, link, port, source } = moved;
         Self::check_size(lanes, index, link, port)?;
-        let detour = numa::detour(lanes.shared.ports[port].interface().node);
+        let detour = numa::remote_node_cost(lanes.shared.ports[port].interface().node);
         let ether =
             lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
         ether.qpair.end.links.set_bias(link, detour);
@@ -179,8 +179,8 @@ impl PortFrames {
     ) -> io::Result<EtherTransport> {
         let token = random::number()? & !0xffff | u64::from(index);
         let socket_number = lanes.shared.ports[request.port].socket_number();
-        let links = Links::new(token, request.join.token.get(), socket_number);
-        let config = Config {
+        let links = LaneLinks::new(token, request.join.token.get(), socket_number);
+        let config = EtherTargetConfig {
             slots,
             pages,
             piece_bytes: request.join.piece.get(),
@@ -190,7 +190,7 @@ impl PortFrames {
             body_crc: request.join.flags.get() & join_flags::CRC != 0,
         };
         let parts = EtherLaneParts {
-            qpair: Qpair::new(config, links),
+            qpair: EtherTargetQpair::new(config, links),
             damq: LaneDamq::new(pages)?,
             token,
             nqn: request.nqn.clone(),
@@ -213,7 +213,7 @@ impl PortFrames {
         };
         let link = TargetLaneLink { port: *port, peer: *source, join: *join, first };
         let (now, window) = (lanes.shared.now, Self::window(lanes));
-        let detour = numa::detour(lanes.shared.ports[*port].interface().node);
+        let detour = numa::remote_node_cost(lanes.shared.ports[*port].interface().node);
         let ether = lanes.table.get_mut(index).and_then(TargetLane::ether_mut);
         let added = ether.is_some_and(|ether| {
             let added = ether.add_link(now, link, &channel, header.reply.get());
@@ -236,7 +236,7 @@ impl PortFrames {
         let Some(ether) = lanes.table.get(index).and_then(TargetLane::ether) else { return };
         let Some(link) = ether.link(join.link) else { return };
         let at = &lanes.shared.ports[*port];
-        let joined = Joined {
+        let joined = JoinedBody {
             status: 0.into(),
             slots: ether.slots.into(),
             token: ether.token.into(),
@@ -262,9 +262,9 @@ impl PortFrames {
         let is_unconnected = |&(_, (index, generation)): &(_, (u32, u32))| {
             let lane = lanes.table.get(index);
             lanes.table.generation(index) == generation
-                && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
+                && lane.is_some_and(|l| l.session.is_unauthenticated() && l.ether().is_some())
         };
-        let mut unconnected = lanes.rules.newcomers.iter().filter(is_unconnected);
+        let mut unconnected = lanes.rules.unauthenticated.iter().filter(is_unconnected);
         let Some((since, (oldest, _))) = unconnected.next() else { return true };
         if unconnected.count() + 1 < UNCONNECTED_MAX {
             return true;

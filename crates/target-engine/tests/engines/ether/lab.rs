@@ -1,10 +1,10 @@
 //! Interfaces between host and target.
 
 use crate::skipped::{skipped_test, this_test};
-use roadtrain_host_engine::{Client, EtherAddress, HostConfig, HostError, LinkError};
+use roadtrain_host_engine::{EtherAddress, HostClient, HostConfig, HostControlError, LinkError};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{EtherConfig, Export, Server, ServerConfig, Subsystem};
-use roadtrain_target_proto::Authentication;
+use roadtrain_target_proto::HostAuthentication;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,11 +63,11 @@ impl EtherLab {
 
     /// Starts a target with a namespace of this kind.
     pub(crate) fn serve_from(&self, kind: StoreKind) -> Server {
-        self.serve_to(kind, Authentication::default())
+        self.serve_to(kind, HostAuthentication::default())
     }
 
     /// Starts such a target with authentication.
-    pub(crate) fn serve_to(&self, kind: StoreKind, authentication: Authentication) -> Server {
+    pub(crate) fn serve_to(&self, kind: StoreKind, authentication: HostAuthentication) -> Server {
         let store = StoreSpec { kind, lba_bytes: 4096, read_only: false };
         let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, store) }];
         let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
@@ -93,12 +93,12 @@ impl EtherLab {
     }
 
     /// Connects, and retries while the target's reply is late on a busy machine.
-    pub(crate) fn connect(&self, config: HostConfig) -> Client {
+    pub(crate) fn connect(&self, config: HostConfig) -> HostClient {
         let deadline = Instant::now() + LONG;
         loop {
-            match Client::connect(config.clone()) {
+            match HostClient::connect(config.clone()) {
                 Ok(client) => return client,
-                Err(HostError::Unreachable { source: LinkError::NoTarget, .. })
+                Err(HostControlError::Unreachable { source: LinkError::NoTarget, .. })
                     if Instant::now() < deadline => {}
                 Err(error) => panic!("{error}"),
             }

@@ -5,14 +5,15 @@ mod lab;
 use crate::harness::reconnects;
 use lab::{EtherLab, HOST_NQN, NQN, in_lab};
 use roadtrain_host_engine::{
-    Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
+    Class, EtherAddress, HostClient, HostConfig, HostControlError, IoOp, IoRequest, LinkState,
+    discover_ether,
 };
-use roadtrain_proto::seal::Limits;
-use roadtrain_proto::security::dhchap::{Group, Keys, Offer};
+use roadtrain_proto::seal::KeyLimits;
+use roadtrain_proto::security::dhchap::{AuthOffer, DhGroup, DhchapKeys};
 use roadtrain_proto::security::{DhchapKey, Hash, SealUse};
 use roadtrain_store::StoreKind;
 use roadtrain_system::buffer::Buffer;
-use roadtrain_target_proto::Authentication;
+use roadtrain_target_proto::HostAuthentication;
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ fn patient(lab: &EtherLab) -> HostConfig {
 }
 
 /// Writes and reads 64 KiB at several offsets.
-fn exchange(client: &Client, seed: u8) {
+fn exchange(client: &HostClient, seed: u8) {
     for place in 0..8u64 {
         let data = pattern(seed ^ place as u8);
         let written = client.write(1, place * 16, data, false).expect("written");
@@ -177,8 +178,8 @@ fn a_request_without_answer_is_not_waited_for() {
         let config = HostConfig { io_timeout: Some(Duration::from_millis(500)), ..lab.host() };
         let client = lab.connect(config);
         let (done, ended) = channel();
-        let request = Request {
-            op: Op::Read,
+        let request = IoRequest {
+            op: IoOp::Read,
             nsid: 1,
             slba: 0,
             blocks: 1,
@@ -210,19 +211,19 @@ fn lanes_are_made_anew_when_their_keys_are_used_up() {
     const SILENCE: Duration = Duration::from_secs(60);
     in_lab(1, |lab| {
         let host = Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap());
-        let keys = Keys { host, controller: None };
+        let keys = DhchapKeys { host, controller: None };
         let _server = lab.serve_to(
             StoreKind::Memory { size: 16 << 20 },
-            Authentication {
+            HostAuthentication {
                 required: true,
-                offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Null] },
+                offer: AuthOffer { hashes: vec![Hash::Sha256], groups: vec![DhGroup::Null] },
                 keys: [(HOST_NQN.to_owned(), keys.clone())].into(),
-                ..Authentication::default()
+                ..HostAuthentication::default()
             },
         );
         let mut address = lab.address();
         address.seals = SealUse::Required;
-        address.seal_limits = Limits { frames: 300, ..Limits::HOST };
+        address.seal_limits = KeyLimits { frames: 300, ..KeyLimits::HOST };
         let config = HostConfig::new(address, NQN, HOST_NQN, [7; 16]);
         let config = HostConfig { keys, keep_alive: SILENCE, io_timeout: None, ..config };
         let client = lab.connect(config);
@@ -239,10 +240,10 @@ fn an_unknown_subsystem_is_not_reached() {
     in_lab(1, |lab: &EtherLab| {
         let _server = lab.serve();
         let other = HostConfig { subsystem_nqn: "nqn.x:other".into(), ..lab.host() };
-        let error = Client::connect(other).err().expect("no target offers it").to_string();
+        let error = HostClient::connect(other).err().expect("no target offers it").to_string();
         assert!(error.contains("nobody there offers this subsystem"), "{error}");
         let nowhere = EtherAddress::new(vec!["nowhere".into()]);
-        let error = Client::connect(HostConfig::new(nowhere, NQN, NQN, [1; 16])).err();
-        let Some(HostError::Unreachable { .. }) = error else { panic!("{error:?}") };
+        let error = HostClient::connect(HostConfig::new(nowhere, NQN, NQN, [1; 16])).err();
+        let Some(HostControlError::Unreachable { .. }) = error else { panic!("{error:?}") };
     });
 }

@@ -1,12 +1,12 @@
 use super::*;
 use crate::stability::Stability;
-use crate::uncorrectable::Extents;
+use crate::uncorrectable::ByteExtents;
 use roadtrain_proto::time::Instant;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const GEOMETRY: Geometry =
-    Geometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
+const GEOMETRY: BlockGeometry =
+    BlockGeometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
 const NOW: Instant = Instant(0);
 const BAD: Result<(), Status> = Err(Status::WRITE_FAULT.dnr());
 const ABORTED: Result<(), Status> = Err(Status::ABORT_REQUESTED);
@@ -23,7 +23,7 @@ impl Flushes for VolatileFlushes {
         self.stability.borrow().epoch()
     }
 
-    fn begin(&self, user: &User) -> Ticket {
+    fn begin(&self, user: &StoreUser) -> FlushTicket {
         self.stability.borrow_mut().begin(NOW, user)
     }
 
@@ -31,17 +31,17 @@ impl Flushes for VolatileFlushes {
         self.woken.borrow_mut().extend(self.stability.borrow_mut().ended(flushed));
     }
 
-    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+    fn settle(&self, ticket: FlushTicket, flushed: Flushed) -> bool {
         self.stability.borrow_mut().settle(NOW, ticket, flushed)
     }
 }
 
 /// A store; without `VolatileFlushes` no write is lost. It has marks, and marks that a restart may find besides.
 #[derive(Default)]
-struct TaskDisk(Option<VolatileFlushes>, RefCell<Extents>, RefCell<Extents>);
+struct TaskDisk(Option<VolatileFlushes>, RefCell<ByteExtents>, RefCell<ByteExtents>);
 
-impl Store for TaskDisk {
-    type Flushes = VolatileFlushes;
+impl TaskStore for TaskDisk {
+    type TaskFlushes = VolatileFlushes;
 
     fn flushes(&self) -> Option<&VolatileFlushes> {
         self.0.as_ref()
@@ -60,19 +60,19 @@ fn volatile() -> Rc<TaskDisk> {
     Rc::new(TaskDisk(Some(VolatileFlushes::default()), RefCell::default(), RefCell::default()))
 }
 
-fn user(cntlid: u16) -> Arc<User> {
-    Arc::new(User { cntlid, hostid: [cntlid as u8; 16], hostnqn: "host".into() })
+fn user(cntlid: u16) -> Arc<StoreUser> {
+    Arc::new(StoreUser { cntlid, hostid: [cntlid as u8; 16], hostnqn: "host".into() })
 }
 
-type TestTask = Task<Rc<TaskDisk>, Vec<u8>>;
+type TestTask = CommandTask<Rc<TaskDisk>, Vec<u8>>;
 
 fn task(
-    command: &IoCommand,
+    command: &TargetIoCommand,
     disk: &Rc<TaskDisk>,
     buffer: Option<Vec<u8>>,
 ) -> Result<TestTask, Status> {
     let of = Some(&user(1)).cloned();
-    let task = Task::execute(command, (disk.clone(), &GEOMETRY), buffer, of.as_ref());
+    let task = CommandTask::execute(command, (disk.clone(), &GEOMETRY), buffer, of.as_ref());
     task.map_err(|outcome| outcome.result.err().unwrap_or(Status::SUCCESS))
 }
 
@@ -81,31 +81,39 @@ fn join(number: u32) -> impl Fn(&VolatileFlushes) -> bool {
 }
 
 /// Runs all parts, which end with `results`. Returns the operations and the task's own result.
-fn run(task: &mut TestTask, results: &[Result<(), Status>]) -> (Vec<Op>, Result<(), Status>) {
+fn run(
+    task: &mut TestTask,
+    results: &[Result<(), Status>],
+) -> (Vec<StoreOperation>, Result<(), Status>) {
     let (mut ops, mut results) = (Vec::new(), results.iter());
     loop {
-        let Step::Submit(op, buffer) = task.begin(join(1)) else {
+        let TaskStep::Submit(op, buffer) = task.begin(join(1)) else {
             panic!("no exclusive access is needed")
         };
         ops.push(op);
         let result = results.next().copied().unwrap_or(Ok(()));
         if let Some(outcome) = task.ended(result, buffer, false) {
-            assert!(outcome.buffer.is_some() || !matches!(op, Op::Read { .. }));
+            assert!(outcome.buffer.is_some() || !matches!(op, StoreOperation::Read { .. }));
             return (ops, outcome.result);
         }
     }
 }
 
-const READ: IoCommand = IoCommand::Read { offset: 512, length: 512, fua: true };
-const ZEROES: IoCommand =
-    IoCommand::WriteZeroes { offset: 0, length: 512, deallocate: false, fua: true };
+const READ: TargetIoCommand = TargetIoCommand::Read { offset: 512, length: 512, fua: true };
+const ZEROES: TargetIoCommand =
+    TargetIoCommand::WriteZeroes { offset: 0, length: 512, deallocate: false, fua: true };
 
 #[test]
 fn force_unit_access_is_a_flush_before_or_after_where_something_can_be_lost() {
     let range = ByteRange { offset: 0, len: 512 };
-    let (read, zeroes) = (Op::Read { offset: 512 }, Op::WriteZeroes { range, deallocate: false });
+    let (read, zeroes) = (
+        StoreOperation::Read { offset: 512 },
+        StoreOperation::WriteZeroes { range, deallocate: false },
+    );
     let buffer = || Some(vec![0; 512]);
-    for (command, parts) in [(READ, [Op::Flush, read]), (ZEROES, [zeroes, Op::Flush])] {
+    for (command, parts) in
+        [(READ, [StoreOperation::Flush, read]), (ZEROES, [zeroes, StoreOperation::Flush])]
+    {
         let with = |results: &[_]| {
             let disk = volatile();
             run(&mut task(&command, &disk, buffer()).unwrap(), results)
@@ -133,7 +141,7 @@ fn discard(
     deallocate: bool,
 ) -> Result<TestTask, Status> {
     let data_bytes = list.len() as u32 * DSM_RANGE_BYTES;
-    let command = IoCommand::DatasetManagement { ranges: count, data_bytes, deallocate };
+    let command = TargetIoCommand::DatasetManagement { ranges: count, data_bytes, deallocate };
     task(&command, disk, Some(ranges(list)))
 }
 
@@ -141,7 +149,7 @@ fn discard(
 fn ranges_are_discarded_one_after_the_other_until_one_fails() {
     let disk = volatile();
     let list = [(0, 7), (2, 8), (0, 9), (1, 1023), (1, 1024)];
-    let part = |slba: u64, blocks: u64| Op::Discard {
+    let part = |slba: u64, blocks: u64| StoreOperation::Discard {
         range: ByteRange { offset: slba * 512, len: blocks * 512 },
     };
     let all = vec![part(8, 2), part(1023, 1)];
@@ -158,11 +166,14 @@ fn ranges_are_discarded_one_after_the_other_until_one_fails() {
 #[test]
 fn a_status_query_takes_its_buffer_along() {
     let range = ByteRange { offset: 512, len: 1024 };
-    let mut query = TestTask::look_up(Rc::default(), range, Some(vec![7; 64]));
-    let Step::Submit(op, buffer) = query.begin(join(1)) else {
+    let mut query = TestTask::block_status(Rc::default(), range, Some(vec![7; 64]));
+    let TaskStep::Submit(op, buffer) = query.begin(join(1)) else {
         panic!("no exclusive access is needed")
     };
-    assert_eq!((op, buffer.as_ref().map(Vec::len)), (Op::LookUp { range }, Some(64)));
+    assert_eq!(
+        (op, buffer.as_ref().map(Vec::len)),
+        (StoreOperation::QueryAllocation { range }, Some(64))
+    );
     assert!(query.changes().is_none());
     let outcome = query.ended(Ok(()), buffer, false).expect("that was all");
     assert!(outcome.result.is_ok() && outcome.buffer == Some(vec![7; 64]));
@@ -173,7 +184,7 @@ fn every_store_is_flushed_and_the_first_failure_is_reported() {
     let stores = vec![Rc::default(), volatile(), Rc::default()];
     let mut all = TestTask::flush_all(stores, None).ok().unwrap();
     let other = Err(Status::INTERNAL_ERROR);
-    assert_eq!(run(&mut all, &[Ok(()), BAD, other]), (vec![Op::Flush; 3], BAD));
+    assert_eq!(run(&mut all, &[Ok(()), BAD, other]), (vec![StoreOperation::Flush; 3], BAD));
     assert!(TestTask::flush_all(Vec::new(), None).is_err_and(|none| none.result.is_ok()));
 }
 
@@ -182,13 +193,13 @@ fn what_was_cancelled_begins_nothing_more() {
     let disk = volatile();
     let list = [(1, 1), (1, 3)];
     for mut task in [discard(&disk, &list, 2, true).unwrap(), task(&ZEROES, &disk, None).unwrap()] {
-        assert!(matches!(task.begin(join(1)), Step::Submit(..)));
+        assert!(matches!(task.begin(join(1)), TaskStep::Submit(..)));
         task.cancel();
         let outcome = task.ended(Ok(()), None, false).expect("no other part");
         assert_eq!(outcome.result, ABORTED);
     }
-    let mut last = task(&IoCommand::Flush, &disk, None).unwrap();
-    assert!(matches!(last.begin(join(1)), Step::Submit(..)));
+    let mut last = task(&TargetIoCommand::Flush, &disk, None).unwrap();
+    assert!(matches!(last.begin(join(1)), TaskStep::Submit(..)));
     last.cancel();
     assert_eq!(last.ended(Ok(()), None, false).unwrap().result, Ok(()), "that was all");
 }
@@ -198,37 +209,40 @@ fn a_flush_beside_another_waits_for_the_next_one() {
     let disk = volatile();
     let shared = disk.flushes().unwrap();
     let woken = || shared.woken.take();
-    let flush = || task(&IoCommand::Flush, &disk, None).unwrap();
+    let flush = || task(&TargetIoCommand::Flush, &disk, None).unwrap();
     let (mut first, mut second, mut third) = (flush(), flush(), flush());
-    assert!(matches!(first.begin(join(1)), Step::Submit(Op::Flush, None)));
-    assert!(matches!(second.begin(join(2)), Step::Wait));
-    assert!(matches!(third.begin(join(3)), Step::Wait));
+    assert!(matches!(first.begin(join(1)), TaskStep::Submit(StoreOperation::Flush, None)));
+    assert!(matches!(second.begin(join(2)), TaskStep::Wait));
+    assert!(matches!(third.begin(join(3)), TaskStep::Wait));
     assert_eq!(first.ended(Ok(()), None, false).unwrap().result, Ok(()));
     assert_eq!(woken(), [(2, Wake::Lead)]);
     // The waiter that has to flush was aborted: the next one does it.
     second.cancel();
-    let Step::Ended(aborted) = second.woken(Wake::Lead) else { panic!("nothing is begun") };
+    let TaskStep::Ended(aborted) = second.woken(Wake::Lead) else { panic!("nothing is begun") };
     assert_eq!(second.ended(aborted, None, false).unwrap().result, ABORTED);
     assert_eq!(woken(), [(3, Wake::Lead)]);
-    assert!(matches!(third.woken(Wake::Lead), Step::Submit(Op::Flush, None)));
+    assert!(matches!(third.woken(Wake::Lead), TaskStep::Submit(StoreOperation::Flush, None)));
     let mut fourth = flush();
     let mut fifth = flush();
-    assert!(matches!(fourth.begin(join(4)), Step::Wait));
-    assert!(matches!(fifth.begin(join(5)), Step::Wait));
+    assert!(matches!(fourth.begin(join(4)), TaskStep::Wait));
+    assert!(matches!(fifth.begin(join(5)), TaskStep::Wait));
     assert_eq!(third.ended(BAD, None, false).unwrap().result, BAD);
     assert_eq!(woken(), [(4, Wake::Lead)]);
-    assert!(matches!(fourth.woken(Wake::Lead), Step::Submit(Op::Flush, None)));
+    assert!(matches!(fourth.woken(Wake::Lead), TaskStep::Submit(StoreOperation::Flush, None)));
     assert_eq!(fourth.ended(BAD, None, false).unwrap().result, BAD);
     let [(5, wake @ Wake::Ended(Flushed::Failed))] = woken()[..] else { panic!("it has shared") };
-    let Step::Ended(result) = fifth.woken(wake) else { panic!("it has ended") };
+    let TaskStep::Ended(result) = fifth.woken(wake) else { panic!("it has ended") };
     assert_eq!(fifth.ended(result, None, false).unwrap().result, Err(LOST));
 }
 
 #[test]
 fn a_read_that_brings_no_buffer_back_fails() {
-    let command = IoCommand::Read { offset: 0, length: 512, fua: false };
+    let command = TargetIoCommand::Read { offset: 0, length: 512, fua: false };
     let mut read = task(&command, &Rc::default(), Some(vec![0; 512])).unwrap();
-    assert!(matches!(read.begin(|_| true), Step::Submit(Op::Read { offset: 0 }, Some(_))));
+    assert!(matches!(
+        read.begin(|_| true),
+        TaskStep::Submit(StoreOperation::Read { offset: 0 }, Some(_))
+    ));
     let outcome = read.ended(Ok(()), None, false).unwrap();
     assert_eq!(outcome.result, Err(Status::INTERNAL_ERROR));
 }
@@ -239,11 +253,11 @@ fn a_read_that_brings_no_buffer_back_fails() {
 fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let disk = volatile();
     let shared = disk.flushes().unwrap();
-    let write_of = |fua| IoCommand::Write { offset: 0, length: 512, fua };
+    let write_of = |fua| TargetIoCommand::Write { offset: 0, length: 512, fua };
     let begin = |fua| {
         let mut write = task(&write_of(fua), &disk, Some(vec![0; 512])).unwrap();
-        let Step::Submit(op, buffer) = write.begin(join(1)) else { panic!("a write") };
-        assert_eq!(op, Op::Write { offset: 0, fua });
+        let TaskStep::Submit(op, buffer) = write.begin(join(1)) else { panic!("a write") };
+        assert_eq!(op, StoreOperation::Write { offset: 0, fua });
         (write, buffer)
     };
     // A forced write of the store, and one without force, need no flush.
@@ -256,19 +270,20 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let other = user(2);
     let flush = || {
         let whose = (disk.clone(), &GEOMETRY);
-        let flush = Task::<_, Vec<u8>>::execute(&IoCommand::Flush, whose, None, Some(&other));
+        let flush =
+            CommandTask::<_, Vec<u8>>::execute(&TargetIoCommand::Flush, whose, None, Some(&other));
         flush.ok().unwrap()
     };
     let mark = shared.stability.borrow_mut().enter(NOW, &other);
     mark.wrote(shared.stability.borrow().epoch());
     let (mut write, buffer) = begin(true);
     let mut flushes = flush();
-    assert!(matches!(flushes.begin(join(2)), Step::Submit(Op::Flush, None)));
+    assert!(matches!(flushes.begin(join(2)), TaskStep::Submit(StoreOperation::Flush, None)));
     assert!(write.ended(Ok(()), buffer, true).is_none());
-    assert!(matches!(write.begin(join(3)), Step::Wait));
+    assert!(matches!(write.begin(join(3)), TaskStep::Wait));
     assert_eq!(flushes.ended(BAD, None, false).unwrap().result, BAD);
     assert_eq!(shared.woken.take(), [(3, Wake::Lead)]);
-    assert!(matches!(write.woken(Wake::Lead), Step::Submit(Op::Flush, None)));
+    assert!(matches!(write.woken(Wake::Lead), TaskStep::Submit(StoreOperation::Flush, None)));
     let outcome = write.ended(Ok(()), None, false).expect("that was all");
     assert_eq!((outcome.result, outcome.buffer.is_some()), (Err(LOST), true));
 
@@ -276,9 +291,9 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     mark.wrote(shared.stability.borrow().epoch());
     let (mut write, buffer) = begin(true);
     assert!(write.ended(Ok(()), buffer, true).is_none());
-    assert_eq!(run(&mut write, &[BAD]), (vec![Op::Flush], BAD));
-    assert_eq!(run(&mut flush(), &[]), (vec![Op::Flush], Err(LOST)));
-    assert_eq!(run(&mut flush(), &[]), (vec![Op::Flush], Ok(())));
+    assert_eq!(run(&mut write, &[BAD]), (vec![StoreOperation::Flush], BAD));
+    assert_eq!(run(&mut flush(), &[]), (vec![StoreOperation::Flush], Err(LOST)));
+    assert_eq!(run(&mut flush(), &[]), (vec![StoreOperation::Flush], Ok(())));
 }
 
 /// The flush of another command fails between the two parts, and the zeroes may be lost.
@@ -286,11 +301,14 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
 fn a_forced_write_fails_after_an_earlier_failed_flush() {
     let disk = volatile();
     let mut zeroes = task(&ZEROES, &disk, None).unwrap();
-    assert!(matches!(zeroes.begin(join(1)), Step::Submit(Op::WriteZeroes { .. }, None)));
-    let mut flush = task(&IoCommand::Flush, &disk, None).unwrap();
+    assert!(matches!(
+        zeroes.begin(join(1)),
+        TaskStep::Submit(StoreOperation::WriteZeroes { .. }, None)
+    ));
+    let mut flush = task(&TargetIoCommand::Flush, &disk, None).unwrap();
     assert_eq!(run(&mut flush, &[BAD]).1, BAD);
     assert!(zeroes.ended(Ok(()), None, false).is_none());
-    assert_eq!(run(&mut zeroes, &[]), (vec![Op::Flush], Err(LOST)));
+    assert_eq!(run(&mut zeroes, &[]), (vec![StoreOperation::Flush], Err(LOST)));
 }
 
 /// Returns a Copy of two ranges, of six blocks and of one, with a buffer of four.
@@ -302,7 +320,7 @@ fn copy(disk: &Rc<TaskDisk>, fua: bool) -> TestTask {
         entry[8..16].copy_from_slice(&slba.to_le_bytes());
         entry[16..18].copy_from_slice(&(blocks - 1).to_le_bytes());
     }
-    let command = IoCommand::Copy { offset: 100 << 9, ranges: 2, data_bytes: 64, fua };
+    let command = TargetIoCommand::Copy { offset: 100 << 9, ranges: 2, data_bytes: 64, fua };
     task(&command, disk, Some(list)).unwrap()
 }
 
@@ -312,7 +330,7 @@ fn a_copy_reads_and_writes_by_turns_and_gives_its_buffer_back() {
         let mut task = copy(&volatile(), fua);
         let mut parts = Vec::new();
         let outcome = loop {
-            let Step::Submit(op, buffer) = task.begin(join(1)) else {
+            let TaskStep::Submit(op, buffer) = task.begin(join(1)) else {
                 panic!("no exclusive access is needed")
             };
             let bytes = buffer.as_ref().map_or(0, Vec::len) as u64;
@@ -324,8 +342,8 @@ fn a_copy_reads_and_writes_by_turns_and_gives_its_buffer_back() {
         };
         assert_eq!((outcome.result, outcome.copied), (Ok(()), 0));
         assert_eq!(outcome.buffer.map(|buffer| buffer.len()), Some(2048));
-        let read = |lba: u64| Op::Read { offset: lba << 9 };
-        let write = |lba: u64| Op::Write { offset: lba << 9, fua };
+        let read = |lba: u64| StoreOperation::Read { offset: lba << 9 };
+        let write = |lba: u64| StoreOperation::Write { offset: lba << 9, fua };
         let expected = [
             (read(10), 4),
             (write(100), 4),
@@ -343,10 +361,10 @@ fn pieces_of_a_copy_that_the_store_has_not_forced_are_flushed() {
     let mut task = copy(&volatile(), true);
     let mut parts = Vec::new();
     let outcome = loop {
-        let Step::Submit(op, buffer) = task.begin(join(1)) else {
+        let TaskStep::Submit(op, buffer) = task.begin(join(1)) else {
             panic!("no exclusive access is needed")
         };
-        parts.push(op.changes() || matches!(op, Op::Flush));
+        parts.push(op.changes() || matches!(op, StoreOperation::Flush));
         if let Some(outcome) = task.ended(Ok(()), buffer, op.changes()) {
             break outcome;
         }
@@ -362,7 +380,7 @@ fn a_copy_that_fails_or_is_aborted_goes_no_further() {
             let mut task = copy(&volatile(), false);
             let mut outcome = None;
             for part in 0..=parts {
-                let Step::Submit(_, buffer) = task.begin(join(1)) else {
+                let TaskStep::Submit(_, buffer) = task.begin(join(1)) else {
                     panic!("no exclusive access is needed")
                 };
                 let is_last = part == parts;
@@ -400,9 +418,9 @@ fn blocks(first: u64, count: u64) -> ByteRange {
 /// One step of a command.
 #[derive(Debug, PartialEq, Eq)]
 enum TaskAction {
-    Op(Op),
+    Op(StoreOperation),
     Alone(ByteRange),
-    Mark(Change),
+    Mark(MarkChange),
 }
 
 /// Runs a command; the part with number `fails` fails. Returns its steps and its result.
@@ -410,19 +428,19 @@ fn done(mut task: TestTask, fails: usize) -> (Vec<TaskAction>, Result<(), Status
     let mut all = Vec::new();
     loop {
         let (part, buffer) = match task.begin(join(1)) {
-            Step::Submit(op, buffer) => (TaskAction::Op(op), buffer),
-            Step::Mark(change) => (TaskAction::Mark(change), None),
-            Step::Exclude(range) => {
-                assert!(task.is_alone() && task.changes().is_none(), "it waits for itself");
+            TaskStep::Submit(op, buffer) => (TaskAction::Op(op), buffer),
+            TaskStep::Mark(change) => (TaskAction::Mark(change), None),
+            TaskStep::Exclude(range) => {
+                assert!(task.is_exclusive() && task.changes().is_none(), "it waits for itself");
                 all.push(TaskAction::Alone(range));
                 task.excluded(Ok(()));
                 continue;
             }
-            Step::Ended(result) => {
+            TaskStep::Ended(result) => {
                 let outcome = task.ended(result, None, false).expect("nothing follows");
                 return (all, outcome.result);
             }
-            Step::Wait => panic!("no other command flushes"),
+            TaskStep::Wait => panic!("no other command flushes"),
         };
         let result = if all.len() == fails { BAD } else { Ok(()) };
         all.push(part);
@@ -440,9 +458,9 @@ fn what_is_marked_is_not_read() {
     let at = |slba: u64| {
         let offset = slba << 9;
         [
-            IoCommand::Read { offset, length, fua },
-            IoCommand::Compare { offset, length, fua },
-            IoCommand::Verify { offset, length, fua },
+            TargetIoCommand::Read { offset, length, fua },
+            TargetIoCommand::Compare { offset, length, fua },
+            TargetIoCommand::Verify { offset, length, fua },
         ]
     };
     let bad = Err(Status::UNRECOVERED_READ_ERROR.dnr());
@@ -456,7 +474,7 @@ fn what_is_marked_is_not_read() {
     // The mark was set while the flush was running.
     let disk = volatile();
     let mut read = task(&READ, &disk, Some(vec![0; 512])).unwrap();
-    assert!(matches!(read.begin(join(1)), Step::Submit(Op::Flush, None)));
+    assert!(matches!(read.begin(join(1)), TaskStep::Submit(StoreOperation::Flush, None)));
     marked(disk, 1, 1);
     assert!(read.ended(Ok(()), None, false).is_none());
     assert_eq!(done(read, NEVER), (vec![], bad));
@@ -465,22 +483,22 @@ fn what_is_marked_is_not_read() {
 #[test]
 fn a_copy_from_what_is_marked_ends_there() {
     let (all, result) = done(copy(&marked(volatile(), 15, 1), false), NEVER);
-    let read = TaskAction::Op(Op::Read { offset: 10 << 9 });
-    let write = TaskAction::Op(Op::Write { offset: 100 << 9, fua: false });
+    let read = TaskAction::Op(StoreOperation::Read { offset: 10 << 9 });
+    let write = TaskAction::Op(StoreOperation::Write { offset: 100 << 9, fua: false });
     assert_eq!((all, result), (vec![read, write], Err(Status::UNRECOVERED_READ_ERROR.dnr())));
 }
 
 #[test]
 fn marking_is_done_alone() {
-    let command = IoCommand::WriteUncorrectable { offset: 4 << 9, length: 1024 };
+    let command = TargetIoCommand::WriteUncorrectable { offset: 4 << 9, length: 1024 };
     let task = || task(&command, &volatile(), None).unwrap();
     let parts =
-        || vec![TaskAction::Alone(blocks(4, 2)), TaskAction::Mark(Change::Mark(blocks(4, 2)))];
+        || vec![TaskAction::Alone(blocks(4, 2)), TaskAction::Mark(MarkChange::Mark(blocks(4, 2)))];
     assert_eq!(done(task(), NEVER), (parts(), Ok(())));
     assert_eq!(done(task(), 1), (parts(), BAD), "it could not be saved");
     let conflict = Err(Status::RESERVATION_CONFLICT.dnr());
     let mut late = task();
-    assert!(matches!(late.begin(join(1)), Step::Exclude(_)));
+    assert!(matches!(late.begin(join(1)), TaskStep::Exclude(_)));
     late.excluded(conflict);
     assert_eq!(done(late, NEVER), (vec![], conflict));
 }
@@ -488,13 +506,14 @@ fn marking_is_done_alone() {
 #[test]
 fn what_was_marked_is_good_when_it_is_stable() {
     let (offset, fua) = (4 << 9, false);
-    let write = IoCommand::Write { offset, length: 1024, fua };
-    let zeroes = IoCommand::WriteZeroes { offset, length: 1024, deallocate: false, fua };
+    let write = TargetIoCommand::Write { offset, length: 1024, fua };
+    let zeroes = TargetIoCommand::WriteZeroes { offset, length: 1024, deallocate: false, fua };
     let alone = || TaskAction::Alone(blocks(4, 2));
-    let cleared = || TaskAction::Mark(Change::Clear(blocks(4, 2)));
-    let written = |fua| TaskAction::Op(Op::Write { offset, fua });
-    let zeroed = || TaskAction::Op(Op::WriteZeroes { range: blocks(4, 2), deallocate: false });
-    let flushed = || TaskAction::Op(Op::Flush);
+    let cleared = || TaskAction::Mark(MarkChange::Clear(blocks(4, 2)));
+    let written = |fua| TaskAction::Op(StoreOperation::Write { offset, fua });
+    let zeroed =
+        || TaskAction::Op(StoreOperation::WriteZeroes { range: blocks(4, 2), deallocate: false });
+    let flushed = || TaskAction::Op(StoreOperation::Flush);
     let run = |command, disk: Rc<TaskDisk>, fails| {
         done(task(command, &disk, Some(vec![0; 1024])).unwrap(), fails)
     };
@@ -519,8 +538,8 @@ fn a_copy_to_what_is_marked_clears_all_of_it_at_the_end() {
     let (all, result) = done(copy(&disk(), false), NEVER);
     let (first, last) = (all.first(), all.last());
     assert_eq!(first, Some(&TaskAction::Alone(blocks(100, 7))));
-    assert_eq!(last, Some(&TaskAction::Mark(Change::Clear(blocks(100, 7)))));
-    assert!(all.contains(&TaskAction::Op(Op::Write { offset: 100 << 9, fua: true })));
+    assert_eq!(last, Some(&TaskAction::Mark(MarkChange::Clear(blocks(100, 7)))));
+    assert!(all.contains(&TaskAction::Op(StoreOperation::Write { offset: 100 << 9, fua: true })));
     assert_eq!((all.len(), result), (8, Ok(())));
     let (all, result) = done(copy(&disk(), false), 5);
     assert_eq!((all.len(), result), (6, BAD), "it was copied in part, and its marks stay");
@@ -529,11 +548,11 @@ fn a_copy_to_what_is_marked_clears_all_of_it_at_the_end() {
 #[test]
 fn what_is_marked_is_not_compared_and_written() {
     let (offset, length, fua) = (4 << 9, 512, false);
-    let compare = IoCommand::Compare { offset, length, fua };
-    let write = IoCommand::Write { offset, length, fua };
+    let compare = TargetIoCommand::Compare { offset, length, fua };
+    let write = TargetIoCommand::Write { offset, length, fua };
     let place = (marked(volatile(), 4, 1), &GEOMETRY);
     let buffers = (vec![0; 512], vec![0; 512]);
-    let task = Task::compare_and_write((&compare, &write), place, buffers);
+    let task = CommandTask::compare_and_write((&compare, &write), place, buffers);
     let bad = Err(Status::UNRECOVERED_READ_ERROR.dnr());
     assert_eq!(done(task.unwrap(), NEVER), (vec![TaskAction::Alone(blocks(4, 1))], bad));
 }
@@ -542,18 +561,21 @@ fn what_is_marked_is_not_compared_and_written() {
 #[test]
 fn what_may_be_marked_is_cleared_by_compare_and_write() {
     let (offset, length, fua) = (4 << 9, 512, false);
-    let compare = IoCommand::Compare { offset, length, fua };
-    let write = IoCommand::Write { offset, length, fua };
+    let compare = TargetIoCommand::Compare { offset, length, fua };
+    let write = TargetIoCommand::Write { offset, length, fua };
     let disk = volatile();
     disk.2.borrow_mut().insert(&blocks(4, 1));
     let begun = |disk: &Rc<TaskDisk>| {
         let buffers = (vec![0; 512], vec![0; 512]);
-        Task::compare_and_write((&compare, &write), (disk.clone(), &GEOMETRY), buffers).unwrap()
+        CommandTask::compare_and_write((&compare, &write), (disk.clone(), &GEOMETRY), buffers)
+            .unwrap()
     };
-    let compared = || vec![TaskAction::Alone(blocks(4, 1)), TaskAction::Op(Op::Compare { offset })];
+    let compared = || {
+        vec![TaskAction::Alone(blocks(4, 1)), TaskAction::Op(StoreOperation::Compare { offset })]
+    };
     let cleared = [
-        TaskAction::Op(Op::Write { offset, fua: true }),
-        TaskAction::Mark(Change::Clear(blocks(4, 1))),
+        TaskAction::Op(StoreOperation::Write { offset, fua: true }),
+        TaskAction::Mark(MarkChange::Clear(blocks(4, 1))),
     ];
     let all = compared().into_iter().chain(cleared).collect();
     assert_eq!(done(begun(&disk), NEVER), (all, Ok(())));
@@ -565,8 +587,9 @@ fn what_is_marked_is_no_hole() {
     let disk = marked(volatile(), 4, 2);
     for (first, is_queried) in [(0, true), (3, false), (5, false), (6, true)] {
         let range = blocks(first, 2);
-        let (all, ended) = done(Task::look_up(disk.clone(), range, Some(vec![0; 64])), NEVER);
-        let queried = vec![TaskAction::Op(Op::LookUp { range })];
+        let (all, ended) =
+            done(CommandTask::block_status(disk.clone(), range, Some(vec![0; 64])), NEVER);
+        let queried = vec![TaskAction::Op(StoreOperation::QueryAllocation { range })];
         assert_eq!(all, if is_queried { queried } else { Vec::new() }, "{first}");
         assert_eq!(ended.is_ok(), is_queried, "its caller takes that for allocated");
     }

@@ -5,8 +5,8 @@ use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, config, connect_sqe, local,
 };
 use roadtrain_target_proto::{
-    AnaListener, AnaState, AnaStates, ConfigError, Listener, NamespaceConfig, Operation, Place,
-    TargetConfig, TargetEvent, TlsUse,
+    AnaListener, AnaState, AnaStates, ConfigError, ConfigObject, ConfigOperation, NamespaceConfig,
+    TargetConfig, TargetEvent, TargetListener, TlsUse,
 };
 use roadtrain_wire::ana::ana_log_bytes;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -32,7 +32,7 @@ fn other() -> SocketAddr {
 /// Returns a configuration with two listeners; the other one is not optimized.
 fn two_listeners() -> TargetConfig {
     let mut config = config();
-    config.listeners.push(Listener {
+    config.listeners.push(TargetListener {
         portid: 2,
         address: other(),
         tls: TlsUse::Off,
@@ -42,8 +42,8 @@ fn two_listeners() -> TargetConfig {
     config
 }
 
-fn set(address: SocketAddr, state: AnaState) -> Operation {
-    Operation::SetAna { listener: AnaListener::Tcp(address), state: Some(state) }
+fn set(address: SocketAddr, state: AnaState) -> ConfigOperation {
+    ConfigOperation::SetAna { listener: AnaListener::Tcp(address), state: Some(state) }
 }
 
 /// Connects a controller at `local`, with two event requests. Returns their identifiers.
@@ -192,7 +192,7 @@ fn a_namespace_has_a_state_of_its_own() {
         namespaces.find(|namespace| namespace.nsid == 3).unwrap().clone()
     };
     let whole = of(&script);
-    let set = |ana, blocks| Operation::ReplaceNamespace {
+    let set = |ana, blocks| ConfigOperation::ReplaceNamespace {
         nqn: NQN.to_owned(),
         namespace: NamespaceConfig { ana, blocks, ..whole.clone() },
     };
@@ -287,7 +287,7 @@ fn states_belong_to_listeners_that_are_there() {
         let ana: AnaStates = [(listener, AnaState::Inaccessible)].into_iter().collect();
         (
             TargetConfig { ana, ..two_listeners() }.check(),
-            ConfigError::Unknown(Place::Ana(listener)),
+            ConfigError::Unknown(ConfigObject::Ana(listener)),
         )
     };
     for address in ["192.0.2.7:4421", "192.0.2.9:4421", "0.0.0.0:4420"] {
@@ -300,12 +300,13 @@ fn states_belong_to_listeners_that_are_there() {
     assert_eq!(any.check(), Ok(()), "one address of a listener that has all");
 
     let mut script = Script::with(&two_listeners());
-    let gone = Operation::Unlisten(two_listeners().listeners[1]);
+    let gone = ConfigOperation::Unlisten(two_listeners().listeners[1]);
     script.target.apply(&[gone]).unwrap();
     assert_eq!(script.target.config().ana, AnaStates::default());
     let refused = script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap_err();
-    assert_eq!(refused, ConfigError::Unknown(Place::Ana(AnaListener::Tcp(other()))));
-    let ether = Operation::SetAna { listener: AnaListener::Ether, state: Some(AnaState::Change) };
+    assert_eq!(refused, ConfigError::Unknown(ConfigObject::Ana(AnaListener::Tcp(other()))));
+    let ether =
+        ConfigOperation::SetAna { listener: AnaListener::Ether, state: Some(AnaState::Change) };
     script.target.apply(std::slice::from_ref(&ether)).unwrap();
     let (cntlid, _) = controller_at(&mut script, "0.0.0.0:0".parse().unwrap());
     assert_eq!(log(&mut script, cntlid, false)[32], 0xf, "a lane over Ethernet has no address");

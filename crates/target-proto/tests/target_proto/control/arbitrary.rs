@@ -4,7 +4,7 @@ use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, 
 use crate::cases::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use roadtrain_target_proto::{NamespaceConfig, Operation, Outcome};
+use roadtrain_target_proto::{AdminOutcome, ConfigOperation, NamespaceConfig};
 use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::{FLAG_SGL, SGL_TRANSPORT, Sgl, Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -80,21 +80,21 @@ fn step() -> impl Strategy<Value = ArbitraryStep> {
 const WAIT: [u8; 3] = [opcode::ASYNC_EVENT_REQUEST, opcode::ABORT, opcode::CROSS_CONTROLLER_RESET];
 
 /// Checks conditions that hold for any outcome.
-fn check_outcome(sqe: &Sqe, outcome: Outcome, out: &[u8]) {
+fn check_outcome(sqe: &Sqe, outcome: AdminOutcome, out: &[u8]) {
     match outcome {
-        Outcome::Complete { status, .. } if status.is_success() => {
+        AdminOutcome::Complete { status, .. } if status.is_success() => {
             assert!(out.is_empty() || out.len() == sqe.sgl.length.get() as usize);
         }
-        Outcome::Complete { status, .. } => {
+        AdminOutcome::Complete { status, .. } => {
             assert!(status.is_dnr() || status == Status::ABORTED_SQ_DELETION, "{status}");
             assert!(out.is_empty(), "data with an error");
         }
-        Outcome::Pending => assert!(WAIT.contains(&sqe.opcode), "{:#04x}", sqe.opcode),
-        Outcome::LookUp(wanted) => {
+        AdminOutcome::Pending => assert!(WAIT.contains(&sqe.opcode), "{:#04x}", sqe.opcode),
+        AdminOutcome::QueryLbaStatus(wanted) => {
             assert!(sqe.opcode == opcode::GET_LBA_STATUS && wanted.blocks > 0);
             assert_eq!(wanted.bytes, sqe.sgl.length.get());
         }
-        Outcome::Disconnected => panic!("on the admin queue"),
+        AdminOutcome::Disconnected => panic!("on the admin queue"),
     }
 }
 
@@ -125,7 +125,7 @@ fn run(script: &mut Script, cntlid: u16, step: &ArbitraryStep) {
             let _ = match blocks % 3 {
                 0 => target.apply(&[add(NQN, NamespaceConfig::new(*nsid, *blocks, 9))]),
                 1 => target.apply(&[remove(*nsid)]),
-                _ => target.apply(&[Operation::AllowAnyHost {
+                _ => target.apply(&[ConfigOperation::AllowAnyHost {
                     nqn: PRIVATE_NQN.to_owned(),
                     allow: blocks % 2 == 0,
                 }]),

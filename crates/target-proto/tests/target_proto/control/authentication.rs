@@ -2,12 +2,15 @@
 
 use super::concatenation::{authenticated, authenticated_at, keys, receive, send};
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
-use roadtrain_proto::security::dhchap::{Concatenation, Host, Keys, Offer, Work};
-use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
+use roadtrain_proto::security::dhchap::{AuthHost, AuthOffer, Concatenation, DhTask, DhchapKeys};
+use roadtrain_proto::security::{ConnectionSecurity, DhchapKey, Hash, SecuredAs};
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::session::{Newcomers, Session, Settings, State};
+use roadtrain_target_proto::session::{
+    ConnectionState, ListenerRequirements, TargetConnection, UnauthenticatedConnections,
+};
 use roadtrain_target_proto::{
-    Authentication, CloseReason, Connected, Operation, Reaction, TargetConfig, TargetEvent,
+    CloseReason, ConfigOperation, ConnectedQueue, HostAuthentication, Reaction, TargetConfig,
+    TargetEvent,
 };
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, fctype};
@@ -28,16 +31,24 @@ fn key(byte: u8) -> DhchapKey {
 }
 
 /// Returns a configuration in which the host has this key; others have none.
-fn authentication(byte: u8) -> Authentication {
-    let keys = Keys { host: Some(key(byte)), controller: None };
-    Authentication { keys: BTreeMap::from([(HOST.to_owned(), keys)]), ..Authentication::default() }
+fn authentication(byte: u8) -> HostAuthentication {
+    let keys = DhchapKeys { host: Some(key(byte)), controller: None };
+    HostAuthentication {
+        keys: BTreeMap::from([(HOST.to_owned(), keys)]),
+        ..HostAuthentication::default()
+    }
 }
 
-fn script(authentication: Authentication) -> Script {
+fn script(authentication: HostAuthentication) -> Script {
     Script::with(&TargetConfig { authentication, ..config() })
 }
 
-fn admin(script: &mut Script, channel: Channel<'_>, nqn: &str, host: &str) -> Connected {
+fn admin(
+    script: &mut Script,
+    channel: ConnectionSecurity<'_>,
+    nqn: &str,
+    host: &str,
+) -> ConnectedQueue {
     let hostid = if host == STRANGER { [9; 16] } else { HOSTID };
     let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
     script.connect_over(channel, 0, &data).unwrap()
@@ -51,8 +62,8 @@ fn secured(host: &str, subsystem: &str) -> SecuredAs {
 #[test]
 fn hosts_that_have_to_authenticate() {
     let plain = || authentication(1);
-    let all = Authentication { required: true, ..plain() };
-    let one = Authentication { required_at: [NQN.to_owned()].into(), ..plain() };
+    let all = HostAuthentication { required: true, ..plain() };
+    let one = HostAuthentication { required_at: [NQN.to_owned()].into(), ..plain() };
     for (authentication, nqn, host, is_required) in [
         (plain(), NQN, HOST, true),
         (plain(), NQN, STRANGER, false),
@@ -63,15 +74,16 @@ fn hosts_that_have_to_authenticate() {
         (one.clone(), NQN, STRANGER, true),
         (one.clone(), PRIVATE_NQN, HOST, true),
         (one, DISCOVERY_NQN, STRANGER, false),
-        (Authentication::default(), NQN, HOST, false),
+        (HostAuthentication::default(), NQN, HOST, false),
     ] {
-        let connected = admin(&mut script(authentication), Channel::Plain, nqn, host);
+        let connected = admin(&mut script(authentication), ConnectionSecurity::Plain, nqn, host);
         assert_eq!(connected.requirement.is_some(), is_required, "{nqn} {host}");
     }
     // If a PSK has to be generated, no host is admitted without.
     let tls_at = [NQN.to_owned()].into();
-    let mut script = script(Authentication { tls_at, ..authentication(1) });
-    let requirement = admin(&mut script, Channel::Securable, NQN, STRANGER).requirement.unwrap();
+    let mut script = script(HostAuthentication { tls_at, ..authentication(1) });
+    let requirement =
+        admin(&mut script, ConnectionSecurity::Securable, NQN, STRANGER).requirement.unwrap();
     assert_eq!(requirement.concatenation, Concatenation::Required);
     assert_eq!(requirement.parties.host_key, None);
 }
@@ -80,9 +92,13 @@ fn hosts_that_have_to_authenticate() {
 #[test]
 fn every_queue_has_to_authenticate_whatever_secures_it() {
     let by_tls = secured(HOST, NQN);
-    for channel in [Channel::Plain, Channel::Securable, Channel::Secured(&by_tls)] {
+    for channel in [
+        ConnectionSecurity::Plain,
+        ConnectionSecurity::Securable,
+        ConnectionSecurity::Secured(&by_tls),
+    ] {
         let former = BTreeMap::from([(HOST.to_owned(), key(9))]);
-        let mut script = script(Authentication { former, ..authentication(1) });
+        let mut script = script(HostAuthentication { former, ..authentication(1) });
         script.target.set_tls_hosts([HOST.to_owned()].into());
         let queue = admin(&mut script, channel, NQN, HOST);
         script.enable(queue.cntlid);
@@ -103,10 +119,10 @@ fn every_queue_has_to_authenticate_whatever_secures_it() {
 fn a_host_with_a_tls_key_has_to_use_it_or_another_one() {
     let refused = Some(Status::CONNECT_INVALID_HOST.dnr());
     for (authentication, channel, nqn, expected) in [
-        (Authentication::default(), Channel::Securable, NQN, refused),
-        (Authentication::default(), Channel::Securable, DISCOVERY_NQN, None),
-        (Authentication::default(), Channel::Plain, NQN, None),
-        (authentication(1), Channel::Securable, NQN, None),
+        (HostAuthentication::default(), ConnectionSecurity::Securable, NQN, refused),
+        (HostAuthentication::default(), ConnectionSecurity::Securable, DISCOVERY_NQN, None),
+        (HostAuthentication::default(), ConnectionSecurity::Plain, NQN, None),
+        (authentication(1), ConnectionSecurity::Securable, NQN, None),
     ] {
         let mut script = script(authentication);
         script.target.set_tls_hosts([HOST.to_owned()].into());
@@ -118,13 +134,13 @@ fn a_host_with_a_tls_key_has_to_use_it_or_another_one() {
 /// The handshake used a key that was removed meanwhile.
 #[test]
 fn a_connection_whose_key_was_removed_is_refused() {
-    let mut script = script(Authentication::default());
+    let mut script = script(HostAuthentication::default());
     let by_tls = secured(HOST, NQN);
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
     let refused = Some(Status::CONNECT_INVALID_HOST.dnr());
-    assert_eq!(script.connect_over(Channel::Secured(&by_tls), 0, &data).err(), refused);
+    assert_eq!(script.connect_over(ConnectionSecurity::Secured(&by_tls), 0, &data).err(), refused);
     script.target.set_tls_hosts([HOST.to_owned()].into());
-    assert_eq!(script.connect_over(Channel::Secured(&by_tls), 0, &data).err(), None);
+    assert_eq!(script.connect_over(ConnectionSecurity::Secured(&by_tls), 0, &data).err(), None);
 }
 
 /// Returns the controllers that ended because a key was removed.
@@ -145,14 +161,14 @@ fn ended(script: &mut Script) -> Vec<u16> {
 fn hosts_whose_keys_go_end() {
     let mut script = script(authentication(1));
     script.target.set_tls_hosts([HOST.to_owned()].into());
-    let own = admin(&mut script, Channel::Plain, NQN, HOST).cntlid;
-    admin(&mut script, Channel::Plain, NQN, STRANGER);
-    let change = |to| [Operation::SetAuthentication(to)];
+    let own = admin(&mut script, ConnectionSecurity::Plain, NQN, HOST).cntlid;
+    admin(&mut script, ConnectionSecurity::Plain, NQN, STRANGER);
+    let change = |to| [ConfigOperation::SetAuthentication(to)];
     script.target.apply(&change(authentication(2))).unwrap();
     assert_eq!(ended(&mut script), [0; 0]);
-    script.target.apply(&change(Authentication::default())).unwrap();
+    script.target.apply(&change(HostAuthentication::default())).unwrap();
     assert_eq!(ended(&mut script), [own]);
-    let own = admin(&mut script, Channel::Plain, NQN, HOST).cntlid;
+    let own = admin(&mut script, ConnectionSecurity::Plain, NQN, HOST).cntlid;
     script.target.set_tls_hosts([].into());
     assert_eq!(ended(&mut script), [own]);
 }
@@ -164,24 +180,24 @@ fn another_key_is_not_the_same() {
     assert!(one.has_same_keys(&authentication(1), HOST));
     assert!(one.has_same_keys(&authentication(2), STRANGER));
     assert!(!one.has_same_keys(&authentication(2), HOST));
-    assert!(!one.has_same_keys(&Authentication::default(), HOST));
+    assert!(!one.has_same_keys(&HostAuthentication::default(), HOST));
     let former = BTreeMap::from([(HOST.to_owned(), key(9))]);
-    assert!(!one.has_same_keys(&Authentication { former, ..authentication(1) }, HOST));
+    assert!(!one.has_same_keys(&HostAuthentication { former, ..authentication(1) }, HOST));
 }
 
 /// Keys for one subsystem take precedence over those for all, and are used nowhere else.
 #[test]
 fn a_host_has_keys_of_its_own_at_a_subsystem() {
-    let keys = |byte| Some(Keys { host: Some(key(byte)), controller: None });
+    let keys = |byte| Some(DhchapKeys { host: Some(key(byte)), controller: None });
     let set = |host: &str, keys| {
         let (nqn, host) = (NQN.to_owned(), host.to_owned());
-        [Operation::SetKeys { nqn, host, keys }]
+        [ConfigOperation::SetKeys { nqn, host, keys }]
     };
     let mut script = script(authentication(1));
     script.target.apply(&set(HOST, keys(2))).unwrap();
     script.target.apply(&set(STRANGER, keys(3))).unwrap();
     let mut required_key = |nqn, host| {
-        let requirement = admin(&mut script, Channel::Plain, nqn, host).requirement;
+        let requirement = admin(&mut script, ConnectionSecurity::Plain, nqn, host).requirement;
         requirement.map(|requirement| requirement.parties.host_key.unwrap())
     };
     assert_eq!(required_key(NQN, HOST), Some(key(2).transform(HOST)));
@@ -189,7 +205,7 @@ fn a_host_has_keys_of_its_own_at_a_subsystem() {
     assert_eq!(required_key(NQN, STRANGER), Some(key(3).transform(STRANGER)));
     assert_eq!(ended(&mut script), [0; 0]);
     // One host still has the key for all, the other has none.
-    let own = admin(&mut script, Channel::Plain, NQN, STRANGER).cntlid;
+    let own = admin(&mut script, ConnectionSecurity::Plain, NQN, STRANGER).cntlid;
     script.target.apply(&set(HOST, None)).unwrap();
     assert_eq!(ended(&mut script), [0; 0]);
     script.target.apply(&set(STRANGER, None)).unwrap();
@@ -198,16 +214,16 @@ fn a_host_has_keys_of_its_own_at_a_subsystem() {
 }
 
 /// Returns a session whose host has to authenticate.
-fn authenticating() -> Session {
-    let connected = admin(&mut script(authentication(1)), Channel::Plain, NQN, HOST);
-    let mut session = Session::new(Settings::default());
+fn authenticating() -> TargetConnection {
+    let connected = admin(&mut script(authentication(1)), ConnectionSecurity::Plain, NQN, HOST);
+    let mut session = TargetConnection::new(ListenerRequirements::default());
     session.initialized();
     session.connected(connected);
-    assert_eq!(session.state(), State::Authenticating);
+    assert_eq!(session.state(), ConnectionState::Authenticating);
     session
 }
 
-fn command(session: &mut Session, sqe: &Sqe, data: &[u8]) -> (Reaction, usize) {
+fn command(session: &mut TargetConnection, sqe: &Sqe, data: &[u8]) -> (Reaction, usize) {
     let mut page = Vec::new();
     let authenticator = session.authenticator().unwrap();
     let reaction = authenticator.command(sqe, data, &mut page, &mut |place| place.fill(7));
@@ -218,7 +234,8 @@ fn command(session: &mut Session, sqe: &Sqe, data: &[u8]) -> (Reaction, usize) {
 #[test]
 fn fields_of_authentication_commands_are_checked() {
     let receive = |length: u32, sgl: u32| {
-        let mut sqe = fabrics::Authentication::of_nvme(length).emit(fctype::AUTHENTICATION_RECEIVE);
+        let mut sqe =
+            fabrics::AuthenticationFields::of_nvme(length).emit(fctype::AUTHENTICATION_RECEIVE);
         sqe.sgl.length = sgl.into();
         sqe
     };
@@ -226,7 +243,7 @@ fn fields_of_authentication_commands_are_checked() {
         sqe.cdw10 = (sqe.cdw10.get() ^ 1 << 24).into(); // SECP
         sqe
     };
-    let send = fabrics::Authentication::of_nvme(100).emit(fctype::AUTHENTICATION_SEND);
+    let send = fabrics::AuthenticationFields::of_nvme(100).emit(fctype::AUTHENTICATION_SEND);
     let mut session = authenticating();
     for (what, sqe, data) in [
         ("another protocol", other_protocol(send), &[0; 100][..]),
@@ -250,23 +267,27 @@ fn fields_of_authentication_commands_are_checked() {
 #[test]
 fn a_repeated_authentication_has_a_deadline() {
     let (mut session, _) = authenticated(NQN, false);
-    assert_eq!((session.state(), session.deadline()), (State::Live, None));
-    let mut host = Host::new(keys().parties(HOST, NQN), Offer::default(), 8);
+    assert_eq!((session.state(), session.deadline()), (ConnectionState::Live, None));
+    let mut host = AuthHost::new(keys().parties(HOST, NQN), AuthOffer::default(), 8);
     send(&mut session, &host.negotiate());
     assert!(!session.authenticates(Instant(0), TIME));
     receive(&mut session);
     assert!(!session.authenticates(Instant(100), TIME));
-    assert_eq!((session.state(), session.deadline()), (State::Live, Some(Instant(0) + TIME)));
+    assert_eq!(
+        (session.state(), session.deadline()),
+        (ConnectionState::Live, Some(Instant(0) + TIME))
+    );
     let success2 = [1, 4, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     send(&mut session, &success2); // Reply was expected
     assert!(session.authenticates(Instant(200), TIME), "it ends");
-    assert_eq!(session.state(), State::Refused);
+    assert_eq!(session.state(), ConnectionState::Refused);
 }
 
 #[test]
 fn a_repeated_authentication_needs_the_current_key() {
     let (mut session, _) = authenticated(NQN, false);
-    let requirement = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).requirement;
+    let requirement =
+        admin(&mut script(authentication(9)), ConnectionSecurity::Plain, NQN, HOST).requirement;
     session.authenticator().unwrap().renew(*requirement.unwrap());
     let mut host = host_of(8);
     send(&mut session, &host.negotiate());
@@ -277,11 +298,11 @@ fn a_repeated_authentication_needs_the_current_key() {
 }
 
 /// A message whose computation is pending, with its command.
-struct PendingMessage(Sqe, Vec<u8>, Work);
+struct PendingMessage(Sqe, Vec<u8>, DhTask);
 
 /// Sends a message; the host waits for its completion.
-fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> PendingMessage {
-    let fields = fabrics::Authentication::of_nvme(message.len() as u32);
+fn begin(session: &mut TargetConnection, now: Instant, message: Vec<u8>) -> PendingMessage {
+    let fields = fabrics::AuthenticationFields::of_nvme(message.len() as u32);
     let sqe = fields.emit(fctype::AUTHENTICATION_SEND);
     let (reaction, _) = command(session, &sqe, &message);
     let Reaction::Compute(work) = reaction else { panic!("{reaction:?}") };
@@ -291,7 +312,7 @@ fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> PendingMessag
 
 impl PendingMessage {
     /// Completes the message.
-    fn end(self, session: &mut Session, now: Instant) {
+    fn end(self, session: &mut TargetConnection, now: Instant) {
         self.2.compute();
         let (reaction, _) = command(session, &self.0, &self.1);
         assert!(matches!(reaction, Reaction::Answer(Status::SUCCESS)), "{reaction:?}");
@@ -300,14 +321,14 @@ impl PendingMessage {
 }
 
 /// Returns the host's reply to a challenge.
-fn reply(session: &mut Session, host: &mut Host) -> Vec<u8> {
+fn reply(session: &mut TargetConnection, host: &mut AuthHost) -> Vec<u8> {
     let challenged = host.challenge(&receive(session), &mut |place| place.fill(0x5a)).unwrap();
     challenged.work().unwrap().compute();
     host.reply(&challenged, &mut |place| place.fill(0xa5)).unwrap()
 }
 
-fn host_of(t_id: u16) -> Host {
-    Host::new(keys().parties(HOST, NQN), Offer::default(), t_id)
+fn host_of(t_id: u16) -> AuthHost {
+    AuthHost::new(keys().parties(HOST, NQN), AuthOffer::default(), t_id)
 }
 
 /// The host has its time for its own part; the computations of one authentication do not count.
@@ -315,7 +336,7 @@ fn host_of(t_id: u16) -> Host {
 fn an_unauthenticated_host_is_credited_the_time_of_computations() {
     // The host has generated a PSK, so its connection stays unauthenticated.
     let (mut session, _) = authenticated(NQN, true);
-    let mut newcomers = Newcomers::new(TIME);
+    let mut newcomers = UnauthenticatedConnections::new(TIME);
     newcomers.enter(at(0), 7);
     let mut host = host_of(8).concatenating();
     let waiting = begin(&mut session, at(3), host.negotiate());
@@ -337,7 +358,7 @@ fn an_unauthenticated_host_is_credited_the_time_of_computations() {
 /// Connections that are authenticated or gone are skipped.
 #[test]
 fn only_unauthenticated_connections_are_overdue() {
-    let mut newcomers = Newcomers::new(TIME);
+    let mut newcomers = UnauthenticatedConnections::new(TIME);
     (0..4).for_each(|second| newcomers.enter(at(second), second));
     let spared = |newcomer| match newcomer {
         0 => None,
@@ -369,7 +390,7 @@ fn a_repeated_authentication_is_credited_that_time_as_well() {
         assert_eq!(session.deadline(), Some(at(101)));
         host.success1(&receive(&mut session)).unwrap();
         session.authenticates(at(96), TIME);
-        assert_eq!((session.state(), session.deadline()), (State::Live, None));
+        assert_eq!((session.state(), session.deadline()), (ConnectionState::Live, None));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Steps of the Linux host from Connect to disconnect.
 
 use super::script::{CC_ENABLE, NQN, Script};
-use roadtrain_target_proto::{CloseReason, Outcome, TargetEvent};
+use roadtrain_target_proto::{AdminOutcome, CloseReason, TargetEvent};
 use roadtrain_wire::ana::ana_groups;
 use roadtrain_wire::fabrics::{Property, PropertySize, fabrics_sqe, fctype, property};
 use roadtrain_wire::feature::{SetFeatures, fid};
@@ -119,7 +119,7 @@ fn a_reset_is_over_when_no_command_is_in_a_store() {
     // One lane ends by Disconnect with commands in a store.
     let disconnect = fabrics_sqe(fctype::DISCONNECT);
     let ended = script.target.fabrics_command(script.now, cntlid, 3, &disconnect);
-    assert_eq!(ended, Outcome::Disconnected);
+    assert_eq!(ended, AdminOutcome::Disconnected);
     script.set_cc(cntlid, CC_ENABLE & !1);
     assert_eq!(script.csts(cntlid), 1, "commands may be in a store");
     script.fail(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0), Status::COMMAND_SEQUENCE_ERROR);
@@ -189,14 +189,14 @@ fn fabrics_commands_on_connected_queues() {
     script.connect_io(cntlid, 1).unwrap();
     let now = script.now;
     let mut on_io = |sqe: Sqe| script.target.fabrics_command(now, cntlid, 1, &sqe);
-    let failed = |status: Status| Outcome::Complete { status: status.dnr(), result: 0 };
+    let failed = |status: Status| AdminOutcome::Complete { status: status.dnr(), result: 0 };
     let get = Property::get(property::CSTS, PropertySize::Four);
     assert_eq!(on_io(get), failed(Status::INVALID_OPCODE));
     assert_eq!(on_io(fabrics_sqe(fctype::CONNECT)), failed(Status::COMMAND_SEQUENCE_ERROR));
     let mut wrong_format = fabrics_sqe(fctype::DISCONNECT);
     wrong_format.cdw10 = 1.into();
     assert_eq!(on_io(wrong_format), failed(Status::CONNECT_INCOMPATIBLE_FORMAT));
-    assert_eq!(on_io(fabrics_sqe(fctype::DISCONNECT)), Outcome::Disconnected);
+    assert_eq!(on_io(fabrics_sqe(fctype::DISCONNECT)), AdminOutcome::Disconnected);
     script.connect_io(cntlid, 1).unwrap();
 }
 

@@ -1,12 +1,14 @@
 //! Secure channel concatenation at the target: connections that may generate a PSK, and the commands allowed on them.
 
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
-use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
-use roadtrain_proto::security::{Channel, DhchapKey, GeneratedPsk, Hash, SecuredAs};
+use roadtrain_proto::security::dhchap::{AuthHost, AuthOffer, DhGroup, DhchapKeys};
+use roadtrain_proto::security::{ConnectionSecurity, DhchapKey, GeneratedPsk, Hash, SecuredAs};
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::presence::Presences;
-use roadtrain_target_proto::session::{Request, Session, Settings, State};
-use roadtrain_target_proto::{Authentication, Reaction, TargetConfig};
+use roadtrain_target_proto::host_connections::HostConnections;
+use roadtrain_target_proto::session::{
+    ConnectionState, ListenerRequirements, SessionRequest, TargetConnection,
+};
+use roadtrain_target_proto::{HostAuthentication, Reaction, TargetConfig};
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{
     self, AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, ConnectData, fctype,
@@ -16,21 +18,24 @@ use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(crate) fn keys() -> Keys {
-    Keys { host: Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap()), controller: None }
-}
-
-/// Returns a configuration in which the host has a key, and the private subsystem requires TLS.
-fn authentication() -> Authentication {
-    Authentication {
-        keys: BTreeMap::from([(HOST.to_owned(), keys())]),
-        tls_at: [PRIVATE_NQN.to_owned()].into(),
-        offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Ffdhe2048] },
-        ..Authentication::default()
+pub(crate) fn keys() -> DhchapKeys {
+    DhchapKeys {
+        host: Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap()),
+        controller: None,
     }
 }
 
-fn script(authentication: Authentication) -> Script {
+/// Returns a configuration in which the host has a key, and the private subsystem requires TLS.
+fn authentication() -> HostAuthentication {
+    HostAuthentication {
+        keys: BTreeMap::from([(HOST.to_owned(), keys())]),
+        tls_at: [PRIVATE_NQN.to_owned()].into(),
+        offer: AuthOffer { hashes: vec![Hash::Sha256], groups: vec![DhGroup::Ffdhe2048] },
+        ..HostAuthentication::default()
+    }
+}
+
+fn script(authentication: HostAuthentication) -> Script {
     Script::with(&TargetConfig { authentication, ..config() })
 }
 
@@ -45,13 +50,13 @@ fn the_answer_to_connect_says_what_is_wanted() {
     let generated = SecuredAs { hostnqn, subnqn, by_generated: true };
     let invalid = Err(Status::CONNECT_INVALID_PARAMETERS.dnr()); // as if it were not there
     for (channel, nqn, host, expected) in [
-        (Channel::Plain, NQN, HOST, Ok(AUTHREQ_ATR)),
-        (Channel::Securable, NQN, HOST, Ok(AUTHREQ_ATR)),
-        (Channel::Securable, NQN, STRANGER, Ok(0)),
+        (ConnectionSecurity::Plain, NQN, HOST, Ok(AUTHREQ_ATR)),
+        (ConnectionSecurity::Securable, NQN, HOST, Ok(AUTHREQ_ATR)),
+        (ConnectionSecurity::Securable, NQN, STRANGER, Ok(0)),
         // Without TLS only the PSK is generated; hosts without a key get the same requirement.
-        (Channel::Plain, PRIVATE_NQN, HOST, invalid),
-        (Channel::Securable, PRIVATE_NQN, HOST, Ok(BOTH)),
-        (Channel::Secured(&generated), PRIVATE_NQN, HOST, Ok(0)),
+        (ConnectionSecurity::Plain, PRIVATE_NQN, HOST, invalid),
+        (ConnectionSecurity::Securable, PRIVATE_NQN, HOST, Ok(BOTH)),
+        (ConnectionSecurity::Secured(&generated), PRIVATE_NQN, HOST, Ok(0)),
     ] {
         let mut script = script(authentication());
         let answer = script.claim_over(channel, 0, &data(nqn, host, CNTLID_DYNAMIC));
@@ -59,10 +64,10 @@ fn the_answer_to_connect_says_what_is_wanted() {
         assert_eq!(answer, expected, "{channel:?} {nqn} {host}");
     }
     // No host has a key, so none could generate a PSK.
-    let mut without = script(Authentication { keys: BTreeMap::new(), ..authentication() });
+    let mut without = script(HostAuthentication { keys: BTreeMap::new(), ..authentication() });
     for (channel, status) in [
-        (Channel::Securable, Status::CONNECT_INVALID_PARAMETERS),
-        (Channel::Secured(&generated), Status::CONNECT_INVALID_HOST),
+        (ConnectionSecurity::Securable, Status::CONNECT_INVALID_PARAMETERS),
+        (ConnectionSecurity::Secured(&generated), Status::CONNECT_INVALID_HOST),
     ] {
         let answer = without.connect_over(channel, 0, &data(PRIVATE_NQN, HOST, CNTLID_DYNAMIC));
         assert_eq!(answer.map(|connected| connected.cntlid), Err(status.dnr()));
@@ -74,8 +79,9 @@ fn the_answer_to_connect_says_what_is_wanted() {
 fn queues_of_io_make_no_psk() {
     let mut script = script(authentication());
     let admin = data(PRIVATE_NQN, HOST, CNTLID_DYNAMIC);
-    let cntlid = script.connect_over(Channel::Securable, 0, &admin).unwrap().cntlid;
-    let lane = script.connect_over(Channel::Securable, 1, &data(PRIVATE_NQN, HOST, cntlid));
+    let cntlid = script.connect_over(ConnectionSecurity::Securable, 0, &admin).unwrap().cntlid;
+    let lane =
+        script.connect_over(ConnectionSecurity::Securable, 1, &data(PRIVATE_NQN, HOST, cntlid));
     assert_eq!(lane.unwrap_err(), Status::CONNECT_INVALID_PARAMETERS.dnr());
 }
 
@@ -83,7 +89,7 @@ fn queues_of_io_make_no_psk() {
 pub(crate) fn authenticated(
     subsystem: &str,
     concatenates: bool,
-) -> (Session, Option<GeneratedPsk>) {
+) -> (TargetConnection, Option<GeneratedPsk>) {
     authenticated_at(&mut script(authentication()), subsystem, concatenates)
 }
 
@@ -92,14 +98,17 @@ pub(crate) fn authenticated_at(
     script: &mut Script,
     subsystem: &str,
     concatenates: bool,
-) -> (Session, Option<GeneratedPsk>) {
+) -> (TargetConnection, Option<GeneratedPsk>) {
     let data = data(subsystem, HOST, CNTLID_DYNAMIC);
-    let connected = script.claim_over(Channel::Securable, 0, &data).unwrap();
-    let mut session = Session::new(Settings { declined_tls: true, ..Settings::default() });
-    assert_eq!(session.channel(), Channel::Securable);
+    let connected = script.claim_over(ConnectionSecurity::Securable, 0, &data).unwrap();
+    let mut session = TargetConnection::new(ListenerRequirements {
+        declined_tls: true,
+        ..ListenerRequirements::default()
+    });
+    assert_eq!(session.channel(), ConnectionSecurity::Securable);
     session.initialized();
     session.connected(connected);
-    let host = Host::new(keys().parties(HOST, subsystem), Offer::default(), 7);
+    let host = AuthHost::new(keys().parties(HOST, subsystem), AuthOffer::default(), 7);
     let mut host = if concatenates { host.concatenating() } else { host };
     let mut random = |place: &mut [u8]| place.fill(0x5a);
     send(&mut session, &host.negotiate());
@@ -114,15 +123,15 @@ pub(crate) fn authenticated_at(
     let psk = session.authenticator().unwrap().take_psk();
     assert_eq!(psk, host.take_psk());
     session.authenticates(Instant(0), Duration::ZERO);
-    let presences = &mut Presences::<u32>::default();
+    let presences = &mut HostConnections::<u32>::default();
     let granted = session.take_granted(script.now, &mut script.target, presences, Some(1));
-    assert_eq!(granted, Ok(session.state() == State::Live));
+    assert_eq!(granted, Ok(session.state() == ConnectionState::Live));
     (session, psk)
 }
 
-pub(crate) fn send(session: &mut Session, message: &[u8]) {
-    let mut sqe: Sqe =
-        fabrics::Authentication::of_nvme(message.len() as u32).emit(fctype::AUTHENTICATION_SEND);
+pub(crate) fn send(session: &mut TargetConnection, message: &[u8]) {
+    let mut sqe: Sqe = fabrics::AuthenticationFields::of_nvme(message.len() as u32)
+        .emit(fctype::AUTHENTICATION_SEND);
     sqe.set_in_capsule(message.len() as u32);
     let mut random = |place: &mut [u8]| place.fill(0x33);
     let authenticator = session.authenticator().unwrap();
@@ -133,9 +142,9 @@ pub(crate) fn send(session: &mut Session, message: &[u8]) {
     }
 }
 
-pub(crate) fn receive(session: &mut Session) -> Vec<u8> {
+pub(crate) fn receive(session: &mut TargetConnection) -> Vec<u8> {
     let mut sqe =
-        fabrics::Authentication::of_nvme(RECEIVE_BYTES).emit(fctype::AUTHENTICATION_RECEIVE);
+        fabrics::AuthenticationFields::of_nvme(RECEIVE_BYTES).emit(fctype::AUTHENTICATION_RECEIVE);
     sqe.sgl.length = RECEIVE_BYTES.into();
     let mut page = Vec::new();
     let mut random = |place: &mut [u8]| place.fill(0x33);
@@ -151,9 +160,14 @@ fn no_command_follows_the_making_of_a_psk() {
     for subsystem in [NQN, PRIVATE_NQN] {
         let (session, psk) = authenticated(subsystem, true);
         assert!(psk.is_some());
-        assert_eq!(session.state(), State::Authenticating);
-        assert!(session.is_newcomer(), "it ends when its time for that is over");
-        for request in [Request::Property, Request::Admin, Request::Fabrics, Request::Disconnect] {
+        assert_eq!(session.state(), ConnectionState::Authenticating);
+        assert!(session.is_unauthenticated(), "it ends when its time for that is over");
+        for request in [
+            SessionRequest::Property,
+            SessionRequest::Admin,
+            SessionRequest::Fabrics,
+            SessionRequest::Disconnect,
+        ] {
             let refused = Err(Status::AUTHENTICATION_REQUIRED.dnr());
             assert_eq!(session.admits(request), refused, "{request:?}");
         }
@@ -164,8 +178,8 @@ fn no_command_follows_the_making_of_a_psk() {
 #[test]
 fn without_a_psk_the_subsystem_decides() {
     let (session, psk) = authenticated(NQN, false);
-    assert_eq!((session.state(), psk), (State::Live, None));
+    assert_eq!((session.state(), psk), (ConnectionState::Live, None));
     let (session, psk) = authenticated(PRIVATE_NQN, false);
     assert_eq!(psk, None);
-    assert_eq!(session.state(), State::Refused);
+    assert_eq!(session.state(), ConnectionState::Refused);
 }

@@ -4,16 +4,16 @@ use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
 };
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::security::Channel;
-use roadtrain_target_proto::presence::Presences;
-use roadtrain_target_proto::{ConnectRefused, Connected, ControllerKind, host_name};
+use roadtrain_proto::security::ConnectionSecurity;
+use roadtrain_target_proto::host_connections::HostConnections;
+use roadtrain_target_proto::{ConnectRefused, ConnectedQueue, ControllerKind, host_name};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
 /// Returns status and DW0 (IPO, IATTR) of a Connect that must fail.
-fn refused(result: Result<Connected, ConnectRefused>) -> (Status, u32) {
+fn refused(result: Result<ConnectedQueue, ConnectRefused>) -> (Status, u32) {
     let error = result.expect_err("must be refused");
     assert!(error.status.is_dnr() || error.status.is(Status::CONNECT_CONTROLLER_BUSY));
     (Status::from_field(error.status.code() << 1), error.result)
@@ -128,7 +128,7 @@ fn an_anonymous_host_may_go_where_any_host_may() {
 fn a_refusal_names_the_field_and_its_value() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    let refusal_text = |result: Result<Connected, ConnectRefused>| {
+    let refusal_text = |result: Result<ConnectedQueue, ConnectRefused>| {
         let ConnectRefused { field, value, .. } = result.expect_err("must be refused");
         format!("{field} {value}")
     };
@@ -236,14 +236,20 @@ fn an_identifier_is_not_reused_while_its_last_owner_has_leftovers() {
     let mut config = config();
     (config.limits.cntlid_min, config.limits.cntlid_max) = (1, 3);
     let mut script = Script::with(&config);
-    let mut presences = Presences::<u32>::default();
+    let mut presences = HostConnections::<u32>::default();
     let (sqe, ends) = (connect_sqe(0, 31).emit(), (local(), RANDOM));
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, "nqn.2024-01.test:other");
-    let connect = |script: &mut Script, presences: &Presences<u32>| {
+    let connect = |script: &mut Script, presences: &HostConnections<u32>| {
         let has_leftovers = |cntlid| presences.any_has_leftovers_of(cntlid);
         let (target, now) = (&mut script.target, script.now);
-        let connected =
-            target.connect_over(Channel::Plain, now, &sqe, data.as_bytes(), ends, has_leftovers);
+        let connected = target.connect_over(
+            ConnectionSecurity::Plain,
+            now,
+            &sqe,
+            data.as_bytes(),
+            ends,
+            has_leftovers,
+        );
         let granted = connected.and_then(|queue| target.grant(now, &queue).map(|()| queue.cntlid));
         granted.map_err(|refused| refused.status)
     };

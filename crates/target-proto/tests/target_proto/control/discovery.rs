@@ -4,10 +4,10 @@ use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe,
     remove_subsystem, resize,
 };
-use roadtrain_proto::security::{Channel, SecuredAs};
+use roadtrain_proto::security::{ConnectionSecurity, SecuredAs};
 use roadtrain_target_proto::{
-    Authentication, ConfigError, FrameListener, Listener, Operation, Place, SubsystemConfig,
-    TargetConfig, TargetEvent, TlsUse,
+    ConfigError, ConfigObject, ConfigOperation, FrameListener, HostAuthentication, SubsystemConfig,
+    TargetConfig, TargetEvent, TargetListener, TlsUse,
 };
 use roadtrain_wire::discovery::{
     DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
@@ -62,7 +62,7 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
     config.listeners = ["0.0.0.0:4420", "198.51.100.1:4421", "[2001:db8::1]:4422"]
         .iter()
         .zip(1..)
-        .map(|(address, portid)| Listener {
+        .map(|(address, portid)| TargetListener {
             portid,
             address: address.parse().unwrap(),
             tls: TlsUse::Off,
@@ -95,11 +95,13 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
 #[test]
 fn what_needs_tls_is_not_listed_in_the_clear() {
     let authentication =
-        Authentication { tls_at: [NQN.to_owned()].into(), ..Authentication::default() };
+        HostAuthentication { tls_at: [NQN.to_owned()].into(), ..HostAuthentication::default() };
     let mut script = Script::with(&TargetConfig { authentication, ..config() });
     script.target.set_tls_hosts([HOST.to_owned()].into());
     let by = SecuredAs { hostnqn: HOST.into(), subnqn: DISCOVERY_NQN.into(), by_generated: false };
-    for (channel, is_listed) in [(Channel::Plain, false), (Channel::Secured(&by), true)] {
+    for (channel, is_listed) in
+        [(ConnectionSecurity::Plain, false), (ConnectionSecurity::Secured(&by), true)]
+    {
         let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
         let cntlid = script.connect_over(channel, 0, &data).unwrap().cntlid;
         script.enable(cntlid);
@@ -116,7 +118,7 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
     config.listeners = ["0.0.0.0:4420", "[::]:4421"]
         .iter()
         .zip(1..)
-        .map(|(address, portid)| Listener {
+        .map(|(address, portid)| TargetListener {
             portid,
             address: address.parse().unwrap(),
             tls: TlsUse::Off,
@@ -144,7 +146,7 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
 fn ports_on_ethernet_are_shown_to_hosts_on_ethernet() {
     let mut config = config();
     config.subsystems.truncate(1);
-    let tcp = |address: &str, portid| Listener {
+    let tcp = |address: &str, portid| TargetListener {
         portid,
         address: address.parse().unwrap(),
         tls: TlsUse::Off,
@@ -215,7 +217,7 @@ fn changes_are_reported_and_counted() {
     assert!(!script.events().contains(&log_changed(cntlid, cid)), "the log names no namespaces");
     script
         .target
-        .apply(&[Operation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:new"))])
+        .apply(&[ConfigOperation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:new"))])
         .unwrap();
     assert_eq!(script.events(), [log_changed(cntlid, cid)]);
     let (after, entries) = log(&mut script, cntlid);
@@ -274,10 +276,10 @@ fn the_log_refers_to_other_discovery_controllers() {
     for bad in ["0.0.0.0:8009", "192.0.2.7:0", "224.0.0.1:8009"] {
         let bad: std::net::SocketAddr = bad.parse().unwrap();
         let error = TargetConfig { referrals: vec![bad], ..config() }.check().unwrap_err();
-        assert_eq!(error.place(), &Place::Referral(bad));
+        assert_eq!(error.place(), &ConfigObject::Referral(bad));
     }
     let twice = TargetConfig { referrals: vec![other, other], ..config() };
-    assert_eq!(twice.check(), Err(ConfigError::Exists(Place::Referral(other))));
+    assert_eq!(twice.check(), Err(ConfigError::Exists(ConfigObject::Referral(other))));
 }
 
 #[test]
@@ -286,7 +288,7 @@ fn a_change_between_the_pieces_is_reported_again() {
     let (cntlid, cid) = listening(&mut script);
     script
         .target
-        .apply(&[Operation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:x"))])
+        .apply(&[ConfigOperation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:x"))])
         .unwrap();
     assert_eq!(script.events(), [log_changed(cntlid, cid)]);
     script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
@@ -295,7 +297,7 @@ fn a_change_between_the_pieces_is_reported_again() {
     script.succeed(cntlid, head.emit(0));
     script
         .target
-        .apply(&[Operation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:y"))])
+        .apply(&[ConfigOperation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:y"))])
         .unwrap();
     assert_eq!(script.events(), [], "masked");
     let entries = GetLogPage { offset: 1024, ..GetLogPage::new(lid::DISCOVERY, 4096) };
@@ -319,15 +321,16 @@ fn listeners_come_and_go() {
     let (cntlid, cid) = listening(&mut script);
     let (before, _) = log(&mut script, cntlid);
     let old = script.target.config().listeners[0];
-    let new = Listener {
+    let new = TargetListener {
         portid: 2,
         address: "198.51.100.1:4421".parse().unwrap(),
         tls: TlsUse::Required,
         named_only: false,
     };
-    let error = script.target.apply(&[Operation::Listen(Listener { portid: 2, ..old })]);
-    assert_eq!(error, Err(ConfigError::Exists(Place::Listener(old.address))));
-    script.target.apply(&[Operation::Unlisten(old), Operation::Listen(new)]).unwrap();
+    let error =
+        script.target.apply(&[ConfigOperation::Listen(TargetListener { portid: 2, ..old })]);
+    assert_eq!(error, Err(ConfigError::Exists(ConfigObject::Listener(old.address))));
+    script.target.apply(&[ConfigOperation::Unlisten(old), ConfigOperation::Listen(new)]).unwrap();
     assert_eq!(script.events(), [log_changed(cntlid, cid)]);
     let (after, entries) = log(&mut script, cntlid);
     assert!(after > before);
@@ -336,6 +339,6 @@ fn listeners_come_and_go() {
         let secured = (entry.treq & treq::SECURE_MASK, entry.tsas[0]);
         assert_eq!(secured, (treq::SECURE_REQUIRED, sectype::TLS13));
     }
-    script.target.apply(&[Operation::Unlisten(new)]).unwrap();
+    script.target.apply(&[ConfigOperation::Unlisten(new)]).unwrap();
     assert!(log(&mut script, cntlid).1.is_empty(), "it listens nowhere");
 }

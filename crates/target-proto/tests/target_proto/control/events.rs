@@ -1,7 +1,7 @@
 //! Asynchronous events, from the change to the log page.
 
 use super::script::{NQN, Script, add, remove, resize};
-use roadtrain_target_proto::{NamespaceConfig, Outcome, TargetEvent};
+use roadtrain_target_proto::{AdminOutcome, NamespaceConfig, TargetEvent};
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::NamespaceList;
@@ -28,7 +28,7 @@ fn namespace_changed(cntlid: u16, cid: u16) -> TargetEvent {
 }
 
 /// Submits a command with the caller's identifier.
-fn submit_as(script: &mut Script, cntlid: u16, cid: u16, mut sqe: Sqe) -> Outcome {
+fn submit_as(script: &mut Script, cntlid: u16, cid: u16, mut sqe: Sqe) -> AdminOutcome {
     sqe.cid = cid.into();
     script.target.admin_command(script.now, cntlid, &sqe, &[], &mut Vec::new())
 }
@@ -115,14 +115,14 @@ fn a_command_with_the_identifier_of_a_request_retires_it() {
     let mut script = Script::new();
     let (cntlid, cids) = listening(&mut script, 2);
     let get = Property::get(property::CSTS, PropertySize::Four);
-    let done = Outcome::Complete { status: Status::SUCCESS, result: 1 };
+    let done = AdminOutcome::Complete { status: Status::SUCCESS, result: 1 };
     assert_eq!(submit_as(&mut script, cntlid, cids[0], get), done);
     script.target.apply(&[resize(1, 77)]).unwrap();
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[1]), tables_changed()]);
     // A request may take the identifier of another one, and replaces it.
     let (other, cids) = listening(&mut script, 1);
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
-    assert_eq!(submit_as(&mut script, other, cids[0], request), Outcome::Pending);
+    assert_eq!(submit_as(&mut script, other, cids[0], request), AdminOutcome::Pending);
     for (blocks, reported) in [(78, vec![namespace_changed(other, cids[0])]), (79, vec![])] {
         script.target.apply(&[resize(1, blocks)]).unwrap();
         let mut events = script.events();

@@ -4,11 +4,11 @@
 use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
 };
-use roadtrain_proto::security::dhchap::{Concatenation, Keys};
-use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
+use roadtrain_proto::security::dhchap::{Concatenation, DhchapKeys};
+use roadtrain_proto::security::{ConnectionSecurity, DhchapKey, Hash, SecuredAs};
 use roadtrain_target_proto::{
-    Authentication, CloseReason, Connected, Listener, Operation, SubsystemConfig, TargetConfig,
-    TargetEvent, TlsUse,
+    CloseReason, ConfigOperation, ConnectedQueue, HostAuthentication, SubsystemConfig,
+    TargetConfig, TargetEvent, TargetListener, TlsUse,
 };
 use roadtrain_wire::fabrics::{AUTHREQ_ATR, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::status::Status;
@@ -17,15 +17,16 @@ use std::time::Duration;
 
 const NOWHERE: &str = "nqn.2024-01.test:nowhere";
 
-fn keys() -> BTreeMap<String, Keys> {
-    let keys = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
+fn keys() -> BTreeMap<String, DhchapKeys> {
+    let keys =
+        DhchapKeys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
     BTreeMap::from([(HOST.to_owned(), keys)])
 }
 
 /// Returns a configuration in which the host has a key, and every host needs one.
 fn required() -> TargetConfig {
     let authentication =
-        Authentication { keys: keys(), required: true, ..Authentication::default() };
+        HostAuthentication { keys: keys(), required: true, ..HostAuthentication::default() };
     TargetConfig { authentication, ..config() }
 }
 
@@ -34,12 +35,12 @@ fn data(nqn: &str, host: &str, cntlid: u16) -> ConnectData {
 }
 
 /// Connects without authentication: returns the claim.
-fn claim(script: &mut Script, qid: u16, data: &ConnectData) -> Connected {
-    script.claim_over(Channel::Plain, qid, data).unwrap()
+fn claim(script: &mut Script, qid: u16, data: &ConnectData) -> ConnectedQueue {
+    script.claim_over(ConnectionSecurity::Plain, qid, data).unwrap()
 }
 
 /// Grants a queue after authentication. Returns the wrong field of a refusal.
-fn prove(script: &mut Script, queue: &Connected) -> Result<(), &'static str> {
+fn prove(script: &mut Script, queue: &ConnectedQueue) -> Result<(), &'static str> {
     script.target.grant(script.now, queue).map_err(|refused| refused.field)
 }
 
@@ -82,7 +83,8 @@ fn claims_keep_no_identifier_from_others() {
     // Controllers do not give way.
     let last = claim(&mut script, 0, &admin);
     assert_eq!(prove(&mut script, &last), Ok(()));
-    let full = script.claim_over(Channel::Plain, 0, &admin).map_err(|refused| refused.field);
+    let full =
+        script.claim_over(ConnectionSecurity::Plain, 0, &admin).map_err(|refused| refused.field);
     assert_eq!(full.err(), Some("controllers in use"));
 }
 
@@ -142,11 +144,15 @@ fn a_proof_is_for_the_controller_that_was_named() {
 /// An authentication with a key that has changed meanwhile is void, and a host that lost its access is refused.
 #[test]
 fn a_proof_counts_as_the_target_is_by_then() {
-    let other = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[2; 32]).ok(), controller: None };
+    let other =
+        DhchapKeys { host: DhchapKey::new(Some(Hash::Sha256), &[2; 32]).ok(), controller: None };
     let nqn = || NQN.to_owned();
     for (operation, field) in [
-        (Operation::SetKeys { nqn: nqn(), host: HOST.to_owned(), keys: Some(other) }, "HOSTNQN"),
-        (Operation::RemoveSubsystem { nqn: nqn() }, "SUBNQN"),
+        (
+            ConfigOperation::SetKeys { nqn: nqn(), host: HOST.to_owned(), keys: Some(other) },
+            "HOSTNQN",
+        ),
+        (ConfigOperation::RemoveSubsystem { nqn: nqn() }, "SUBNQN"),
     ] {
         let mut script = Script::with(&required());
         let queue = claim(&mut script, 0, &data(NQN, HOST, CNTLID_DYNAMIC));
@@ -161,10 +167,10 @@ fn a_proof_counts_as_the_target_is_by_then() {
 fn before_the_proof_every_connect_is_answered_alike() {
     let all = required();
     let at = |nqn: &str| TargetConfig {
-        authentication: Authentication {
+        authentication: HostAuthentication {
             keys: keys(),
             required_at: BTreeSet::from([nqn.to_owned()]),
-            ..Authentication::default()
+            ..HostAuthentication::default()
         },
         ..config()
     };
@@ -203,7 +209,8 @@ fn before_the_proof_every_connect_is_answered_alike() {
     }
     // If no authentication is required, the host gets the reason at once.
     let mut open = Script::new();
-    let refused = open.claim_over(Channel::Plain, 0, &data(NOWHERE, HOST, CNTLID_DYNAMIC));
+    let refused =
+        open.claim_over(ConnectionSecurity::Plain, 0, &data(NOWHERE, HOST, CNTLID_DYNAMIC));
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.field), Err("SUBNQN"));
 }
 
@@ -211,11 +218,11 @@ fn before_the_proof_every_connect_is_answered_alike() {
 #[test]
 fn without_tls_a_subsystem_that_needs_it_is_not_there() {
     let authentication =
-        Authentication { tls_at: [NQN.to_owned()].into(), ..Authentication::default() };
+        HostAuthentication { tls_at: [NQN.to_owned()].into(), ..HostAuthentication::default() };
     let mut script = Script::with(&TargetConfig { authentication, ..config() });
     let mut answer = |nqn| {
         let data = data(nqn, HOST, CNTLID_DYNAMIC);
-        let refused = script.claim_over(Channel::Plain, 0, &data).unwrap_err();
+        let refused = script.claim_over(ConnectionSecurity::Plain, 0, &data).unwrap_err();
         (refused.status, refused.result)
     };
     assert_eq!(answer(NQN), answer(NOWHERE));
@@ -227,7 +234,7 @@ struct AdmissionChange {
     nqn: &'static str,
     /// True if its host is authenticated.
     proves: bool,
-    authentication: Authentication,
+    authentication: HostAuthentication,
     tls: TlsUse,
     /// True if its host has a key for TLS after the change.
     has_tls_key: bool,
@@ -237,7 +244,7 @@ struct AdmissionChange {
 /// A controller that would not be admitted any more ends; all others stay.
 #[test]
 fn a_change_ends_what_would_not_be_let_in_any_more() {
-    let none = Authentication::default;
+    let none = HostAuthentication::default;
     let stays = AdmissionChange {
         what: "nothing",
         nqn: NQN,
@@ -248,10 +255,10 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
         ends: false,
     };
     let all = required().authentication;
-    let at = |nqn: &str| Authentication { required_at: [nqn.to_owned()].into(), ..none() };
-    let tls_at = |nqn: &str| Authentication { tls_at: [nqn.to_owned()].into(), ..none() };
-    let keyed = Authentication { keys: keys(), ..none() };
-    let change = |what, authentication: &Authentication, ends| {
+    let at = |nqn: &str| HostAuthentication { required_at: [nqn.to_owned()].into(), ..none() };
+    let tls_at = |nqn: &str| HostAuthentication { tls_at: [nqn.to_owned()].into(), ..none() };
+    let keyed = HostAuthentication { keys: keys(), ..none() };
+    let change = |what, authentication: &HostAuthentication, ends| {
         let authentication = authentication.clone();
         AdmissionChange { what, authentication, ends, ..stays }
     };
@@ -285,10 +292,11 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
             Script::with(&TargetConfig { authentication: before, ..super::script::config() });
         let queue = claim(&mut script, 0, &data(change.nqn, HOST, CNTLID_DYNAMIC));
         assert_eq!(prove(&mut script, &queue), Ok(()));
-        let listener = Listener { portid: 1, address: local(), tls: change.tls, named_only: false };
+        let listener =
+            TargetListener { portid: 1, address: local(), tls: change.tls, named_only: false };
         let operations = [
-            Operation::SetAuthentication(change.authentication.clone()),
-            Operation::SetTls(listener),
+            ConfigOperation::SetAuthentication(change.authentication.clone()),
+            ConfigOperation::SetTls(listener),
         ];
         script.target.apply(&operations).unwrap();
         if change.has_tls_key {
@@ -306,18 +314,22 @@ fn a_plain_queue_of_a_secured_controller_ends_it() {
     let mut script = Script::new();
     script.target.set_tls_hosts([HOST.to_owned()].into());
     let admin = data(NQN, HOST, CNTLID_DYNAMIC);
-    let cntlid = script.connect_over(Channel::Secured(&by), 0, &admin).unwrap().cntlid;
+    let cntlid = script.connect_over(ConnectionSecurity::Secured(&by), 0, &admin).unwrap().cntlid;
     script.enable(cntlid);
-    script.connect_over(Channel::Plain, 1, &data(NQN, HOST, cntlid)).unwrap();
-    let tls_at = Authentication { tls_at: [NQN.to_owned()].into(), ..Authentication::default() };
+    script.connect_over(ConnectionSecurity::Plain, 1, &data(NQN, HOST, cntlid)).unwrap();
+    let tls_at =
+        HostAuthentication { tls_at: [NQN.to_owned()].into(), ..HostAuthentication::default() };
     // A queue that has ended does not count.
     script.target.disconnect(cntlid, 1);
-    script.connect_over(Channel::Secured(&by), 1, &data(NQN, HOST, cntlid)).unwrap();
-    script.target.apply(&[Operation::SetAuthentication(tls_at.clone())]).unwrap();
+    script.connect_over(ConnectionSecurity::Secured(&by), 1, &data(NQN, HOST, cntlid)).unwrap();
+    script.target.apply(&[ConfigOperation::SetAuthentication(tls_at.clone())]).unwrap();
     assert_eq!(script.target.controllers().count(), 1);
-    script.target.apply(&[Operation::SetAuthentication(Authentication::default())]).unwrap();
-    script.connect_over(Channel::Plain, 2, &data(NQN, HOST, cntlid)).unwrap();
-    script.target.apply(&[Operation::SetAuthentication(tls_at)]).unwrap();
+    script
+        .target
+        .apply(&[ConfigOperation::SetAuthentication(HostAuthentication::default())])
+        .unwrap();
+    script.connect_over(ConnectionSecurity::Plain, 2, &data(NQN, HOST, cntlid)).unwrap();
+    script.target.apply(&[ConfigOperation::SetAuthentication(tls_at)]).unwrap();
     assert_eq!(script.target.controllers().count(), 0);
 }
 
@@ -329,8 +341,14 @@ fn a_connect_whose_fields_are_wrong_is_refused_at_once() {
     let sqe = connect_sqe(0, 0).emit();
     let ends = (local(), RANDOM);
     let bytes = roadtrain_wire::zerocopy::IntoBytes::as_bytes(&data);
-    let refused =
-        script.target.connect_over(Channel::Plain, script.now, &sqe, bytes, ends, |_| false);
+    let refused = script.target.connect_over(
+        ConnectionSecurity::Plain,
+        script.now,
+        &sqe,
+        bytes,
+        ends,
+        |_| false,
+    );
     let status = Status::CONNECT_INVALID_PARAMETERS.dnr();
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.status), Err(status));
 }
@@ -339,7 +357,7 @@ fn a_connect_whose_fields_are_wrong_is_refused_at_once() {
 fn two_hosts() -> Script {
     let mut keys = keys();
     keys.insert(STRANGER.to_owned(), keys[HOST].clone());
-    let authentication = Authentication { keys, ..Authentication::default() };
+    let authentication = HostAuthentication { keys, ..HostAuthentication::default() };
     Script::with(&TargetConfig { authentication, ..config() })
 }
 
@@ -370,7 +388,7 @@ fn the_identifier_of_a_proved_host_is_its_own() {
     // A host without a key loses its bound identifiers.
     let mut keyless = script.target.config().authentication.clone();
     keyless.keys.remove(HOST);
-    script.target.apply(&[Operation::SetAuthentication(keyless)]).unwrap();
+    script.target.apply(&[ConfigOperation::SetAuthentication(keyless)]).unwrap();
     let queue = claim(&mut script, 0, &data(NQN, STRANGER, CNTLID_DYNAMIC));
     assert_eq!(prove(&mut script, &queue), Ok(()));
 }
@@ -380,13 +398,13 @@ fn the_identifier_of_a_proved_host_is_its_own() {
 fn an_identifier_is_bound_at_its_subsystem_only() {
     let mut script = two_hosts();
     let second = "nqn.2024-01.test:second";
-    let add = Operation::AddSubsystem(SubsystemConfig::new(second));
+    let add = ConfigOperation::AddSubsystem(SubsystemConfig::new(second));
     script.target.apply(std::slice::from_ref(&add)).unwrap();
     assert_eq!(visit(&mut script, STRANGER, HOSTID, second), Ok(()));
     assert_eq!(visit(&mut script, HOST, HOSTID, NQN), Ok(()), "which has never been there");
     assert_eq!(visit(&mut script, HOST, HOSTID, second), Err("HOSTID"));
     // Bound identifiers are removed with the subsystem.
-    let remove = Operation::RemoveSubsystem { nqn: second.to_owned() };
+    let remove = ConfigOperation::RemoveSubsystem { nqn: second.to_owned() };
     script.target.apply(&[remove, add]).unwrap();
     assert_eq!(visit(&mut script, HOST, HOSTID, second), Ok(()));
     assert_eq!(visit(&mut script, STRANGER, HOSTID, NQN), Err("HOSTID"));

@@ -1,7 +1,7 @@
 //! Get LBA Status: the checks of the control plane.
 
 use super::script::{HOST, HOSTID, NQN, Script, add, config, connect_sqe, remove, resize};
-use roadtrain_target_proto::{LookUp, NamespaceConfig, Outcome};
+use roadtrain_target_proto::{AdminOutcome, LbaStatusQuery, NamespaceConfig};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::lba_status::{GetLbaStatus, action, condition, list_bytes, parse_list};
 use roadtrain_wire::sqe::Sqe;
@@ -15,10 +15,10 @@ const GET: GetLbaStatus =
     GetLbaStatus { slba: 0, blocks: None, bytes: 4096, action: action::ALLOCATED };
 
 /// Returns the query for a store.
-fn wanted(script: &mut Script, cntlid: u16, sqe: Sqe) -> Result<LookUp, Status> {
+fn wanted(script: &mut Script, cntlid: u16, sqe: Sqe) -> Result<LbaStatusQuery, Status> {
     match script.target.admin_command(script.now, cntlid, &sqe, &[], &mut Vec::new()) {
-        Outcome::LookUp(wanted) => Ok(wanted),
-        Outcome::Complete { status, .. } => Err(status),
+        AdminOutcome::QueryLbaStatus(wanted) => Ok(wanted),
+        AdminOutcome::Complete { status, .. } => Err(status),
         other => panic!("{other:?}"),
     }
 }
@@ -48,13 +48,13 @@ fn ranges_are_those_of_the_namespace() {
         (u32::MAX, 0, None, Err(Status::INVALID_NAMESPACE)),
     ] {
         let found = wanted(&mut script, cntlid, GetLbaStatus { slba, blocks, ..GET }.emit(nsid));
-        let expected = expected.map_err(Status::dnr).map(|(lba_shift, blocks)| LookUp {
+        let expected = expected.map_err(Status::dnr).map(|(lba_shift, blocks)| LbaStatusQuery {
             nsid,
             lba_shift,
             slba,
             blocks,
             bytes: 4096,
-            patience: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
         });
         assert_eq!(found, expected, "nsid {nsid}, {slba}, {blocks:?}");
     }
@@ -118,8 +118,9 @@ fn unknown_blocks_are_reported_as_allocated() {
     let list = |blocks, bytes| {
         let mut data = vec![0xee; bytes];
         let (bytes, patience) = (bytes as u32, Duration::ZERO);
-        let wanted = LookUp { nsid: 1, lba_shift: 9, slba: 5, blocks, bytes, patience };
-        wanted.call_allocated(&mut data);
+        let wanted =
+            LbaStatusQuery { nsid: 1, lba_shift: 9, slba: 5, blocks, bytes, timeout: patience };
+        wanted.report_allocated(&mut data);
         let (head, descriptors) = parse_list(&data).unwrap();
         let ranges: Vec<_> = descriptors.iter().map(|d| (d.dslba.get(), d.nlb.get())).collect();
         (ranges, head.condition)
@@ -141,7 +142,7 @@ fn a_store_has_less_time_where_hosts_have_less_patience() {
         let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
         let cntlid = script.connect(connect, &data).unwrap().cntlid;
         script.enable(cntlid);
-        let patience = wanted(&mut script, cntlid, GET.emit(1)).unwrap().patience;
+        let patience = wanted(&mut script, cntlid, GET.emit(1)).unwrap().timeout;
         assert_eq!(patience, Duration::from_millis(expected), "{kato_ms}");
     }
 }

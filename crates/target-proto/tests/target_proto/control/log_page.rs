@@ -1,7 +1,7 @@
 //! Get Log Page, apart from the discovery log.
 
 use super::script::{NQN, Script};
-use roadtrain_target_proto::Usage;
+use roadtrain_target_proto::CommandUsage;
 use roadtrain_wire::ana::{AnaState, ana_groups};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::identify::NSID_ALL;
@@ -160,7 +160,7 @@ fn smart_sums_the_subsystem() {
     let (first, second) = (script.controller(NQN), script.controller(NQN));
     for (cntlid, commands) in [(first, 10), (second, 5)] {
         let shared = script.connect_io(cntlid, 1).unwrap().shared;
-        shared.add_usage(&Usage {
+        shared.add_usage(&CommandUsage {
             read_commands: commands,
             write_commands: 1,
             read_units: commands * 100,

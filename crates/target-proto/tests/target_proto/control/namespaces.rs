@@ -6,8 +6,8 @@ use super::script::{
 use roadtrain_proto::block_limits::BlockLimits;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
-    CloseReason, ConfigError, NamespaceConfig, NamespaceId, Operation, Place, SubsystemConfig,
-    Target, TargetConfig, TargetEvent,
+    CloseReason, ConfigError, ConfigObject, ConfigOperation, NamespaceConfig, NamespaceId,
+    SubsystemConfig, TargetConfig, TargetControl, TargetEvent,
 };
 use roadtrain_wire::identify::{IdentifyNamespace, NamespaceList, cns};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -50,17 +50,17 @@ fn impossible_changes_change_nothing() {
     let other = "nqn.2024-01.test:none";
     let target = &mut script.target;
     let new = NamespaceConfig::new;
-    let unknown = Err(ConfigError::Unknown(Place::Subsystem(other.to_owned())));
+    let unknown = Err(ConfigError::Unknown(ConfigObject::Subsystem(other.to_owned())));
     assert_eq!(target.apply(&[add(other, new(1, 1, 9))]), unknown);
     assert_eq!(target.apply(&[remove_subsystem(other)]), unknown);
-    let duplicate = Err(ConfigError::Exists(Place::Namespace(nqn.clone(), 1)));
+    let duplicate = Err(ConfigError::Exists(ConfigObject::Namespace(nqn.clone(), 1)));
     assert_eq!(target.apply(&[add(NQN, new(1, 1, 9))]), duplicate);
-    let missing = Err(ConfigError::Unknown(Place::Namespace(nqn.clone(), 2)));
+    let missing = Err(ConfigError::Unknown(ConfigObject::Namespace(nqn.clone(), 2)));
     assert_eq!(target.apply(&[remove(2)]), missing);
     assert_eq!(target.apply(&[resize(2, 5)]), missing);
     for nsid in [0, 1025, u32::MAX] {
         let error = target.apply(&[add(NQN, new(nsid, 1, 9))]).unwrap_err();
-        assert_eq!(*error.place(), Place::Namespace(nqn.clone(), nsid));
+        assert_eq!(*error.place(), ConfigObject::Namespace(nqn.clone(), nsid));
         assert!(matches!(error, ConfigError::Invalid { field: "nsid", .. }), "{error}");
     }
     for (blocks, lba_shift, granule_bytes) in
@@ -80,11 +80,11 @@ fn configurations_are_checked() {
     let with = |change: &dyn Fn(&mut TargetConfig)| {
         let mut config = config();
         change(&mut config);
-        Target::new(Instant(0), &config).map(|_| ())
+        TargetControl::new(Instant(0), &config).map(|_| ())
     };
     assert_eq!(with(&|_| ()), Ok(()));
     let twice = with(&|c| c.subsystems.push(SubsystemConfig::new(NQN)));
-    assert_eq!(twice, Err(ConfigError::Exists(Place::Subsystem(NQN.to_owned()))));
+    assert_eq!(twice, Err(ConfigError::Exists(ConfigObject::Subsystem(NQN.to_owned()))));
     let long = format!("nqn.{}", "x".repeat(220));
     let [none, after] = ["nqn.2025-00.test:a", "nqn.2025-13.test:a"];
     for nqn in ["", "foo", "nqn.\0", "nqn.a b", none, after, &long] {
@@ -133,10 +133,10 @@ fn hosts_that_may_no_longer_are_sent_away() {
     let kept = script.connect_as(HOST, NQN).unwrap().cntlid;
     let refused = script.connect_as(STRANGER, NQN).unwrap().cntlid;
     let nqn = || NQN.to_owned();
-    let named = Operation::AllowHost { nqn: nqn(), host: HOST.to_owned() };
+    let named = ConfigOperation::AllowHost { nqn: nqn(), host: HOST.to_owned() };
     let hint = script.target.apply(std::slice::from_ref(&named)).unwrap_err().to_string();
     assert!(hint.contains("any host may use"), "{hint}");
-    let any = |allow| Operation::AllowAnyHost { nqn: nqn(), allow };
+    let any = |allow| ConfigOperation::AllowAnyHost { nqn: nqn(), allow };
     script.target.apply(&[any(false), named.clone()]).unwrap();
     let reason = CloseReason::HostNotAllowed;
     assert_eq!(script.events(), [TargetEvent::Close { cntlid: refused, qid: 0, reason }]);
@@ -165,7 +165,7 @@ fn a_new_configuration_is_applied_as_a_difference() {
         remove(3),
         resize(1, 7),
         add(NQN, NamespaceConfig::new(9, 5, 12)),
-        Operation::AddSubsystem(new),
+        ConfigOperation::AddSubsystem(new),
     ];
     assert_eq!(apply(&mut script, &next), Ok(expected));
     assert_eq!(nsids(&script), [1, 9]);
@@ -179,7 +179,7 @@ fn a_new_configuration_is_applied_as_a_difference() {
 }
 
 /// Applies the differences to `wanted`. Returns the operations.
-fn apply(script: &mut Script, wanted: &TargetConfig) -> Result<Vec<Operation>, ConfigError> {
+fn apply(script: &mut Script, wanted: &TargetConfig) -> Result<Vec<ConfigOperation>, ConfigError> {
     let operations = script.target.config().operations_to(wanted);
     script.target.apply(&operations)?;
     Ok(operations)
@@ -226,7 +226,7 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let namespace = other_store().subsystems[0].namespaces[0].clone();
-    let replaced = Operation::ReplaceNamespace { nqn: NQN.to_owned(), namespace };
+    let replaced = ConfigOperation::ReplaceNamespace { nqn: NQN.to_owned(), namespace };
     assert_eq!(apply(&mut script, &other_store()), Ok(vec![replaced]));
     assert!(has_changed(&mut script));
     for _ in 0..2 {
@@ -316,7 +316,7 @@ fn no_identity_is_there_twice() {
         id: Some(NamespaceId { nguid: [9; 16], ..NamespaceId::of_store(7) }),
         ..NamespaceConfig::new(4, 1, 9)
     });
-    let place = Place::Namespace(PRIVATE_NQN.to_owned(), 4);
-    let other = Place::Namespace(NQN.to_owned(), 1);
+    let place = ConfigObject::Namespace(PRIVATE_NQN.to_owned(), 4);
+    let other = ConfigObject::Namespace(NQN.to_owned(), 1);
     assert_eq!(twice.check(), Err(ConfigError::SameIdentity { place, other }));
 }

@@ -5,8 +5,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use roadtrain_target_proto::{
-    AnaListener, AnaState, Listener, NamespaceConfig, NamespaceId, Operation, SubsystemConfig,
-    TargetConfig, TlsUse,
+    AnaListener, AnaState, ConfigOperation, NamespaceConfig, NamespaceId, SubsystemConfig,
+    TargetConfig, TargetListener, TlsUse,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ fn namespace(nsid: u32) -> impl Strategy<Value = NamespaceConfig> {
 }
 
 /// Returns a listener at an address of its own.
-fn listener(portid: u16) -> Listener {
+fn listener(portid: u16) -> TargetListener {
     let address = SocketAddr::new(local().ip(), 4420 + portid);
-    Listener { portid, address, tls: TlsUse::Off, named_only: false }
+    TargetListener { portid, address, tls: TlsUse::Off, named_only: false }
 }
 
 fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {
@@ -51,7 +51,7 @@ fn config() -> impl Strategy<Value = TargetConfig> {
     let ports = btree_map(1u16..4, 0usize..3, 0..3);
     let config = (subsystems.prop_shuffle(), ports).prop_map(|(subsystems, ports)| {
         let uses = [TlsUse::Off, TlsUse::Allowed, TlsUse::Required];
-        let with_tls = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
+        let with_tls = |(at, tls)| TargetListener { tls: uses[tls], ..listener(at) };
         let ana = ports.iter().filter(|(at, _)| *at % 2 == 1);
         let ana =
             ana.map(|(at, tls)| (AnaListener::Tcp(listener(*at).address), AnaState::ALL[*tls]));
@@ -72,29 +72,30 @@ fn sorted(mut config: TargetConfig) -> TargetConfig {
 }
 
 /// Returns an operation that often, but not always, succeeds.
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = ConfigOperation> {
     let nqn = || prop::sample::select(NQNS.to_vec()).prop_map(str::to_owned);
     let host = || prop::sample::select(vec![HOST, "nqn.x:h", "none"]).prop_map(str::to_owned);
     let added = (0..NQNS.len()).prop_flat_map(|n| subsystem(NQNS[n]));
     let put = || (nqn(), (0u32..5).prop_flat_map(namespace));
     let listener = (1u16..4).prop_map(listener);
     prop_oneof![
-        added.prop_map(Operation::AddSubsystem),
-        nqn().prop_map(|nqn| Operation::RemoveSubsystem { nqn }),
-        put().prop_map(|(nqn, namespace)| Operation::AddNamespace { nqn, namespace }),
-        put().prop_map(|(nqn, namespace)| Operation::ReplaceNamespace { nqn, namespace }),
-        (nqn(), 0u32..5).prop_map(|(nqn, nsid)| Operation::RemoveNamespace { nqn, nsid }),
-        (nqn(), 1u32..5, 0u64..9).prop_map(|(nqn, nsid, n)| Operation::ResizeNamespace {
+        added.prop_map(ConfigOperation::AddSubsystem),
+        nqn().prop_map(|nqn| ConfigOperation::RemoveSubsystem { nqn }),
+        put().prop_map(|(nqn, namespace)| ConfigOperation::AddNamespace { nqn, namespace }),
+        put().prop_map(|(nqn, namespace)| ConfigOperation::ReplaceNamespace { nqn, namespace }),
+        (nqn(), 0u32..5).prop_map(|(nqn, nsid)| ConfigOperation::RemoveNamespace { nqn, nsid }),
+        (nqn(), 1u32..5, 0u64..9).prop_map(|(nqn, nsid, n)| ConfigOperation::ResizeNamespace {
             nqn,
             nsid,
             bytes: n * 2048
         }),
-        (nqn(), any::<bool>()).prop_map(|(nqn, allow)| Operation::AllowAnyHost { nqn, allow }),
-        (nqn(), host()).prop_map(|(nqn, host)| Operation::AllowHost { nqn, host }),
-        (nqn(), host()).prop_map(|(nqn, host)| Operation::DisallowHost { nqn, host }),
-        listener.clone().prop_map(Operation::Listen),
-        listener.clone().prop_map(Operation::Unlisten),
-        (listener, option::of(0usize..5)).prop_map(|(at, state)| Operation::SetAna {
+        (nqn(), any::<bool>())
+            .prop_map(|(nqn, allow)| ConfigOperation::AllowAnyHost { nqn, allow }),
+        (nqn(), host()).prop_map(|(nqn, host)| ConfigOperation::AllowHost { nqn, host }),
+        (nqn(), host()).prop_map(|(nqn, host)| ConfigOperation::DisallowHost { nqn, host }),
+        listener.clone().prop_map(ConfigOperation::Listen),
+        listener.clone().prop_map(ConfigOperation::Unlisten),
+        (listener, option::of(0usize..5)).prop_map(|(at, state)| ConfigOperation::SetAna {
             listener: AnaListener::Tcp(at.address),
             state: state.map(|state| AnaState::ALL[state]),
         }),
@@ -155,8 +156,8 @@ fn hosts_that_stay_are_not_sent_away_in_between() {
     let nqn = || NQN.to_owned();
     let host = HOST.to_owned();
     let operations = [
-        Operation::AllowAnyHost { nqn: nqn(), allow: false },
-        Operation::AllowHost { nqn: nqn(), host },
+        ConfigOperation::AllowAnyHost { nqn: nqn(), allow: false },
+        ConfigOperation::AllowHost { nqn: nqn(), host },
     ];
     script.target.apply(&operations).unwrap();
     assert_eq!(script.events(), []);

@@ -3,7 +3,9 @@
 
 use super::script::{RANDOM, Script, local};
 use crate::capture;
-use roadtrain_target_proto::{Connected, NamespaceConfig, Outcome, SubsystemConfig, TargetConfig};
+use roadtrain_target_proto::{
+    AdminOutcome, ConnectedQueue, NamespaceConfig, SubsystemConfig, TargetConfig,
+};
 use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype};
 use roadtrain_wire::identify::cns;
 use roadtrain_wire::log::{GetLogPage, lid};
@@ -83,7 +85,7 @@ fn differs(sqe: &Sqe) -> Option<Status> {
 struct Replay {
     script: Script,
     /// Queues by connection.
-    queues: HashMap<usize, Connected>,
+    queues: HashMap<usize, ConnectedQueue>,
     answered: usize,
 }
 
@@ -109,8 +111,8 @@ impl Replay {
         let (sqe, mut out) = (&command.sqe, Vec::new());
         let outcome =
             self.script.target.admin_command(self.script.now, cntlid, sqe, &command.data, &mut out);
-        let Outcome::Complete { status, .. } = outcome else {
-            assert_eq!((outcome, sqe.opcode), (Outcome::Pending, opcode::ASYNC_EVENT_REQUEST));
+        let AdminOutcome::Complete { status, .. } = outcome else {
+            assert_eq!((outcome, sqe.opcode), (AdminOutcome::Pending, opcode::ASYNC_EVENT_REQUEST));
             return;
         };
         let expected = differs(sqe).map(Status::dnr).or(command.kernel);

@@ -1,16 +1,18 @@
 //! Reservations in the control plane: features, reports, notifications, and events for the owner of the connections.
 
 use super::script::{HOST, HOSTID, NQN, Script, config, connect_sqe, remove};
-use roadtrain_target_proto::reservations::{Group, HostId, State};
-use roadtrain_target_proto::{AnaState, NamespaceConfig, Operation, Target, TargetEvent};
+use roadtrain_target_proto::reservations::{CommandGroup, HostId, ReservationState};
+use roadtrain_target_proto::{
+    AnaState, ConfigOperation, NamespaceConfig, TargetControl, TargetEvent,
+};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData};
 use roadtrain_wire::feature::{GetFeatures, SetFeatures, fid};
 use roadtrain_wire::identify::{IdentifyNamespace, IdentifyNamespaceIndependent, NSID_ALL, cns};
 use roadtrain_wire::log::{EffectsTable, GetLogPage, lid};
 use roadtrain_wire::reservation::{
-    Acquire, AcquireAction, CNTLID_NONE, ChangePersistence, NotificationLog, RCSTS_HOLDER,
-    Register, RegisterAction, Release, ReleaseAction, Report, ReservationType, TwoKeys,
-    parse_extended,
+    AcquireAction, CNTLID_NONE, ChangePersistence, NotificationLog, RCSTS_HOLDER, RegisterAction,
+    ReleaseAction, ReservationAcquire, ReservationRegister, ReservationRelease,
+    ReservationReportFields, ReservationType, TwoKeys, parse_extended,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -39,7 +41,7 @@ fn keys(current: u64, other: u64) -> Vec<u8> {
 }
 
 fn register(key: u64, persistence: ChangePersistence) -> (Sqe, Vec<u8>) {
-    let register = Register {
+    let register = ReservationRegister {
         action: Some(RegisterAction::Register),
         ignores_key: false,
         persistence: Some(persistence),
@@ -49,7 +51,7 @@ fn register(key: u64, persistence: ChangePersistence) -> (Sqe, Vec<u8>) {
 
 fn acquire(action: AcquireAction, key: u64, preempted: u64) -> (Sqe, Vec<u8>) {
     let kind = Some(ReservationType::WriteExclusiveRegistrantsOnly);
-    let acquire = Acquire { action: Some(action), ignores_key: false, kind };
+    let acquire = ReservationAcquire { action: Some(action), ignores_key: false, kind };
     (acquire.emit(1), keys(key, preempted))
 }
 
@@ -74,7 +76,7 @@ fn succeeds(script: &mut Script, cntlid: u16, command: (Sqe, Vec<u8>)) {
 }
 
 fn report(script: &mut Script, cntlid: u16) -> Vec<u8> {
-    let sqe = Report { bytes: 4096, extended: true }.emit(1);
+    let sqe = ReservationReportFields { bytes: 4096, extended: true }.emit(1);
     let (status, report) = run(script, cntlid, (sqe, Vec::new()));
     assert_eq!((status, report.len()), (Status::SUCCESS, 4096));
     report
@@ -126,11 +128,14 @@ fn the_report_lists_controllers_of_registrants() {
     let _ = script.events();
     let page = report(&mut script, one);
     assert_eq!(parse_extended(&page).unwrap().1[2].cntlid.get(), CNTLID_NONE);
-    let short = Report { bytes: 28, extended: true }.emit(1);
+    let short = ReservationReportFields { bytes: 28, extended: true }.emit(1);
     assert_eq!(run(&mut script, one, (short, Vec::new())).1, page[..28]);
     // 64 bits are too few for the identifiers here.
-    let (status, _) =
-        run(&mut script, one, (Report { bytes: 4096, extended: false }.emit(1), Vec::new()));
+    let (status, _) = run(
+        &mut script,
+        one,
+        (ReservationReportFields { bytes: 4096, extended: false }.emit(1), Vec::new()),
+    );
     assert_eq!(status, Status::HOST_ID_INCONSISTENT.dnr());
 }
 
@@ -149,7 +154,8 @@ fn what_cannot_be_is_refused() {
     };
     let (sqe, data) = acquire(AcquireAction::Acquire, 5, 0);
     check(cntlid, (ignoring(sqe), data), Status::INVALID_FIELD);
-    let release = Release { action: Some(ReleaseAction::Clear), ignores_key: true, kind: None };
+    let release =
+        ReservationRelease { action: Some(ReleaseAction::Clear), ignores_key: true, kind: None };
     check(cntlid, (release.emit(1), vec![0; 8]), Status::INVALID_FIELD);
     for nsid in [0, 2, NSID_ALL] {
         let sqe = Sqe { nsid: nsid.into(), ..good.0 };
@@ -191,7 +197,7 @@ fn hosts_are_notified_of_other_hosts_commands() {
     let cid = script.cid();
     let kind = Some(ReservationType::WriteExclusiveRegistrantsOnly);
     let action = Some(ReleaseAction::Release);
-    let release = Release { action, ignores_key: false, kind }.emit(1);
+    let release = ReservationRelease { action, ignores_key: false, kind }.emit(1);
     script.target.reserve(one, &release, &5u64.to_le_bytes(), 1);
     let (status, result) = (Status::SUCCESS, 0x0080_0006);
     let notified = TargetEvent::EventCompletion { cntlid: other, cid, status, result };
@@ -254,16 +260,16 @@ fn lanes_see_what_a_reservation_forbids_until_it_ends() {
     let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
     let access = script.target.access(NQN, 1, OTHER).unwrap();
     succeeds(&mut script, one, register(5, ChangePersistence::Keep));
-    assert!(!access.refuses(Group::Write));
+    assert!(!access.refuses(CommandGroup::Write));
     succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
-    assert!(access.refuses(Group::Write) && !access.refuses(Group::Read));
+    assert!(access.refuses(CommandGroup::Write) && !access.refuses(CommandGroup::Read));
     succeeds(&mut script, other, register(6, ChangePersistence::Keep));
-    assert!(!access.refuses(Group::Write), "a registrant may");
+    assert!(!access.refuses(CommandGroup::Write), "a registrant may");
     assert!(script.target.access(NQN, 2, OTHER).is_none());
 }
 
 /// Returns a restarted target with the reservations of `target`.
-fn restarted(target: &Target) -> Script {
+fn restarted(target: &TargetControl) -> Script {
     let state = target.reservations(NQN, 1).unwrap().clone();
     let mut script = script();
     script.target.restore_reservations(NQN, 1, state);
@@ -278,7 +284,7 @@ fn what_was_kept_comes_back_and_not_over_what_has_happened() {
     succeeds(&mut first, cntlid, acquire(AcquireAction::Acquire, 5, 0));
     let mut script = restarted(&first.target);
     let other = controller_of(&mut script, OTHER);
-    assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(Group::Write));
+    assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(CommandGroup::Write));
     let (status, _) = run(&mut script, other, acquire(AcquireAction::Acquire, 5, 0));
     assert_eq!(status, Status::RESERVATION_CONFLICT.dnr());
     let kept = script.target.reservations(NQN, 1).unwrap().clone();
@@ -309,12 +315,13 @@ fn reservations_end_with_their_namespace() {
 fn hand(script: &mut Script, ana: AnaState, tenure: u64) {
     let mut namespaces = script.target.config().subsystems[0].namespaces.iter();
     let whole = namespaces.find(|namespace| namespace.nsid == 1).unwrap().clone();
-    let (nqn, namespace) = (NQN.to_owned(), NamespaceConfig { ana, tenure, ..whole });
-    script.target.apply(&[Operation::ReplaceNamespace { nqn, namespace }]).unwrap();
+    let (nqn, namespace) =
+        (NQN.to_owned(), NamespaceConfig { ana, ownership_term: tenure, ..whole });
+    script.target.apply(&[ConfigOperation::ReplaceNamespace { nqn, namespace }]).unwrap();
 }
 
 /// Returns reservations as another target has left them: the other host has preempted the first one.
-fn left_by_another() -> State {
+fn left_by_another() -> ReservationState {
     let mut script = script();
     let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
     succeeds(&mut script, one, register(5, ChangePersistence::Set));
@@ -334,7 +341,7 @@ fn what_another_target_has_done_holds_when_the_blocks_come_back() {
         script.succeed(one, set(feature, 1, 2));
         succeeds(&mut script, one, register(5, ChangePersistence::Set));
         succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
-        assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(Group::Write));
+        assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(CommandGroup::Write));
         script.events();
         // Fenced, standing by, and served again.
         hand(&mut script, AnaState::Inaccessible, 0);
@@ -345,7 +352,7 @@ fn what_another_target_has_done_holds_when_the_blocks_come_back() {
         let known = script.target.reservations(NQN, 1).unwrap();
         assert_eq!(*known, kept.cloned().unwrap_or_default());
         let refused = [HOSTID, OTHER]
-            .map(|host| script.target.access(NQN, 1, host).unwrap().refuses(Group::Write));
+            .map(|host| script.target.access(NQN, 1, host).unwrap().refuses(CommandGroup::Write));
         assert_eq!(refused, [kept.is_some(), false]);
         assert_eq!(script.succeed(one, get(feature, 1)).result, 2, "the host's own setting stays");
         let (status, _) = run(&mut script, other, acquire(AcquireAction::Acquire, 6, 0));
@@ -362,8 +369,8 @@ fn reservations_stay_while_the_blocks_are_inaccessible_without_another_owner() {
     succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
     hand(&mut script, AnaState::Inaccessible, 0);
     hand(&mut script, AnaState::Optimized, 0);
-    script.target.restore_reservations(NQN, 1, State::default());
-    assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(Group::Write));
+    script.target.restore_reservations(NQN, 1, ReservationState::default());
+    assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(CommandGroup::Write));
 }
 
 #[test]

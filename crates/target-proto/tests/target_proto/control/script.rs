@@ -1,11 +1,11 @@
 //! A target with two subsystems and a host that sends commands to it, for scripted tests.
 
 use roadtrain_proto::block_limits::BlockLimits;
-use roadtrain_proto::security::Channel;
+use roadtrain_proto::security::ConnectionSecurity;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
-    ConnectRefused, Connected, Listener, NamespaceConfig, Operation, Outcome, SubsystemConfig,
-    Target, TargetConfig, TargetEvent, TlsUse,
+    AdminOutcome, ConfigOperation, ConnectRefused, ConnectedQueue, NamespaceConfig,
+    SubsystemConfig, TargetConfig, TargetControl, TargetEvent, TargetListener, TlsUse,
 };
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, property,
@@ -47,7 +47,7 @@ impl AdminCompletion {
 }
 
 pub(crate) struct Script {
-    pub(crate) target: Target,
+    pub(crate) target: TargetControl,
     pub(crate) now: Instant,
     next_cid: u16,
 }
@@ -66,28 +66,28 @@ pub(crate) fn config() -> TargetConfig {
     let mut private = SubsystemConfig::new(PRIVATE_NQN);
     private.allowed_hosts = Some(BTreeSet::from([HOST.to_owned()]));
     let listeners =
-        vec![Listener { portid: 1, address: local(), tls: TlsUse::Off, named_only: false }];
+        vec![TargetListener { portid: 1, address: local(), tls: TlsUse::Off, named_only: false }];
     TargetConfig { subsystems: vec![open, private], listeners, ..TargetConfig::default() }
 }
 
 /// Adds a namespace to subsystem `nqn`.
-pub(crate) fn add(nqn: &str, namespace: NamespaceConfig) -> Operation {
-    Operation::AddNamespace { nqn: nqn.to_owned(), namespace }
+pub(crate) fn add(nqn: &str, namespace: NamespaceConfig) -> ConfigOperation {
+    ConfigOperation::AddNamespace { nqn: nqn.to_owned(), namespace }
 }
 
 /// Removes a namespace of [`NQN`].
-pub(crate) fn remove(nsid: u32) -> Operation {
-    Operation::RemoveNamespace { nqn: NQN.to_owned(), nsid }
+pub(crate) fn remove(nsid: u32) -> ConfigOperation {
+    ConfigOperation::RemoveNamespace { nqn: NQN.to_owned(), nsid }
 }
 
 /// Resizes a namespace of [`NQN`], as in [`config`], to `blocks` blocks.
-pub(crate) fn resize(nsid: u32, blocks: u64) -> Operation {
+pub(crate) fn resize(nsid: u32, blocks: u64) -> ConfigOperation {
     let bytes = blocks.saturating_mul(if nsid == 3 { 4096 } else { 512 });
-    Operation::ResizeNamespace { nqn: NQN.to_owned(), nsid, bytes }
+    ConfigOperation::ResizeNamespace { nqn: NQN.to_owned(), nsid, bytes }
 }
 
-pub(crate) fn remove_subsystem(nqn: &str) -> Operation {
-    Operation::RemoveSubsystem { nqn: nqn.to_owned() }
+pub(crate) fn remove_subsystem(nqn: &str) -> ConfigOperation {
+    ConfigOperation::RemoveSubsystem { nqn: nqn.to_owned() }
 }
 
 pub(crate) fn local() -> SocketAddr {
@@ -105,7 +105,7 @@ impl Script {
 
     pub(crate) fn with(config: &TargetConfig) -> Self {
         let now = Instant(1_000_000_000);
-        let target = Target::new(now, config).expect("a good configuration");
+        let target = TargetControl::new(now, config).expect("a good configuration");
         Script { target, now, next_cid: 0 }
     }
 
@@ -117,7 +117,7 @@ impl Script {
         &mut self,
         connect: Connect,
         data: &ConnectData,
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         self.target.connect(self.now, &connect.emit(), data.as_bytes(), local(), RANDOM)
     }
 
@@ -125,10 +125,10 @@ impl Script {
     /// status.
     pub(crate) fn connect_over(
         &mut self,
-        channel: Channel<'_>,
+        channel: ConnectionSecurity<'_>,
         qid: u16,
         data: &ConnectData,
-    ) -> Result<Connected, Status> {
+    ) -> Result<ConnectedQueue, Status> {
         let claimed = self.claim_over(channel, qid, data).map_err(|error| error.status)?;
         self.target.grant(self.now, &claimed).map_err(|error| error.status)?;
         Ok(claimed)
@@ -137,10 +137,10 @@ impl Script {
     /// Claims a queue over `channel`, without authentication.
     pub(crate) fn claim_over(
         &mut self,
-        channel: Channel<'_>,
+        channel: ConnectionSecurity<'_>,
         qid: u16,
         data: &ConnectData,
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         let (sqe, bytes) = (connect_sqe(qid, 31).emit(), data.as_bytes());
         let ends = (local(), RANDOM);
         self.target.connect_over(channel, self.now, &sqe, bytes, ends, |_| false)
@@ -151,7 +151,7 @@ impl Script {
         &mut self,
         host: &str,
         nqn: &str,
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, nqn, host);
         self.connect(connect_sqe(0, 31), &data)
     }
@@ -180,7 +180,7 @@ impl Script {
         &mut self,
         cntlid: u16,
         qid: u16,
-    ) -> Result<Connected, ConnectRefused> {
+    ) -> Result<ConnectedQueue, ConnectRefused> {
         let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
         self.connect(connect_sqe(qid, 127), &data)
     }
@@ -200,15 +200,17 @@ impl Script {
         sqe.cid = self.next_cid.into();
         let mut data = vec![0xee; 3]; // what an earlier command has left
         match self.target.admin_command(self.now, cntlid, &sqe, data_in, &mut data) {
-            Outcome::Complete { status, result } => Some(AdminCompletion { status, result, data }),
-            Outcome::Pending => None,
-            Outcome::LookUp(wanted) => {
+            AdminOutcome::Complete { status, result } => {
+                Some(AdminCompletion { status, result, data })
+            }
+            AdminOutcome::Pending => None,
+            AdminOutcome::QueryLbaStatus(wanted) => {
                 // As a store without block status replies.
                 data.resize(wanted.bytes as usize, 0);
-                wanted.call_allocated(&mut data);
+                wanted.report_allocated(&mut data);
                 Some(AdminCompletion { status: Status::SUCCESS, result: 0, data })
             }
-            Outcome::Disconnected => panic!("an admin queue does not disconnect"),
+            AdminOutcome::Disconnected => panic!("an admin queue does not disconnect"),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Allowed PDUs and commands in every state of a connection. The snapshots are the specification.
 
 use super::script::{HOST, HOSTID, NQN, Script, config};
-use roadtrain_proto::security::dhchap::Keys;
-use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
-use roadtrain_target_proto::presence::Presences;
-use roadtrain_target_proto::session::{Request, Session, Settings, State};
-use roadtrain_target_proto::{Authentication, ConnectRefused, Connected, TargetConfig};
+use roadtrain_proto::security::dhchap::DhchapKeys;
+use roadtrain_proto::security::{ConnectionSecurity, DhchapKey, Hash, SecuredAs};
+use roadtrain_target_proto::host_connections::HostConnections;
+use roadtrain_target_proto::session::{
+    ConnectionState, ListenerRequirements, SessionRequest, TargetConnection,
+};
+use roadtrain_target_proto::{ConnectRefused, ConnectedQueue, HostAuthentication, TargetConfig};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, fctype, nqn_field};
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -27,51 +29,59 @@ const PDUS: [PduType; 9] = [
 ];
 
 /// Completes the TLS handshake.
-fn secured(session: &mut Session) {
+fn secured(session: &mut TargetConnection) {
     let (hostnqn, subnqn) = (HOST.to_owned(), NQN.to_owned());
     session.secured(SecuredAs { hostnqn, subnqn, by_generated: false });
 }
 
 /// Returns a claimed queue, which requires authentication if `proves`.
-fn claimed(qid: u16, proves: bool) -> (Script, Connected) {
-    let keys = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
+fn claimed(qid: u16, proves: bool) -> (Script, ConnectedQueue) {
+    let keys =
+        DhchapKeys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
     let keys = proves.then(|| (HOST.to_owned(), keys)).into_iter().collect();
-    let authentication = Authentication { keys, ..Authentication::default() };
+    let authentication = HostAuthentication { keys, ..HostAuthentication::default() };
     let mut script = Script::with(&TargetConfig { authentication, ..config() });
     let mut cntlid = CNTLID_DYNAMIC;
     if qid > 0 {
         let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
-        cntlid = script.connect_over(Channel::Plain, 0, &data).unwrap().cntlid;
+        cntlid = script.connect_over(ConnectionSecurity::Plain, 0, &data).unwrap().cntlid;
         script.enable(cntlid);
     }
     let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
-    let claimed = script.claim_over(Channel::Plain, qid, &data).unwrap();
+    let claimed = script.claim_over(ConnectionSecurity::Plain, qid, &data).unwrap();
     (script, claimed)
 }
 
 /// Authenticates the host and grants the queue.
-fn granted(session: &mut Session, script: &mut Script) -> Result<bool, ConnectRefused> {
+fn granted(session: &mut TargetConnection, script: &mut Script) -> Result<bool, ConnectRefused> {
     session.authenticated();
-    let presences = &mut Presences::<u32>::default();
+    let presences = &mut HostConnections::<u32>::default();
     session.take_granted(script.now, &mut script.target, presences, Some(1))
 }
 
 /// Returns a session that has reached the state.
-fn session_in(state: State, qid: u16) -> Session {
-    let mut session = Session::new(Settings { secures: true, ..Settings::default() });
+fn session_in(state: ConnectionState, qid: u16) -> TargetConnection {
+    let mut session = TargetConnection::new(ListenerRequirements {
+        secures: true,
+        ..ListenerRequirements::default()
+    });
     let (script, connected) = claimed(qid, true);
     let script = RefCell::new(script);
-    let connect = |session: &mut Session| session.connected(connected.clone());
-    let grant = |session: &mut Session| {
+    let connect = |session: &mut TargetConnection| session.connected(connected.clone());
+    let grant = |session: &mut TargetConnection| {
         assert_eq!(granted(session, &mut script.borrow_mut()), Ok(true));
     };
     // A controller that shuts down waits for no authentication.
-    let proves: &dyn Fn(&mut Session) =
-        if state == State::Refused { &Session::quiesce } else { &grant };
-    let steps: [&dyn Fn(&mut Session); 6] =
-        [&secured, &Session::initialized, &connect, proves, &Session::quiesce, &|session| {
-            _ = session.end()
-        }];
+    let proves: &dyn Fn(&mut TargetConnection) =
+        if state == ConnectionState::Refused { &TargetConnection::quiesce } else { &grant };
+    let steps: [&dyn Fn(&mut TargetConnection); 6] = [
+        &secured,
+        &TargetConnection::initialized,
+        &connect,
+        proves,
+        &TargetConnection::quiesce,
+        &|session| _ = session.end(),
+    ];
     for step in steps {
         if session.state() == state {
             return session;
@@ -82,15 +92,15 @@ fn session_in(state: State, qid: u16) -> Session {
     session
 }
 
-const STATES: [State; 8] = [
-    State::Securing,
-    State::Initializing,
-    State::Connecting,
-    State::Authenticating,
-    State::Refused,
-    State::Live,
-    State::Draining,
-    State::Ended,
+const STATES: [ConnectionState; 8] = [
+    ConnectionState::Securing,
+    ConnectionState::Initializing,
+    ConnectionState::Connecting,
+    ConnectionState::Authenticating,
+    ConnectionState::Refused,
+    ConnectionState::Live,
+    ConnectionState::Draining,
+    ConnectionState::Ended,
 ];
 
 fn fabrics(fctype: u8) -> Sqe {
@@ -141,7 +151,7 @@ fn commands_of_either_queue() {
             writeln!(table, "{queue}, {state:?}").unwrap();
             let mut lines: Vec<(String, Vec<String>)> = Vec::new();
             for (name, sqe) in commands() {
-                let request: Request = session.request(&sqe);
+                let request: SessionRequest = session.request(&sqe);
                 let verdict = match session.admits(request) {
                     Ok(()) => "goes on".to_owned(),
                     Err(status) => status.to_string(),
@@ -155,7 +165,7 @@ fn commands_of_either_queue() {
             for (verdict, names) in lines {
                 writeln!(table, "  {verdict}\n    on {}", names.join(" | ")).unwrap();
             }
-            assert_eq!(session.executes_io(), state == State::Live && qid > 0);
+            assert_eq!(session.executes_io(), state == ConnectionState::Live && qid > 0);
         }
     }
     snapshot("session_commands", &table);
@@ -163,12 +173,12 @@ fn commands_of_either_queue() {
 
 #[test]
 fn states_that_are_not_required_are_skipped() {
-    let mut session = Session::new(Settings::default());
-    assert_eq!(session.state(), State::Initializing);
+    let mut session = TargetConnection::new(ListenerRequirements::default());
+    assert_eq!(session.state(), ConnectionState::Initializing);
     session.initialized();
     let (mut script, connected) = claimed(1, false);
     session.connected(connected);
-    assert_eq!(session.state(), State::Live);
+    assert_eq!(session.state(), ConnectionState::Live);
     assert_eq!(granted(&mut session, &mut script), Ok(true));
     assert_eq!(granted(&mut session, &mut script), Ok(false), "once");
 }
@@ -178,9 +188,13 @@ fn states_that_are_not_required_are_skipped() {
 fn no_step_leads_back() {
     for state in STATES {
         let mut session = session_in(state, 1);
-        let steps: [fn(&mut Session); 4] =
-            [Session::authenticated, Session::initialized, secured, Session::authenticated];
-        let order = |state: State| STATES.iter().position(|&s| s == state);
+        let steps: [fn(&mut TargetConnection); 4] = [
+            TargetConnection::authenticated,
+            TargetConnection::initialized,
+            secured,
+            TargetConnection::authenticated,
+        ];
+        let order = |state: ConnectionState| STATES.iter().position(|&s| s == state);
         for step in steps {
             let before = session.state();
             step(&mut session);
@@ -189,14 +203,14 @@ fn no_step_leads_back() {
         session.end();
         session.quiesce();
         session.disconnected();
-        assert_eq!(session.state(), State::Ended);
+        assert_eq!(session.state(), ConnectionState::Ended);
     }
 }
 
 /// The registration stays until no command is in a store, and the controller waits for that.
 #[test]
 fn what_is_in_a_store_outlives_the_connection() {
-    let mut session = session_in(State::Live, 1);
+    let mut session = session_in(ConnectionState::Live, 1);
     session.entered_store();
     session.quiesce();
     assert!(session.quiet().is_none());
@@ -206,12 +220,12 @@ fn what_is_in_a_store_outlives_the_connection() {
     assert!(session.is_gone());
     assert!(session.leave().is_some());
 
-    let mut idle = session_in(State::Live, 1);
+    let mut idle = session_in(ConnectionState::Live, 1);
     assert!(idle.end().is_none() && idle.is_gone());
-    let mut quiet = session_in(State::Live, 1);
+    let mut quiet = session_in(ConnectionState::Live, 1);
     quiet.quiesce();
     assert!(quiet.quiet().is_some());
-    let mut new = session_in(State::Connecting, 1);
+    let mut new = session_in(ConnectionState::Connecting, 1);
     new.end();
     assert!(new.leave().is_none(), "it was never registered");
 }
@@ -219,10 +233,13 @@ fn what_is_in_a_store_outlives_the_connection() {
 /// A connection secured with a host's key is reserved for that host and that subsystem.
 #[test]
 fn a_secured_stream_is_for_the_names_of_its_key() {
-    let mut session = Session::new(Settings { secures: true, ..Settings::default() });
-    assert_eq!(session.state(), State::Securing);
+    let mut session = TargetConnection::new(ListenerRequirements {
+        secures: true,
+        ..ListenerRequirements::default()
+    });
+    assert_eq!(session.state(), ConnectionState::Securing);
     secured(&mut session);
-    assert_eq!(session.state(), State::Initializing);
+    assert_eq!(session.state(), ConnectionState::Initializing);
     let data = |host: &str, nqn: &str| {
         let (hostnqn, subnqn) = (nqn_field(host), nqn_field(nqn));
         ConnectData { hostnqn, subnqn, ..ConnectData::new_zeroed() }
@@ -235,6 +252,6 @@ fn a_secured_stream_is_for_the_names_of_its_key() {
     assert!(error.status.is(Status::CONNECT_INVALID_HOST), "{error}");
     let error = admits(HOST, DISCOVERY_NQN).unwrap_err();
     assert!(error.status.is(Status::CONNECT_INVALID_PARAMETERS), "{error}");
-    let plain = Session::new(Settings::default());
+    let plain = TargetConnection::new(ListenerRequirements::default());
     assert_eq!(plain.admits_names(data("nqn.2024-01.test:other", NQN).as_bytes()), Ok(()));
 }

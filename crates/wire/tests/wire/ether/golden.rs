@@ -2,12 +2,13 @@
 
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::setup::{
-    ADDRESSES_MAX, Join, Joined, Leave, Offer, Query, Reason, addresses, join_flags, with_nqn,
+    ADDRESSES_MAX, JoinBody, JoinedBody, LeaveBody, LeaveReason, OfferBody, QueryBody, addresses,
+    join_flags, with_nqn,
 };
 use roadtrain_wire::ether::{
-    Command, Completion, DATA_RECORD_BYTES, Data, ETHERTYPE, EthernetHeader, FrameHeader,
-    FrameType, GROUP, MacAddress, Record, RecordHead, RecordKind, Records, VERSION, flags, padded,
-    parse, set_hcrc,
+    CargoRecord, CargoRecords, CommandRecord, CompletionRecord, DATA_RECORD_BYTES, DataRecord,
+    ETHERTYPE, EthernetHeader, FrameHeader, FrameType, GROUP, MacAddress, RecordHead, RecordKind,
+    VERSION, flags, padded, parse, set_hcrc,
 };
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
@@ -87,10 +88,14 @@ fn discover() {
 #[test]
 fn offer() {
     let endpoint = core::array::from_fn(|index| 0x10 + index as u8);
-    let offer =
-        Offer { endpoint, frame: 9000.into(), nqn_length: NQN_LENGTH.into(), reserved: 0.into() };
+    let offer = OfferBody {
+        endpoint,
+        frame: 9000.into(),
+        nqn_length: NQN_LENGTH.into(),
+        reserved: 0.into(),
+    };
     let body = [offer.as_bytes(), NQN.as_bytes()].concat();
-    assert_eq!(with_nqn(&body, |o: &Offer| o.nqn_length.get()), Some((&offer, NQN)));
+    assert_eq!(with_nqn(&body, |o: &OfferBody| o.nqn_length.get()), Some((&offer, NQN)));
     let expected = [
         "01 02 00 00 75 78 1d fe 00 00 00 00 00 00 00 00",
         "11 47 15 08 00 00 33 00 00 00 00 00 00 00 00 00",
@@ -106,7 +111,7 @@ fn offer() {
 
 #[test]
 fn join() {
-    let join = Join {
+    let join = JoinBody {
         token: HOST_TOKEN.into(),
         first: 0xffff_fff0.into(),
         frame: 9000.into(),
@@ -119,7 +124,7 @@ fn join() {
         endpoint: core::array::from_fn(|index| 0x10 + index as u8),
     };
     let body = [join.as_bytes(), NQN.as_bytes()].concat();
-    assert_eq!(with_nqn(&body, |j: &Join| j.nqn_length.get()), Some((&join, NQN)));
+    assert_eq!(with_nqn(&body, |j: &JoinBody| j.nqn_length.get()), Some((&join, NQN)));
     let expected = [
         "01 03 00 00 6b 10 ba 3c 00 ff ee dd cc bb aa 99",
         "00 00 11 47 01 00 43 00 00 00 00 00 00 00 00 00",
@@ -137,7 +142,7 @@ fn join() {
 
 #[test]
 fn joined() {
-    let joined = Joined {
+    let joined = JoinedBody {
         status: 0.into(),
         slots: 64.into(),
         token: TARGET_TOKEN.into(),
@@ -158,7 +163,7 @@ fn joined() {
     let at = [1, 2].map(|last| MacAddress([2, 0, 0, 0, 0, last]));
     let body = [joined.as_bytes(), &at[0].0, &at[1].0].concat();
     assert_frame(to_host(FrameType::Joined), &body, &expected);
-    let (_, rest) = Joined::ref_from_prefix(&body).unwrap();
+    let (_, rest) = JoinedBody::ref_from_prefix(&body).unwrap();
     assert!(addresses(rest).eq(at));
     assert!(addresses(&rest[..11]).eq([at[0]]), "not half an address");
     assert_eq!(addresses(&[0; 6000]).count(), ADDRESSES_MAX);
@@ -187,14 +192,14 @@ fn probe_and_probed() {
 
 #[test]
 fn query() {
-    let query = Query {
+    let query = QueryBody {
         token: TARGET_TOKEN.into(),
         host_token: HOST_TOKEN.into(),
         nqn_length: NQN_LENGTH.into(),
         reserved: [0; 6],
     };
     let body = [query.as_bytes(), NQN.as_bytes()].concat();
-    assert_eq!(with_nqn(&body, |q: &Query| q.nqn_length.get()), Some((&query, NQN)));
+    assert_eq!(with_nqn(&body, |q: &QueryBody| q.nqn_length.get()), Some((&query, NQN)));
     let expected = [
         "01 07 00 00 3f 8b 70 76 00 ff ee dd cc bb aa 99",
         "00 00 11 47 00 00 33 00 00 00 00 00 00 00 00 00",
@@ -208,8 +213,8 @@ fn query() {
     assert_frame(header, &body, &expected);
 }
 
-fn command() -> Command {
-    Command {
+fn command() -> CommandRecord {
+    CommandRecord {
         head: RecordHead::new(RecordKind::Command, 80, 5, 0x12_3456),
         sqe: Sqe {
             opcode: opcode::WRITE,
@@ -226,8 +231,8 @@ fn command() -> Command {
     }
 }
 
-fn data() -> Data {
-    Data {
+fn data() -> DataRecord {
+    DataRecord {
         head: RecordHead::new(RecordKind::Data, DATA_RECORD_BYTES + 10, 5, 0x12_3456),
         offset: 0.into(),
         position: 0x30.into(),
@@ -237,8 +242,8 @@ fn data() -> Data {
     }
 }
 
-fn completion() -> Completion {
-    Completion {
+fn completion() -> CompletionRecord {
+    CompletionRecord {
         head: RecordHead::new(RecordKind::Completion, 32, 9, 1),
         cqe: Cqe {
             dw0: 0x11.into(),
@@ -289,12 +294,12 @@ fn cargo_with_every_record() {
         "02 00 00 00 00 00 00 00",
     ];
     assert_frame(header, &body, &expected);
-    let records: Vec<Record<'_>> =
-        Records::new(&body).map(|record| record.expect("sense")).collect();
+    let records: Vec<CargoRecord<'_>> =
+        CargoRecords::new(&body).map(|record| record.expect("sense")).collect();
     let [
-        Record::Command(first),
-        Record::Data { data: second, start, bytes },
-        Record::Completion(third),
+        CargoRecord::Command(first),
+        CargoRecord::Data { data: second, start, bytes },
+        CargoRecord::Completion(third),
     ] = records[..]
     else {
         panic!("{records:?}");
@@ -326,9 +331,9 @@ fn ack() {
 
 #[test]
 fn leave() {
-    let leave = Leave {
+    let leave = LeaveBody {
         token: TARGET_TOKEN.into(),
-        reason: (Reason::Done as u16).into(),
+        reason: (LeaveReason::Done as u16).into(),
         endpoint: [0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6],
     };
     let expected = [
@@ -340,14 +345,15 @@ fn leave() {
     ];
     let header = FrameHeader { reply: 0.into(), link: 0, ..to_host(FrameType::Leave) };
     assert_frame(header, leave.as_bytes(), &expected);
-    let (seen, _) = Leave::ref_from_prefix(leave.as_bytes()).expect("long enough");
-    assert_eq!(Reason::from_value(seen.reason.get()), Some(Reason::Done));
+    let (seen, _) = LeaveBody::ref_from_prefix(leave.as_bytes()).expect("long enough");
+    assert_eq!(LeaveReason::from_value(seen.reason.get()), Some(LeaveReason::Done));
 }
 
 #[test]
 fn types_and_reasons_are_those_of_the_page() {
     let types: Vec<u8> = (0..=255).filter(|&byte| FrameType::from_byte(byte).is_some()).collect();
     assert_eq!(types, (1..=10).collect::<Vec<u8>>());
-    let reasons: Vec<u16> = (0..100).filter(|&value| Reason::from_value(value).is_some()).collect();
+    let reasons: Vec<u16> =
+        (0..100).filter(|&value| LeaveReason::from_value(value).is_some()).collect();
     assert_eq!(reasons, [1, 2, 3, 4]);
 }

@@ -1,11 +1,14 @@
 //! Built frames are parsed again; any bytes are parsed without panic; damage is detected.
 
 use proptest::prelude::*;
-use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, with_nqn};
+use roadtrain_wire::ether::setup::{
+    JoinBody, JoinedBody, LeaveBody, OfferBody, QueryBody, with_nqn,
+};
 use roadtrain_wire::ether::{
-    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_RECORD_BYTES, Data,
-    FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameType, GENERATION_MASK, RECORDS_MAX, Record,
-    RecordHead, RecordKind, Records, VERSION, flags, padded, parse, set_hcrc,
+    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, CargoRecord, CargoRecords, CommandRecord,
+    CompletionRecord, DATA_RECORD_BYTES, DataRecord, FRAME_HEADER_BYTES, FrameError, FrameHeader,
+    FrameType, GENERATION_MASK, RECORDS_MAX, RecordHead, RecordKind, VERSION, flags, padded, parse,
+    set_hcrc,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
@@ -54,20 +57,20 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The bytes of a record as it was viewed.
-fn bytes_of(record: &Record<'_>) -> Vec<u8> {
+fn bytes_of(record: &CargoRecord<'_>) -> Vec<u8> {
     match record {
-        Record::Command(command) => command.as_bytes().to_vec(),
-        Record::Data { data, bytes, .. } => [data.as_bytes(), bytes].concat(),
-        Record::Completion(completion) => completion.as_bytes().to_vec(),
+        CargoRecord::Command(command) => command.as_bytes().to_vec(),
+        CargoRecord::Data { data, bytes, .. } => [data.as_bytes(), bytes].concat(),
+        CargoRecord::Completion(completion) => completion.as_bytes().to_vec(),
     }
 }
 
 /// Checks that records lie inside the body, one behind the other, and do not exceed the maximum.
 fn assert_consistent(body: &[u8]) {
     let mut count = 0;
-    for record in Records::new(body) {
+    for record in CargoRecords::new(body) {
         count += 1;
-        if let Ok(Record::Data { start, bytes, .. }) = record {
+        if let Ok(CargoRecord::Data { start, bytes, .. }) = record {
             assert_eq!(&body[start..start + bytes.len()], bytes);
         }
     }
@@ -81,11 +84,11 @@ proptest! {
             prop_assert!(FRAME_HEADER_BYTES + body.len() <= bytes.len());
         }
         assert_consistent(&bytes);
-        let _ = with_nqn(&bytes, |offer: &Offer| offer.nqn_length.get());
-        let _ = with_nqn(&bytes, |join: &Join| join.nqn_length.get());
-        let _ = with_nqn(&bytes, |query: &Query| query.nqn_length.get());
-        prop_assert_eq!(Joined::ref_from_prefix(&bytes).is_ok(), bytes.len() >= 24);
-        prop_assert_eq!(Leave::ref_from_prefix(&bytes).is_ok(), bytes.len() >= 16);
+        let _ = with_nqn(&bytes, |offer: &OfferBody| offer.nqn_length.get());
+        let _ = with_nqn(&bytes, |join: &JoinBody| join.nqn_length.get());
+        let _ = with_nqn(&bytes, |query: &QueryBody| query.nqn_length.get());
+        prop_assert_eq!(JoinedBody::ref_from_prefix(&bytes).is_ok(), bytes.len() >= 24);
+        prop_assert_eq!(LeaveBody::ref_from_prefix(&bytes).is_ok(), bytes.len() >= 16);
     }
 
     #[test]
@@ -175,7 +178,7 @@ proptest! {
         body.push(0);
         body.extend_from_slice(&rest);
         for body in [&body[..length], &body] {
-            let seen: Vec<_> = Records::new(body).map(|record| record.expect("sense")).collect();
+            let seen: Vec<_> = CargoRecords::new(body).map(|record| record.expect("sense")).collect();
             prop_assert_eq!(seen.len(), records.len());
             for (seen, built) in seen.iter().zip(&records) {
                 let seen = bytes_of(seen);
@@ -198,7 +201,7 @@ proptest! {
         let is_data = head.kind == RecordKind::Data as u8;
         let fits = (DATA_RECORD_BYTES..=record.len()).contains(&usize::from(length));
         let body = [before.concat(), record].concat();
-        let seen: Vec<_> = Records::new(&body).collect();
+        let seen: Vec<_> = CargoRecords::new(&body).collect();
         prop_assert!(seen[..before.len()].iter().all(Result::is_ok));
         prop_assert_eq!(seen[before.len()].is_ok(), is_data && fits);
         prop_assert!(seen[before.len()].is_ok() || seen.len() == before.len() + 1);
@@ -212,7 +215,7 @@ proptest! {
     ) {
         let body = records.concat();
         let length = cut.index(body.len());
-        let whole = Records::new(&body[..length]).take_while(Result::is_ok).count();
+        let whole = CargoRecords::new(&body[..length]).take_while(Result::is_ok).count();
         let (mut end, mut expected) = (0, 0);
         for record in &records {
             let (head, _) = RecordHead::read_from_prefix(record).expect("as long");
@@ -226,24 +229,24 @@ proptest! {
     #[test]
     fn setup_bodies_round_trip(fields: [u8; 40], nqn in "[!-~]{0,223}") {
         let length = nqn.len() as u16;
-        let mut offer = Offer::read_from_bytes(&fields[..24]).expect("as long");
+        let mut offer = OfferBody::read_from_bytes(&fields[..24]).expect("as long");
         offer.nqn_length = length.into();
         let body = [offer.as_bytes(), nqn.as_bytes(), &[0xff; 9]].concat();
-        let seen = with_nqn(&body, |offer: &Offer| offer.nqn_length.get());
+        let seen = with_nqn(&body, |offer: &OfferBody| offer.nqn_length.get());
         prop_assert_eq!(seen, Some((&offer, &nqn[..])));
-        let mut join = Join::read_from_bytes(&fields).expect("as long");
+        let mut join = JoinBody::read_from_bytes(&fields).expect("as long");
         join.nqn_length = length.into();
         let body = [join.as_bytes(), nqn.as_bytes()].concat();
-        let seen = with_nqn(&body, |join: &Join| join.nqn_length.get());
+        let seen = with_nqn(&body, |join: &JoinBody| join.nqn_length.get());
         prop_assert_eq!(seen, Some((&join, &nqn[..])));
         let cut = &body[..body.len() - 1];
-        prop_assert_eq!(with_nqn(cut, |join: &Join| join.nqn_length.get()), None);
+        prop_assert_eq!(with_nqn(cut, |join: &JoinBody| join.nqn_length.get()), None);
     }
 }
 
 #[test]
 fn all_records_of_a_frame_are_read_however_many() {
-    let record = Completion {
+    let record = CompletionRecord {
         head: RecordHead::new(RecordKind::Completion, COMPLETION_RECORD_BYTES, 0, 1),
         cqe: Default::default(),
         pieces: 0.into(),
@@ -251,7 +254,7 @@ fn all_records_of_a_frame_are_read_however_many() {
     };
     for count in [RECORDS_MAX, RECORDS_MAX + 1, 2000] {
         let body = record.as_bytes().repeat(count);
-        assert_eq!(Records::new(&body).filter(Result::is_ok).count(), count);
+        assert_eq!(CargoRecords::new(&body).filter(Result::is_ok).count(), count);
     }
 }
 
@@ -273,7 +276,7 @@ fn the_offsets_are_those_of_the_page() {
         offset_of!(FrameHeader, bcrc),
     ];
     assert_eq!(header, [4, 8, 16, 20, 22, 24, 28, 32, 36, 38, 40, 48]);
-    assert_eq!([offset_of!(Command, sqe), offset_of!(Command, position)], [8, 72]);
-    assert_eq!([offset_of!(Data, offset), offset_of!(Data, index)], [8, 16]);
-    assert_eq!([offset_of!(Completion, cqe), offset_of!(Completion, pieces)], [8, 24]);
+    assert_eq!([offset_of!(CommandRecord, sqe), offset_of!(CommandRecord, position)], [8, 72]);
+    assert_eq!([offset_of!(DataRecord, offset), offset_of!(DataRecord, index)], [8, 16]);
+    assert_eq!([offset_of!(CompletionRecord, cqe), offset_of!(CompletionRecord, pieces)], [8, 24]);
 }

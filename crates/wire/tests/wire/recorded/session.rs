@@ -1,7 +1,9 @@
 //! Every PDU of every recording, with its layout and the parameters of its connection.
 
 use super::capture::{self, Recorded};
-use roadtrain_wire::pdu::{CommonHeader, Digests, IcReq, IcResp, Layout, PduType, alignment_bytes};
+use roadtrain_wire::pdu::{
+    CommonHeader, Digests, IcReq, IcResp, PduLayout, PduType, alignment_bytes,
+};
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use std::collections::HashMap;
 
@@ -25,13 +27,13 @@ pub(crate) fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[
 }
 
 /// Returns the data of a PDU.
-pub(crate) fn data<'a>(pdu: &'a Recorded, layout: &Layout) -> &'a [u8] {
+pub(crate) fn data<'a>(pdu: &'a Recorded, layout: &PduLayout) -> &'a [u8] {
     let start = layout.data_offset as usize;
     &pdu.bytes[start..start + layout.data_bytes as usize]
 }
 
 /// Calls `check` with every PDU of every recording, its layout and the parameters of its connection.
-pub(crate) fn for_every_pdu(mut check: impl FnMut(&str, &Recorded, &Layout, Agreed)) {
+pub(crate) fn for_every_pdu(mut check: impl FnMut(&str, &Recorded, &PduLayout, Agreed)) {
     for name in capture::names() {
         let mut agreed: HashMap<usize, Agreed> = HashMap::new();
         for pdu in capture::pdus(&name) {

@@ -5,10 +5,11 @@ use super::capture::{self, Recorded};
 use super::session::{Agreed, data, for_every_pdu, view};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::{
-    Authentication, CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, fctype, parse_nqn,
+    AuthenticationFields, CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, fctype,
+    parse_nqn,
 };
 use roadtrain_wire::pdu::{
-    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, H2cData, IcReq, IcResp, Layout,
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, H2cData, IcReq, IcResp, PduLayout,
     PduType, R2t, flag, header_digest,
 };
 use roadtrain_wire::sqe::{SGL_OFFSET, Sqe, opcode};
@@ -18,7 +19,7 @@ use std::fmt::Write;
 use std::fs;
 
 /// Returns the line that `pdus.py` prints for the PDU.
-fn describe(pdu: &Recorded, layout: &Layout) -> String {
+fn describe(pdu: &Recorded, layout: &PduLayout) -> String {
     let bytes = &pdu.bytes[..];
     let ch: &CommonHeader = view(bytes);
     let direction = if pdu.from_host { "H>C" } else { "C>H" };
@@ -112,7 +113,7 @@ fn describe_transfer(cid: u16, ttag: u16, offset: u32, length: u32) -> String {
 }
 
 /// Checks the digests of the PDU; returns their names.
-fn check_digests(pdu: &Recorded, layout: &Layout) -> String {
+fn check_digests(pdu: &Recorded, layout: &PduLayout) -> String {
     let mut said = String::new();
     let ch: &CommonHeader = view(&pdu.bytes);
     if ch.flags & flag::HDGST != 0 {
@@ -147,7 +148,7 @@ fn every_pdu_is_what_the_listing_says() {
 
 /// Builds the PDU's bytes again, from its values alone. Only the data, the SQE and the CQE are copied, which the tests
 /// below check.
-fn emit(pdu: &Recorded, layout: &Layout, agreed: Agreed) -> Vec<u8> {
+fn emit(pdu: &Recorded, layout: &PduLayout, agreed: Agreed) -> Vec<u8> {
     let bytes = &pdu.bytes[..];
     let payload = data(pdu, layout);
     let alignment = agreed.alignment[usize::from(pdu.from_host)];
@@ -228,7 +229,7 @@ fn emit_command(sqe: &Sqe) -> Option<Sqe> {
             opcode::FABRICS,
             kind @ (fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE),
         ) => {
-            let mut built = Authentication::parse(sqe).emit(kind);
+            let mut built = AuthenticationFields::parse(sqe).emit(kind);
             built.sgl = sqe.sgl;
             built
         }

@@ -5,7 +5,7 @@ use roadtrain_proto::time::Instant;
 
 /// Retransmission intervals of a query.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct QueryIntervals {
     /// First wait for a reply; each later wait is twice as long.
     pub first: Duration,
     /// Longest wait before a retransmission.
@@ -16,7 +16,7 @@ pub struct Pace {
 
 /// A query in progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
+pub struct QueryTimer {
     longest: Duration,
     /// Wait after the next transmission.
     pause: Duration,
@@ -26,12 +26,12 @@ pub struct Asking {
     end: Instant,
 }
 
-impl Asking {
+impl QueryTimer {
     /// Creates a query that is due immediately.
     #[must_use]
-    pub fn new(now: Instant, pace: Pace) -> Self {
-        let Pace { first, longest, total } = pace;
-        Asking { longest, pause: first, again: now, end: now + total }
+    pub fn new(now: Instant, pace: QueryIntervals) -> Self {
+        let QueryIntervals { first, longest, total } = pace;
+        QueryTimer { longest, pause: first, again: now, end: now + total }
     }
 
     /// True if the query is due now; the caller then sends it.
@@ -65,8 +65,8 @@ mod tests {
     fn a_question_is_repeated_more_and_more_slowly_until_it_is_over() {
         let ms = Duration::from_millis;
         let start = Instant(1_000_000_000);
-        let pace = Pace { first: ms(10), longest: ms(30), total: ms(100) };
-        let mut asking = Asking::new(start, pace);
+        let pace = QueryIntervals { first: ms(10), longest: ms(30), total: ms(100) };
+        let mut asking = QueryTimer::new(start, pace);
         let mut put = Vec::new();
         for at in (0..200).map(|at| start + ms(at)) {
             assert!(

@@ -4,18 +4,18 @@
 //! connections may be executed once the host is back: neither commands in a store, nor received bytes that are still
 //! unprocessed. A lost TCP connection is closed. For a lane over Ethernet the target probes the host when it connects a
 //! new controller: a host that does not reply has lost the lane. A host that supports Cross-Controller Reset names the
-//! controller that it has lost: then no doubt is left ([`Presences::has_leftovers_of`]).
+//! controller that it has lost: then no doubt is left ([`HostConnections::has_leftovers_of`]).
 //!
 //! Commands in a store delay I/O queues only, of the same subsystem. Admin queues transfer no data, and on one of them
 //! the host can request the end of its lost controller. Once that reset is complete, nothing delays its new controller:
 //! commands in stores of other hosts with its name are not its own.
 //!
-//! Order of calls: [`Presences::admit`] for each Connect. The caller does the work that it returns, and retries the
-//! Connect after [`Presences::settled`] returns true. [`Presences::enter`] when its queue is granted,
-//! [`Presences::drain`] when the connection has ended with commands in a store, [`Presences::leave`] when nothing is
+//! Order of calls: [`HostConnections::admit`] for each Connect. The caller does the work that it returns, and retries the
+//! Connect after [`HostConnections::settled`] returns true. [`HostConnections::enter`] when its queue is granted,
+//! [`HostConnections::drain`] when the connection has ended with commands in a store, [`HostConnections::leave`] when nothing is
 //! left.
 
-use super::{Connected, Target, TargetEvent};
+use super::{ConnectedQueue, TargetControl, TargetEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Connect, ConnectData, parse_nqn};
 use roadtrain_wire::sqe::Sqe;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Identifies a connection of a host.
 #[derive(Clone, Debug)]
-pub struct Presence {
+pub struct HostConnection {
     pub hostnqn: Arc<str>,
     number: u64,
 }
@@ -69,11 +69,11 @@ pub enum ConnectAdmission<'a> {
     /// Accept the Connect.
     Accept,
     /// Close stale lanes of the host, which have not noticed their loss, without executing more; then retry. The host
-    /// has dropped the I/O queues of these controllers ([`Target::end_queues`]).
+    /// has dropped the I/O queues of these controllers ([`TargetControl::end_queues`]).
     CloseStale(&'a str, Vec<u16>),
     /// Probe the host for its lanes, then retry.
     Probe(&'a str),
-    /// Retry once [`Presences::settled`] returns true.
+    /// Retry once [`HostConnections::settled`] returns true.
     Wait,
     /// Refuse: commands of the host's lost connections to this subsystem are in a store, and the host has to retry.
     Busy(&'a str),
@@ -94,23 +94,23 @@ enum StaleConnections {
 /// All connections of all hosts. `C` identifies a connection whose state can be checked. Those in the registry are
 /// open: a connection leaves before it is closed.
 #[derive(Debug)]
-pub struct Presences<C> {
+pub struct HostConnections<C> {
     hosts: HashMap<Arc<str>, Vec<ConnectionEntry<C>>>,
     last: u64,
     /// True if a Connect waits for its retry.
     is_waited_for: bool,
 }
 
-impl<C> Default for Presences<C> {
+impl<C> Default for HostConnections<C> {
     fn default() -> Self {
-        Presences { hosts: HashMap::new(), last: 0, is_waited_for: false }
+        HostConnections { hosts: HashMap::new(), last: 0, is_waited_for: false }
     }
 }
 
-impl<C: Copy> Presences<C> {
+impl<C: Copy> HostConnections<C> {
     /// Decides on the Connect `sqe` with `data`, which arrived at `since`. `any_lost` is true if the host has closed
     /// one of its connections, though earlier data may be unread. `has_ended_lost` is true for a controller that has
-    /// reset the one that its host had lost ([`Target::has_ended_lost`]).
+    /// reset the one that its host had lost ([`TargetControl::has_ended_lost`]).
     pub fn admit<'a>(
         &mut self,
         now: Instant,
@@ -146,7 +146,7 @@ impl<C: Copy> Presences<C> {
         admission
     }
 
-    /// Notes that a Connect waits, for this or for the end of commands in a store: [`Presences::settled`] returns true
+    /// Notes that a Connect waits, for this or for the end of commands in a store: [`HostConnections::settled`] returns true
     /// next.
     pub fn wait(&mut self) {
         self.is_waited_for = true;
@@ -163,9 +163,9 @@ impl<C: Copy> Presences<C> {
     pub fn enter(
         &mut self,
         now: Instant,
-        connected: &Connected,
+        connected: &ConnectedQueue,
         connection: Option<C>,
-    ) -> Presence {
+    ) -> HostConnection {
         let (hostnqn, queue) = (&connected.hostnqn, (connected.cntlid, connected.qid));
         self.last += 1;
         let proof = match (connection, connected.qid) {
@@ -177,17 +177,17 @@ impl<C: Copy> Presences<C> {
         let (closes, drains) = (false, false);
         let entry = ConnectionEntry { number, subnqn, queue, proof, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
-        Presence { hostnqn: hostnqn.clone(), number: self.last }
+        HostConnection { hostnqn: hostnqn.clone(), number: self.last }
     }
 
-    fn find(&mut self, presence: &Presence) -> Option<&mut ConnectionEntry<C>> {
+    fn find(&mut self, presence: &HostConnection) -> Option<&mut ConnectionEntry<C>> {
         let mut present = self.hosts.get_mut(&presence.hostnqn).into_iter().flatten();
         present.find(|entry| entry.number == presence.number)
     }
 
     /// Returns the next event of `target`, and completes resets as leftovers vanish. From then on no Connect of the
     /// host is accepted before the closed connections have left, whatever they have received.
-    pub fn next_event(&mut self, target: &mut Target) -> Option<TargetEvent> {
+    pub fn next_event(&mut self, target: &mut TargetControl) -> Option<TargetEvent> {
         let event = target.poll_event().or_else(|| {
             target.settle_resets(|hostnqn, cntlid| self.has_leftovers_of(hostnqn, cntlid));
             target.poll_event()
@@ -218,14 +218,14 @@ impl<C: Copy> Presences<C> {
     }
 
     /// Records that the connection has ended with commands in a store.
-    pub fn drain(&mut self, presence: &Presence) {
+    pub fn drain(&mut self, presence: &HostConnection) {
         if let Some(entry) = self.find(presence) {
             entry.drains = true;
         }
     }
 
     /// Removes a connection of which nothing is left.
-    pub fn leave(&mut self, presence: &Presence) {
+    pub fn leave(&mut self, presence: &HostConnection) {
         if let Some(present) = self.hosts.get_mut(&presence.hostnqn) {
             present.retain(|entry| entry.number != presence.number);
             if present.is_empty() {
@@ -251,7 +251,7 @@ impl<C: Copy> Presences<C> {
     }
 
     /// Records that the host has confirmed the lane, as of the time of the probe.
-    pub fn answered(&mut self, presence: &Presence) {
+    pub fn answered(&mut self, presence: &HostConnection) {
         if let Some(entry) = self.find(presence)
             && let LossEvidence::Probe(probe) = &mut entry.proof
             && let Some(pending_since) = probe.pending_since.take()
@@ -334,8 +334,8 @@ mod tests {
     }
 
     /// Returns a queue of [`HOST`].
-    fn queue(cntlid: u16, qid: u16) -> Connected {
-        Connected {
+    fn queue(cntlid: u16, qid: u16) -> ConnectedQueue {
+        ConnectedQueue {
             cntlid,
             qid,
             entries: 2,
@@ -358,7 +358,7 @@ mod tests {
     /// Returns the verdict for a Connect of `host`, with the connections that it has lost. "ended" and "elsewhere" are
     /// [`HOST`] with [`ENDED`], and at another subsystem.
     fn connect(
-        presences: &mut Presences<u32>,
+        presences: &mut HostConnections<u32>,
         host: &str,
         qid: u16,
         at: Instant,
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn lost_connections_are_closed_then_waited_for() {
-        let mut presences = Presences::default();
+        let mut presences = HostConnections::default();
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         let presence = presences.enter(NOW, &queue(1, 1), Some(7));
         let stays = presences.enter(NOW, &queue(1, 2), Some(8));
@@ -414,7 +414,7 @@ mod tests {
     /// A reactor may be slow to close connections, and execute more commands meanwhile.
     #[test]
     fn no_connect_is_accepted_before_closed_connections_have_left() {
-        let mut presences = Presences::default();
+        let mut presences = HostConnections::default();
         let closing = presences.enter(NOW, &queue(1, 1), Some(7));
         let other = presences.enter(NOW, &queue(2, 1), Some(8));
         presences.close((1, 2));
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_host_that_does_not_reply_has_lost_its_lane() {
-        let mut presences = Presences::<u32>::default();
+        let mut presences = HostConnections::<u32>::default();
         presences.enter(NOW, &queue(1, 0), None);
         let presence = presences.enter(NOW, &queue(1, 1), None);
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");

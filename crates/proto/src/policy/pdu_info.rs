@@ -5,7 +5,7 @@ use roadtrain_wire::pdu;
 
 /// Kind of a PDU (with the data that travels inside it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PduKind {
     /// Initialisation and termination of the connection.
     Control,
     /// A command capsule without data.
@@ -103,8 +103,8 @@ impl Class {
 
 /// A PDU as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parcel {
-    pub kind: Kind,
+pub struct PduInfo {
+    pub kind: PduKind,
     pub urgency: Urgency,
     /// Bytes of data in the PDU.
     pub data_bytes: u32,
@@ -112,31 +112,36 @@ pub struct Parcel {
     pub request_bytes: u32,
 }
 
-impl Parcel {
+impl PduInfo {
     /// A PDU of initialisation or termination: sent at once.
     #[must_use]
     #[inline]
     pub const fn control() -> Self {
-        Parcel { kind: Kind::Control, urgency: Urgency::Urgent, data_bytes: 0, request_bytes: 0 }
+        PduInfo {
+            kind: PduKind::Control,
+            urgency: Urgency::Urgent,
+            data_bytes: 0,
+            request_bytes: 0,
+        }
     }
 
     /// True if the PDU takes the no-delay path. A whole write waits for its H2CData: no second doorbell for that.
     #[must_use]
     #[inline]
     pub fn is_urgent(&self) -> bool {
-        self.kind == Kind::H2cData || self.urgency >= Urgency::Urgent
+        self.kind == PduKind::H2cData || self.urgency >= Urgency::Urgent
     }
 
     /// Returns the bytes of the whole PDU, without digests and padding.
     #[must_use]
     pub fn pdu_bytes(&self) -> u32 {
         let header = match self.kind {
-            Kind::Control => size_of::<pdu::IcReq>(),
-            Kind::Command | Kind::CommandData => size_of::<pdu::CapsuleCmd>(),
-            Kind::H2cData => size_of::<pdu::H2cData>(),
-            Kind::R2t => size_of::<pdu::R2t>(),
-            Kind::Response => size_of::<pdu::CapsuleResp>(),
-            Kind::ResponseData => size_of::<pdu::C2hData>(),
+            PduKind::Control => size_of::<pdu::IcReq>(),
+            PduKind::Command | PduKind::CommandData => size_of::<pdu::CapsuleCmd>(),
+            PduKind::H2cData => size_of::<pdu::H2cData>(),
+            PduKind::R2t => size_of::<pdu::R2t>(),
+            PduKind::Response => size_of::<pdu::CapsuleResp>(),
+            PduKind::ResponseData => size_of::<pdu::C2hData>(),
         };
         self.data_bytes.saturating_add(header as u32)
     }

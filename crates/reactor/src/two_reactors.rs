@@ -11,10 +11,12 @@
 //! A reactor finds its ring where it keeps it, so the ring is with the reactor that acts. The other one keeps a ring
 //! meanwhile that is not used. Nothing crosses between threads, and nothing is called virtually.
 
-use crate::turns::{Reactor, RxBuffers, TURNS_PER_CHECK, handle_completion, poll_inbox, spins};
+use crate::turns::{
+    ReactorCallbacks, RxBuffers, TURNS_PER_CHECK, handle_completion, poll_inbox, spins,
+};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
-use roadtrain_system::ring::{RingCqe, Role};
+use roadtrain_system::ring::{RingCqe, RingRole};
 use std::io;
 use std::mem;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use std::time::Duration;
 /// stay in the shared ring.
 ///
 /// The ring fails.
-pub fn run_beside<A: Reactor, B: Reactor>(
+pub fn run_two<A: ReactorCallbacks, B: ReactorCallbacks>(
     (first, first_rx): (&mut A, &mut RxBuffers),
     (second, second_rx): (&mut B, &mut RxBuffers),
 ) -> io::Result<()> {
@@ -49,13 +51,13 @@ struct ReactorPair<'a, A, B> {
     second: &'a mut B,
 }
 
-impl<A: Reactor, B: Reactor> ReactorPair<'_, A, B> {
+impl<A: ReactorCallbacks, B: ReactorCallbacks> ReactorPair<'_, A, B> {
     /// Calls the second reactor while it has the ring.
     fn with_second<T>(&mut self, call: impl FnOnce(&mut B) -> T) -> T {
         self.swap_rings();
-        self.second.core().1.set_role(Role::Second);
+        self.second.core().1.set_role(RingRole::Second);
         let result = call(self.second);
-        self.second.core().1.set_role(Role::First);
+        self.second.core().1.set_role(RingRole::First);
         self.swap_rings();
         result
     }
@@ -135,8 +137,8 @@ impl<A: Reactor, B: Reactor> ReactorPair<'_, A, B> {
 
     fn handle_completion(&mut self, cqe: RingCqe) {
         match cqe.role {
-            Role::First => handle_completion(self.first, cqe),
-            Role::Second => self.with_second(|second| handle_completion(second, cqe)),
+            RingRole::First => handle_completion(self.first, cqe),
+            RingRole::Second => self.with_second(|second| handle_completion(second, cqe)),
         }
     }
 }

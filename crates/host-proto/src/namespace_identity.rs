@@ -15,18 +15,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Namespace that any path of a host first saw under each NSID. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub struct Pinned(Arc<Mutex<BTreeMap<u32, NamespaceInfo>>>);
+pub struct ExpectedNamespaces(Arc<Mutex<BTreeMap<u32, NamespaceInfo>>>);
 
 /// NSIDs that no request of a path may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Barred {
+pub struct BarredNsids {
     /// Stale NSIDs.
     stale: Arc<[u32]>,
     /// With other paths, the only allowed NSIDs, in increasing order.
     seen: Option<Arc<[u32]>>,
 }
 
-impl Barred {
+impl BarredNsids {
     /// True if the NSID is barred.
     #[inline]
     #[must_use]
@@ -45,30 +45,33 @@ impl Barred {
 
     /// Creates a set with these stale NSIDs; all others are allowed.
     #[must_use]
-    pub fn only(stale: &[u32]) -> Barred {
-        Barred { stale: stale.into(), seen: None }
+    pub fn only(stale: &[u32]) -> BarredNsids {
+        BarredNsids { stale: stale.into(), seen: None }
     }
 }
 
 /// Expected namespaces, as one path checks them.
 #[derive(Debug)]
 pub struct NamespaceIdentityCheck {
-    pinned: Pinned,
-    barred: Barred,
+    pinned: ExpectedNamespaces,
+    barred: BarredNsids,
 }
 
 impl NamespaceIdentityCheck {
     /// Creates the check of a host's only path.
     #[must_use]
     pub fn single_path() -> NamespaceIdentityCheck {
-        NamespaceIdentityCheck { pinned: Pinned::default(), barred: Barred::default() }
+        NamespaceIdentityCheck {
+            pinned: ExpectedNamespaces::default(),
+            barred: BarredNsids::default(),
+        }
     }
 
     /// Creates the check of one of several paths that share `pinned`.
     #[must_use]
-    pub fn shared(pinned: Pinned) -> NamespaceIdentityCheck {
+    pub fn shared(pinned: ExpectedNamespaces) -> NamespaceIdentityCheck {
         let seen = Some(Arc::default());
-        NamespaceIdentityCheck { pinned, barred: Barred { seen, ..Barred::default() } }
+        NamespaceIdentityCheck { pinned, barred: BarredNsids { seen, ..BarredNsids::default() } }
     }
 
     /// Checks the current namespaces. True if the set of barred NSIDs has changed.
@@ -83,7 +86,7 @@ impl NamespaceIdentityCheck {
         let (seen, stale): (Vec<_>, Vec<_>) = by_nsid.values().partition(|pinned| is_there(pinned));
         let nsids = |of: Vec<&NamespaceInfo>| of.iter().map(|pinned| pinned.nsid).collect();
         let seen = self.barred.seen.is_some().then(|| nsids(seen));
-        let barred = Barred { stale: nsids(stale), seen };
+        let barred = BarredNsids { stale: nsids(stale), seen };
         let has_changed = self.barred != barred;
         self.barred = barred;
         has_changed
@@ -91,7 +94,7 @@ impl NamespaceIdentityCheck {
 
     /// Returns the NSIDs that requests of this path may not name.
     #[must_use]
-    pub fn barred(&self) -> Barred {
+    pub fn barred(&self) -> BarredNsids {
         self.barred.clone()
     }
 }
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_one_path_has_seen_counts_for_the_others() {
-        let pinned = Pinned::default();
+        let pinned = ExpectedNamespaces::default();
         let [mut one, mut other] = [
             NamespaceIdentityCheck::shared(pinned.clone()),
             NamespaceIdentityCheck::shared(pinned),
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_path_that_has_not_seen_an_nsid_yet_carries_no_request_to_it() {
-        let pinned = Pinned::default();
+        let pinned = ExpectedNamespaces::default();
         let [mut one, mut other] = [
             NamespaceIdentityCheck::shared(pinned.clone()),
             NamespaceIdentityCheck::shared(pinned),
