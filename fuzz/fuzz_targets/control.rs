@@ -5,7 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
-    Listener, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig, TlsUse,
+    AdminOutcome, NamespaceConfig, SubsystemConfig, TargetConfig, TargetControl, TargetListener,
+    TlsUse,
 };
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::Sqe;
@@ -21,7 +22,7 @@ const DATA_BYTES_MAX: usize = 4096;
 
 fuzz_target!(|input: &[u8]| {
     let now = Instant(1);
-    let mut target = Target::new(now, &config()).expect("a right configuration");
+    let mut target = TargetControl::new(now, &config()).expect("a right configuration");
     let io = connect(&mut target, NQN, 0, CNTLID_DYNAMIC).expect("an admin queue");
     let discovery = connect(&mut target, DISCOVERY_NQN, 0, CNTLID_DYNAMIC).expect("an admin queue");
     let mut rest = input;
@@ -37,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
             1 => drop(target.fabrics_command(now, cntlid, 1, &sqe)),
             _ => {
                 let outcome = target.admin_command(now, cntlid, &sqe, data_in, &mut data_out);
-                if let Outcome::Complete { status, .. } = outcome {
+                if let AdminOutcome::Complete { status, .. } = outcome {
                     let has_data = status.is_success() && !data_out.is_empty();
                     assert!(!has_data || data_out.len() == sqe.sgl.length.get() as usize);
                 }
@@ -57,7 +58,7 @@ fn config() -> TargetConfig {
         vec![NamespaceConfig::new(1, 1 << 20, 9), NamespaceConfig::new(7, 1 << 10, 12)];
     TargetConfig {
         subsystems: vec![subsystem],
-        listeners: vec![Listener {
+        listeners: vec![TargetListener {
             portid: 1,
             address: LOCAL,
             tls: TlsUse::Off,
@@ -67,7 +68,7 @@ fn config() -> TargetConfig {
     }
 }
 
-fn connect(target: &mut Target, nqn: &str, qid: u16, cntlid: u16) -> Option<u16> {
+fn connect(target: &mut TargetControl, nqn: &str, qid: u16, cntlid: u16) -> Option<u16> {
     let sqe = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 1000 }.emit();
     let data = ConnectData::new([7; 16], cntlid, nqn, HOST);
     let connected = target.connect(Instant(1), &sqe, data.as_bytes(), LOCAL, 7).ok()?;

@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_wire::ether::setup::{Join, Offer, Query, with_nqn};
+use roadtrain_wire::ether::setup::{JoinBody, OfferBody, QueryBody, with_nqn};
 use roadtrain_wire::ether::{
-    FRAME_HEADER_BYTES, FrameHeader, Record, Records, VERSION, flags, parse, set_hcrc,
+    CargoRecord, CargoRecords, FRAME_HEADER_BYTES, FrameHeader, VERSION, flags, parse, set_hcrc,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
@@ -29,14 +29,14 @@ fn check(frame: &[u8]) {
 
 fn check_body(body: &[u8]) {
     let mut count = 0;
-    for record in Records::new(body) {
+    for record in CargoRecords::new(body) {
         count += 1;
-        if let Ok(Record::Data { start, bytes, .. }) = record {
+        if let Ok(CargoRecord::Data { start, bytes, .. }) = record {
             assert_eq!(&body[start..start + bytes.len()], bytes);
         }
     }
     assert!(count <= body.len() / 8 + 1);
-    let _ = with_nqn(body, |offer: &Offer| offer.nqn_length.get());
-    let _ = with_nqn(body, |join: &Join| join.nqn_length.get());
-    let _ = with_nqn(body, |query: &Query| query.nqn_length.get());
+    let _ = with_nqn(body, |offer: &OfferBody| offer.nqn_length.get());
+    let _ = with_nqn(body, |join: &JoinBody| join.nqn_length.get());
+    let _ = with_nqn(body, |query: &QueryBody| query.nqn_length.get());
 }

@@ -5,28 +5,28 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
-use roadtrain_ether_proto::host_queue::{Config, Qpair, RxEvent};
+use roadtrain_ether_proto::host_queue::{EtherHostConfig, EtherHostEvent, EtherHostQpair};
 use roadtrain_fuzz::cursor::InputCursor;
 use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, opcode};
 
 /// Commands kept in flight, of every kind of data.
-const COMMANDS: [(u8, Data); 5] = [
-    (opcode::READ, Data::In(4096)),
-    (opcode::WRITE, Data::Out(512)),
-    (opcode::WRITE, Data::Out(8192)),
-    (opcode::FLUSH, Data::None),
-    (opcode::READ, Data::In(128)),
+const COMMANDS: [(u8, CommandTransfer); 5] = [
+    (opcode::READ, CommandTransfer::In(4096)),
+    (opcode::WRITE, CommandTransfer::Out(512)),
+    (opcode::WRITE, CommandTransfer::Out(8192)),
+    (opcode::FLUSH, CommandTransfer::None),
+    (opcode::READ, CommandTransfer::In(128)),
 ];
 
 fuzz_target!(|input: &[u8]| {
     let mut cursor = InputCursor(input);
     let shape = cursor.byte();
-    let config = Config {
+    let config = EtherHostConfig {
         queue_entries: 5,
         pages: 4,
         piece_bytes: PIECE_BYTES,
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
         packing: Packing { requests: shape & 1 != 0, pieces: shape & 2 != 0 },
         body_crc: shape & 4 != 0,
     };
-    let mut qpair = Qpair::new(config, links());
+    let mut qpair = EtherHostQpair::new(config, links());
     let mut in_flight = [None; 4];
     let (mut now, mut newest, mut submitted) = (Instant(0), [0; 2], 0);
     while !cursor.is_empty() {
@@ -48,12 +48,12 @@ fuzz_target!(|input: &[u8]| {
         }
         let (header, kind, body) = frame(&mut cursor, &mut newest);
         qpair.receive(now, &header, kind, &body, &mut |event| match event {
-            RxEvent::Data { slot, offset, start, length } => {
+            EtherHostEvent::CommandTransfer { slot, offset, start, length } => {
                 let data = in_flight[usize::from(slot)].expect("data for an idle slot");
-                let Data::In(bytes) = data else { panic!("data for a write") };
+                let CommandTransfer::In(bytes) = data else { panic!("data for a write") };
                 assert!(offset + length <= bytes && start + length as usize <= body.len());
             }
-            RxEvent::Complete { slot, .. } => {
+            EtherHostEvent::Complete { slot, .. } => {
                 assert!(in_flight[usize::from(slot)].take().is_some(), "completed twice");
             }
         });

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
-use roadtrain_ether_proto::target_queue::{Config, Qpair, RxEvent};
+use roadtrain_ether_proto::target_queue::{EtherTargetConfig, EtherTargetEvent, EtherTargetQpair};
 use roadtrain_fuzz::cursor::InputCursor;
 use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
@@ -20,7 +20,7 @@ const PAGES: u32 = 6;
 fuzz_target!(|input: &[u8]| {
     let mut cursor = InputCursor(input);
     let shape = cursor.byte();
-    let config = Config {
+    let config = EtherTargetConfig {
         slots: SLOTS,
         pages: PAGES,
         piece_bytes: PIECE_BYTES,
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
         packing: Packing { requests: shape & 1 != 0, pieces: shape & 2 != 0 },
         body_crc: shape & 4 != 0,
     };
-    let mut qpair = Qpair::new(config, links());
+    let mut qpair = EtherTargetQpair::new(config, links());
     qpair.set_connected(1, SLOTS + 1, shape & 8 == 0, Class::from_cattr(shape));
     let (mut now, mut newest) = (Instant(0), [0; 2]);
     // Slots with a command, and slots with data that was not released.
@@ -38,11 +38,11 @@ fuzz_target!(|input: &[u8]| {
         let (header, kind, body) = frame(&mut cursor, &mut newest);
         let mut commands = Vec::new();
         qpair.receive(now, &header, kind, &body, &mut |event| match event {
-            RxEvent::Data { place, start, length, .. } => {
+            EtherTargetEvent::Data { place, start, length, .. } => {
                 assert!(place + u64::from(length) <= u64::from(PAGES) * PAGE_BYTES as u64);
                 assert!(start + length as usize <= body.len());
             }
-            RxEvent::Command { slot, place, data_bytes, room_bytes, .. } => {
+            EtherTargetEvent::Command { slot, place, data_bytes, room_bytes, .. } => {
                 let end = place + u64::from(data_bytes);
                 assert!(data_bytes == 0 || end <= u64::from(PAGES) * PAGE_BYTES as u64);
                 assert!(data_bytes == 0 || room_bytes == 0);
@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
                 assert!(!was && !kept[usize::from(slot)], "a command over another");
                 commands.push((slot, room_bytes));
             }
-            RxEvent::Released { slot } => kept[usize::from(slot)] = false,
+            EtherTargetEvent::Released { slot } => kept[usize::from(slot)] = false,
         });
         let answers = cursor.byte();
         for (slot, room_bytes) in commands {

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_fuzz::{assert_well_formed, bytes, policy};
-use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{CommandTransfer, HostQpair, HostQpairConfig, HostRxEvent};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
@@ -12,19 +12,19 @@ use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 
 /// Commands kept in flight, of every kind of data.
-const COMMANDS: [(u8, Data); 5] = [
-    (opcode::READ, Data::In(4096)),
-    (opcode::WRITE, Data::Out(512)),
-    (opcode::WRITE, Data::Out(65536)),
-    (opcode::FLUSH, Data::None),
-    (opcode::READ, Data::In(16384)),
+const COMMANDS: [(u8, CommandTransfer); 5] = [
+    (opcode::READ, CommandTransfer::In(4096)),
+    (opcode::WRITE, CommandTransfer::Out(512)),
+    (opcode::WRITE, CommandTransfer::Out(65536)),
+    (opcode::FLUSH, CommandTransfer::None),
+    (opcode::READ, CommandTransfer::In(16384)),
 ];
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[shape, piece], stream)) = input.split_first_chunk() else { return };
     let digests = Digests { header: shape & 1 != 0, data: shape & 2 != 0 };
     let policy = policy(shape);
-    let config = Config { digests, queue_entries: 16, in_capsule_bytes: 8192, policy };
+    let config = HostQpairConfig { digests, queue_entries: 16, in_capsule_bytes: 8192, policy };
     let mut end = HostQpairEnd::new(config);
     let mut kept: Vec<u8> = Vec::new();
     for piece in stream.chunks(usize::from(piece) + 1) {
@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 struct HostQpairEnd {
-    qpair: Qpair,
+    qpair: HostQpair,
     now: Instant,
     is_set_up: bool,
     /// True for a slot with a command in flight.
@@ -50,9 +50,9 @@ struct HostQpairEnd {
 }
 
 impl HostQpairEnd {
-    fn new(config: Config) -> Self {
+    fn new(config: HostQpairConfig) -> Self {
         let now = Instant(0);
-        let qpair = Qpair::new(now, config);
+        let qpair = HostQpair::new(now, config);
         let mut end =
             HostQpairEnd { qpair, now, is_set_up: false, in_flight: vec![false; 16], submitted: 0 };
         end.send();
@@ -77,11 +77,11 @@ impl HostQpairEnd {
             let in_flight = &self.in_flight;
             let fill = |slot, _, _: &[u8]| assert!(in_flight[usize::from(slot)]);
             match self.qpair.poll_rx(self.now, input, at, fill) {
-                Ok(Some(RxEvent::Complete { slot, .. })) => {
+                Ok(Some(HostRxEvent::Complete { slot, .. })) => {
                     let was = std::mem::take(&mut self.in_flight[usize::from(slot)]);
                     assert!(was, "a command completed twice");
                 }
-                Ok(Some(RxEvent::Ready)) => {}
+                Ok(Some(HostRxEvent::Ready)) => {}
                 Ok(None) => return true,
                 Err(_) => return false,
             }

@@ -3,20 +3,20 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_wire::nbd::{
-    Chunk, Greeting, InfoQuery, MetaContextQuery, OptionHeader, OptionReplyHeader, Request,
+    Greeting, InfoQuery, MetaContextQuery, NbdChunk, NbdRequest, OptionHeader, OptionReplyHeader,
     SimpleReply, parse_client_flags,
 };
 
 fuzz_target!(|input: &[u8]| {
     let _ = (Greeting::parse(input), parse_client_flags(input));
     let _ = (OptionHeader::parse(input), OptionReplyHeader::parse(input));
-    if let Ok(request) = Request::parse(input) {
+    if let Ok(request) = NbdRequest::parse(input) {
         assert_eq!(request.emit(), input[..Request::BYTES]);
     }
     if let Ok(reply) = SimpleReply::parse(input) {
         assert_eq!(reply.emit(), input[..SimpleReply::BYTES]);
     }
-    if let Ok(chunk) = Chunk::parse(input) {
+    if let Ok(chunk) = NbdChunk::parse(input) {
         assert_eq!(chunk.emit(), input[..Chunk::BYTES]);
     }
     if let Ok(query) = InfoQuery::parse(input) {

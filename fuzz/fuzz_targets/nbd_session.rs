@@ -4,13 +4,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_front::disk::DiskInfo;
-use roadtrain_front::nbd::{Close, Event, Export, ExportInfo, PeerMisbehaved, ReplyQueue, Session};
-use roadtrain_wire::nbd::Command;
+use roadtrain_front::nbd::{
+    ExportInfo, NbdCloseReason, NbdEvent, NbdExport, NbdSession, NbdViolation, ReplyQueue,
+};
+use roadtrain_wire::nbd::CommandRecord;
 use std::sync::Arc;
 
 const BYTES: u64 = 1 << 20;
 
-fn export(read_only: bool) -> Arc<Export> {
+fn export(read_only: bool) -> Arc<NbdExport> {
     let info = ExportInfo {
         name: "disk".into(),
         description: "a disk".into(),
@@ -33,14 +35,14 @@ fn export(read_only: bool) -> Arc<Export> {
             tells_allocation: true,
         },
     };
-    Arc::new(Export::new(info).expect("a valid export"))
+    Arc::new(NbdExport::new(info).expect("a valid export"))
 }
 
 /// Returns the requests and the bytes of the replies, with the input in portions of `step`. With TLS, it ends where
 /// TLS begins: bytes after that are refused at once or later, depending on their arrival.
-fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<Event>, usize) {
+fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<NbdEvent>, usize) {
     let mut out = ReplyQueue::default();
-    let mut session = Session::new(export(read_only), tls, &mut out);
+    let mut session = NbdSession::new(export(read_only), tls, &mut out);
     let (mut from, mut events) = (0, Vec::new());
     let mut to = 0;
     while to < input.len() {
@@ -49,27 +51,32 @@ fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<Event
             let (used, event) = session.handle(&input[from..to], &mut out);
             from += used;
             match event {
-                Event::More => break,
-                Event::Handled => assert!(used > 0, "no progress"),
-                Event::StartTls
-                | Event::Close(Close::PeerMisbehaved(PeerMisbehaved::BeforeTls(_))) => {
+                NbdEvent::More => break,
+                NbdEvent::Handled => assert!(used > 0, "no progress"),
+                NbdEvent::StartTls
+                | NbdEvent::NbdCloseReason(NbdCloseReason::NbdViolation(
+                    NbdViolation::BeforeTls(_),
+                )) => {
                     assert!(tls);
                     return (events, out.header_bytes());
                 }
-                Event::Close(_) => {
+                NbdEvent::NbdCloseReason(_) => {
                     events.push(event);
                     return (events, out.header_bytes());
                 }
-                Event::Request(request) | Event::BlockStatus(request) => {
+                NbdEvent::Request(request) | NbdEvent::BlockStatus(request) => {
                     assert!(!tls, "nothing is served in the clear");
-                    if request.command != Command::FLUSH {
+                    if request.command != CommandRecord::FLUSH {
                         assert!(request.offset + u64::from(request.length) <= BYTES);
                         assert!(request.length > 0);
                     }
-                    let changes = !matches!(request.command, Command::READ | Command::BLOCK_STATUS);
+                    let changes = !matches!(
+                        request.command,
+                        CommandRecord::READ | CommandRecord::BLOCK_STATUS
+                    );
                     assert!(!read_only || !changes);
                     events.push(event);
-                    if request.command == Command::WRITE {
+                    if request.command == CommandRecord::WRITE {
                         // The payload is not part of the session; this client sends none.
                         session.reply_done(request.cookie, &mut out);
                     }

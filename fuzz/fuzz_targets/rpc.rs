@@ -4,10 +4,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_manage::model::Model;
-use roadtrain_manage::rpc::framing::{Framer, REQUEST_BYTES_MAX, Unframed};
-use roadtrain_manage::rpc::message::{Methods, Params, answer};
-use roadtrain_manage::rpc::{Access, Caller, Files, Manager, Plane, Psks, Rpc, RpcError};
+use roadtrain_manage::model::ManagedModel;
+use roadtrain_manage::rpc::framing::{REQUEST_BYTES_MAX, RequestFramer, Unframed};
+use roadtrain_manage::rpc::message::{MethodParams, Methods, answer};
+use roadtrain_manage::rpc::{
+    Caller, CallerAccess, ControlPlane, Files, Manager, Psks, Rpc, RpcError,
+};
 use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConfig};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 /// A target that refuses every change: changes would take memory, addresses and folders.
 struct RefusingPlane(Arc<Server>);
 
-impl Plane for RefusingPlane {
+impl ControlPlane for RefusingPlane {
     fn apply(
         &self,
         _: &[Operation<Export>],
@@ -39,7 +41,7 @@ impl Plane for RefusingPlane {
 struct RefusingMethods<'a>(Caller<'a>);
 
 impl Methods for RefusingMethods<'_> {
-    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
+    fn call(&self, name: &str, params: MethodParams<'_>) -> Rpc<Value> {
         let waits = |params: &Value| params.get("timeout").is_some();
         match name == "bdev_get_bdevs" && params.read().is_ok_and(|params| waits(&params)) {
             true => Err(RpcError::no_device("it would be waited for")),
@@ -58,14 +60,14 @@ fn manager() -> &'static Manager {
         let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
         let server = Server::start(config).expect("a target starts");
         let plane = Box::new(RefusingPlane(Arc::new(server)));
-        let manager = Manager::new(plane, Model::default(), Files::default());
+        let manager = Manager::new(plane, ManagedModel::default(), Files::default());
         manager.release();
         manager
     })
 }
 
 fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Unframed>) {
-    let mut framer = Framer::default();
+    let mut framer = RequestFramer::default();
     let mut found = Vec::new();
     for piece in stream.chunks(piece) {
         framer.feed(piece);
@@ -89,12 +91,16 @@ fuzz_target!(|input: &[u8]| {
         assert!(request.len() <= REQUEST_BYTES_MAX);
         let answered = answer(
             request,
-            &RefusingMethods(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }),
+            &RefusingMethods(Caller {
+                table: manager,
+                access: CallerAccess::Client,
+                peer: "a fuzzer",
+            }),
         );
         if let Some(text) = answered.text {
             assert_eq!(text.matches('\n').count(), 1);
             serde_json::from_str::<Value>(&text).expect("an answer is JSON");
         }
     }
-    assert_eq!(manager.model().state(), Model::default().state(), "something was made");
+    assert_eq!(manager.model().state(), ManagedModel::default().state(), "something was made");
 });

@@ -7,13 +7,13 @@ use roadtrain_fuzz::{DATA_BYTES_MAX, assert_well_formed, bytes, policy};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::io::{Geometry, IoCommand};
-use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
+use roadtrain_target_proto::io::{BlockGeometry, TargetIoCommand};
+use roadtrain_target_proto::qpair::{TargetQpair, TargetQpairConfig, TargetRxEvent};
 use roadtrain_wire::pdu::{Digests, PduType};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
-const GEOMETRY: Geometry = Geometry {
+const GEOMETRY: BlockGeometry = BlockGeometry {
     lba_shift: 9,
     blocks: 1 << 20,
     read_only: false,
@@ -24,10 +24,11 @@ fuzz_target!(|input: &[u8]| {
     let Some((&[shape, piece], stream)) = input.split_first_chunk() else { return };
     let policy = policy(shape);
     let both = Digests { header: true, data: true };
-    let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
+    let config =
+        TargetQpairConfig { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
     let block_bytes = if shape & 4 == 0 { 1 } else { 1 << GEOMETRY.lba_shift };
     let mut end = TargetQpairEnd {
-        qpair: Qpair::new(config),
+        qpair: TargetQpair::new(config),
         now: Instant(0),
         is_set_up: false,
         block_bytes,
@@ -48,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 struct TargetQpairEnd {
-    qpair: Qpair,
+    qpair: TargetQpair,
     now: Instant,
     is_set_up: bool,
     /// Unit of delivered data in bytes, until a block is split.
@@ -67,19 +68,19 @@ impl TargetQpairEnd {
         }
     }
 
-    fn handle(&mut self, event: RxEvent<'_>) {
+    fn handle(&mut self, event: TargetRxEvent<'_>) {
         match event {
-            RxEvent::Initialized => {}
-            RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+            TargetRxEvent::Initialized => {}
+            TargetRxEvent::Command { slot, sqe, in_capsule_bytes } => {
                 self.qpair.deliver_whole(slot, self.block_bytes);
                 if in_capsule_bytes == 0 {
                     self.execute(slot, sqe);
                 }
             }
-            RxEvent::SplitBlock { offset, .. } => {
+            TargetRxEvent::SplitBlock { offset, .. } => {
                 assert!(self.block_bytes > 1 && offset.is_multiple_of(self.block_bytes));
             }
-            RxEvent::DataDone { slot, intact } => {
+            TargetRxEvent::DataDone { slot, intact } => {
                 let status = if intact { Status::SUCCESS } else { Status::INTERNAL_ERROR };
                 self.qpair.respond(self.now, slot, status, 0);
             }
@@ -87,8 +88,8 @@ impl TargetQpairEnd {
     }
 
     fn execute(&mut self, slot: u16, sqe: &Sqe) {
-        match IoCommand::parse(sqe, &GEOMETRY, 0) {
-            Ok(IoCommand::Read { length, .. }) => {
+        match TargetIoCommand::parse(sqe, &GEOMETRY, 0) {
+            Ok(TargetIoCommand::Read { length, .. }) => {
                 self.qpair.respond_with_data(self.now, slot, length, 0);
             }
             Ok(command) if command.data_out_bytes() > 0 => {

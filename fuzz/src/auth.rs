@@ -8,8 +8,8 @@ use crate::cursor::InputCursor;
 use crate::reached::Reached;
 use messages::{HostChallenge, HostReply, challenge_bytes, is_response, kind_of, reply_bytes};
 use roadtrain_proto::security::dhchap::{
-    Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State,
-    Work,
+    AuthController, AuthHost, AuthHostError, AuthOffer, AuthParties, AuthProgress, AuthState,
+    Concatenation, DhGroup, DhResult, DhTask,
 };
 use roadtrain_proto::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{RECEIVE_BYTES, message};
@@ -40,7 +40,7 @@ enum Purpose {
 /// Parameters of a session.
 struct AuthPlan {
     hash: Hash,
-    group: Group,
+    group: DhGroup,
     /// True if the controller must prove itself, too.
     both: bool,
     keys: AuthKeys,
@@ -52,7 +52,7 @@ impl AuthPlan {
         let (shape, purpose) = (cursor.byte(), cursor.byte());
         AuthPlan {
             hash: Hash::ALL[usize::from(shape & 3) % Hash::ALL.len()],
-            group: if shape & 4 != 0 { Group::Ffdhe2048 } else { Group::Null },
+            group: if shape & 4 != 0 { DhGroup::Ffdhe2048 } else { DhGroup::Null },
             both: shape & 8 != 0,
             keys: match shape >> 4 & 3 {
                 0 => AuthKeys::Agree,
@@ -70,7 +70,7 @@ impl AuthPlan {
 
     /// True if the authentication succeeds without interference.
     fn succeeds(&self) -> bool {
-        let makes_psk = self.group != Group::Null && self.hash != Hash::Sha512;
+        let makes_psk = self.group != DhGroup::Null && self.hash != Hash::Sha512;
         let has_keys = match self.keys {
             AuthKeys::Agree | AuthKeys::Former => true,
             AuthKeys::HostHasAnother => false,
@@ -79,17 +79,17 @@ impl AuthPlan {
         has_keys && (self.purpose != Purpose::Psk || makes_psk)
     }
 
-    fn parties(&self, host_key: u8, controller_key: Option<u8>) -> Parties {
+    fn parties(&self, host_key: u8, controller_key: Option<u8>) -> AuthParties {
         let key = |fill| Secret::new(&[fill; 32]);
         let (hostnqn, subnqn) = ("nqn.x:host".to_owned(), "nqn.x:subsystem".to_owned());
         let controller_key = controller_key.map(key);
-        Parties { hostnqn, subnqn, host_key: Some(key(host_key)), controller_key }
+        AuthParties { hostnqn, subnqn, host_key: Some(key(host_key)), controller_key }
     }
 
-    fn host(&self, t_id: u16) -> Host {
+    fn host(&self, t_id: u16) -> AuthHost {
         let key = if self.keys == AuthKeys::HostHasAnother { 3 } else { 1 };
         let parties = self.parties(key, self.both.then_some(2));
-        let host = Host::new(parties, Offer::default(), t_id);
+        let host = AuthHost::new(parties, AuthOffer::default(), t_id);
         match self.purpose {
             Purpose::Nothing => host,
             Purpose::Frames => host.with_frames(&CONTEXT),
@@ -97,14 +97,14 @@ impl AuthPlan {
         }
     }
 
-    fn controller(&self) -> Controller {
+    fn controller(&self) -> AuthController {
         let own = if self.keys == AuthKeys::ControllerHasAnother { 4 } else { 2 };
         let (key, former) = match self.keys {
             AuthKeys::Former => (5, Some(Secret::new(&[1; 32]))),
             _ => (1, None),
         };
-        let offer = Offer { hashes: vec![self.hash], groups: vec![self.group] };
-        let mut controller = Controller::new(self.parties(key, Some(own)), offer);
+        let offer = AuthOffer { hashes: vec![self.hash], groups: vec![self.group] };
+        let mut controller = AuthController::new(self.parties(key, Some(own)), offer);
         controller.accept_also(former);
         match self.purpose {
             Purpose::Nothing => controller,
@@ -137,8 +137,8 @@ struct SealingSecret {
 struct AuthSession {
     plan: AuthPlan,
     attacker: Attacker,
-    host: Host,
-    controller: Controller,
+    host: AuthHost,
+    controller: AuthController,
     stage: HostAuthStage,
     t_id: u16,
     random: u64,
@@ -259,7 +259,7 @@ impl AuthSession {
         if let Some(work) = challenged.work() {
             let public = self.make_public(host_challenge.public.len());
             let session_key = Some(self.shared(&host_challenge.public, &public));
-            work.supply(Powers { public, session_key });
+            work.supply(DhResult { public, session_key });
         }
         let random = &mut self.random;
         let reply = self.host.reply(&challenged, &mut |place| fill(random, place));
@@ -305,12 +305,12 @@ impl AuthSession {
             })
     }
 
-    fn abandon(&mut self, error: HostError) {
+    fn abandon(&mut self, error: AuthHostError) {
         self.stage = HostAuthStage::Over;
         self.reached.note(match error {
-            HostError::Refuses(_, what) => what,
-            HostError::Refused(_) => "host: refused",
-            HostError::RefusedBoth => "host: refused, or the controller has no key",
+            AuthHostError::Refuses(_, what) => what,
+            AuthHostError::Refused(_) => "host: refused",
+            AuthHostError::RefusedBoth => "host: refused, or the controller has no key",
             _ => "host: no key",
         });
         if let Some(failure2) = self.host.failure2(error) {
@@ -323,28 +323,31 @@ impl AuthSession {
     fn at_controller(&mut self, bytes: &[u8]) {
         let AuthSession { controller, random, .. } = self;
         let progress = controller.send(bytes, &mut |place| fill(random, place));
-        if let Progress::Compute(work) = progress {
+        if let AuthProgress::Compute(work) = progress {
             assert!(!self.controller.resume(), "it was not computed");
             self.compute(&work, bytes);
             assert!(self.controller.resume());
         }
         match self.controller.state() {
-            State::Challenge => {
+            AuthState::Challenge => {
                 self.accepted = None;
                 self.transcripts[1] = bytes[..NEGOTIATE_BYTES].to_vec();
             }
-            State::Success1 => self.accept(bytes),
+            AuthState::Success1 => self.accept(bytes),
             _ => {}
         }
         self.check_controller();
-        if matches!(self.controller.state(), State::Challenge | State::Success1 | State::Failure1) {
+        if matches!(
+            self.controller.state(),
+            AuthState::Challenge | AuthState::Success1 | AuthState::Failure1
+        ) {
             self.fetch();
         }
     }
 
-    fn compute(&mut self, work: &Work, received: &[u8]) {
+    fn compute(&mut self, work: &DhTask, received: &[u8]) {
         let (public, session_key) = match self.controller.state() {
-            State::Challenging => {
+            AuthState::Challenging => {
                 self.public = self.make_public(self.controller.agreed().1.bytes());
                 (self.public.clone(), None)
             }
@@ -353,7 +356,7 @@ impl AuthSession {
                 (Vec::new(), Some(self.shared(&self.public, &theirs)))
             }
         };
-        work.supply(Powers { public, session_key });
+        work.supply(DhResult { public, session_key });
     }
 
     /// Handles the controller's acceptance of the host, which must have replied to this challenge with this response.
@@ -380,8 +383,8 @@ impl AuthSession {
     /// Asserts that no transaction advances without a proof.
     fn check_controller(&mut self) {
         match self.controller.state() {
-            State::Success1 | State::Success2 => assert!(self.accepted.is_some()),
-            State::Authenticated => {
+            AuthState::Success1 | AuthState::Success2 => assert!(self.accepted.is_some()),
+            AuthState::Authenticated => {
                 assert!(self.accepted.is_some());
                 self.reached.note("controller: authenticated");
                 self.psks[1] = self.controller.take_psk().or(self.psks[1].take());
@@ -444,7 +447,7 @@ impl AuthSession {
         if self.attacker.is_touched() {
             return;
         }
-        let is_authenticated = matches!(self.controller.state(), State::Authenticated);
+        let is_authenticated = matches!(self.controller.state(), AuthState::Authenticated);
         let succeeds = self.plan.succeeds();
         assert_eq!(
             (self.stage == HostAuthStage::Authenticated, is_authenticated),

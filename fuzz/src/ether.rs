@@ -3,13 +3,13 @@
 use crate::cursor::InputCursor;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{
-    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_RECORD_BYTES, Data,
-    FRAME_HEADER_BYTES, FrameHeader, FrameType, RecordHead, RecordKind, Records, VERSION, flags,
-    padded, parse,
+    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, CargoRecords, CommandRecord, CompletionRecord,
+    DATA_RECORD_BYTES, DataRecord, FRAME_HEADER_BYTES, FrameHeader, FrameType, RecordHead,
+    RecordKind, VERSION, flags, padded, parse,
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -29,14 +29,14 @@ pub const LINKS: u8 = 2;
 
 /// Returns the links of an end.
 #[must_use]
-pub fn links<R: Copy>() -> Links<R> {
+pub fn links<R: Copy>() -> LaneLinks<R> {
     links_of(TOKEN, PEER_TOKEN)
 }
 
 /// Returns the links of an end with these tokens, its own first.
 #[must_use]
-pub fn links_of<R: Copy>(token: u64, peer_token: u64) -> Links<R> {
-    let mut links = Links::new(token, peer_token, 7);
+pub fn links_of<R: Copy>(token: u64, peer_token: u64) -> LaneLinks<R> {
+    let mut links = LaneLinks::new(token, peer_token, 7);
     for link in 0..LINKS {
         let config = ChannelConfig {
             link,
@@ -114,7 +114,7 @@ fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
             sqe.cid = slot.into();
             let head = RecordHead::new(RecordKind::Command, COMMAND_RECORD_BYTES, slot, generation);
             let bytes = (bytes | u32::from(bits >> 7) << 31).into();
-            body.extend_from_slice(Command { head, sqe, position, bytes }.as_bytes());
+            body.extend_from_slice(CommandRecord { head, sqe, position, bytes }.as_bytes());
         }
         3..6 => {
             let index = u16::from(cursor.byte()) % 8;
@@ -122,7 +122,7 @@ fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
             let length = bytes.saturating_sub(offset).min(PIECE_BYTES.into()) as usize;
             let head =
                 RecordHead::new(RecordKind::Data, DATA_RECORD_BYTES + length, slot, generation);
-            let data = Data {
+            let data = DataRecord {
                 head,
                 offset: offset.into(),
                 position,
@@ -138,7 +138,9 @@ fn record(cursor: &mut InputCursor<'_>, body: &mut Vec<u8>) {
             let head = RecordHead::new(kind, COMPLETION_RECORD_BYTES, slot, generation);
             let pieces = if bits & 0x20 != 0 { pieces } else { 0 }.into();
             let cqe = Cqe::new(slot, Status::from_field(u16::from(bits >> 6) << 1));
-            body.extend_from_slice(Completion { head, cqe, pieces, reserved: [0; 6] }.as_bytes());
+            body.extend_from_slice(
+                CompletionRecord { head, cqe, pieces, reserved: [0; 6] }.as_bytes(),
+            );
         }
     }
 }
@@ -152,7 +154,10 @@ pub fn assert_right(frames: &[MemoryFrame]) {
         assert_eq!(header.token.get(), PEER_TOKEN);
         assert_eq!((header.link, bytes.len()), (frame.link, FRAME_HEADER_BYTES + body.len()));
         if kind == FrameType::Cargo {
-            assert!(Records::new(body).all(|record| record.is_ok()), "a record makes no sense");
+            assert!(
+                CargoRecords::new(body).all(|record| record.is_ok()),
+                "a record makes no sense"
+            );
             assert!(!body.is_empty() && header.flags.get() & flags::SEQ != 0);
         }
     }

@@ -9,7 +9,7 @@ mod reached;
 pub mod sealed;
 pub mod tls;
 
-use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::framing::{FramingStep, PduFramer};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_wire::pdu::Digests;
@@ -25,16 +25,16 @@ pub fn bytes(caravan: &Manifest) -> Vec<u8> {
 
 /// Asserts that `bytes` are whole PDUs of that end with correct digests.
 pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, bytes: &[u8]) {
-    let mut framer = Framer::new(from_host);
+    let mut framer = PduFramer::new(from_host);
     framer.agree(digests, alignment);
     let mut at = 0;
     loop {
         let (used, step) = framer.next(&bytes[at..]).expect("we sent a malformed PDU");
         at += used;
         match step {
-            Step::Need(_) => break,
-            Step::DataEnd { intact } => assert!(intact, "we sent a wrong data digest"),
-            Step::Header(_) | Step::Data(_) => {}
+            FramingStep::Need(_) => break,
+            FramingStep::DataEnd { intact } => assert!(intact, "we sent a wrong data digest"),
+            FramingStep::Header(_) | FramingStep::Data(_) => {}
         }
     }
     assert_eq!(at, bytes.len(), "we sent half a PDU");

@@ -8,10 +8,10 @@ use crate::cursor::InputCursor;
 use crate::ether::{PEER_TOKEN, TOKEN, frame};
 use crate::reached::Reached;
 use ends::{SealedEnds, SendingParams};
-use roadtrain_proto::seal::{Limits, Seal};
+use roadtrain_proto::seal::{KeyLimits, Seal};
 use roadtrain_proto::security::{FrameSecret, Hash, Secret};
 use roadtrain_tls::FrameCipher;
-use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::ether::setup::LeaveReason;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags, parse, set_hcrc};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,8 +89,8 @@ impl SealedSession {
             secret.keys(TOKEN, PEER_TOKEN)
         };
         let (own, other) = (keys(1), keys(if has_keys { 1 } else { 2 }));
-        let host = Seal::host(&own, Limits::HOST).expect("a key");
-        let target = Seal::target(&other, Limits::TARGET).expect("a key");
+        let host = Seal::host(&own, KeyLimits::HOST).expect("a key");
+        let target = Seal::target(&other, KeyLimits::TARGET).expect("a key");
         let shape = SendingParams {
             requests: shape & 4 != 0,
             pieces: shape & 8 != 0,
@@ -141,7 +141,7 @@ impl SealedSession {
 
     fn leave(&mut self, side: HonestEnd) {
         self.is_left = true;
-        self.ends.end(side).leave(Reason::Done);
+        self.ends.end(side).leave(LeaveReason::Done);
         self.send();
     }
 

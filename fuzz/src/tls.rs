@@ -10,7 +10,7 @@ use end::{TlsEnd, TlsPhase};
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use roadtrain_tls::{
     Acceptor, BLOCKS_MAX, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HANDSHAKE_BYTES_MAX,
-    Handshake, IDLE_MAX, Keys as Made, Opener, Sealer, TrafficSecret,
+    Handshake, IDLE_MAX, Opener, Sealer, TlsSessionKeys as Made, TrafficSecret,
 };
 use std::sync::LazyLock;
 

@@ -5,10 +5,12 @@
 
 use crate::floor::BlockRandom;
 use anyhow::Context;
-use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{
+    Class, Front, FrontTurn, HostConfig, HostController, IoOp, IoRequest, LaneId,
+};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::tuning;
-use roadtrain_reactor::waits::Waiting;
+use roadtrain_reactor::waits::WaitPolicy;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
@@ -52,8 +54,8 @@ pub(crate) fn main(args: &FirstArgs) -> anyhow::Result<()> {
     };
     let runs = [
         begin("bare socket", bare),
-        begin("sleeping", |pause, requests| product(pause, requests, Waiting::Sleep)),
-        begin("by default", |pause, requests| product(pause, requests, Waiting::Adaptive)),
+        begin("sleeping", |pause, requests| product(pause, requests, WaitPolicy::Sleep)),
+        begin("by default", |pause, requests| product(pause, requests, WaitPolicy::Adaptive)),
     ];
     println!("us from a request to its answer, after {} s of idleness", args.pause);
     for (name, thread) in runs {
@@ -110,7 +112,7 @@ fn answer(listener: &TcpListener) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn product(pause: Duration, requests: u32, waiting: Waiting) -> anyhow::Result<Vec<u64>> {
+fn product(pause: Duration, requests: u32, waiting: WaitPolicy) -> anyhow::Result<Vec<u64>> {
     let kind = StoreKind::Memory { size: BLOCK as u64 * u64::from(BLOCKS) };
     let store = StoreSpec { kind, lba_bytes: BLOCK as u32, read_only: false };
     let subsystem = Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
@@ -121,7 +123,7 @@ fn product(pause: Duration, requests: u32, waiting: Waiting) -> anyhow::Result<V
     let mut config = HostConfig::new(address, NQN, HOSTNQN, [7; 16]);
     (config.lanes, config.cores, config.waiting) = (1, vec![HOST_CORE], waiting);
     let (times, answers) = channel();
-    let controller = Controller::connect(config, |_, _| {
+    let controller = HostController::connect(config, |_, _| {
         let buffer = Some(Buffer::alloc(BLOCK));
         let (random, times) = (BlockRandom::default(), times.clone());
         Box::new(Lone { buffer, due: Instant::default(), answered: 0, pause, random, times })
@@ -145,7 +147,7 @@ struct Lone {
 }
 
 impl Front for Lone {
-    fn turn(&mut self, turn: &mut dyn Turn) {
+    fn turn(&mut self, turn: &mut dyn FrontTurn) {
         if turn.stopping() {
             return turn.stop();
         }
@@ -158,8 +160,8 @@ impl Front for Lone {
         if turn.now() < self.due || self.buffer.is_none() {
             return;
         }
-        let request = Request {
-            op: Op::Read,
+        let request = IoRequest {
+            op: IoOp::Read,
             nsid: 1,
             slba: self.random.below(BLOCKS).into(),
             blocks: 1,

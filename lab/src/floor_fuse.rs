@@ -20,7 +20,7 @@ pub(crate) struct FloorFuseArgs {
     serve: Option<PathBuf>,
     /// With --serve: over io_uring (on) or the classic device (off)
     #[arg(long, default_value = "on")]
-    uring: roadtrain_front::fuse::Uring,
+    uring: roadtrain_front::fuse::FuseUring,
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,

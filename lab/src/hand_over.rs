@@ -17,8 +17,8 @@ mod tests;
 
 use anyhow::{Context, bail};
 use clap::{Args as Arguments, Parser, ValueEnum};
-use roadtrain_cli::args::{Cli, Command, ServeArgs, Transport};
-use roadtrain_cli::namespace::{Kind, NamespaceSpec};
+use roadtrain_cli::args::{CommandLine, RoadtrainCommand, ServeArgs, TransportName};
+use roadtrain_cli::namespace::{NamespaceKind, NamespaceSettings};
 use roadtrain_store::{SsdStore, Store, StoreKind, StoreSpec};
 use roadtrain_target_engine::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use std::ffi::OsString;
@@ -50,7 +50,9 @@ pub(crate) struct HandOverArgs {
 
 pub(crate) fn main(args: &HandOverArgs) -> anyhow::Result<()> {
     let words = [OsString::from("roadtrain")].into_iter().chain(args.arguments.iter().cloned());
-    let Command::Serve(serve) = Cli::try_parse_from(words)?.command else { bail!("serve only") };
+    let RoadtrainCommand::Serve(serve) = CommandLine::try_parse_from(words)?.command else {
+        bail!("serve only")
+    };
     let _server = Server::start(config(args.mode, &serve)?)?;
     println!("ready");
     loop {
@@ -60,7 +62,7 @@ pub(crate) fn main(args: &HandOverArgs) -> anyhow::Result<()> {
 
 /// The same target as the product's but for its stores.
 fn config(mode: HandOverMode, serve: &ServeArgs) -> anyhow::Result<ServerConfig> {
-    let export = |(nsid, spec): (u32, &NamespaceSpec)| {
+    let export = |(nsid, spec): (u32, &NamespaceSettings)| {
         anyhow::Ok(Export::with_store(nsid, store(mode, spec)?))
     };
     let namespaces =
@@ -70,11 +72,11 @@ fn config(mode: HandOverMode, serve: &ServeArgs) -> anyhow::Result<ServerConfig>
     let (at, port) = (&serve.export.traddr, serve.export.trsvcid);
     let (mut listen, mut ether) = (Vec::new(), None);
     match serve.export.transport {
-        Transport::Ether => {
+        TransportName::Ether => {
             let (port, packing) = (serve.ether.port(), serve.ether.packing());
             ether = Some(EtherConfig { port, packing, ..EtherConfig::new(at.clone()) });
         }
-        Transport::Tcp => {
+        TransportName::Tcp => {
             let address = |ip: &String| anyhow::Ok(SocketAddr::new(ip.parse::<IpAddr>()?, port));
             listen = at.iter().map(address).collect::<anyhow::Result<_>>()?;
         }
@@ -90,14 +92,16 @@ fn config(mode: HandOverMode, serve: &ServeArgs) -> anyhow::Result<ServerConfig>
 }
 
 /// A namespace's store. An emulated SSD keeps its pace on the reactor, and hands over what it then does.
-fn store(mode: HandOverMode, spec: &NamespaceSpec) -> anyhow::Result<Arc<dyn Store>> {
+fn store(mode: HandOverMode, spec: &NamespaceSettings) -> anyhow::Result<Arc<dyn Store>> {
     let (path, size) = (spec.path.clone().unwrap_or_default(), spec.size.unwrap_or(0));
     let kind = match spec.kind {
-        Kind::Mem | Kind::Ssd => StoreKind::Memory { size },
-        Kind::Null => StoreKind::Null { size },
-        Kind::File => StoreKind::File { path, size: spec.size, create: spec.size.is_some() },
-        Kind::Block => StoreKind::Block { path },
-        Kind::Rbd | Kind::Device => {
+        NamespaceKind::Mem | NamespaceKind::Ssd => StoreKind::Memory { size },
+        NamespaceKind::Null => StoreKind::Null { size },
+        NamespaceKind::File => {
+            StoreKind::File { path, size: spec.size, create: spec.size.is_some() }
+        }
+        NamespaceKind::Block => StoreKind::Block { path },
+        NamespaceKind::Rbd | NamespaceKind::Device => {
             anyhow::bail!("images of Ceph clusters and devices of a target are not handed over")
         }
     };
@@ -105,7 +109,7 @@ fn store(mode: HandOverMode, spec: &NamespaceSpec) -> anyhow::Result<Arc<dyn Sto
     let handed = Arc::new(HandOverStore::new(mode, roadtrain_store::open(&below)?)?);
     let (service, parallel) = spec.pace();
     Ok(match spec.kind {
-        Kind::Ssd => Arc::new(SsdStore::new(handed, service, parallel)),
+        NamespaceKind::Ssd => Arc::new(SsdStore::new(handed, service, parallel)),
         _ => handed,
     })
 }

@@ -14,8 +14,8 @@ mod pipe;
 use crate::epoll::{Epoll, Readiness};
 use clap::Args as Arguments;
 use pipe::{Dropped, TSocketsPipe};
-use roadtrain_ether_port::port::medium::{self, Medium, Opened, Outgoing};
-use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, Sent};
+use roadtrain_ether_port::port::medium::{self, Medium, OpenedMedium, OutgoingFrames};
+use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, FlushResult};
 use roadtrain_reactor::tuning;
 use roadtrain_wire::ether::{FrameHeader, GROUP, MacAddress};
 use roadtrain_wire::zerocopy::FromBytes;
@@ -86,7 +86,7 @@ pub(crate) fn main(args: TSocketsArgs) -> ExitCode {
 }
 
 /// Opens a port if the name is an address. A socket number that may not be listened at counts as taken.
-fn open(name: &str, socket_number: u16) -> Option<io::Result<Opened>> {
+fn open(name: &str, socket_number: u16) -> Option<io::Result<OpenedMedium>> {
     let target = place_named(name)?;
     Some(TSockets::open(target, socket_number).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => io::ErrorKind::AddrInUse.into(),
@@ -101,7 +101,7 @@ fn place_named(name: &str) -> Option<SocketAddrV4> {
 
 impl TSockets {
     /// Listens for `socket_number` where the target can reach us.
-    fn open(target: SocketAddrV4, socket_number: u16) -> io::Result<Opened> {
+    fn open(target: SocketAddrV4, socket_number: u16) -> io::Result<OpenedMedium> {
         let local = local_towards(*target.ip())?;
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         listener.set_reuse_address(true)?;
@@ -115,7 +115,7 @@ impl TSockets {
         let wires =
             TSocketsConnections { epoll, listener, local, target, tcp_port, pipes: Vec::new() };
         let medium = Box::new(TSockets { wires, iov: Vec::new(), has_more: false });
-        Ok(Opened { medium, mac: mac(local), mtu: FRAME_BYTES })
+        Ok(OpenedMedium { medium, mac: mac(local), mtu: FRAME_BYTES })
     }
 
     /// Shows what a connection has received.
@@ -148,9 +148,9 @@ impl Medium for TSockets {
     }
 
     /// Sends what was built: frames for the same end with as few calls as can be.
-    fn flush(&mut self, outgoing: &mut Outgoing) -> io::Result<Sent> {
+    fn flush(&mut self, outgoing: &mut OutgoingFrames) -> io::Result<FlushResult> {
         let TSockets { wires, iov, .. } = self;
-        let mut sent = Sent::default();
+        let mut sent = FlushResult::default();
         let (mut end, mut frames) = (None, 0);
         let oversized = outgoing.take(|own, pieces| {
             let to = wires.end_of(own);
@@ -227,7 +227,7 @@ impl TSocketsConnections {
         end: Option<TSocketsPeer>,
         iov: &mut Vec<libc::iovec>,
         frames: usize,
-        sent: &mut Sent,
+        sent: &mut FlushResult,
     ) {
         let Some(end) = end.filter(|_| frames > 0) else { return };
         let bytes: usize = iov.iter().map(|piece| piece.iov_len).sum();

@@ -1,6 +1,6 @@
 //! A second parser for the messages of an authentication.
 
-use roadtrain_wire::auth::{Challenge, MessageHead, Reply, Success1};
+use roadtrain_wire::auth::{ChallengeHead, MessageHead, ReplyHead, Success1};
 use roadtrain_wire::zerocopy::FromBytes;
 
 /// Returns the kind of a message.
@@ -21,7 +21,7 @@ pub(super) struct HostChallenge {
 
 impl HostChallenge {
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
-        let (m, rest) = Challenge::ref_from_prefix(bytes).ok()?;
+        let (m, rest) = ChallengeHead::ref_from_prefix(bytes).ok()?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
         Some(HostChallenge {
             t_id: m.head.t_id.get(),
@@ -36,14 +36,14 @@ impl HostChallenge {
 
 /// Returns the bytes of a challenge.
 pub(super) fn challenge_bytes(bytes: &[u8]) -> usize {
-    let (m, _) = Challenge::ref_from_prefix(bytes).expect("it was read");
-    size_of::<Challenge>() + usize::from(m.hl) + usize::from(m.dhvlen.get())
+    let (m, _) = ChallengeHead::ref_from_prefix(bytes).expect("it was read");
+    size_of::<ChallengeHead>() + usize::from(m.hl) + usize::from(m.dhvlen.get())
 }
 
 /// Returns the bytes of a reply.
 pub(super) fn reply_bytes(bytes: &[u8]) -> usize {
-    let (m, _) = Reply::ref_from_prefix(bytes).expect("it was read");
-    size_of::<Reply>() + 2 * usize::from(m.hl) + usize::from(m.dhvlen.get())
+    let (m, _) = ReplyHead::ref_from_prefix(bytes).expect("it was read");
+    size_of::<ReplyHead>() + 2 * usize::from(m.hl) + usize::from(m.dhvlen.get())
 }
 
 /// A reply of the host.
@@ -58,7 +58,7 @@ pub(super) struct HostReply {
 
 impl HostReply {
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
-        let (m, rest) = Reply::ref_from_prefix(bytes).ok()?;
+        let (m, rest) = ReplyHead::ref_from_prefix(bytes).ok()?;
         let (response, rest) = rest.split_at_checked(m.hl.into())?;
         let (challenge, rest) = rest.split_at_checked(m.hl.into())?;
         Some(HostReply {

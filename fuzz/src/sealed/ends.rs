@@ -6,8 +6,10 @@ use crate::policy;
 use crate::reached::Reached;
 use roadtrain_ether_proto::frame_writer::{MemoryFrame, MemoryWriter};
 use roadtrain_ether_proto::liveness::Liveness;
-use roadtrain_ether_proto::{End, OpenFrame, Packing, host_queue as host, target_queue as target};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_ether_proto::{
+    LaneEnd, OpenFrame, Packing, host_queue as host, target_queue as target,
+};
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{Class, PolicyConfig, Urgency};
 use roadtrain_proto::seal::Seal;
 use roadtrain_proto::time::Instant;
@@ -24,12 +26,12 @@ const DATA_BYTES_MAX: u32 = 1 << 14;
 /// Most frames that leave at once.
 const FRAMES_MAX: usize = 64;
 /// Kinds of requests.
-const REQUESTS: [(u8, Data); 5] = [
-    (opcode::READ, Data::In(4096)),
-    (opcode::WRITE, Data::Out(512)),
-    (opcode::WRITE, Data::Out(6000)),
-    (opcode::FLUSH, Data::None),
-    (opcode::READ, Data::In(128)),
+const REQUESTS: [(u8, CommandTransfer); 5] = [
+    (opcode::READ, CommandTransfer::In(4096)),
+    (opcode::WRITE, CommandTransfer::Out(512)),
+    (opcode::WRITE, CommandTransfer::Out(6000)),
+    (opcode::FLUSH, CommandTransfer::None),
+    (opcode::READ, CommandTransfer::In(128)),
 ];
 
 /// Sending parameters of both ends.
@@ -44,14 +46,14 @@ pub(super) struct SendingParams {
 /// A request in flight at the host.
 struct SealedRequest {
     number: u64,
-    data: Data,
+    data: CommandTransfer,
     buffer: Vec<u8>,
 }
 
 pub(super) struct SealedEnds {
     pub(super) now: Instant,
-    pub(super) host: host::Qpair,
-    pub(super) target: target::Qpair,
+    pub(super) host: host::EtherHostQpair,
+    pub(super) target: target::EtherTargetQpair,
     liveness: Liveness,
     damq: Vec<u8>,
     /// Requests in flight, by slot.
@@ -59,7 +61,7 @@ pub(super) struct SealedEnds {
     responses: BTreeMap<u16, Vec<u8>>,
     submitted: u64,
     /// Kind and number of executions of each request.
-    kinds: Vec<(u8, Data, u32)>,
+    kinds: Vec<(u8, CommandTransfer, u32)>,
 }
 
 /// Returns byte `at` of a request's data.
@@ -75,7 +77,7 @@ impl SealedEnds {
     pub(super) fn new(shape: SendingParams) -> Self {
         let packing = Packing { requests: shape.requests, pieces: shape.pieces };
         let policy: PolicyConfig = policy(shape.policy);
-        let host = host::Config {
+        let host = host::EtherHostConfig {
             queue_entries: SLOTS + 1,
             pages: PAGES,
             piece_bytes: PIECE_BYTES,
@@ -84,7 +86,7 @@ impl SealedEnds {
             packing,
             body_crc: shape.body_crc,
         };
-        let target = target::Config {
+        let target = target::EtherTargetConfig {
             slots: SLOTS,
             pages: PAGES,
             piece_bytes: PIECE_BYTES,
@@ -93,12 +95,12 @@ impl SealedEnds {
             packing,
             body_crc: shape.body_crc,
         };
-        let mut target = target::Qpair::new(target, links_of(PEER_TOKEN, TOKEN));
+        let mut target = target::EtherTargetQpair::new(target, links_of(PEER_TOKEN, TOKEN));
         target.set_connected(1, SLOTS + 1, true, Class::Normal);
         let now = Instant(1_000_000);
         SealedEnds {
             now,
-            host: host::Qpair::new(host, links()),
+            host: host::EtherHostQpair::new(host, links()),
             target,
             liveness: Liveness::new(now, Duration::from_secs(3600)),
             damq: vec![0; PAGES as usize * PAGE_BYTES],
@@ -109,7 +111,7 @@ impl SealedEnds {
         }
     }
 
-    pub(super) fn end(&mut self, side: HonestEnd) -> &mut End {
+    pub(super) fn end(&mut self, side: HonestEnd) -> &mut LaneEnd {
         match side {
             HonestEnd::Host => &mut self.host.end,
             HonestEnd::Target => &mut self.target.end,
@@ -126,9 +128,9 @@ impl SealedEnds {
             return false;
         };
         let buffer = match data {
-            Data::Out(bytes) => data_of(number, bytes),
-            Data::In(bytes) => vec![0; bytes as usize],
-            Data::None => Vec::new(),
+            CommandTransfer::Out(bytes) => data_of(number, bytes),
+            CommandTransfer::In(bytes) => vec![0; bytes as usize],
+            CommandTransfer::None => Vec::new(),
         };
         let was = self.requests.insert(slot, SealedRequest { number, data, buffer });
         assert!(was.is_none(), "a slot is given twice");
@@ -200,19 +202,19 @@ impl SealedEnds {
         (header, kind, opened): (&FrameHeader, FrameType, OpenFrame<'_>),
         reached: &mut Reached,
     ) {
-        if !self.liveness.hear(self.now, kind, opened, &self.host.end.links) {
+        if !self.liveness.receive(self.now, kind, opened, &self.host.end.links) {
             return;
         }
         let (body, mut events) = (opened.body, Vec::new());
         self.host.receive(self.now, header, kind, body, &mut |event| events.push(event));
         for event in events {
             match event {
-                host::RxEvent::Data { slot, offset, start, length } => {
+                host::EtherHostEvent::Data { slot, offset, start, length } => {
                     let request = self.requests.get_mut(&slot).expect("a request in flight");
                     request.buffer[offset as usize..][..length as usize]
                         .copy_from_slice(&body[start..][..length as usize]);
                 }
-                host::RxEvent::Complete { slot, cqe, data_intact } => {
+                host::EtherHostEvent::Complete { slot, cqe, data_intact } => {
                     let request = self.requests.remove(&slot).expect("it completes twice");
                     assert!(cqe.status().is_success() && data_intact);
                     assert_eq!(cqe.cid.get(), slot);
@@ -224,7 +226,7 @@ impl SealedEnds {
 
     fn complete(&self, request: &SealedRequest, reached: &mut Reached) {
         assert_eq!(self.kinds[request.number as usize].2, 1, "it was not executed");
-        if let Data::In(bytes) = request.data {
+        if let CommandTransfer::In(bytes) = request.data {
             assert!(request.buffer == data_of(request.number, bytes), "other data is read");
             reached.note("read");
         }
@@ -243,20 +245,20 @@ impl SealedEnds {
         self.target.receive(self.now, header, kind, body, &mut |event| events.push(event));
         for event in events {
             match event {
-                target::RxEvent::Data { place, start, length, .. } => {
+                target::EtherTargetEvent::Data { place, start, length, .. } => {
                     self.damq[place as usize..][..length as usize]
                         .copy_from_slice(&body[start..][..length as usize]);
                 }
-                target::RxEvent::Command { .. } if !is_sealed => {
+                target::EtherTargetEvent::Command { .. } if !is_sealed => {
                     reached.note("a command in the clear");
                 }
-                target::RxEvent::Command { slot, sqe, place, data_bytes, room_bytes } => {
+                target::EtherTargetEvent::Command { slot, sqe, place, data_bytes, room_bytes } => {
                     let data = &self.damq[place as usize..][..data_bytes as usize];
                     let (number, data) = (sqe.slba(), data.to_vec());
                     self.execute(number, sqe.opcode, &data, reached);
                     self.respond(slot, number, room_bytes);
                 }
-                target::RxEvent::Released { slot } => drop(self.responses.remove(&slot)),
+                target::EtherTargetEvent::Released { slot } => drop(self.responses.remove(&slot)),
             }
         }
     }
@@ -267,7 +269,7 @@ impl SealedEnds {
         let (submitted, expected, executed) = kind;
         assert_eq!((*submitted, *executed), (opcode, 0), "it is executed twice");
         *executed += 1;
-        let bytes = if let Data::Out(bytes) = *expected { bytes } else { 0 };
+        let bytes = if let CommandTransfer::Out(bytes) = *expected { bytes } else { 0 };
         assert!(data == data_of(number, bytes), "other data is written");
         reached.note("executed");
     }

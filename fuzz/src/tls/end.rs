@@ -1,8 +1,8 @@
 //! An end of a connection secured by TLS.
 
 use roadtrain_tls::{
-    BLOCKS_MAX, CONTENT_TYPE_DATA, Error, HANDSHAKE_BYTES_MAX, Handshake, Incoming, Keys,
-    RECORD_BYTES_MAX, Records, Socket,
+    BLOCKS_MAX, CONTENT_TYPE_DATA, HANDSHAKE_BYTES_MAX, Handshake, Incoming, RECORD_BYTES_MAX,
+    RecordSocket, TlsError, TlsRecords, TlsSessionKeys,
 };
 
 /// Bytes of the buffers for opened and for sealed records.
@@ -17,15 +17,15 @@ pub(super) struct BufferSocket {
     sent: Vec<u8>,
 }
 
-impl Socket for BufferSocket {
-    type Error = Error;
+impl RecordSocket for BufferSocket {
+    type Error = TlsError;
 
-    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+    fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, TlsError> {
         self.sent.extend_from_slice(bytes);
         Ok(Some(bytes.len()))
     }
 
-    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
+    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, TlsError> {
         if self.received.is_empty() {
             return Ok(Incoming::Nothing);
         }
@@ -40,7 +40,7 @@ impl Socket for BufferSocket {
 pub(super) enum TlsPhase {
     Handshaking(Box<Handshake>),
     Established {
-        records: Box<Records>,
+        records: Box<TlsRecords>,
         pipe: BufferSocket,
     },
     /// Failed: the end has closed the connection.
@@ -48,9 +48,9 @@ pub(super) enum TlsPhase {
 }
 
 impl TlsPhase {
-    pub(super) fn established(keys: Keys) -> Self {
+    pub(super) fn established(keys: TlsSessionKeys) -> Self {
         TlsPhase::Established {
-            records: Box::new(Records::new(keys)),
+            records: Box::new(TlsRecords::new(keys)),
             pipe: BufferSocket::default(),
         }
     }
@@ -254,7 +254,7 @@ impl TlsEnd {
     /// Sends a record without data.
     pub(super) fn send_other(&mut self, kind: u8, content: &[u8]) {
         let TlsPhase::Established { records, pipe } = &mut self.phase else { return };
-        records.say(pipe, kind, content).expect("a fresh key");
+        records.send_record(pipe, kind, content).expect("a fresh key");
         self.idle += 1;
     }
 
@@ -272,22 +272,22 @@ impl TlsEnd {
     }
 }
 
-fn handshake_state(error: &Error) -> &'static str {
+fn handshake_state(error: &TlsError) -> &'static str {
     match error {
-        Error::Alert(_) => "handshake: alert",
-        Error::Plain => "handshake: plain",
-        Error::TooLong => "handshake: too long",
-        Error::UnknownIdentity(_) => "handshake: unknown",
-        Error::WrongKey(_) => "handshake: wrong key",
+        TlsError::Alert(_) => "handshake: alert",
+        TlsError::Plain => "handshake: plain",
+        TlsError::TooLong => "handshake: too long",
+        TlsError::UnknownIdentity(_) => "handshake: unknown",
+        TlsError::WrongKey(_) => "handshake: wrong key",
         _ => "handshake: refused",
     }
 }
 
-fn record_state(error: &Error) -> &'static str {
+fn record_state(error: &TlsError) -> &'static str {
     match error {
-        Error::Tag => "record: tag",
-        Error::Record { .. } => "record: cannot be",
-        Error::Idle => "record: idle",
+        TlsError::Tag => "record: tag",
+        TlsError::Record { .. } => "record: cannot be",
+        TlsError::Idle => "record: idle",
         _ => "record: other",
     }
 }

@@ -4,12 +4,12 @@ use super::contestant::MIB;
 use crate::interrupt;
 use anyhow::Context;
 use roadtrain_front::disk::DiskInfo;
-use roadtrain_front::fuse::{FuseService, Uring};
+use roadtrain_front::fuse::{FuseService, FuseUring};
 use roadtrain_host_engine::{
-    Completion, Front, Interest, LaneId, Op, ReactorInfo, Request, RingCommand, Turn,
+    Front, FrontTurn, Interest, IoCompletion, IoOp, IoRequest, LaneId, ReactorInfo, UringCommand,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_system::ring::Ring;
+use roadtrain_system::ring::ReactorRing;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +31,7 @@ const FORGET: u64 = 3 << 56;
 const KEY_MASK: u64 = WATCH - 1;
 
 /// Serves memory as a file at `mountpoint` until a signal ends it.
-pub(super) fn serve(mountpoint: &Path, uring: Uring) -> anyhow::Result<()> {
+pub(super) fn serve(mountpoint: &Path, uring: FuseUring) -> anyhow::Result<()> {
     interrupt::watch();
     let service = FuseService::new(vec![disk()], &[])?;
     let reactor = ReactorInfo { index: 0, count: 1, lanes: 1, core: None };
@@ -69,14 +69,14 @@ fn disk() -> DiskInfo {
         read_only: false,
         trim: false,
         write_zeroes: false,
-        tells_allocation: false,
+        reports_allocation: false,
     }
 }
 
 struct FuseReactor {
-    ring: Ring,
+    ring: ReactorRing,
     memory: Vec<u8>,
-    completions: VecDeque<Completion>,
+    completions: VecDeque<IoCompletion>,
     ready: VecDeque<u64>,
     answers: VecDeque<(u64, i32)>,
     stopping: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ struct FuseReactor {
 impl FuseReactor {
     fn new(stopping: Arc<AtomicBool>) -> io::Result<Self> {
         Ok(FuseReactor {
-            ring: Ring::wide(RING_ENTRIES)?,
+            ring: ReactorRing::wide(RING_ENTRIES)?,
             memory: vec![0x5a; (MIB << 20) as usize],
             completions: VecDeque::new(),
             ready: VecDeque::new(),
@@ -114,12 +114,12 @@ impl FuseReactor {
     }
 }
 
-impl Turn for FuseReactor {
+impl FrontTurn for FuseReactor {
     fn now(&self) -> Instant {
         roadtrain_system::clock::now()
     }
 
-    fn next_completion(&mut self) -> Option<Completion> {
+    fn next_completion(&mut self) -> Option<IoCompletion> {
         self.completions.pop_front()
     }
 
@@ -127,17 +127,17 @@ impl Turn for FuseReactor {
         u32::MAX
     }
 
-    fn submit(&mut self, _: LaneId, mut request: Request) -> Result<(), Request> {
+    fn submit(&mut self, _: LaneId, mut request: IoRequest) -> Result<(), IoRequest> {
         let start = request.slba as usize * BLOCK_BYTES as usize;
         let range = start..start + request.blocks as usize * BLOCK_BYTES as usize;
         match (request.op, &mut request.buffer) {
-            (Op::Read, Some(buffer)) => buffer.copy_from_slice(&self.memory[range]),
-            (Op::Write, Some(buffer)) => self.memory[range].copy_from_slice(buffer),
+            (IoOp::Read, Some(buffer)) => buffer.copy_from_slice(&self.memory[range]),
+            (IoOp::Write, Some(buffer)) => self.memory[range].copy_from_slice(buffer),
             _ => {}
         }
-        let Request { token, op, buffer, .. } = request;
+        let IoRequest { token, op, buffer, .. } = request;
         let status = Status::SUCCESS;
-        self.completions.push_back(Completion { token, op, status, buffer, latency_ns: 0 });
+        self.completions.push_back(IoCompletion { token, op, status, buffer, latency_ns: 0 });
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Turn for FuseReactor {
         self.ready.pop_front()
     }
 
-    unsafe fn command(&mut self, command: &RingCommand, key: u64) {
+    unsafe fn command(&mut self, command: &UringCommand, key: u64) {
         // SAFETY: passed on to the front, which ends only when its commands have come back: the mount is
         // gone before it is stopped.
         if !unsafe { self.ring.command(command, COMMAND | key) } {

@@ -1,11 +1,13 @@
 //! The thread that executes commands for reactors which only receive and send.
 
 use super::store::HandOverCompletion;
-use roadtrain_store::{Completion, Completions, Executor, Op, RING_KIND, Store, Token};
+use roadtrain_store::{
+    RING_KIND, Store, StoreCompletion, StoreCompletions, StoreExecutor, StoreOperation, StoreToken,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
-use roadtrain_system::ring::{Ring, UserData};
+use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender, mailbox};
+use roadtrain_system::ring::{ReactorRing, UserData};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,19 +19,19 @@ const RING_ENTRIES: u32 = 1024;
 const INBOX: u64 = UserData { kind: 1, index: 0, generation: 0 }.pack();
 
 /// The owner of an operation: its token, and the way back.
-type From = (Token, Completions);
+type From = (StoreToken, StoreCompletions);
 
 enum BlockMessage {
-    Start(Op, Option<Buffer>, From),
+    Start(StoreOperation, Option<Buffer>, From),
     /// The store has answered from another thread.
-    Completed(Completion),
+    Completed(StoreCompletion),
     /// Ends once nothing is in flight.
     Stop,
 }
 
 /// A block thread. Dropping it ends the thread, when the store below has answered.
 pub(super) struct BlockThread {
-    orders: Outbox<BlockMessage>,
+    orders: MailboxSender<BlockMessage>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,7 +45,8 @@ impl BlockThread {
         let (ready, started) = sync_channel(1);
         let own = orders.clone();
         let body = move || {
-            let completions = Completions::new(move |done| own.send(BlockMessage::Completed(done)));
+            let completions =
+                StoreCompletions::new(move |done| own.send(BlockMessage::Completed(done)));
             match BlockWorker::new(inbox, below, done, completions) {
                 Ok(mut worker) => worker.run(&ready),
                 Err(error) => drop(ready.send(Err(error))),
@@ -55,7 +58,7 @@ impl BlockThread {
     }
 
     /// Hands an operation over; `false` when the thread is gone.
-    pub(super) fn start_op(&self, op: Op, buffer: Option<Buffer>, from: From) -> bool {
+    pub(super) fn start_op(&self, op: StoreOperation, buffer: Option<Buffer>, from: From) -> bool {
         self.orders.send(BlockMessage::Start(op, buffer, from))
     }
 }
@@ -71,9 +74,9 @@ impl Drop for BlockThread {
 
 /// The thread's part.
 struct BlockWorker {
-    ring: Ring,
-    inbox: Inbox<BlockMessage>,
-    executor: Executor,
+    ring: ReactorRing,
+    inbox: MailboxReceiver<BlockMessage>,
+    executor: StoreExecutor,
     below: Arc<dyn Store>,
     done: Sender<HandOverCompletion>,
     /// Owners of operations in flight, by token.
@@ -84,12 +87,12 @@ struct BlockWorker {
 
 impl BlockWorker {
     fn new(
-        inbox: Inbox<BlockMessage>,
+        inbox: MailboxReceiver<BlockMessage>,
         below: Arc<dyn Store>,
         done: Sender<HandOverCompletion>,
-        completions: Completions,
+        completions: StoreCompletions,
     ) -> io::Result<Self> {
-        let (ring, executor) = (Ring::new(RING_ENTRIES)?, Executor::new(completions));
+        let (ring, executor) = (ReactorRing::new(RING_ENTRIES)?, StoreExecutor::new(completions));
         let (from, free) = (Vec::new(), Vec::new());
         Ok(BlockWorker { ring, inbox, executor, below, done, from, free, stops: false })
     }
@@ -140,13 +143,13 @@ impl BlockWorker {
         self.watch();
     }
 
-    fn start(&mut self, op: Op, buffer: Option<Buffer>, from: From) {
+    fn start(&mut self, op: StoreOperation, buffer: Option<Buffer>, from: From) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.from.push(None);
             (self.from.len() - 1) as u32
         });
         self.from[index as usize] = Some(from);
-        let token = Token::new(index, 0);
+        let token = StoreToken::new(index, 0);
         self.below.submit(op, buffer, token, &mut self.executor.io(&mut self.ring));
     }
 
@@ -157,7 +160,7 @@ impl BlockWorker {
             let Some((token, completions)) = self.from[index as usize].take() else { continue };
             self.free.push(index);
             // The queue lives as long as we do.
-            let _ = self.done.send((Completion { token, ..completion }, completions));
+            let _ = self.done.send((StoreCompletion { token, ..completion }, completions));
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::HandOverMode;
 use super::block::BlockThread;
 use roadtrain_store::{
-    Completion, Completions, Geometry, InPlace, Io, Op, OpenError, Store, Then, Token,
+    InPlace, OpenError, Store, StoreCompletion, StoreCompletions, StoreContinuation, StoreGeometry,
+    StoreIo, StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -46,13 +47,19 @@ impl fmt::Debug for HandOverStore {
 }
 
 impl Store for HandOverStore {
-    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
         let Some(block) = &self.block else {
             let token = io.then(token, self.queue.clone());
             return self.below.submit(op, buffer, token, io);
         };
         if !block.start_op(op, buffer, (token, io.completions())) {
-            io.complete(Completion::new(token, Err(Status::INTERNAL_ERROR), None));
+            io.complete(StoreCompletion::new(token, Err(Status::INTERNAL_ERROR), None));
         }
     }
 
@@ -60,7 +67,7 @@ impl Store for HandOverStore {
         Some(&*self.below)
     }
 
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> StoreGeometry {
         self.below.geometry()
     }
 
@@ -69,7 +76,7 @@ impl Store for HandOverStore {
     }
 
     /// Other threads take no part.
-    fn cancel(&self, _token: Token) {}
+    fn cancel(&self, _token: StoreToken) {}
 
     fn in_place(&self) -> Option<InPlace> {
         self.below.in_place().map(InPlace::announced)
@@ -81,7 +88,7 @@ impl Store for HandOverStore {
 }
 
 /// A completion on its way, and how it gets to the reactor.
-pub(super) type HandOverCompletion = (Completion, Completions);
+pub(super) type HandOverCompletion = (StoreCompletion, StoreCompletions);
 
 /// The thread that completions pass through on their way to the reactor. Dropping it ends the thread, after what was
 /// sent before.
@@ -109,9 +116,9 @@ impl Drop for WorkQueue {
     }
 }
 
-impl Then for WorkQueue {
+impl StoreContinuation for WorkQueue {
     /// The reactor has executed.
-    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+    fn answered(&self, completion: StoreCompletion, io: &mut StoreIo<'_>) {
         let Some(sender) = &self.sender else { return io.complete(completion) };
         if let Err(refused) = sender.send((completion, io.completions())) {
             io.complete(refused.0.0);

@@ -1,5 +1,5 @@
 use super::*;
-use roadtrain_host_engine::{Class, Client, HostConfig, Op, Request};
+use roadtrain_host_engine::{Class, HostClient, HostConfig, IoOp, IoRequest};
 use roadtrain_store::conformance;
 use roadtrain_system::buffer::Buffer;
 use std::fs::File;
@@ -55,11 +55,11 @@ fn serve(store: Arc<dyn Store>) -> Server {
     Server::start(config).expect("it starts")
 }
 
-fn connect(server: &Server, digests: bool) -> Client {
+fn connect(server: &Server, digests: bool) -> HostClient {
     let mut config = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
     (config.lanes, config.queue_entries) = (3, 64);
     (config.digests.header, config.digests.data) = (digests, digests);
-    Client::connect(config).expect("it connects")
+    HostClient::connect(config).expect("it connects")
 }
 
 fn pattern(seed: u64) -> Buffer {
@@ -71,14 +71,18 @@ fn pattern(seed: u64) -> Buffer {
 }
 
 /// Submits a read or write for each of `slots`, all at once.
-fn submit(client: &Client, op: Op, slots: u64) -> Receiver<roadtrain_host_engine::Completion> {
+fn submit(
+    client: &HostClient,
+    op: IoOp,
+    slots: u64,
+) -> Receiver<roadtrain_host_engine::IoCompletion> {
     let (done, completions) = channel();
     for token in 0..slots {
-        let seed = if op == Op::Write { token } else { !token };
+        let seed = if op == IoOp::Write { token } else { !token };
         let (slba, blocks, buffer) = (token * 8, 8, Some(pattern(seed)));
         let (nsid, fua, urgent, class) = (1, false, false, Class::Normal);
         client.submit_to(
-            Request { op, nsid, slba, blocks, fua, urgent, class, buffer, token },
+            IoRequest { op, nsid, slba, blocks, fua, urgent, class, buffer, token },
             &done,
         );
     }
@@ -86,7 +90,7 @@ fn submit(client: &Client, op: Op, slots: u64) -> Receiver<roadtrain_host_engine
 }
 
 /// Takes `count` completions, each with its slot's data.
-fn collect(completions: &Receiver<roadtrain_host_engine::Completion>, count: usize) {
+fn collect(completions: &Receiver<roadtrain_host_engine::IoCompletion>, count: usize) {
     let mut seen = vec![false; count];
     for _ in 0..count {
         let completion = completions.recv_timeout(LONG).expect("every request ends");
@@ -114,8 +118,8 @@ fn many_commands_keep_their_data() {
             let server = serve(store);
             for digests in [false, true] {
                 let client = connect(&server, digests);
-                collect(&submit(&client, Op::Write, COUNT as u64), COUNT);
-                collect(&submit(&client, Op::Read, COUNT as u64), COUNT);
+                collect(&submit(&client, IoOp::Write, COUNT as u64), COUNT);
+                collect(&submit(&client, IoOp::Read, COUNT as u64), COUNT);
                 client.write_zeroes(1, 0, 8, false).expect("it is done");
                 client.flush(1).expect("it is done");
             }
@@ -131,7 +135,7 @@ fn commands_of_a_host_that_is_gone_leave_nothing() {
         let server = serve(store.clone());
         for _ in 0..20 {
             let client = connect(&server, false);
-            drop(submit(&client, Op::Write, 100)); // its commands are at any stage now
+            drop(submit(&client, IoOp::Write, 100)); // its commands are at any stage now
             drop(client);
         }
         let usage = || (server.usage().connections, server.usage().store_commands);
@@ -146,7 +150,7 @@ fn a_target_stops_while_commands_are_under_way() {
     for mode in MODES {
         let server = serve(ssd(mode, Duration::from_secs(1), 1));
         let client = connect(&server, false);
-        let completions = submit(&client, Op::Write, 100);
+        let completions = submit(&client, IoOp::Write, 100);
         eventually("commands are in the store", || server.usage().store_commands >= 50);
         let begin = Instant::now();
         server.stop();
@@ -160,8 +164,8 @@ fn a_target_stops_while_commands_are_under_way() {
 fn its_target_takes_the_products_options() {
     let line = "roadtrain serve -t ether -a lan0,lan1 -n nqn.x:y --namespace mem:1MiB \
                 --namespace ssd:1MiB --cores 1 --policy i10 --no-data-batching --spin-us 20";
-    let Command::Serve(serve) =
-        Cli::try_parse_from(line.split_whitespace()).expect("it parses").command
+    let RoadtrainCommand::Serve(serve) =
+        CommandLine::try_parse_from(line.split_whitespace()).expect("it parses").command
     else {
         panic!("serve")
     };

@@ -5,9 +5,9 @@ use anyhow::{Context, bail, ensure};
 use roadtrain_ether_port::port::{Port, PortConfig, PortKind};
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::FrameWriter;
-use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::links::LaneLinks;
 use roadtrain_ether_proto::{Item, Packing, host_queue as host, target_queue as target};
-use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::qpair::CommandTransfer;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, MacAddress, PAGE_BYTES, parse};
@@ -89,8 +89,8 @@ impl CostEnd {
     }
 }
 
-fn links(own: u64, peer: u64, socket_number: u16, peer_socket_number: u16) -> Links<Item> {
-    let mut links = Links::new(own, peer, socket_number);
+fn links(own: u64, peer: u64, socket_number: u16, peer_socket_number: u16) -> LaneLinks<Item> {
+    let mut links = LaneLinks::new(own, peer, socket_number);
     let channel = ChannelConfig {
         link: 0,
         first_tx: 1,
@@ -110,7 +110,7 @@ fn place(number: usize) -> usize {
 
 pub(super) struct CostHost {
     end: CostEnd,
-    qpair: host::Qpair,
+    qpair: host::EtherHostQpair,
     /// The callers' buffers.
     memory: Vec<u8>,
     place: usize,
@@ -118,7 +118,7 @@ pub(super) struct CostHost {
 
 impl CostHost {
     pub(super) fn new(interface: &str) -> anyhow::Result<Self> {
-        let config = host::Config {
+        let config = host::EtherHostConfig {
             queue_entries: SLOTS,
             pages: PAGES,
             piece_bytes: PIECE_BYTES,
@@ -130,7 +130,7 @@ impl CostHost {
         let links = links(HOST_TOKEN, TARGET_TOKEN, HOST_SOCKET, TARGET_SOCKET);
         Ok(Self {
             end: CostEnd::new(interface, HOST_SOCKET)?,
-            qpair: host::Qpair::new(config, links),
+            qpair: host::EtherHostQpair::new(config, links),
             memory: vec![1; MEMORY_BYTES],
             place: 0,
         })
@@ -145,8 +145,8 @@ impl CostHost {
     pub(super) fn submit(&mut self, number: usize, reads: bool) -> anyhow::Result<()> {
         let bytes = PAGE_BYTES as u32;
         let (opcode, data) = match reads {
-            true => (opcode::READ, Data::In(bytes)),
-            false => (opcode::WRITE, Data::Out(bytes)),
+            true => (opcode::READ, CommandTransfer::In(bytes)),
+            false => (opcode::WRITE, CommandTransfer::Out(bytes)),
         };
         self.place = place(number + MEMORY_BYTES);
         let sqe = Sqe::rw(opcode, 1, number as u64, 8);
@@ -174,11 +174,11 @@ impl CostHost {
             let Ok((header, kind, body)) = parse(&frame[ETHERNET_BYTES..]) else { return };
             steps.end(CostStep::HostTakes);
             qpair.receive(Instant(now()), &header, kind, body, &mut |event| match event {
-                host::RxEvent::Data { offset, start, length, .. } => {
+                host::EtherHostEvent::Data { offset, start, length, .. } => {
                     let (at, length) = (*place + offset as usize, length as usize);
                     memory[at..][..length].copy_from_slice(&body[start..][..length]);
                 }
-                host::RxEvent::Complete { data_intact, .. } => is_complete = data_intact,
+                host::EtherHostEvent::Complete { data_intact, .. } => is_complete = data_intact,
             });
             steps.end(CostStep::HostHandles);
         })?;
@@ -188,7 +188,7 @@ impl CostHost {
 
 pub(super) struct CostTarget {
     end: CostEnd,
-    qpair: target::Qpair,
+    qpair: target::EtherTargetQpair,
     damq: Vec<u8>,
     memory: Vec<u8>,
     place: usize,
@@ -205,7 +205,7 @@ pub(super) struct ReceivedCommand {
 
 impl CostTarget {
     pub(super) fn new(interface: &str) -> anyhow::Result<Self> {
-        let config = target::Config {
+        let config = target::EtherTargetConfig {
             slots: SLOTS,
             pages: PAGES,
             piece_bytes: PIECE_BYTES,
@@ -215,7 +215,7 @@ impl CostTarget {
             body_crc: false,
         };
         let links = links(TARGET_TOKEN, HOST_TOKEN, TARGET_SOCKET, HOST_SOCKET);
-        let mut qpair = target::Qpair::new(config, links);
+        let mut qpair = target::EtherTargetQpair::new(config, links);
         qpair.set_connected(1, SLOTS, false, Default::default());
         Ok(Self {
             end: CostEnd::new(interface, TARGET_SOCKET)?,
@@ -234,15 +234,15 @@ impl CostTarget {
             let Ok((header, kind, body)) = parse(&frame[ETHERNET_BYTES..]) else { return };
             steps.end(CostStep::TargetTakes);
             qpair.receive(Instant(now()), &header, kind, body, &mut |event| match event {
-                target::RxEvent::Data { place, start, length, .. } => {
+                target::EtherTargetEvent::Data { place, start, length, .. } => {
                     let (place, length) = (place as usize, length as usize);
                     damq[place..][..length].copy_from_slice(&body[start..][..length]);
                 }
-                target::RxEvent::Command { slot, sqe, place, .. } => {
+                target::EtherTargetEvent::Command { slot, sqe, place, .. } => {
                     let number = sqe.slba() as usize;
                     command = Some(ReceivedCommand { slot, place: place as usize, number });
                 }
-                target::RxEvent::Released { .. } => {}
+                target::EtherTargetEvent::Released { .. } => {}
             });
             steps.end(CostStep::TargetHandles);
         })?;
