@@ -205,10 +205,18 @@ fn nonsense_is_no_trouble() {
     let nodes = [0, 1, 5].map(|id| machine.topology.node(id).unwrap().cpus.to_string());
     assert_eq!(nodes, ["0-2", "2-3", ""]);
     for name in ["eth0", "eth1", "eth2", "loop0", "..", ""] {
-        assert_eq!(machine.shared_node(&[name], Some(3)), Some(1), "{name}: the receiving core's node");
+        assert_eq!(
+            machine.shared_node(&[name], Some(3)),
+            Some(1),
+            "{name}: the receiving core's node"
+        );
     }
     for name in ["eth3", "eth4"] {
-        assert_eq!(machine.shared_node(&[name], Some(3)), None, "{name}: on a node that is not there");
+        assert_eq!(
+            machine.shared_node(&[name], Some(3)),
+            None,
+            "{name}: on a node that is not there"
+        );
     }
     assert_eq!(
         machine.affinities(NumaPlacement::Full, &[], 1, Some(1)),

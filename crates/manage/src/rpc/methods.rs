@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const PAGE: &str = include_str!("../../../../../docs/reference/rpc.md");
+    const PAGE: &str = include_str!("../../../../docs/reference/rpc.md");
 
     #[test]
     fn the_page_has_every_method() {
