@@ -48,7 +48,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let (header, kind, body) = frame(&mut cursor, &mut newest);
         qpair.receive(now, &header, kind, &body, &mut |event| match event {
-            EtherHostEvent::CommandTransfer { slot, offset, start, length } => {
+            EtherHostEvent::Data { slot, offset, start, length } => {
                 let data = in_flight[usize::from(slot)].expect("data for an idle slot");
                 let CommandTransfer::In(bytes) = data else { panic!("data for a write") };
                 assert!(offset + length <= bytes && start + length as usize <= body.len());

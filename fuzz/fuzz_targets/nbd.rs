@@ -11,13 +11,13 @@ fuzz_target!(|input: &[u8]| {
     let _ = (Greeting::parse(input), parse_client_flags(input));
     let _ = (OptionHeader::parse(input), OptionReplyHeader::parse(input));
     if let Ok(request) = NbdRequest::parse(input) {
-        assert_eq!(request.emit(), input[..Request::BYTES]);
+        assert_eq!(request.emit(), input[..NbdRequest::BYTES]);
     }
     if let Ok(reply) = SimpleReply::parse(input) {
         assert_eq!(reply.emit(), input[..SimpleReply::BYTES]);
     }
     if let Ok(chunk) = NbdChunk::parse(input) {
-        assert_eq!(chunk.emit(), input[..Chunk::BYTES]);
+        assert_eq!(chunk.emit(), input[..NbdChunk::BYTES]);
     }
     if let Ok(query) = InfoQuery::parse(input) {
         assert!(query.infos().count() * 2 <= input.len());

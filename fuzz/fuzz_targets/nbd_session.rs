@@ -7,7 +7,7 @@ use roadtrain_front::disk::DiskInfo;
 use roadtrain_front::nbd::{
     ExportInfo, NbdCloseReason, NbdEvent, NbdExport, NbdSession, NbdViolation, ReplyQueue,
 };
-use roadtrain_wire::nbd::CommandRecord;
+use roadtrain_wire::nbd::Command;
 use std::sync::Arc;
 
 const BYTES: u64 = 1 << 20;
@@ -32,7 +32,7 @@ fn export(read_only: bool) -> Arc<NbdExport> {
             read_only,
             trim: true,
             write_zeroes: true,
-            tells_allocation: true,
+            reports_allocation: true,
         },
     };
     Arc::new(NbdExport::new(info).expect("a valid export"))
@@ -54,29 +54,24 @@ fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<NbdEv
                 NbdEvent::More => break,
                 NbdEvent::Handled => assert!(used > 0, "no progress"),
                 NbdEvent::StartTls
-                | NbdEvent::NbdCloseReason(NbdCloseReason::NbdViolation(
-                    NbdViolation::BeforeTls(_),
-                )) => {
+                | NbdEvent::Close(NbdCloseReason::PeerMisbehaved(NbdViolation::BeforeTls(_))) => {
                     assert!(tls);
                     return (events, out.header_bytes());
                 }
-                NbdEvent::NbdCloseReason(_) => {
+                NbdEvent::Close(_) => {
                     events.push(event);
                     return (events, out.header_bytes());
                 }
                 NbdEvent::Request(request) | NbdEvent::BlockStatus(request) => {
                     assert!(!tls, "nothing is served in the clear");
-                    if request.command != CommandRecord::FLUSH {
+                    if request.command != Command::FLUSH {
                         assert!(request.offset + u64::from(request.length) <= BYTES);
                         assert!(request.length > 0);
                     }
-                    let changes = !matches!(
-                        request.command,
-                        CommandRecord::READ | CommandRecord::BLOCK_STATUS
-                    );
+                    let changes = !matches!(request.command, Command::READ | Command::BLOCK_STATUS);
                     assert!(!read_only || !changes);
                     events.push(event);
-                    if request.command == CommandRecord::WRITE {
+                    if request.command == Command::WRITE {
                         // The payload is not part of the session; this client sends none.
                         session.reply_done(request.cookie, &mut out);
                     }

@@ -10,7 +10,7 @@ use roadtrain_manage::rpc::message::{MethodParams, Methods, answer};
 use roadtrain_manage::rpc::{
     Caller, CallerAccess, ControlPlane, Files, Manager, Psks, Rpc, RpcError,
 };
-use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConfig};
+use roadtrain_target_engine::{ConfigError, ConfigOperation, Export, Server, ServerConfig};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
@@ -20,9 +20,9 @@ struct RefusingPlane(Arc<Server>);
 impl ControlPlane for RefusingPlane {
     fn apply(
         &self,
-        _: &[Operation<Export>],
+        _: &[ConfigOperation<Export>],
         _: Option<Psks>,
-    ) -> Result<Vec<Operation>, Option<ConfigError>> {
+    ) -> Result<Vec<ConfigOperation>, Option<ConfigError>> {
         Err(None)
     }
 

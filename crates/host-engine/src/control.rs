@@ -301,74 +301,65 @@ impl PathControl {
     // ---- Actions ----
 
     fn carry_out(&mut self, action: AssociationAction<LinkError>) -> ControlFlow<()> {
+        use AssociationAction as Action;
+        use HostReactorOrder as Order;
         match action {
-            AssociationAction::Request { ask } => self.run_step(&ask),
-            AssociationAction::Listen { sqe, .. } => _ = self.post(&sqe),
-            AssociationAction::Abort { sqe, .. } => self.aborting = self.post(&sqe),
-            AssociationAction::AttachExpress {
-                lane,
-                number,
-                rules,
-                barred,
-                writes,
-                may_close,
-                guard,
-                ..
+            Action::Request { ask } => self.run_step(&ask),
+            Action::Listen { sqe, .. } => _ = self.post(&sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(&sqe),
+            Action::AttachExpress {
+                lane, number, rules, barred, writes, may_close, guard, ..
             } => {
                 let express =
                     |link| ExpressLink { link, number, rules, barred, writes, may_close, guard };
                 self.attach_express(lane, number, express);
             }
-            AssociationAction::RefuseExpress { lane, why, .. } => {
+            Action::RefuseExpress { lane, why, .. } => {
                 self.queues.lanes.clear();
                 match why {
                     Some(why) => info!(lane, "no express connection: {why}"),
                     None => debug!(lane, "no express connection: no queue to spare"),
                 }
-                self.order(lane, |lane| HostReactorOrder::Express { lane, express: None });
+                self.order(lane, |lane| Order::Express { lane, express: None });
             }
-            AssociationAction::Attach { rules, barred, writes, guard } => {
+            Action::Attach { rules, barred, writes, guard } => {
                 self.attach(rules, &barred, (&writes, &guard));
             }
-            AssociationAction::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
-            AssociationAction::SetBarred(barred) => {
+            Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
+            Action::SetBarred(barred) => {
                 self.warn_of(&barred);
-                self.each_lane(|lane| HostReactorOrder::SetBarred { lane, barred: barred.clone() });
+                self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
             }
-            AssociationAction::SetAna { ana, .. } => {
+            Action::SetAna { ana, .. } => {
                 self.view.set_ana(self.context.path, ana.clone());
-                self.each_lane(|lane| HostReactorOrder::SetAna { lane, ana: ana.clone() });
+                self.each_lane(|lane| Order::SetAna { lane, ana: ana.clone() });
             }
-            AssociationAction::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
-            AssociationAction::Release => self.each_lane(|lane| HostReactorOrder::Release { lane }),
-            AssociationAction::Changed => self.show_info(),
-            AssociationAction::AllocationFound { by, found } => self.send_allocation(by, found),
-            AssociationAction::EndBySiblings { lost, .. } => {
+            Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
+            Action::Release => self.each_lane(|lane| Order::Release { lane }),
+            Action::Changed => self.show_info(),
+            Action::AllocationFound { by, found } => self.send_allocation(by, found),
+            Action::EndBySiblings { lost, .. } => {
                 self.each_peer(|path| HostReactorReport::EndFor { path, lost });
             }
-            AssociationAction::EndedFor { owner, lost, fencing } => {
-                self.ended_for(owner, lost, fencing)
+            Action::EndedFor { owner, lost, fencing } => self.ended_for(owner, lost, fencing),
+            Action::Fenced { cntlid, fencing, .. } => self.log_fencing(cntlid, fencing),
+            Action::Reset { why, was_live } => self.reset(why, was_live),
+            Action::Fail { lane: Some(lane) } => {
+                self.order(lane, |lane| Order::Fail { lane });
             }
-            AssociationAction::Fenced { cntlid, fencing, .. } => self.log_fencing(cntlid, fencing),
-            AssociationAction::Reset { why, was_live } => self.reset(why, was_live),
-            AssociationAction::Fail { lane: Some(lane) } => {
-                self.order(lane, |lane| HostReactorOrder::Fail { lane });
-            }
-            AssociationAction::Fail { lane: None } => {
-                self.fail_all(self.config.controller_loss_timeout)
-            }
-            AssociationAction::FailFast if self.has_live_sibling() => {
+            Action::Fail { lane: None } => self.fail_all(self.config.controller_loss_timeout),
+            Action::FailFast if self.has_live_sibling() => {
                 self.association.fail_later(clock::now())
             }
-            AssociationAction::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
+            Action::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
             // The other paths continue.
-            AssociationAction::Finish if self.leaving.is_some() => {}
-            AssociationAction::Finish => {
+            Action::Finish if self.leaving.is_some() => {}
+            Action::Finish => {
                 for reactor in &self.reactors {
-                    reactor.orders.send(HostReactorOrder::Stop);
+                    reactor.orders.send(Order::Stop);
                 }
             }
-            AssociationAction::End { shut_down } => {
+            Action::End { shut_down } => {
                 if let Some(shut_down) = shut_down {
                     self.has_shut_down(shut_down);
                 }

@@ -344,59 +344,51 @@ impl<T: SimTransport> SimHost<T> {
         network: &mut T,
         action: AssociationAction<ConnectionLost>,
     ) {
+        use AssociationAction as Action;
         match action {
-            AssociationAction::Request { ask, .. } => self.run_step(now, network, ask),
-            AssociationAction::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
-            AssociationAction::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
-            AssociationAction::Attach { rules, barred, writes, guard, .. } => {
+            Action::Request { ask, .. } => self.run_step(now, network, ask),
+            Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
+            Action::Attach { rules, barred, writes, guard, .. } => {
                 self.attach(now, network, (rules, guard), (&barred, &writes));
             }
-            AssociationAction::WritesLost { .. } => self.past.writes_lost += 1,
-            AssociationAction::AttachExpress {
-                lane,
-                number,
-                rules,
-                barred,
-                writes,
-                may_close,
-                guard,
-                ..
+            Action::WritesLost { .. } => self.past.writes_lost += 1,
+            Action::AttachExpress {
+                lane, number, rules, barred, writes, may_close, guard, ..
             } => {
                 let what = (rules, (barred, writes), may_close, guard);
                 self.attach_express(now, network, (lane, number), what);
             }
-            AssociationAction::RefuseExpress { lane, .. } => {
-                self.refuse_express(now, network, lane)
-            }
-            AssociationAction::SetBarred(barred) => {
+            Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
+            Action::SetBarred(barred) => {
                 let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
                 let lanes = self.lanes.iter_mut().chain(expresses);
                 lanes.for_each(|lane| lane.requests.set_barred(barred.clone()));
                 self.barred = barred;
             }
-            AssociationAction::Changed => {
+            Action::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
                 self.namespaces = namespaces.iter().map(|namespace| namespace.nsid).collect();
             }
-            AssociationAction::Reset { was_live, .. } => {
+            Action::Reset { was_live, .. } => {
                 let admin = self.queues.get(&0).filter(|_| was_live);
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now);
                 self.held_since = if was_live { Some(now) } else { self.held_since };
             }
-            AssociationAction::EndBySiblings { lost, .. } => self.news.lost.push(lost),
-            AssociationAction::EndedFor { owner, lost, fencing } if fencing.has_ended() => {
+            Action::EndBySiblings { lost, .. } => self.news.lost.push(lost),
+            Action::EndedFor { owner, lost, fencing } if fencing.has_ended() => {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
             }
-            AssociationAction::Fenced { fencing, .. } => {
+            Action::Fenced { fencing, .. } => {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
-            AssociationAction::Fail { lane } => self.fail(now, network, lane),
-            AssociationAction::FailFast if self.has_help => self.association.fail_later(now),
-            AssociationAction::FailFast => self.fail(now, network, None),
-            AssociationAction::Release => {
+            Action::Fail { lane } => self.fail(now, network, lane),
+            Action::FailFast if self.has_help => self.association.fail_later(now),
+            Action::FailFast => self.fail(now, network, None),
+            Action::Release => {
                 self.past.released += 1;
                 self.end_hold(now);
                 for lane in &mut self.lanes {
@@ -404,10 +396,10 @@ impl<T: SimTransport> SimHost<T> {
                     lane.resume(now, network);
                 }
             }
-            AssociationAction::EndedFor { .. } | AssociationAction::AllocationFound { .. } => {}
-            AssociationAction::SetAna { .. } | AssociationAction::LateTransition { .. } => {}
-            AssociationAction::Finish => self.ending = DetachState::Finishing,
-            AssociationAction::End { shut_down } => {
+            Action::EndedFor { .. } | Action::AllocationFound { .. } => {}
+            Action::SetAna { .. } | Action::LateTransition { .. } => {}
+            Action::Finish => self.ending = DetachState::Finishing,
+            Action::End { shut_down } => {
                 self.ending = DetachState::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }

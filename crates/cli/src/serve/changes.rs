@@ -178,77 +178,72 @@ pub(super) fn operation(
     seen: &TargetConfig,
     change: ExportChange,
 ) -> Result<ConfigOperation<Export>, ControlRefusal> {
+    use ConfigOperation as Operation;
+    use ExportChange as Change;
     let only = |nqn| subsystem_of(exports, nqn);
     let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
-        ExportChange::AddSubsystem { subsystem } => {
-            ConfigOperation::AddSubsystem(new_subsystem(&subsystem)?)
-        }
-        ExportChange::RemoveSubsystem { nqn } => ConfigOperation::RemoveSubsystem { nqn },
-        ExportChange::SetSubsystem { nqn, serial, model } => {
+        Change::AddSubsystem { subsystem } => Operation::AddSubsystem(new_subsystem(&subsystem)?),
+        Change::RemoveSubsystem { nqn } => Operation::RemoveSubsystem { nqn },
+        Change::SetSubsystem { nqn, serial, model } => {
             let nqn = only(nqn)?;
             let unknown = || ConfigError::Unknown(ConfigObject::Subsystem(nqn.clone()));
             let old = subsystem(&nqn).ok_or_else(unknown)?;
             let serial = serial.or_else(|| old.serial.clone());
             let model = model.unwrap_or_else(|| old.model.clone());
-            ConfigOperation::SetSubsystem { nqn, serial, model }
+            Operation::SetSubsystem { nqn, serial, model }
         }
-        ExportChange::AddNamespace { nqn, mut namespace } => {
+        Change::AddNamespace { nqn, mut namespace } => {
             let nqn = only(nqn)?;
             let is_free = |nsid: &u32| namespaces(&nqn).iter().all(|other| other.nsid != *nsid);
             namespace.nsid = namespace.nsid.or_else(|| (1..).find(is_free));
-            ConfigOperation::AddNamespace { nqn, namespace: checked(&namespace)? }
+            Operation::AddNamespace { nqn, namespace: checked(&namespace)? }
         }
-        ExportChange::ReplaceNamespace { nqn, namespace } => {
-            if namespace.nsid.is_none() {
-                let refusal =
-                    ControlRefusal::new(RefusalReason::Invalid, "which namespace? Give its nsid");
-                return Err(ControlRefusal { field: Some("nsid".into()), ..refusal });
-            }
-            ConfigOperation::ReplaceNamespace { nqn: only(nqn)?, namespace: checked(&namespace)? }
+        Change::ReplaceNamespace { nqn, namespace } => {
+            namespace.nsid.ok_or_else(without_nsid)?;
+            Operation::ReplaceNamespace { nqn: only(nqn)?, namespace: checked(&namespace)? }
         }
-        ExportChange::RemoveNamespace { nqn, nsid } => {
-            ConfigOperation::RemoveNamespace { nqn: only(nqn)?, nsid }
+        Change::RemoveNamespace { nqn, nsid } => {
+            Operation::RemoveNamespace { nqn: only(nqn)?, nsid }
         }
-        ExportChange::ResizeNamespace { nqn, nsid, size: Some(bytes) } => {
-            ConfigOperation::ResizeNamespace { nqn: only(nqn)?, nsid, bytes }
+        Change::ResizeNamespace { nqn, nsid, size: Some(bytes) } => {
+            Operation::ResizeNamespace { nqn: only(nqn)?, nsid, bytes }
         }
-        ExportChange::ResizeNamespace { nqn, nsid, size: None } => {
+        Change::ResizeNamespace { nqn, nsid, size: None } => {
             let nqn = only(nqn)?;
             let there = namespaces(&nqn).iter().find(|namespace| namespace.nsid == nsid).cloned();
             let unknown = || ConfigError::Unknown(ConfigObject::Namespace(nqn.clone(), nsid));
             let namespace = there.ok_or_else(unknown)?;
-            ConfigOperation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
+            Operation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
         }
-        ExportChange::AllowHost { nqn, host } => {
-            ConfigOperation::AllowHost { nqn: only(nqn)?, host }
-        }
-        ExportChange::DisallowHost { nqn, host } => {
-            ConfigOperation::DisallowHost { nqn: only(nqn)?, host }
-        }
-        ExportChange::AllowAnyHost { nqn, allow } => {
-            ConfigOperation::AllowAnyHost { nqn: only(nqn)?, allow }
-        }
-        ExportChange::LimitNamespace { nqn, nsid, rates } => {
+        Change::AllowHost { nqn, host } => Operation::AllowHost { nqn: only(nqn)?, host },
+        Change::DisallowHost { nqn, host } => Operation::DisallowHost { nqn: only(nqn)?, host },
+        Change::AllowAnyHost { nqn, allow } => Operation::AllowAnyHost { nqn: only(nqn)?, allow },
+        Change::LimitNamespace { nqn, nsid, rates } => {
             let rates = checked_rates(&rates)?;
-            ConfigOperation::LimitNamespace { nqn: only(nqn)?, nsid, rates }
+            Operation::LimitNamespace { nqn: only(nqn)?, nsid, rates }
         }
-        ExportChange::LimitHost { nqn, host, rates } => {
+        Change::LimitHost { nqn, host, rates } => {
             let rates = checked_rates(&rates)?;
-            ConfigOperation::LimitHost { nqn: only(nqn)?, host, rates }
+            Operation::LimitHost { nqn: only(nqn)?, host, rates }
         }
-        ExportChange::Listen { address, port } => {
-            ConfigOperation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
+        Change::Listen { address, port } => {
+            Operation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
         }
-        ExportChange::Unlisten { address, port } => {
-            ConfigOperation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
+        Change::Unlisten { address, port } => {
+            Operation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
         }
-        ExportChange::SetAna { listener, state } => {
+        Change::SetAna { listener, state } => {
             let listener = listener_of(&listener, default_port())?;
-            ConfigOperation::SetAna { listener, state: Some(state.into()) }
+            Operation::SetAna { listener, state: Some(state.into()) }
         }
     })
+}
+
+fn without_nsid() -> ControlRefusal {
+    let refusal = ControlRefusal::new(RefusalReason::Invalid, "which namespace? Give its nsid");
+    ControlRefusal { field: Some("nsid".into()), ..refusal }
 }
 
 fn new_subsystem(new: &SubsystemSettings) -> Result<Subsystem, ControlRefusal> {

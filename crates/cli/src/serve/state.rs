@@ -33,38 +33,30 @@ pub(super) fn edit(
     (nqn, change): (&str, ExportChange),
     session: &ManagerSession<'_>,
 ) -> Result<(), ControlRefusal> {
+    use ExportChange as Change;
     match change {
-        ExportChange::AddSubsystem { subsystem } => add_subsystem(model, subsystem, session),
-        ExportChange::RemoveSubsystem { .. } => {
-            let all = subsystem(model, nqn)?.namespaces.iter().map(|one| one.nsid);
-            for nsid in all.collect::<Vec<_>>() {
-                remove_namespace(model, (nqn, nsid))?;
-            }
-            model.subsystems.retain(|one| one.nqn != nqn);
-            Ok(())
-        }
-        ExportChange::SetSubsystem { serial, model: number, .. } => {
+        Change::AddSubsystem { subsystem } => add_subsystem(model, subsystem, session),
+        Change::RemoveSubsystem { .. } => remove_subsystem(model, nqn),
+        Change::SetSubsystem { serial, model: number, .. } => {
             let subsystem = subsystem(model, nqn)?;
             subsystem.serial = serial.or(subsystem.serial.take());
             subsystem.model = number.or(subsystem.model.take());
             Ok(())
         }
-        ExportChange::AddNamespace { namespace, .. } => {
-            add_namespace(model, (nqn, namespace), session)
-        }
-        ExportChange::ReplaceNamespace { namespace, .. } => {
+        Change::AddNamespace { namespace, .. } => add_namespace(model, (nqn, namespace), session),
+        Change::ReplaceNamespace { namespace, .. } => {
             let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Give its nsid"))?;
             remove_namespace(model, (nqn, nsid))?;
             add_namespace(model, (nqn, namespace), session)
         }
-        ExportChange::RemoveNamespace { nsid, .. } => remove_namespace(model, (nqn, nsid)),
-        ExportChange::AllowHost { host, .. } => {
+        Change::RemoveNamespace { nsid, .. } => remove_namespace(model, (nqn, nsid)),
+        Change::AllowHost { host, .. } => {
             let is_new = subsystem(model, nqn)?.hosts.insert(host.clone());
             is_new.then_some(()).ok_or_else(|| {
                 ControlRefusal::new(RefusalReason::Exists, format!("{host} may use {nqn} already"))
             })
         }
-        ExportChange::DisallowHost { host, .. } => {
+        Change::DisallowHost { host, .. } => {
             let subsystem = subsystem(model, nqn)?;
             subsystem.host_keys.remove(&host);
             let was_there = subsystem.hosts.remove(&host);
@@ -75,11 +67,11 @@ pub(super) fn edit(
                 )
             })
         }
-        ExportChange::AllowAnyHost { allow, .. } => {
+        Change::AllowAnyHost { allow, .. } => {
             subsystem(model, nqn)?.allow_any_host = allow;
             Ok(())
         }
-        ExportChange::LimitNamespace { nsid, rates, .. } => {
+        Change::LimitNamespace { nsid, rates, .. } => {
             let limits = limits(&rates)?;
             let device = subsystem(model, nqn)?.namespaces.iter().find(|one| one.nsid == nsid);
             let device = device.map(|one| one.device.clone());
@@ -87,20 +79,29 @@ pub(super) fn edit(
             model.limits.retain(|_, limits| limits.is_limited());
             Ok(())
         }
-        ExportChange::LimitHost { host, rates, .. } => {
+        Change::LimitHost { host, rates, .. } => {
             let limits = limits(&rates)?;
             let subsystem = subsystem(model, nqn)?;
             subsystem.host_limits.insert(host, limits);
             subsystem.host_limits.retain(|_, limits| limits.is_limited());
             Ok(())
         }
-        ExportChange::ResizeNamespace { .. } => {
+        Change::ResizeNamespace { .. } => {
             Err(invalid("a size is changed by itself: make it a request of its own"))
         }
-        ExportChange::Listen { .. }
-        | ExportChange::Unlisten { .. }
-        | ExportChange::SetAna { .. } => Err(invalid("a listener is not of one subsystem")),
+        Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => {
+            Err(invalid("a listener is not of one subsystem"))
+        }
     }
+}
+
+fn remove_subsystem(model: &mut ManagedModel, nqn: &str) -> Result<(), ControlRefusal> {
+    let all = subsystem(model, nqn)?.namespaces.iter().map(|one| one.nsid);
+    for nsid in all.collect::<Vec<_>>() {
+        remove_namespace(model, (nqn, nsid))?;
+    }
+    model.subsystems.retain(|one| one.nqn != nqn);
+    Ok(())
 }
 
 fn unknown(nqn: &str, nsid: u32) -> ControlRefusal {

@@ -165,6 +165,9 @@ fn key_value() -> EvalFigure {
     let against = |metric, to, published| {
         effect(metric, vec![PointPair::at(load, PINOF, to)], PairPick::Median, published)
     };
+    let of_i10 = |metric, published| {
+        effect(metric, vec![PointPair::at(load, I10, UNBATCHED)], PairPick::Median, published)
+    };
     let stand_in = "RocksDB itself is not run: a fixed mix stands for it, and its writes weigh \
                     more than compaction does there. As with the 4 KiB mixes, two containers are \
                     less full than one.";
@@ -207,23 +210,13 @@ fn key_value() -> EvalFigure {
             EvalClaim {
                 text: "i10: RocksDB 1.2 times faster than over NVMe/TCP",
                 published: "x1.2",
-                test: effect(
-                    Metric::Iops,
-                    vec![PointPair::at(load, I10, UNBATCHED)],
-                    PairPick::Median,
-                    1.2,
-                ),
+                test: of_i10(Metric::Iops, 1.2),
                 why: batching,
             },
             EvalClaim {
                 text: "i10: RocksDB with half of the kernel's CPU time (here: all CPU time a request)",
                 published: "x0.5",
-                test: effect(
-                    Metric::Cpu,
-                    vec![PointPair::at(load, I10, UNBATCHED)],
-                    PairPick::Median,
-                    0.5,
-                ),
+                test: of_i10(Metric::Cpu, 0.5),
                 why: batching,
             },
         ],
