@@ -10,7 +10,7 @@ if [ "${1-}" = --remove ]; then
     exit
 fi
 if [ -e "$hook" ] && ! grep -q 'make check' "$hook"; then
-    echo "hooks.sh: $hook is there already, and is not ours" >&2
+    echo "hooks.sh: $hook exists already, and is not ours" >&2
     exit 1
 fi
 mkdir -p "$(dirname "$hook")"

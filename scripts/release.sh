@@ -14,7 +14,7 @@ step=${1-} version=${2-} date=${DATE:-$(date -u +%F)}
 
 prepare() {
     [ -z "$(git status --porcelain)" ] || die 'there are changes that are not committed'
-    ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || die "the tag v$version is there already"
+    ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || die "the tag v$version exists already"
     # Its part of the changelog gets its date, and a new part comes above it.
     grep -qE "^## (Unreleased|$version, unreleased)\$" CHANGELOG.md || die 'CHANGELOG.md has no "## Unreleased"'
     sed -i -E "s/^## (Unreleased|$version, unreleased)\$/## Unreleased\n\n## $version, $date/" CHANGELOG.md

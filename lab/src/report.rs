@@ -62,6 +62,7 @@ const ETHER_EVAL: &str = "reference-ether-eval.json";
 const TLS: &str = "reference-tls.json";
 const FUSE: &str = "reference-fuse.json";
 const HOSTS: &str = "reference-hosts.json";
+const CONNECTIONS: &str = "reference-connections.json";
 
 const fn section(
     page: ReportPage,
@@ -72,7 +73,7 @@ const fn section(
     ReportSection { page, name, files, write }
 }
 
-const SECTIONS: [ReportSection; 16] = [
+const SECTIONS: [ReportSection; 17] = [
     section(ReportPage::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
     section(ReportPage::Performance, "default", &[DEFAULT], |all| table::page_of(&all[0])),
     section(
@@ -89,6 +90,7 @@ const SECTIONS: [ReportSection; 16] = [
     section(ReportPage::Journal, "goals", &[GOALS], |all| eval::page_of(&all[0])),
     section(ReportPage::Journal, "later", &[LATER], |all| eval::page_of(&all[0])),
     section(ReportPage::Journal, "hosts", &[HOSTS], |all| table::page_of(&all[0])),
+    section(ReportPage::Journal, "connections", &[CONNECTIONS], |all| table::page_of(&all[0])),
     section(ReportPage::Journal, "modes", &[MODES], |all| eval::page_of(&all[0])),
     section(ReportPage::Journal, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
     section(ReportPage::Journal, "apps", &[APPS], |all| apps::page_of(&all[0])),
@@ -125,7 +127,9 @@ impl ReportSection {
 
 /// Leaves out of each file of runs what none of its sections quotes.
 fn prune_all(args: &ReportArgs) -> anyhow::Result<()> {
-    for file in [TABLE, DEFAULT, HOSTS, TLS, MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
+    for file in
+        [TABLE, DEFAULT, HOSTS, CONNECTIONS, TLS, MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL]
+    {
         let read = |file: &str| Ok(fs::read_to_string(args.results.join(file))?);
         let sections: Vec<&ReportSection> =
             SECTIONS.iter().filter(|section| section.files.contains(&file)).collect();

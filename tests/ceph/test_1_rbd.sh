@@ -216,7 +216,7 @@ test_rbd_snapshots() {
     snapshot create --nsid 1 two --json >list.json
     holds list.json '[.snapshots[] | .name] == ["one", "two"] and .snapshots[0].capacity_bytes == 67108864 and .snapshots[0].created_unix_seconds > 0'
     [ "$(rbd_tool snap ls rbd/disk --format json | jq -c '[.[].name]')" = '["one","two"]' ]
-    denied 2 'snapshot one is there already' create --nsid 1 one
+    denied 2 'snapshot one exists already' create --nsid 1 one
     denied 2 'there is no snapshot none' remove --nsid 1 none
     denied 1 'has no snapshots' list --nsid 2
     denied 2 'namespace 7 of .* is not served here' list --nsid 7
@@ -224,7 +224,7 @@ test_rbd_snapshots() {
     snapshot protect --nsid 1 one
     denied 1 'is protected' remove --nsid 1 one
     snapshot clone --nsid 1 one rbd/copy
-    denied 2 'an image rbd/copy is there already' clone --nsid 1 one rbd/copy
+    denied 2 'an image rbd/copy exists already' clone --nsid 1 one rbd/copy
     env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl namespace add "rbd:rbd/copy,$image" >add.log
     "$ROADTRAIN" detach --all >detach.log
     attach --nsid 3

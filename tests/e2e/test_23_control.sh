@@ -117,7 +117,7 @@ test_control_configuration_is_saved_and_loaded() {
     # The same as a request: all of it, or nothing.
     write_file
     from_file
-    not 2 'is there already' config load saved.toml
+    not 2 'exists already' config load saved.toml
     sed -i "s/$nqn/nqn.2026-11.test:again/" saved.toml
     o config load saved.toml
     o subsystem list && is '[.[].nqn] == [$a, $f, $m, "nqn.2026-11.test:private"]' --arg f $nqn --arg a nqn.2026-11.test:again --arg m $more

@@ -87,5 +87,5 @@ test_mixed_paths_by_other_commands() {
     holds list.json 'length == 2'
     local rc=0
     "${host[@]}" "$ROADTRAIN" bench -a ether:lan0,lan1 -a ether:lan1 -n "$nqn" --seconds 1 2>refused.log || rc=$?
-    [ $rc = 2 ] && grep -q 'ether:lan1 is there twice' refused.log || { cat refused.log; fail "status $rc"; }
+    [ $rc = 2 ] && grep -q 'ether:lan1 is given twice' refused.log || { cat refused.log; fail "status $rc"; }
 }

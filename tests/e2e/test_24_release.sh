@@ -25,5 +25,5 @@ test_release_is_prepared() {
     [ "$(dpkg-parsechangelog -l packaging/deb/changelog -S Version)" = 9.8.7-1 ] || fail "$(head packaging/deb/changelog)"
     grep -q '9.8.7' SECURITY.md || fail "$(cat SECURITY.md)"
     cd "$work" || fail "no $work"
-    refused_with 1 'is there already' "$script" prepare 9.8.7
+    refused_with 1 'exists already' "$script" prepare 9.8.7
 }

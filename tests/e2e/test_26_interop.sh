@@ -62,7 +62,7 @@ test_spellings_of_one_address_are_one_path() {
     grep -q "127.0.0.1:$port" target.log
     local other
     for other in ::ffff:127.0.0.1 "[::ffff:7f00:1]:$port" localhost; do
-        fails_saying 'is there twice' "$ROADTRAIN" attach -a 127.0.0.1 -a "$other" -s "$port" -n "$nqn" --as "nbd:unix:$work/n.sock"
+        fails_saying 'is given twice' "$ROADTRAIN" attach -a 127.0.0.1 -a "$other" -s "$port" -n "$nqn" --as "nbd:unix:$work/n.sock"
     done
 }
 

@@ -100,7 +100,7 @@ test_command_first_steps_that_go_wrong() {
         --rpc "$work/none.sock" subsystem list
     refuses 1 "process $target (roadtrain) listens there" "$ROADTRAIN" serve -a "127.0.0.1:$port" -n nqn.x:y --namespace mem:8MiB
     env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n nqn.x:y --namespace mem:8MiB 2>again.log || rc=$?
-    [ "$rc" = 1 ] && grep -q 'that is the target .*: --takeover goes on in its place' again.log || fail "$rc: $(cat again.log)"
+    [ "$rc" = 1 ] && grep -q 'that is the target .*: --takeover replaces it' again.log || fail "$rc: $(cat again.log)"
     "$ROADTRAIN" identify -a "127.0.0.1:$port" -n "$nqn" -w 127.0.0.3 -f lo >/dev/null
     refuses 3 'from 198.51.100.213' "$ROADTRAIN" identify -a "127.0.0.1:$port" -n "$nqn" -w 198.51.100.213
     "$ROADTRAIN" hostnqn | grep -q '^nqn\.' && "$ROADTRAIN" hostnqn --json >host.json

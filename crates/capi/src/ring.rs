@@ -206,7 +206,7 @@ unsafe fn made_of(
         ROADTRAIN_FLUSH => IoOp::Flush,
         ROADTRAIN_DISCARD => IoOp::Discard,
         ROADTRAIN_WRITE_ZEROES => IoOp::WriteZeroes { deallocate: false },
-        _ => return Err(CallError::invalid(format!("op {op} is none"))),
+        _ => return Err(CallError::invalid(format!("op {op} is not an operation"))),
     };
     if flags & !(ROADTRAIN_FUA | ROADTRAIN_URGENT) != 0 {
         return Err(CallError::invalid(format!("flags {flags:#x} has bits that mean nothing")));

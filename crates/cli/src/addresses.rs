@@ -21,7 +21,7 @@ impl Addresses {
     /// Checks that they can be listened on; `key` is what a file calls them.
     ///
     /// # Errors
-    /// There is none, or one is there twice.
+    /// There is none, or one is given twice.
     pub(crate) fn check(&self, key: &str, spelling: &Spelling) -> Result<(), String> {
         let name = spelling.name(key);
         if self.0.is_empty() || self.0.iter().any(String::is_empty) {
@@ -30,7 +30,7 @@ impl Addresses {
         }
         let mut seen = BTreeSet::new();
         match self.0.iter().find(|address| !seen.insert(*address)) {
-            Some(twice) => Err(format!("{name}: {twice} is there twice")),
+            Some(twice) => Err(format!("{name}: {twice} is given twice")),
             None => Ok(()),
         }
     }

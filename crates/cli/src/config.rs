@@ -598,7 +598,7 @@ impl ServeConfig {
         match &self.log_level {
             Some(level) if !levels.contains(&level.as_str()) => {
                 let given = spelling.form("log_level").text("log_level", level);
-                Err(format!("{given} is none of {}", levels.join(", ")))
+                Err(format!("{given} is not one of {}", levels.join(", ")))
             }
             _ => Ok(()),
         }
@@ -612,7 +612,7 @@ fn take_listeners(
 ) -> Result<Vec<ListenerSettings>, String> {
     let take = |ListenerTls { address, tls }: &ListenerTls| {
         let at = addresses.iter().position(|one| one == address);
-        let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
+        let at = at.ok_or_else(|| format!("--tls-at: {address} is not one of --traddr"))?;
         let address = addresses.remove(at);
         Ok(ListenerSettings { address, port: None, tls: Some(*tls) })
     };

@@ -197,7 +197,7 @@ pub(crate) fn config_of_paths(
         if let Some(twice) = places.iter().find(|place| seen.contains(place)) {
             let name = address.to_string();
             let why = if *twice == name { String::new() } else { format!(", as {twice}") };
-            return Err(CommandFailure::usage(format!("-a {name} is there twice{why}")));
+            return Err(CommandFailure::usage(format!("-a {name} is given twice{why}")));
         }
         seen.extend(places);
     }

@@ -217,7 +217,7 @@ impl NamespaceSettings {
             return Err(format!("standby is for file, block and rbd, not for {kind}"));
         }
         if self.standby && self.read_only {
-            return Err("standby is for who writes: several may read".into());
+            return Err("standby is for writers: several may read".into());
         }
         self.check_kept()
     }

@@ -47,7 +47,7 @@ fn release(args: &ResvReleaseArgs) -> CommandResult {
         return Err(CommandFailure::usage("--rtype: give the type of the reservation to release"));
     }
     let kind = args.rtype.map(Into::into);
-    let hint = "this host is not registered with --crkey: `roadtrain resv report` shows who is";
+    let hint = "this host is not registered with --crkey: `roadtrain resv report` shows the registered hosts";
     with(&args.namespace, hint, |reservations, nsid| {
         reservations.release(nsid, args.rrela.into(), kind, args.crkey)
     })

@@ -303,7 +303,7 @@ fn takeover_hint(address: SocketAddr) -> String {
     };
     let there = entries.into_iter().find(|entry| entry.listeners.iter().any(is_there));
     there.map_or_else(String::new, |entry| {
-        format!("; that is the target {}: --takeover goes on in its place", entry.id)
+        format!("; that is the target {}: --takeover replaces it", entry.id)
     })
 }
 

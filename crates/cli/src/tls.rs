@@ -38,7 +38,7 @@ impl TlsSpec {
         for key in &args.tls_keys {
             let file = key.file.display().to_string();
             if keys.insert(key.host.clone(), file).is_some() {
-                return Err(format!("--tls-key: {} is there twice", key.host));
+                return Err(format!("--tls-key: {} is given twice", key.host));
             }
         }
         let is_somewhere = args.tls_at.iter().any(|at| at.tls != TlsMode::Off);

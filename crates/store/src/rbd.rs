@@ -286,7 +286,7 @@ impl Store for RbdStore {
             return;
         }
         if let Err(failure) = self.image.unlock() {
-            warn!(image = %self.spec, "others have to wait for its lock to be given up: {failure}");
+            warn!(image = %self.spec, "others have to wait until its lock is released: {failure}");
         }
     }
 

@@ -22,7 +22,7 @@ pub enum SnapshotError {
     #[error("there is no snapshot {0}")]
     Unknown(String),
     /// A snapshot of that name exists, or the target of a clone.
-    #[error("{0} is there already")]
+    #[error("{0} exists already")]
     Exists(String),
     /// A dependent or a rule forbids it.
     #[error("{0}")]

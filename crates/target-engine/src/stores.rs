@@ -278,7 +278,7 @@ impl OpenNamespaces {
         let same = |open: &&OpenNamespace| matches!(&open.export.blocks, ExportBlocks::Spec(known) if is_alike(&known.kind, &spec.kind));
         let known = known.filter(same)?;
         if let StoreKind::File { path, .. } | StoreKind::Block { path } = &spec.kind {
-            warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
+            warn!(path = %path.display(), "is gone; its blocks stay until the target ends");
         }
         Some(known.store.clone())
     }

@@ -65,7 +65,7 @@ pub enum ConfigError {
         hint: String,
     },
     /// The object exists already.
-    #[error("{0} is there already")]
+    #[error("{0} exists already")]
     Exists(ConfigObject),
     /// The object does not exist.
     #[error("there is no {0}")]

@@ -21,7 +21,7 @@ pub enum PskFileError {
     #[error("line {0}: a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, twice as many digits")]
     Length(usize),
     /// Two keys of one user.
-    #[error("line {0}: the user is there twice")]
+    #[error("line {0}: the user is given twice")]
     Twice(usize),
     /// A file without keys: no client could connect.
     #[error("no key")]

@@ -7,7 +7,7 @@ use roadtrain_host_engine::{
 };
 
 const EXAMPLES: &str = "\
-A reservation says who may read and write a namespace that several hosts share. A host registers a
+A reservation decides which hosts may read and write a namespace that several hosts share. A host registers a
 key, then acquires the reservation with it. The options have nvme-cli's names; values are its
 numbers or these words. The commands act for the host that -q and -I name: an attachment with the
 same host identifier has the same rights.

@@ -59,7 +59,7 @@ Examples:
   roadtrain serve -a 192.0.2.7 --group gates --pool disks --ceph-id gate
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml
-  roadtrain serve --config serve.toml --takeover     # a new version goes on for the running one"
+  roadtrain serve --config serve.toml --takeover     # a new version replaces the running one"
 );
 
 /// Options that `serve -h` shows.

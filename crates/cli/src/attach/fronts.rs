@@ -32,7 +32,7 @@ pub(super) fn choose(args: &AttachArgs) -> CommandResult<FrontSpec> {
     if let FrontSpec::Nbd(NbdAddress::Unix(_)) = spec
         && tls_option(&args.options).is_some()
     {
-        let why = "a Unix socket has none: its directory says who may connect";
+        let why = "a Unix socket has none: the permissions of its directory decide which users may connect";
         return Err(CommandFailure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
     }
     let spec = spec.absolute()?;

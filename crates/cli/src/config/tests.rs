@@ -65,7 +65,7 @@ fn addresses_and_interfaces_go_together() {
     assert!(alone.address.is_empty());
     for (rest, why) in [
         ("[]", "interfaces is empty"),
-        ("[\"a\", \"a\"]", "a is there twice"),
+        ("[\"a\", \"a\"]", "a is given twice"),
         ("\"a\"\nvlan = 4095", "4094"),
         ("\"a\"\nethertype = 12", "EtherType"),
         ("\"a\"\nport_kind = \"fast\"", "fast"),
@@ -82,7 +82,7 @@ fn addresses_and_interfaces_go_together() {
     for (line, why) in [
         ("--port-kind xdp --vlan 7", "--port-kind xdp does not go with --vlan:"),
         ("--seal required", "--seal required without a key admits no host: add --dhchap-key"),
-        ("-a ether:eth1", "--traddr: eth1 is there twice"),
+        ("-a ether:eth1", "--traddr: eth1 is given twice"),
     ] {
         let error = flags(&format!("-a ether:eth1 {line} --namespace mem:4k")).expect_err(line);
         assert!(error.message.starts_with(why), "{line}\n-> {}", error.message);
@@ -94,7 +94,7 @@ fn namespaces_are_numbered_around_those_that_are() {
     let config = flags("--namespace mem:4k --namespace mem:4k,nsid=1 --namespace mem:4k").unwrap();
     let nsids: Vec<_> = config.subsystems[0].namespaces.iter().map(|n| n.nsid).collect();
     assert_eq!(nsids, [Some(2), Some(1), Some(3)]);
-    for (twice, why) in [("1", "is there already"), ("0", "from 1 to"), ("1025", "from 1 to")] {
+    for (twice, why) in [("1", "exists already"), ("0", "from 1 to"), ("1025", "from 1 to")] {
         let error = flags(&format!("--namespace mem:4k,nsid=1 --namespace mem:4k,nsid={twice}"));
         assert!(error.unwrap_err().message.contains(why));
     }
@@ -107,14 +107,14 @@ fn bad_files_say_where_and_why() {
         ("", "address"),
         ("address = []\n", "address is empty"),
         ("address = [\"::1\", \"\"]\n", "address is empty"),
-        ("address = [\"::1\", \"::1\"]\n", "::1 is there twice"),
+        ("address = [\"::1\", \"::1\"]\n", "::1 is given twice"),
         ("address = 127\n", "or a list of them"),
         ("address = \"::1\"\n", "nothing to export"),
         ("address = \"::1\"\ncolour = 1\n", "colour"),
         ("address = \"::1\"\nport = 70000\n", "port"),
         ("address = \"::1\"\n[[subsystem]]\nnqn = \"x\"\n", "write nqn."),
         ("address = \"::1\"\n[[subsystem]]\n", "nqn"),
-        (&format!("{head}[[subsystem]]\nnqn = \"nqn.x:y\"\n"), "is there already"),
+        (&format!("{head}[[subsystem]]\nnqn = \"nqn.x:y\"\n"), "exists already"),
         (&format!("{head}[[subsystem.namespace]]\nkind = \"mem\"\nsize = 4096\n"), "nsid"),
         (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\n"), "size"),
         (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"ram\"\n"), "ram"),
@@ -384,7 +384,7 @@ fn errors_of_a_file_name_its_keys() {
         (table("[limits]\nqueue_size = 7"), "limits.queue_size = 7: write 32 to 4096"),
         (table("[limits]\nin_capsule_bytes = 24"), "limits.in_capsule_bytes must be a multiple"),
         (table("[waiting]\nspin_us = 200000"), "waiting.spin_us = 200000"),
-        (format!("log_level = \"x\"\n{plain}"), "log_level = \"x\" is none of"),
+        (format!("log_level = \"x\"\n{plain}"), "log_level = \"x\" is not one of"),
         (table("[batching]\npolicy = \"none\"\nbatch_level = 3"), "batch_level means nothing"),
         (plain.replace("::1", ""), "address is empty: write address = \"127.0.0.1\""),
         (table("[tls]\nmode = \"required\""), "by [tls.keys] or tls.keyring"),
@@ -440,7 +440,7 @@ fn errors_of_the_command_line_name_options() {
         ("--buffers 1k", "--buffers 1 KiB: write 4 MiB"),
         ("--in-capsule-bytes 24", "--in-capsule-bytes must be a multiple"),
         ("--max-h2c-data 4097", "--max-h2c-data must be a multiple"),
-        ("-a ::1 -a ::1", "--traddr: ::1 is there twice"),
+        ("-a ::1 -a ::1", "--traddr: ::1 is given twice"),
         ("--tls required", "by --tls-key HOSTNQN=FILE or --keyring"),
         ("--tls required --tls-key x=f", "--tls-key: "),
         ("--require-auth", "--require-auth without a key admits no host: add --dhchap-key"),

@@ -174,7 +174,7 @@ fn add_namespace(
     if let Some(nsid) = namespace.nsid
         && subsystem.namespaces.iter().any(|one| one.nsid == Some(nsid))
     {
-        return Err(format!("subsystem {nqn}: namespace {nsid} is there already: remove it first"));
+        return Err(format!("subsystem {nqn}: namespace {nsid} exists already: remove it first"));
     }
     subsystem.namespaces.push(namespace);
     subsystem.namespaces = assign_nsids(std::mem::take(&mut subsystem.namespaces));
@@ -325,12 +325,12 @@ mod tests {
             ("namespace remove -n nqn.x:y --nsid 1", "there is no namespace 1"),
             ("host deny -n nqn.x:y -q nqn.x:h", "is not one of those"),
             ("host deny -q nqn.x:h", "there is no host nqn.x:h"),
-            ("namespace add -n nqn.x:y rbd:disks/b,nsid=7", "namespace 7 is there already"),
+            ("namespace add -n nqn.x:y rbd:disks/b,nsid=7", "namespace 7 exists already"),
         ] {
             let error = change(&mut config.clone(), line).unwrap_err();
             assert!(error.contains(why), "{line}: {error}");
         }
         change(&mut config, "subsystem add -n nqn.x:z --namespace rbd:disks/a").unwrap();
-        assert!(config.check().unwrap_err().message.contains("this image is there already"));
+        assert!(config.check().unwrap_err().message.contains("this image exists already"));
     }
 }

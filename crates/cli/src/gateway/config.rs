@@ -84,7 +84,7 @@ impl GroupConfig {
                 _ if namespace.kept_files().next().is_some() => {
                     "a file for reservations or marks is at one gateway only: leave reservations and uncorrectable out"
                 }
-                _ if !namespace.read_only && !images.insert(image) => "this image is there already",
+                _ if !namespace.read_only && !images.insert(image) => "this image exists already",
                 _ => continue,
             };
             return Err(format!("subsystem {nqn}: {namespace}: {wrong}"));
@@ -173,7 +173,7 @@ mod tests {
             ("kind = \"rbd\"\nimage = \"disks\"", "POOL/IMAGE"),
             (
                 "kind = \"rbd\"\nimage = \"disks/a\"\n[[subsystem.namespace]]\nnsid = 2\nkind = \"rbd\"\nimage = \"disks/a\"",
-                "is there already",
+                "exists already",
             ),
         ] {
             let error = group(namespace).check().unwrap_err();

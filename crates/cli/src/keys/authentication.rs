@@ -145,11 +145,11 @@ pub(crate) fn check(
         };
         check_nqn(&host.nqn).map_err(|error| format!("{of_host}: {error}"))?;
         if hosts[..at].iter().any(|other| other.nqn == host.nqn) {
-            return Err(format!("host {} is there twice", host.nqn));
+            return Err(format!("host {} is given twice", host.nqn));
         }
         if host.dhchap_ctrl_key.is_some() && host.dhchap_key.is_none() {
             return Err(format!(
-                "host {}: the target proves who it is only to a host that does, too: add its {}",
+                "host {}: the target authenticates itself only to a host that does, too: add its {}",
                 host.nqn,
                 spelling.name("dhchap_key")
             ));

@@ -48,7 +48,7 @@ impl NamespaceSettings {
         }
         let name = RbdImageName::parse(self.image.as_deref().unwrap_or_default(), form)?;
         if self.standby && name.snapshot.is_some() {
-            return Err("standby is for who writes: several may read a snapshot".into());
+            return Err("standby is for writers: several may read a snapshot".into());
         }
         match self.create {
             Some(_) if name.snapshot.is_some() => {

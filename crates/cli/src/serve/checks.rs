@@ -45,7 +45,7 @@ pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> C
     let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
     if let Some(core) = config.cores.iter().find(|core| !is_there(**core)) {
         return Err(CommandFailure::usage(format!(
-            "cores (--cores): core {core} is not there, or not for this process: /proc/self/status has those that \
+            "cores (--cores): core {core} does not exist, or this process may not use it: /proc/self/status has those that \
              are (Cpus_allowed_list)"
         )));
     }
@@ -87,8 +87,7 @@ pub(super) fn warn_if_open(config: &ServerConfig) {
             || authentication.tls_at.contains(nqn);
         if subsystem.allowed_hosts.is_none() && !proves && subsystem.listeners.is_none() {
             warn!(
-                "any host that reaches this target {place} can read and write {nqn}: name hosts (--allow-host), have \
-                 them prove who they are (--require-auth, --tls required), or listen on an address that only they reach"
+                "any host that reaches this target {place} can read and write {nqn}: name hosts (--allow-host), have them authenticate (--require-auth, --tls required), or listen on an address that only they reach"
             );
         }
     }

@@ -353,7 +353,7 @@ impl GroupMember {
         let living: BTreeSet<String> = heartbeat.members.living().map(str::to_owned).collect();
         if has_changed {
             let names: Vec<&str> = living.iter().map(String::as_str).collect();
-            info!("gateways that are there: {}", names.join(", "));
+            info!("existing gateways: {}", names.join(", "));
         }
         let mut state = self.lock();
         if state.version != now.version || state.living != living {

@@ -137,7 +137,7 @@ fn add_subsystem(
     if model.subsystem(&nqn).is_some() {
         return Err(ControlRefusal::new(
             RefusalReason::Exists,
-            format!("subsystem {nqn} is there already"),
+            format!("subsystem {nqn} exists already"),
         ));
     }
     let rates = new.host_rates.iter();
@@ -172,7 +172,7 @@ fn add_namespace(
     let nsid = new.nsid.or_else(|| known.free_nsid()).filter(|nsid| (1..=most).contains(nsid));
     let nsid = nsid.ok_or_else(|| invalid(format!("{nqn} has at most {most} namespaces")))?;
     if known.namespaces.iter().any(|one| one.nsid == nsid) {
-        let message = format!("namespace {nsid} of {nqn} is there already");
+        let message = format!("namespace {nsid} of {nqn} exists already");
         return Err(ControlRefusal::new(RefusalReason::Exists, message));
     }
     let device = device_for(model, (nqn, nsid), &new, session)?;

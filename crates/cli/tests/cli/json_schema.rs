@@ -190,7 +190,7 @@ impl<'de> Visitor<'de> for Unique {
         let mut names = BTreeSet::new();
         while let Some((name, _)) = members.next_entry::<String, Unique>()? {
             if !names.insert(name.clone()) {
-                return Err(serde::de::Error::custom(format!("{name} is there twice")));
+                return Err(serde::de::Error::custom(format!("{name} is given twice")));
             }
         }
         Ok(Unique)

@@ -99,7 +99,7 @@ fn namespaces_are_changed_one_by_one() {
         (
             "namespace add mem:1MiB,nsid=1",
             2,
-            "namespace 1 of nqn.2025-01.io.example:test is there already",
+            "namespace 1 of nqn.2025-01.io.example:test exists already",
         ),
         ("namespace add file:/nonexistent/x", 1, "/nonexistent/x"),
         ("namespace remove --nsid 7", 2, "there is no namespace 7"),
@@ -236,10 +236,10 @@ fn every_operation_has_a_command() {
     for (line, why) in [
         ("namespace resize --nsid 1 4k", "which subsystem?"),
         ("subsystem remove", "--nqn"),
-        (&format!("subsystem add -n {OTHER}"), "is there already"),
+        (&format!("subsystem add -n {OTHER}"), "exists already"),
         ("subsystem add -n nqn.x:z --serial 123456789012345678901", "serial"),
         ("subsystem set -n nqn.x:none --serial S", "there is no subsystem nqn.x:none"),
-        (&listen, "is there already"),
+        (&listen, "exists already"),
         ("listener remove -a 127.0.0.4 -s 1", "there is no listener 127.0.0.4:1"),
         ("listener add -a ether:eth0", "interfaces need a restart"),
     ] {

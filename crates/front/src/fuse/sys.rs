@@ -44,7 +44,7 @@ pub(super) fn driver_is_missing(path: &str, driver: &str, error: io::Error) -> i
     match error.kind() {
         ErrorKind::NotFound => {
             let todo = format!("run `modprobe {driver}` as root, in a container pass it {path}");
-            io::Error::new(ErrorKind::Unsupported, format!("{path} is not there: {todo}"))
+            io::Error::new(ErrorKind::Unsupported, format!("{path} does not exist: {todo}"))
         }
         kind => io::Error::new(kind, format!("{path}: {error}")),
     }

@@ -229,7 +229,7 @@ mod tests {
         let linked = answer(&mut late, one, 1).expect("a link");
         let ChannelConfig { link, first_rx, frame_bytes, .. } = linked.config;
         assert_eq!((link, first_rx, frame_bytes, linked.socket_number), (1, 500, 4000, 77));
-        assert!(answer(&mut late, one, 1).is_none(), "it is there already");
+        assert!(answer(&mut late, one, 1).is_none(), "it exists already");
         late.add(NOW, path(1, 2, 9000), &all, &[]);
         assert!(answer_of(&mut late, path(1, 2, 0), 2, 0x102, TOKEN).is_none(), "refused");
         assert!(late.joins.is_empty());

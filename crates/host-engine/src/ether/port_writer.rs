@@ -87,7 +87,7 @@ impl<S: CommandDataSource> FrameWriter for PortWriter<'_, S> {
             // SAFETY: by the source's promise.
             Some(data) => unsafe { port.payload(data.as_ptr(), data.len()) },
             None => {
-                debug_assert!(false, "data of a request that is not there");
+                debug_assert!(false, "data of an unknown request");
                 self.is_whole = false;
                 port.bytes(length as usize).fill(0);
             }

@@ -172,7 +172,7 @@ impl Ports {
         for PortSlot { port, has_carrier, .. } in &self.slots {
             let name = &port.interface().name;
             if port.is_absent() {
-                warn!("{name}: no such interface yet; it is used as soon as it is there");
+                warn!("{name}: no such interface yet; it is used as soon as it exists");
             } else if !has_carrier {
                 warn!("{name}: no carrier: is it up, and its cable plugged in?");
             }

@@ -45,7 +45,7 @@ pub enum LinkError {
     #[error("{0}")]
     Nowhere(String),
     /// No target offers the subsystem.
-    #[error("nobody there offers this subsystem")]
+    #[error("no target there offers this subsystem")]
     NoTarget,
     /// The target refuses the lane.
     #[error("lane refused: {0}")]

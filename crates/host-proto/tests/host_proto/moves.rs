@@ -270,7 +270,7 @@ impl MoveWorld {
             }
             known += path.requests.outstanding(path.connection.as_ref()) as usize;
         }
-        assert_eq!(known, self.open.len(), "none is lost, none is there twice");
+        assert_eq!(known, self.open.len(), "none is lost, none is given twice");
         let mut in_flight = BTreeSet::new();
         for slots in self.paths.iter().filter_map(|path| Some(&path.connection.as_ref()?.slots)) {
             for (number, _) in slots.values() {

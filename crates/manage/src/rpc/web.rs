@@ -174,7 +174,7 @@ async fn refuse(state: &WebState, caller: Caller<'_>, headers: &HeaderMap) -> Re
     };
     // The header is never logged: it may hold the password of something else.
     let detail = match headers.contains_key(header::AUTHORIZATION) {
-        true => "Authorization is none of rpc_credentials",
+        true => "Authorization is not one of rpc_credentials",
         false => "there is no Authorization",
     };
     caller.log(Weight::Warning, "wrong credentials", detail);

@@ -19,7 +19,7 @@ pub enum KeyringError {
     Key { identity: String, error: KeyError },
     #[error("{identity}: it has {found} bytes, and a PSK with this identity has {expected}")]
     Length { identity: String, found: usize, expected: usize },
-    #[error("{identity} is there twice, with different PSKs")]
+    #[error("{identity} is given twice, with different PSKs")]
     Twice { identity: String },
 }
 

@@ -173,7 +173,7 @@ impl EtherPorts {
         }
         for port in absent {
             let name = &port.interface().name;
-            warn!("{name}: no such interface yet; it is used as soon as it is there");
+            warn!("{name}: no such interface yet; it is used as soon as it exists");
         }
         for port in there.iter().filter(|port| !port.has_carrier()) {
             let name = &port.interface().name;

@@ -241,7 +241,7 @@ fn an_unknown_subsystem_is_not_reached() {
         let _server = lab.serve();
         let other = HostConfig { subsystem_nqn: "nqn.x:other".into(), ..lab.host() };
         let error = HostClient::connect(other).err().expect("no target offers it").to_string();
-        assert!(error.contains("nobody there offers this subsystem"), "{error}");
+        assert!(error.contains("no target there offers this subsystem"), "{error}");
         let nowhere = EtherAddress::new(vec!["nowhere".into()]);
         let error = HostClient::connect(HostConfig::new(nowhere, NQN, NQN, [1; 16])).err();
         let Some(HostControlError::Unreachable { .. }) = error else { panic!("{error:?}") };

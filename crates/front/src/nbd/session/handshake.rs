@@ -115,7 +115,7 @@ impl NbdSession {
         let option = OptionCode::STARTTLS;
         let (code, why) = match self.tls {
             Tls::Off => (OptionReplyCode::ERR_POLICY, "no TLS on this server"),
-            Tls::Secured => (OptionReplyCode::ERR_INVALID, "TLS is there already"),
+            Tls::Secured => (OptionReplyCode::ERR_INVALID, "TLS is active already"),
             Tls::Required if !data.is_empty() => {
                 (OptionReplyCode::ERR_INVALID, "STARTTLS takes no data")
             }

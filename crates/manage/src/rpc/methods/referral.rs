@@ -43,7 +43,7 @@ fn add(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     manager.change(RpcError::internal, |model| {
         // Includes those of the configuration file.
         if manager.server().exports().referrals.contains(&address) {
-            return Err(RpcError::internal(format!("referral {address} is there already")));
+            return Err(RpcError::internal(format!("referral {address} exists already")));
         }
         model.referrals.push(address.into());
         Ok(json!(true))

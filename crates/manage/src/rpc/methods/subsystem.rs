@@ -28,7 +28,7 @@ pub(super) const METHODS: &[Method] = &[
     ),
     change(
         "nvmf_subsystem_remove_listener",
-        "Takes that back; connections that are there stay.",
+        "Reverts that; existing connections stay.",
         remove_listener,
     ),
     query("nvmf_subsystem_get_listeners", "Where a subsystem can be reached.", get_listeners),

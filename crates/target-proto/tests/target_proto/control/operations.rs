@@ -58,7 +58,7 @@ fn config() -> impl Strategy<Value = TargetConfig> {
         let (ana, listeners) = (ana.collect(), ports.into_iter().map(with_tls).collect());
         TargetConfig { subsystems, listeners, ana, ..TargetConfig::default() }
     });
-    config.prop_filter("a store that is there twice", |config| config.check().is_ok())
+    config.prop_filter("a store that is given twice", |config| config.check().is_ok())
 }
 
 /// Returns the configuration in a canonical order.
