@@ -4,7 +4,6 @@ mod config;
 
 pub use config::{ServerConfig, TlsConfig};
 
-use config::configured;
 use super::control::TargetControlPlane;
 use super::error::ServerError;
 use super::ether::{Drops, EtherPorts};
@@ -18,6 +17,7 @@ use super::order::{LanePlace, TargetReactorMessage, TargetUsage};
 use super::reactor::{Balance, TargetReactor, TargetReactorParts};
 use super::stores::OpenNamespaces;
 use super::tickets::Tickets;
+use config::configured;
 use roadtrain_proto::security::{TlsKey, TlsKeys};
 use roadtrain_reactor::probes::ReactorProbes;
 use roadtrain_reactor::recorded::RecordedRequests;

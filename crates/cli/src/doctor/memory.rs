@@ -63,7 +63,9 @@ pub(super) fn nodes(machine: &ExaminedMachine) -> Vec<Finding> {
     vec![match moves {
         true => Finding::advice(
             check,
-            format!("{found}, and the kernel moves pages between nodes, which stalls the threads that use them"),
+            format!(
+                "{found}, and the kernel moves pages between nodes, which stalls the threads that use them"
+            ),
             "sudo sysctl -w kernel.numa_balancing=0",
         ),
         false => Finding::ok(check, found),
