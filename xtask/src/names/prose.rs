@@ -64,9 +64,12 @@ fn sentences(page: &str) -> impl Iterator<Item = String> {
             (is_generated || text.starts_with("<!-- begin")) && !text.starts_with("<!-- end");
         let has_marker = ["- ", "* ", "> "].iter().any(|marker| text.starts_with(marker))
             || text.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
-        let is_prose = !(is_code || is_generated || text.is_empty())
-            && !["|", "#", "<!--", "```"].iter().any(|other| text.starts_with(other))
-            && !(line.starts_with("    ") && paragraphs.last().is_some_and(String::is_empty));
+        let is_other = is_code
+            || is_generated
+            || text.is_empty()
+            || ["|", "#", "<!--", "```"].iter().any(|other| text.starts_with(other))
+            || (line.starts_with("    ") && paragraphs.last().is_some_and(String::is_empty));
+        let is_prose = !is_other;
         if has_marker || !is_prose {
             paragraphs.push(String::new());
         }
