@@ -13,7 +13,7 @@
 
 mod config;
 mod devices;
-#[cfg_attr(not(feature = "rbd"), path = "no_group.rs")]
+#[cfg_attr(not(feature = "rbd"), path = "ctl/no_group.rs")]
 mod group;
 mod hosts;
 mod limits;

@@ -3,7 +3,7 @@
 mod changes;
 mod checks;
 mod control;
-#[cfg_attr(not(feature = "rbd"), path = "no_group.rs")]
+#[cfg_attr(not(feature = "rbd"), path = "serve/no_group.rs")]
 mod group;
 mod handover;
 mod management;
