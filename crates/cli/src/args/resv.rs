@@ -7,10 +7,10 @@ use roadtrain_host_engine::{
 };
 
 const EXAMPLES: &str = "\
-A reservation decides which hosts may read and write a namespace that several hosts share. A host registers a
-key, then acquires the reservation with it. The options have nvme-cli's names; values are its
-numbers or these words. The commands act for the host that -q and -I name: an attachment with the
-same host identifier has the same rights.
+A reservation decides which hosts may read and write a namespace that several hosts share. A host
+registers a key, then acquires the reservation with it. The options have nvme-cli's names; values
+are its numbers or these words. The commands act for the host that -q and -I name: an attachment
+with the same host identifier has the same rights.
 
 Exit status: 0 when it is done, 1 when it failed (Reservation Conflict, too), 2 when the command
 line is wrong, 3 when there is no connection.
