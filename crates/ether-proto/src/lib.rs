@@ -4,8 +4,8 @@
 //! | layer | type |
 //! |---|---|
 //! | a lane's state on one link: sequence numbers, acknowledgement, loss, congestion | [`channel::LaneChannel`] |
-//! | a lane's channels and the choice of a link for each frame | [`links::Links`] |
-//! | a lane's requests and their data, at either end | [`host_queue::Qpair`], [`target_queue::Qpair`] |
+//! | a lane's channels and the choice of a link for each frame | [`links::LaneLinks`] |
+//! | a lane's requests and their data, at either end | [`host_queue::EtherHostQpair`], [`target_queue::EtherTargetQpair`] |
 //! | the sink of outgoing frames | [`frame_writer::FrameWriter`] |
 //! | the host's check that the target still has a lane | [`liveness::Liveness`] |
 //! | the end of a host's earlier lanes before it creates others | [`fence::Fence`] |

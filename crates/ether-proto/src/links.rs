@@ -64,7 +64,7 @@ impl<R: Copy> LaneLinks<R> {
         }
     }
 
-    /// True if the peer has replied: it acknowledged a frame sent after [`LaneLinks::ask`].
+    /// True if the peer has replied: it acknowledged a frame sent after [`LaneLinks::probe`].
     #[must_use]
     pub fn has_replied(&self) -> bool {
         self.links.iter().any(|link| link.channel.has_reached(link.probe_seq))

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// A record that breaks the protocol. Its frame was acknowledged, so the peer does not send it again, and its request
-/// would never complete. The lane therefore ends with [`Reason::BrokenRecord`](roadtrain_wire::ether::setup::Reason).
+/// would never complete. The lane therefore ends with [`Reason::LeaveReason`](roadtrain_wire::ether::setup::LeaveReason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenRecord {
     /// Reason, as [`Rejected::by_reason`] names it.

@@ -45,11 +45,11 @@
 //! use roadtrain_wire::pdu::Digests;
 //!
 //! let (now, policy, digests) = (Instant(0), PolicyConfig::auto(), Digests::default());
-//! let mut host = host::qpair::Qpair::new(
+//! let mut host = host::qpair::HostQpair::new(
 //!     now,
-//!     host::qpair::Config { digests, queue_entries: 32, in_capsule_bytes: 0, policy },
+//!     host::qpair::HostQpairConfig { digests, queue_entries: 32, in_capsule_bytes: 0, policy },
 //! );
-//! let mut target = target::qpair::Qpair::new(target::qpair::Config {
+//! let mut target = target::qpair::TargetQpair::new(target::qpair::TargetQpairConfig {
 //!     digests,
 //!     maxh2cdata: 4096,
 //!     in_capsule_bytes_max: 8192,

@@ -4,8 +4,8 @@
 //! requests ([`super::requests`]), on each of them, and one [`Selector`]. All state of a request is with its lane, so
 //! it touches no other thread's memory. Selectors receive changes of paths.
 //!
-//! [`Requests::take_free`](super::requests::Requests::take_free) decides which requests may leave a lost path. The
-//! [`Association`](super::association::Association) of that path decides when the others may.
+//! [`RequestTable::take_free`](super::requests::RequestTable::take_free) decides which requests may leave a lost path. The
+//! [`HostAssociation`](super::association::HostAssociation) of that path decides when the others may.
 
 mod meter;
 

@@ -91,7 +91,7 @@ impl StoreCompletion {
 pub struct StoreCompletions(Arc<dyn Fn(StoreCompletion) -> bool + Send + Sync>);
 
 impl StoreCompletions {
-    /// Uses `send`, which wakes the reactor and has it call [`crate::Executor::complete`]; it returns `false` once the
+    /// Uses `send`, which wakes the reactor and has it call [`crate::StoreExecutor::complete`]; it returns `false` once the
     /// reactor has ended.
     #[must_use]
     pub fn new(send: impl Fn(StoreCompletion) -> bool + Send + Sync + 'static) -> StoreCompletions {

@@ -45,7 +45,7 @@ impl InPlace {
         InPlace { writable: false, announced: true, ..self }
     }
 
-    /// True if a read is submitted as [`Op::ReadInPlace`](crate::Op::ReadInPlace) before its bytes are used.
+    /// True if a read is submitted as [`StoreOperation::ReadInPlace`](crate::StoreOperation::ReadInPlace) before its bytes are used.
     #[inline]
     #[must_use]
     pub fn is_announced(&self) -> bool {

@@ -36,16 +36,16 @@ impl BlockOwnership {
 /// its description says so.
 ///
 /// # Contract
-/// - [`submit`](Store::submit) takes the buffer. The store completes it with one [`Completion`](crate::Completion) with
+/// - [`submit`](Store::submit) takes the buffer. The store completes it with one [`StoreCompletion`](crate::StoreCompletion) with
 ///   the same token, which gives the buffer back: during the call or at any time after it, in any order, by
-///   [`StoreIo::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
+///   [`StoreIo::complete`] or, from another thread, by [`StoreCompletions::send`](crate::StoreCompletions::send).
 /// - A read fills the whole buffer, a write takes all of it. A store may change the bytes of a buffer that it got for a
 ///   write or compare.
 /// - Operations outside the capacity, and writes to a read-only store, end with an error: the capacity may have changed
 ///   since the submitter's check. [`StoreGeometry::check`] implements this.
 /// - A flush covers the writes that were completed before it was submitted.
 /// - A write with Force Unit Access is stable when it is completed, unless the completion leaves that to a flush
-///   ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must leave it to a flush if the write could
+///   ([`StoreCompletion::is_unforced`](crate::StoreCompletion::is_unforced)). It must leave it to a flush if the write could
 ///   consume the report of other hosts' lost writes, which is made once. The target has one flush of a store in flight
 ///   at a time, and reports its error to every host that may have lost a write.
 pub trait Store: Debug + Send + Sync {
@@ -87,7 +87,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// True if it can report which blocks are allocated. Otherwise all count as allocated, and it never gets
-    /// [`StoreOperation::LookUp`]. It reports every written block as allocated, and may report others so.
+    /// [`StoreOperation::QueryAllocation`]. It reports every written block as allocated, and may report others so.
     fn reports_allocation(&self) -> bool {
         self.below().is_some_and(|below| below.reports_allocation())
     }
@@ -145,7 +145,7 @@ pub trait Store: Debug + Send + Sync {
         self.below().map_or(BlockOwnership::Ours, |below| below.ownership())
     }
 
-    /// Takes the blocks away from the target that owns them: soon they are [free](Custody::Free), and that target
+    /// Takes the blocks away from the target that owns them: soon they are [free](BlockOwnership::Free), and that target
     /// cannot write them any more. Does not wait for it.
     ///
     /// # Errors

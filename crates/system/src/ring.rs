@@ -115,7 +115,7 @@ impl ReactorRing {
         Ok(ReactorRing::of(Entries::Narrow(EntryQueue::new(entries)?)))
     }
 
-    /// A ring like [`ReactorRing::new`]'s with entries of 128 bytes, so that it takes [commands](Ring::command), where the
+    /// A ring like [`ReactorRing::new`]'s with entries of 128 bytes, so that it takes [commands](ReactorRing::command), where the
     /// kernel supports it (Linux 5.19), else a usual one.
     pub fn wide(entries: u32) -> io::Result<ReactorRing> {
         match EntryQueue::new(entries) {

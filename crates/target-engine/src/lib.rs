@@ -32,7 +32,7 @@
 //! ```
 //! use roadtrain_store::{StoreKind, StoreSpec};
 //! use roadtrain_system::buffer::Buffer;
-//! use roadtrain_host_engine::{Client, HostConfig};
+//! use roadtrain_host_engine::{HostClient, HostConfig};
 //! use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
 //!
 //! let nqn = "nqn.2025-01.io.example:disk";
@@ -43,7 +43,7 @@
 //! let server = Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![subsystem]))?;
 //!
 //! let host_nqn = "nqn.2025-01.io.example:host";
-//! let client = Client::connect(HostConfig::new(server.addresses()[0], nqn, host_nqn, [7; 16]))?;
+//! let client = HostClient::connect(HostConfig::new(server.addresses()[0], nqn, host_nqn, [7; 16]))?;
 //! let mut block = Buffer::alloc(512);
 //! block.fill(0x42);
 //! client.write(1, 0, block, false)?;

@@ -90,7 +90,7 @@ impl TargetControl {
     /// follows at once where no authentication is required. Where it is, a refusal is reported only after it, so that
     /// no status reveals which subsystems, hosts and controllers exist.
     ///
-    /// [`Presences::any_has_leftovers_of`]: super::presence::Presences::any_has_leftovers_of
+    /// [`Presences::any_has_leftovers_of`]: super::host_connections::HostConnections::any_has_leftovers_of
     ///
     /// # Errors
     /// The status and DW0 of the completion; the queue is not connected.

@@ -1,7 +1,7 @@
 //! Get LBA Status (NVM Command Set 1.1, section 4.2.1): allocated blocks of a range. The control plane checks the
 //! command; the lane queries the namespace's store ([`Execution::query_block_status`]).
 //!
-//! [`Execution::query_block_status`]: super::execution::Execution::query_block_status
+//! [`Execution::query_block_status`]: super::execution::CommandExecution::query_block_status
 
 use super::config::NAMESPACES_MAX;
 use super::context::{CommandContext, byte};

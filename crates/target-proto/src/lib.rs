@@ -31,9 +31,9 @@
 //! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:
 //!
 //! 1. 1. `connect_over` for the first command of a connection, `grant` once its host is authenticated, or need not be
-//! 1. ([`session::Session::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics
+//! 1. ([`session::TargetConnection::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics
 //! 1. commands on I/O queues), `disconnect` when the connection is gone;
-//! 2. 2. after any call, [`host_connections::Presences::next_event`] until it is empty: completions of asynchronous event
+//! 2. 2. after any call, [`host_connections::HostConnections::next_event`] until it is empty: completions of asynchronous event
 //! 2. requests and queues to close may concern other connections than the caller's;
 //! 3. 3. `handle_timeout` at `poll_timeout`;
 //! 4. 4. after a lane's [`TargetControl::reserve`]: [`TargetControl::saved`] and [`TargetControl::fenced`] as events request it;

@@ -2,8 +2,8 @@
 //!
 //! Data received before a pause is in the sockets after it, and the host may have continued on another path meanwhile.
 //! So a thread that had no turn for long checks keep-alive timers before it executes anything:
-//! [`super::Target::handle_timeout`]. It then ends every lane whose controller has expired
-//! ([`super::session::Session::has_expired`]) without executing unread data, and begins no further part of its
+//! [`super::TargetControl::handle_timeout`]. It then ends every lane whose controller has expired
+//! ([`super::session::TargetConnection::has_expired`]) without executing unread data, and begins no further part of its
 //! commands. Nor does it begin further parts for a connection that had ended before, if the pause was as long as the
 //! keep-alive timeout ([`is_too_long`]): its host waits only as long as the controller is alive. The clock has to count
 //! suspended time. A paused virtual machine notices nothing: its clocks stop.

@@ -121,7 +121,7 @@ pub trait ServiceDriver {
     /// Returns the longest duration of a repeated authentication, without the time of computations.
     fn authentication_time(&self) -> Duration;
 
-    /// Stores the PSK for the host's TLS connections, unless [`has_keys_of`](crate::Target::has_keys_of) returns false.
+    /// Stores the PSK for the host's TLS connections, unless [`has_keys_of`](crate::TargetControl::has_keys_of) returns false.
     fn keep_psk(&mut self, now: Instant, connected: &ConnectedQueue, psk: &GeneratedPsk);
 
     /// Reports an event.

@@ -13,19 +13,19 @@ pub enum TargetEvent {
     EventCompletion { cntlid: u16, cid: u16, status: Status, result: u64 },
     /// Close a queue's connection; the controller has dropped the queue.
     Close { cntlid: u16, qid: u16, reason: CloseReason },
-    /// Abort an I/O command if possible. Call [`Target::aborted`](super::Target::aborted) after the command has
+    /// Abort an I/O command if possible. Call [`TargetControl::aborted`](super::TargetControl::aborted) after the command has
     /// completed.
     Abort { cntlid: u16, qid: u16, cid: u16, id: u32 },
-    /// Execute nothing more. Call [`Target::quiesced`](super::Target::quiesced) once no command is in a store.
+    /// Execute nothing more. Call [`TargetControl::quiesced`](super::TargetControl::quiesced) once no command is in a store.
     Quiesce { cntlid: u16, qid: u16 },
-    /// Save a namespace's reservations to stable storage, then call [`Target::saved`](super::Target::saved).
+    /// Save a namespace's reservations to stable storage, then call [`TargetControl::saved`](super::TargetControl::saved).
     Save { turn: TurnOf, image: Arc<[u8]> },
     /// A reservation has revoked access: end forbidden commands of lanes by aborting them or by waiting for them
-    /// ([`Execution::fence`](super::execution::Execution::fence)). Then call [`Target::fenced`](super::Target::fenced).
+    /// ([`CommandExecution::fence`](super::execution::CommandExecution::fence)). Then call [`TargetControl::fenced`](super::TargetControl::fenced).
     Fence { turn: TurnOf, aborts: bool },
-    /// Complete a lane's reservation command ([`Target::reserve`](super::Target::reserve)), with its report.
+    /// Complete a lane's reservation command ([`TargetControl::reserve`](super::TargetControl::reserve)), with its report.
     Reserved { token: u64, status: Status, report: Arc<[u8]> },
-    /// Fetch the subsystem's [`NamespaceTable`](super::NamespaceTable) again.
+    /// Fetch the subsystem's [`SubsystemNamespaces`](super::SubsystemNamespaces) again.
     NamespacesChanged { nqn: Arc<str> },
 }
 

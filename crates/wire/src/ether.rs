@@ -5,7 +5,7 @@
 //! | Ethernet | destination, source, optional 802.1Q tag, EtherType: [`EthernetHeader`] |
 //! | frame | [`FrameHeader`], then its body |
 //! | Cargo body | records, each behind a [`RecordHead`]: [`CommandRecord`], [`DataRecord`], [`CompletionRecord`] |
-//! | set-up bodies | [`setup::Offer`], [`setup::Join`], [`setup::Joined`], [`setup::Query`], [`setup::Leave`] |
+//! | set-up bodies | [`setup::OfferBody`], [`setup::JoinBody`], [`setup::JoinedBody`], [`setup::QueryBody`], [`setup::LeaveBody`] |
 
 mod frame;
 mod record;

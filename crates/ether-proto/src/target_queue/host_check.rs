@@ -28,7 +28,7 @@ pub struct HostCheck {
 }
 
 impl HostCheck {
-    /// Probes the host for this lane, because it connects again. See [`roadtrain_target_proto::presence`].
+    /// Probes the host for this lane, because it connects again. See [`roadtrain_target_proto::host_connections`].
     pub fn probe<R: Copy>(&mut self, now: Instant, links: &mut LaneLinks<R>) -> HostProbe {
         if !self.is_io {
             return HostProbe::Harmless;

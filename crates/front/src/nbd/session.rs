@@ -1,7 +1,7 @@
 //! The protocol of one connection without its socket: received bytes in, events and reply bytes out.
 //!
 //! The session parses and checks. It answers messages that need no storage itself (options, refusals) and hands out the
-//! rest as [`NbdEvent::NbdRequest`] and [`NbdEvent::BlockStatus`]. Payload never enters it: the bytes behind the header of a
+//! rest as [`NbdEvent::Request`] and [`NbdEvent::BlockStatus`]. Payload never enters it: the bytes behind the header of a
 //! Write go from the socket to the buffer that the lane gets.
 
 mod handshake;

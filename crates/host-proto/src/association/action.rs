@@ -50,12 +50,12 @@ pub enum ResetReason<E> {
 /// Action for the driver.
 #[derive(Debug)]
 pub enum AssociationAction<E> {
-    /// Carry out an operation on a queue of the path; reply with [`super::Association::answer`].
+    /// Carry out an operation on a queue of the path; reply with [`super::HostAssociation::answer`].
     Request { ask: DriverRequest },
-    /// Send an Asynchronous Event Request on the path's admin queue; [`super::Association::event`] may come at any time.
+    /// Send an Asynchronous Event Request on the path's admin queue; [`super::HostAssociation::event`] may come at any time.
     Listen { sqe: Sqe },
     /// Send an Abort on the path's admin queue without waiting for its completion; report it with
-    /// [`super::Association::aborted`].
+    /// [`super::HostAssociation::aborted`].
     Abort { sqe: Sqe },
     /// Give a lane the express connection that was opened for it, as queue `number + 1`.
     AttachExpress {
@@ -92,28 +92,28 @@ pub enum AssociationAction<E> {
     /// Namespaces that have been in ANA Change for longer than ANATT: they count as inaccessible on this path. Emitted
     /// once.
     LateTransition { nsids: Vec<u32> },
-    /// Report that [`super::Association::info`] has changed.
+    /// Report that [`super::HostAssociation::info`] has changed.
     Changed,
-    /// Have other associations end the controller that this path has lost: [`super::Association::end_for`].
+    /// Have other associations end the controller that this path has lost: [`super::HostAssociation::end_for`].
     EndBySiblings { lost: ControllerInstance },
-    /// Outcome for a controller that association `owner` has lost. If it has ended, call [`super::Association::fenced`]
+    /// Outcome for a controller that association `owner` has lost. If it has ended, call [`super::HostAssociation::fenced`]
     /// of that association.
     EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
     /// Outcome for the controller that the path has lost.
     Fenced { cntlid: u16, fencing: Fencing },
-    /// Block allocation, for [`super::Association::query_allocation`]; `None`: unknown.
+    /// Block allocation, for [`super::HostAssociation::query_allocation`]; `None`: unknown.
     AllocationFound { by: QueryOrigin, found: Option<Allocation> },
-    /// Close all connections of the path abruptly, then call [`super::Association::reset`].
+    /// Close all connections of the path abruptly, then call [`super::HostAssociation::reset`].
     Reset { why: ResetReason<E>, was_live: bool },
     /// A lost controller executes nothing any more: requests that waited for it may continue, on this or another path
-    /// ([`crate::requests::Requests::release`]).
+    /// ([`crate::requests::RequestTable::release`]).
     Release,
     /// Close the connections of one lane or of all, and fail their requests, until [`AssociationAction::Attach`].
     Fail { lane: Option<usize> },
     /// Act as for [`AssociationAction::Fail`] of all lanes, because of the fast-io-fail timeout. Call
-    /// [`super::Association::fail_later`] instead if another path works.
+    /// [`super::HostAssociation::fail_later`] instead if another path works.
     FailFast,
-    /// End all submitters of requests, then call [`super::Association::ended`].
+    /// End all submitters of requests, then call [`super::HostAssociation::ended`].
     Finish,
     /// End the association. Connections close in order if the controller was shut down, else abruptly.
     End {

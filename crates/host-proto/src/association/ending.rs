@@ -107,7 +107,7 @@ impl<E: Send + 'static> HostAssociation<E> {
 
     // ---- Requests that fail while no path works ----
 
-    /// Returns the time at which requests fail by [`super::Config::fast_io_fail_timeout`].
+    /// Returns the time at which requests fail by [`super::AssociationConfig::fast_io_fail_timeout`].
     pub(super) fn fast_failing_at(&self) -> Option<Instant> {
         let timeout = self.config.fast_io_fail_timeout.filter(|_| self.ending.is_none());
         self.loss.fast_failing_at(timeout)

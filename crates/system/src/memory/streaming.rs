@@ -24,7 +24,7 @@ impl Streaming {
     ///
     /// # Safety
     /// As [`std::ptr::copy_nonoverlapping`]. The signal to another thread that the bytes are there comes after
-    /// [`fence`](Self::settle), or after this value is dropped.
+    /// [`fence`](Self::fence), or after this value is dropped.
     #[inline]
     pub unsafe fn copy(&mut self, from: *const u8, to: *mut u8, length: usize) {
         #[cfg(target_arch = "x86_64")]

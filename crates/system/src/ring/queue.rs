@@ -35,7 +35,7 @@ impl<S: EntryMarker> EntryQueue<S> {
     }
 
     /// # Safety
-    /// As [`Ring::push`](super::Ring::push).
+    /// As [`ReactorRing::push`](super::ReactorRing::push).
     pub(super) unsafe fn push(&mut self, sqe: &S) {
         // SAFETY: passed on to our caller.
         if self.overflow.is_empty() && unsafe { self.uring.submission().push(sqe) }.is_ok() {

@@ -125,7 +125,7 @@ impl<N: LaneNamespace, B: DerefMut<Target = [u8]>> CommandExecution<N, B> {
         Some((admin, s.take_buffer()))
     }
 
-    /// Keeps a command that waits for its retry ([`TargetConnection::take_postponed`](crate::session::Session)).
+    /// Keeps a command that waits for its retry ([`TargetConnection::take_postponed`](crate::session::TargetConnection)).
     pub fn postpone(
         &mut self,
         env: &mut impl Environment<N, B>,

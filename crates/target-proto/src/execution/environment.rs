@@ -225,13 +225,13 @@ pub trait Environment<N: LaneNamespace, B: Deref<Target = [u8]>> {
         payload.without_frame()
     }
 
-    /// Starts a command at a store; `None`: it calls [`Execution::finish`](super::Execution::finish) at the end.
+    /// Starts a command at a store; `None`: it calls [`CommandExecution::finish`](super::CommandExecution::finish) at the end.
     fn start(&mut self, slot: u16, job: StoreJob<'_, N, B>) -> Option<StoreOutcome<B>>;
     /// Cancels a command at a store. Returns true if the store will end it, aborted or not.
     fn cancel(&mut self, slot: u16) -> bool;
 
-    /// Passes a reservation command, with its data, to the control plane ([`Target::reserve`](crate::Target::reserve)).
-    /// [`Execution::reserved`](super::Execution::reserved) is called at its end.
+    /// Passes a reservation command, with its data, to the control plane ([`TargetControl::reserve`](crate::TargetControl::reserve)).
+    /// [`CommandExecution::reserved`](super::CommandExecution::reserved) is called at its end.
     fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]);
 
     /// Prepares a shutdown of the controller. Returns true if no command of its queues is in a store, or will be.

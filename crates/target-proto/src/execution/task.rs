@@ -254,7 +254,7 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
     }
 
     /// Grants exclusive access to the requested range ([`TaskStep::Exclude`]). `admitted` is the current result of
-    /// [`Execution::admits`](super::Execution::admits): the command is not executed on an error.
+    /// [`CommandExecution::admits`](super::CommandExecution::admits): the command is not executed on an error.
     pub fn excluded(&mut self, admitted: Result<(), Status>) {
         self.exclusive.iter_mut().for_each(|exclusive| exclusive.admitted = Some(admitted));
     }
@@ -448,7 +448,7 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
     }
 
     /// Ends a part, and takes back its buffer. `is_unforced`: a successful write with Force Unit Access still needs a
-    /// flush. `None`: [begin](Task::begin) the next part.
+    /// flush. `None`: [begin](CommandTask::begin) the next part.
     #[inline]
     pub fn ended(
         &mut self,

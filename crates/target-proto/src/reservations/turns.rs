@@ -52,7 +52,7 @@ struct ReservationTurn {
 #[derive(Debug)]
 pub(crate) struct NamespaceReservations {
     nguid: [u8; 16],
-    /// Ownership term of the blocks: [`tenure`](crate::NamespaceConfig::tenure).
+    /// Ownership term of the blocks: [`tenure`](crate::NamespaceConfig::ownership_term).
     tenure: u64,
     /// True if the persistent part can be stored.
     can_persist: bool,

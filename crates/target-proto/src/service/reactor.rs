@@ -54,7 +54,7 @@ pub trait ServicedReactor: Sized {
     fn run_admin(&mut self, id: Self::Id, slot: u16);
     /// Sends the lane's queued data.
     fn end_turn(&mut self, id: Self::Id);
-    /// Lets the lane process the data that it has held back ([`Execution::feed`](crate::execution::Execution::feed)).
+    /// Lets the lane process the data that it has held back ([`CommandExecution::feed`](crate::execution::CommandExecution::resume)).
     fn feed(&mut self, id: Self::Id);
     /// Ends the lane's connection and calls [`super::close`], unless it has ended.
     fn close(&mut self, id: Self::Id, closing: LaneClosing);
@@ -209,7 +209,7 @@ pub fn admits<R: ServicedReactor>(reactor: &mut R, id: R::Id, slot: u16) -> Resu
 }
 
 /// Updates all lanes after exclusive access to blocks has begun or ended: see
-/// [`Execution::hold_places`](crate::execution::Execution::hold_places).
+/// [`CommandExecution::hold_places`](crate::execution::CommandExecution::hold_places).
 pub fn hold_places<R: ServicedReactor>(reactor: &mut R) {
     reactor.for_each(hold_places_of);
 }
