@@ -608,7 +608,7 @@ mod tests {
             ("block:/dev/x,uncorrectable=", "needs a file"),
             ("mem:1GiB,uncorrectable=kept", "in memory"),
             ("mem:1GiB,standby", "not for mem"),
-            ("block:/dev/x,standby,ro", "for who writes"),
+            ("block:/dev/x,standby,ro", "for writers"),
             ("rbd:", "POOL/IMAGE"),
             ("rbd:image", "POOL/IMAGE"),
             ("rbd:a/b/c/d", "POOL/IMAGE"),
