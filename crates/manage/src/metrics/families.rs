@@ -21,7 +21,7 @@ pub(super) fn all(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let build = [("version", shown.version.as_str()), ("revision", revision)];
     out.gauges(("roadtrain_build_info", "The program, always 1"), [(build, 1u64)])?;
     let reload = shown.last_reload_successful.map(|is_it| ([("", ""); 0], u64::from(is_it)));
-    let help = "Whether the configuration file could be used when it was read last";
+    let help = "1 if the last read of the configuration file succeeded";
     out.gauges(("roadtrain_config_last_reload_successful", help), reload)?;
     let health = [([("", ""); 0], u64::from(shown.problems.is_empty()))];
     out.gauges(
@@ -52,7 +52,7 @@ fn target(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let rows = latencies.iter().map(|(reactor, op, class, latency)| {
         ([("reactor", reactor.as_str()), ("op", op.as_str()), ("class", class.as_str())], latency)
     });
-    let help = "From when a command was received until its answer has left";
+    let help = "Time from the receipt of a command until its response has left";
     out.latencies(("roadtrain_io_seconds", help), Buckets::Fine, rows)?;
     ceph::ceph(shown, out)?;
     listener_ana_states(&shown.subsystems, out)?;
@@ -123,9 +123,9 @@ fn names(reactor: &ReactorSample) -> [String; 3] {
 /// Writes batching counters with one label.
 fn batching(rows: &[([(&'static str, &str); 1], Batching)], out: &mut Out<'_>) -> fmt::Result {
     let counters: [(&str, &str, SampleGetter<Batching, u64>); 6] = [
-        ("roadtrain_requests", "Requests answered, admin commands among them", |b| b.requests),
+        ("roadtrain_requests", "Completed requests, including admin commands", |b| b.requests),
         ("roadtrain_caravans", "Caravans sent", |b| b.caravans),
-        ("roadtrain_caravan_requests", "Requests or answers in caravans", |b| b.caravan_requests),
+        ("roadtrain_caravan_requests", "Requests or responses in caravans", |b| b.caravan_requests),
         ("roadtrain_caravan_bytes", "Bytes in caravans", |b| b.caravan_bytes),
         ("roadtrain_sends", "Send system calls", |b| b.sends),
         ("roadtrain_receives", "Receive system calls", |b| b.receives),
@@ -142,7 +142,7 @@ fn batching(rows: &[([(&'static str, &str); 1], Batching)], out: &mut Out<'_>) -
         ];
         causes.map(|(cause, count)| ([*label, ("cause", cause)], count))
     });
-    out.counters(("roadtrain_doorbells", "Doorbells by what has rung them"), doorbells)
+    out.counters(("roadtrain_doorbells", "Doorbells by cause"), doorbells)
 }
 
 fn sizes_of<'a>(
@@ -155,7 +155,7 @@ fn sizes_of<'a>(
         let buckets = r.caravan_sizes.iter().enumerate().map(|(at, count)| (bound(at), *count));
         (labels, (r.batching.caravan_requests as f64, buckets.collect()))
     });
-    out.sizes(("roadtrain_caravan_size_requests", "Requests or answers in a caravan"), rows)
+    out.sizes(("roadtrain_caravan_size_requests", "Requests or responses in a caravan"), rows)
 }
 
 /// Writes the ANA states that subsystems report to hosts, by listener.
@@ -169,7 +169,7 @@ fn listener_ana_states(subsystems: &[SubsystemSample], out: &mut Out<'_>) -> fmt
             })
         })
     });
-    let help = "What a listener tells hosts of the way to a subsystem's namespaces: its ANA state";
+    let help = "ANA state that a listener reports for a subsystem's namespaces";
     out.gauges(("roadtrain_listener_ana_state", help), states)
 }
 
@@ -186,7 +186,7 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
     let gauges: [(&str, &str, SampleGetter<NamespaceSample, u64>); 3] = [
         ("roadtrain_namespace_capacity_bytes", "Capacity of a namespace", |n| n.capacity_bytes),
         ("roadtrain_namespace_in_flight", "Commands under way", |n| n.io.in_flight.max(0) as u64),
-        ("roadtrain_namespace_accessible", "Whether hosts can use it here", |n| {
+        ("roadtrain_namespace_accessible", "1 if hosts can use the namespace here", |n| {
             n.accessible.into()
         }),
     ];
@@ -194,10 +194,10 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
         out.gauges((name, help), rows(value).map(|(at, value)| (labels(at), value)))?;
     }
     let counters: [(&str, &str, SampleGetter<NamespaceSample, u64>); 7] = [
-        ("roadtrain_namespace_reads_completed", "Reads that ended well", |n| n.io.reads),
-        ("roadtrain_namespace_writes_completed", "Writes that ended well", |n| n.io.writes),
-        ("roadtrain_namespace_flushes_completed", "Flushes that ended well", |n| n.io.flushes),
-        ("roadtrain_namespace_discards_completed", "Discards that ended well", |n| n.io.discards),
+        ("roadtrain_namespace_reads_completed", "Successful reads", |n| n.io.reads),
+        ("roadtrain_namespace_writes_completed", "Successful writes", |n| n.io.writes),
+        ("roadtrain_namespace_flushes_completed", "Successful flushes", |n| n.io.flushes),
+        ("roadtrain_namespace_discards_completed", "Successful discards", |n| n.io.discards),
         ("roadtrain_namespace_read_bytes", "Bytes read", |n| n.io.read_bytes),
         ("roadtrain_namespace_written_bytes", "Bytes written", |n| n.io.written_bytes),
         ("roadtrain_namespace_discarded_bytes", "Bytes deallocated", |n| n.io.discarded_bytes),
@@ -218,7 +218,7 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
             ([nqn, nsid, ("op", op)], latency)
         })
     });
-    let help = "From when a command was received until its answer has left";
+    let help = "Time from the receipt of a command until its response has left";
     out.latencies(("roadtrain_namespace_io_seconds", help), Buckets::Coarse, latencies)
 }
 
@@ -258,7 +258,7 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
             ([nqn, host, ("op", op.to_owned())], count)
         })
     });
-    out.counters(("roadtrain_host_commands", "Commands that ended well"), commands)?;
+    out.counters(("roadtrain_host_commands", "Successful commands"), commands)?;
     let reasons = |of: fn(&HostSample) -> &[StatusCount]| {
         hosts.iter().flat_map(move |h| {
             of(h).iter().map(move |count| {
@@ -268,7 +268,7 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
         })
     };
     let losses = reasons(|h| &h.losses).collect::<Vec<_>>();
-    out.counters(("roadtrain_host_losses", "Queues of a host that have ended"), losses)?;
+    out.counters(("roadtrain_host_losses", "Ended queues of a host"), losses)?;
     let refusals = reasons(|h| &h.refusals).collect::<Vec<_>>();
     out.counters(("roadtrain_host_refusals", "Connects that were refused"), refusals)
 }
@@ -279,20 +279,20 @@ fn transport(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
         .connections
         .iter()
         .map(|c| ([("transport", c.transport.as_str()), ("outcome", c.outcome.as_str())], c.count));
-    out.counters(("roadtrain_connections", "Connections by what has become of them"), connections)?;
+    out.counters(("roadtrain_connections", "Connections by outcome"), connections)?;
     let open = [([("", ""); 0], of.open)];
-    out.gauges(("roadtrain_connections_open", "Connections that there are"), open)?;
+    out.gauges(("roadtrain_connections_open", "Open connections"), open)?;
     let by = |label: &'static str, counts: &'_ [StatusCount]| {
         counts.iter().map(|c| ([(label, c.status.clone())], c.count)).collect::<Vec<_>>()
     };
     let help = "Connections that ended because the host broke the protocol, by Fatal Error Status";
     out.counters(("roadtrain_protocol_errors", help), by("fes", &of.protocol_errors))?;
     let digests = by("kind", &of.digest_errors);
-    out.counters(("roadtrain_digest_errors", "Digests that were wrong"), digests)?;
+    out.counters(("roadtrain_digest_errors", "Wrong digests"), digests)?;
     for (name, help, count) in [
         ("roadtrain_frames_sent", "Frames sent", (|of| of.sent) as fn(&FrameCount) -> u64),
         ("roadtrain_frames_received", "Frames received", |of| of.received),
-        ("roadtrain_frames_lost", "Frames given up: what was in them was sent again", |of| of.lost),
+        ("roadtrain_frames_lost", "Lost frames, sent again", |of| of.lost),
     ] {
         let by = |of: &'_ FrameCount| ([("interface", of.interface.clone())], count(of));
         out.counters((name, help), of.frames.iter().map(by))?;
@@ -319,7 +319,7 @@ fn process(out: &mut Out<'_>) -> fmt::Result {
     for (name, help, value) in gauges {
         out.gauges((name, help), [(none, value)])?;
     }
-    let start = ("process_start_time_seconds", "When the process began, since 1970");
+    let start = ("process_start_time_seconds", "Start time of the process, in seconds since 1970");
     out.gauges(start, [(none, now.start_seconds)])
 }
 

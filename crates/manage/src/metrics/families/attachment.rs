@@ -22,11 +22,15 @@ pub(super) fn attachment(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Res
     let info = [id, ("nqn", nqn), ("front", front), ("device", device), ("transport", transport)];
     out.gauges(("roadtrain_attachment_info", "An attachment, always 1"), [(info, 1u64)])?;
     let gauges: [(&str, &str, u64); 5] = [
-        ("roadtrain_attachment_connected", "Whether its target can be used", of.connected.into()),
+        (
+            "roadtrain_attachment_connected",
+            "1 if the attachment's target can be used",
+            of.connected.into(),
+        ),
         ("roadtrain_attachment_lanes", "Its lanes", shown.lanes.len() as u64),
         ("roadtrain_attachment_in_flight", "Requests taken and not completed", of.in_flight),
-        ("roadtrain_attachment_waiting", "Of those, requests that wait to be sent", of.waiting),
-        ("roadtrain_attachment_size_bytes", "Bytes that it shows", of.size_bytes),
+        ("roadtrain_attachment_waiting", "Requests that wait to be sent", of.waiting),
+        ("roadtrain_attachment_size_bytes", "Capacity of an attachment", of.size_bytes),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), [([id], value)])?;
@@ -55,8 +59,8 @@ fn sum(reactors: &[ReactorSample]) -> ReactorSample {
 
 fn counters(id: Id<'_>, of: &AttachmentSample, out: &mut Out<'_>) -> fmt::Result {
     let counters: [(&str, &str, u64); 6] = [
-        ("roadtrain_attachment_reads_completed", "Reads that ended well", of.io.reads),
-        ("roadtrain_attachment_writes_completed", "Writes that ended well", of.io.writes),
+        ("roadtrain_attachment_reads_completed", "Successful reads", of.io.reads),
+        ("roadtrain_attachment_writes_completed", "Successful writes", of.io.writes),
         ("roadtrain_attachment_read_bytes", "Bytes read", of.io.read_bytes),
         ("roadtrain_attachment_written_bytes", "Bytes written", of.io.written_bytes),
         ("roadtrain_attachment_errors", "Requests that failed", of.io.errors),
@@ -66,7 +70,7 @@ fn counters(id: Id<'_>, of: &AttachmentSample, out: &mut Out<'_>) -> fmt::Result
         out.counters((name, help), [([id], value)])?;
     }
     let rows = ops(&of.io).map(|(op, latency)| ([id, ("op", op)], latency));
-    let help = "From when a request was taken until it has ended";
+    let help = "Time from the submission of a request until its completion";
     out.latencies(("roadtrain_attachment_io_seconds", help), Buckets::Fine, rows)
 }
 
@@ -81,7 +85,7 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     let states = paths
         .iter()
         .flat_map(|path| PATH_STATES.map(|state| is_in(path, state, path.state == state)));
-    let help = "Whether a path carries requests (live), is tried again (connecting), or has been for too long (lost)";
+    let help = "State of a path: live, connecting or lost";
     out.gauges(("roadtrain_path_state", help), states)?;
     let states = paths.iter().flat_map(|path| {
         let reported = path.ana.as_deref().into_iter();
@@ -89,17 +93,17 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
             AnaState::ALL.map(|state| is_in(path, state.name(), reported == state.name()))
         })
     });
-    let help = "What the target says of a path: its ANA state, the best of all namespaces";
+    let help = "ANA state of a path, the best of all namespaces";
     out.gauges(("roadtrain_path_ana_state", help), states)?;
     let gauges: [(&str, &str, SampleGetter<PathSample, u64>); 2] = [
         ("roadtrain_path_in_flight", "Requests given to a path and not completed", |p| p.in_flight),
-        ("roadtrain_path_waiting", "Of those, requests that wait to be sent", |p| p.waiting),
+        ("roadtrain_path_waiting", "Requests that wait to be sent", |p| p.waiting),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), paths.iter().map(|path| (labels(path), value(path))))?;
     }
     let counters: [(&str, &str, SampleGetter<PathSample, u64>); 3] = [
-        ("roadtrain_path_requests", "Requests that a path has answered", |p| p.requests),
+        ("roadtrain_path_requests", "Requests completed over a path", |p| p.requests),
         ("roadtrain_path_bytes", "Bytes of their data", |p| p.data_bytes),
         ("roadtrain_path_losses", "Connections of a path that were lost", |p| p.losses),
     ];
@@ -115,9 +119,9 @@ fn links(id: Id<'_>, links: &[LinkSample], out: &mut Out<'_>) -> fmt::Result {
     let rtt = links.iter().map(|link| (labels(link), link.rtt_seconds));
     out.gauges(("roadtrain_link_rtt_seconds", "Round-trip time of a link"), rtt)?;
     let suspect = links.iter().map(|link| (labels(link), u64::from(link.suspect)));
-    out.gauges(("roadtrain_link_suspect", "Whether new frames avoid a link"), suspect)?;
+    out.gauges(("roadtrain_link_suspect", "1 if new frames avoid the link"), suspect)?;
     let sent = links.iter().map(|link| (labels(link), link.sent));
     out.counters(("roadtrain_link_sent", "Frames sent over a link"), sent)?;
     let lost = links.iter().map(|link| (labels(link), link.lost));
-    out.counters(("roadtrain_link_lost", "Frames given up on a link"), lost)
+    out.counters(("roadtrain_link_lost", "Frames counted as lost on a link"), lost)
 }

@@ -174,7 +174,7 @@ fn connections(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
         never.map(move |host| row(&one.nqn, host, None, false))
     });
     let states = seen.chain(named);
-    out.gauges(("roadtrain_host_connection_state", "Whether a host is connected"), states)
+    out.gauges(("roadtrain_host_connection_state", "1 if a host is connected"), states)
 }
 
 fn subsystems(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
