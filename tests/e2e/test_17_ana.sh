@@ -137,7 +137,7 @@ test_ana_a_target_takes_leave() {
     kill -TERM "$target"
     ended "$target" 60
     wait "$target" || fail "status $?"
-    grep -q 'hosts are notified to use other paths' "$work/target.log" || { cat "$work/target.log"; fail 'not told'; }
+    grep -q 'hosts are notified to use other paths' "$work/target.log" || { cat "$work/target.log"; fail 'not notified'; }
     grep -q 'nothing is outstanding' "$work/target.log" || { cat "$work/target.log"; fail 'not waited for'; }
     echo "ended within $(bc <<<"$EPOCHREALTIME - $begun") s"
     kill -KILL "$load"

@@ -89,7 +89,7 @@ typedef struct roadtrain_ring roadtrain_ring;
  */
 typedef struct roadtrain_options {
   /*
-   sizeof(struct roadtrain_options): tells the library which fields exist.
+   sizeof(struct roadtrain_options): the library takes the fields within it.
    */
   size_t size;
   /*

@@ -29,7 +29,7 @@ pub const ROADTRAIN_DDGST: u32 = 2;
 /// Options of a disk. Zeroes and NULL stand for the defaults, except in required fields.
 #[repr(C)]
 pub struct roadtrain_options {
-    /// sizeof(struct roadtrain_options): tells the library which fields exist.
+    /// sizeof(struct roadtrain_options): the library takes the fields within it.
     pub size: usize,
     /// Required: address of the target, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths separated by commas.
     pub addresses: *const c_char,

@@ -245,7 +245,7 @@ impl Selector {
             }
         }
         match best {
-            // That path would only refuse it.
+            // The path would refuse it.
             Some((_, access, _, _)) if is_one_usable && access >= PathAccess::Change => {
                 PathChoice::Full
             }

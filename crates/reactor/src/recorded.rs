@@ -173,7 +173,7 @@ impl RecordedRequests {
 }
 
 fn request<W>(record: &RequestRecord<W>, (unix_seconds, clock_ns): (f64, u64)) -> RecordedRequest {
-    let RequestRecord { command: asked, timeline, status, .. } = record;
+    let RequestRecord { command: params, timeline, status, .. } = record;
     let ago = clock_ns.saturating_sub(timeline.ended().0) as f64 / 1e9;
     let stage = |(stage, _, time): (&str, _, std::time::Duration)| StageTime {
         stage: stage.to_owned(),
@@ -189,10 +189,10 @@ fn request<W>(record: &RequestRecord<W>, (unix_seconds, clock_ns): (f64, u64)) -
             RecordReason::Slow => RecordingReason::Slow,
         },
         cid: record.cid,
-        op: op_name(asked.opcode),
-        nsid: asked.nsid,
-        lba: asked.slba,
-        bytes: asked.bytes,
+        op: op_name(params.opcode),
+        nsid: params.nsid,
+        lba: params.slba,
+        bytes: params.bytes,
         status: if status.is_success() { "success".to_owned() } else { status.to_string() },
         unix_seconds: unix_seconds - ago,
         begun_ns: timeline.begun().0,
@@ -247,12 +247,12 @@ mod tests {
         let who = Arc::new(3u16);
         let ended = clock::now().0 - 2_000_000_000;
         let at = |us: u64| Instant(ended - 100_000 + us * 1000);
-        let asked = RecordedParams { opcode: opcode::READ, nsid: 2, slba: Some(8), bytes: 4096 };
+        let params = RecordedParams { opcode: opcode::READ, nsid: 2, slba: Some(8), bytes: 4096 };
         let (cid, status, why) = (17, Status::SUCCESS, RecordReason::Slow);
         let timeline = Timeline::at_host([at(0), at(10), at(20), at(90), at(100)]);
         recorder.slow(
             at(100),
-            RequestRecord { connection: who, command: asked, cid, status, reason: why, timeline },
+            RequestRecord { connection: who, command: params, cid, status, reason: why, timeline },
         );
         let of = ReactorRecords::of(&recorder);
         let line = |qid: &u16| ConnectionInfo { qid: *qid, ..ConnectionInfo::default() };

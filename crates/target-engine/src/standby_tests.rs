@@ -32,10 +32,10 @@ struct TestOwnerStore {
 }
 
 impl TestOwnerStore {
-    fn new(number: u128, custody: BlockOwnership) -> Arc<TestOwnerStore> {
+    fn new(number: u128, ownership: BlockOwnership) -> Arc<TestOwnerStore> {
         Arc::new(TestOwnerStore {
             number,
-            current: Mutex::new(custody),
+            current: Mutex::new(ownership),
             is_refused: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             is_tried: AtomicBool::new(false),
@@ -47,8 +47,8 @@ impl TestOwnerStore {
         self.set(BlockOwnership::Ours);
     }
 
-    fn set(&self, custody: BlockOwnership) {
-        *self.current.lock().unwrap() = custody;
+    fn set(&self, ownership: BlockOwnership) {
+        *self.current.lock().unwrap() = ownership;
     }
 }
 
@@ -228,9 +228,9 @@ fn marks_of_blocks_that_another_one_has_are_not_saved() {
     };
     let (is_saved, ours) = mark(0);
     assert!(is_saved && !ours.is_empty());
-    for custody in [BlockOwnership::Lost, BlockOwnership::CutOff] {
-        store.set(custody);
-        assert_eq!(mark(1024), (false, ours.clone()), "{custody:?}");
+    for ownership in [BlockOwnership::Lost, BlockOwnership::CutOff] {
+        store.set(ownership);
+        assert_eq!(mark(1024), (false, ours.clone()), "{ownership:?}");
     }
     store.set(BlockOwnership::Ours);
     assert!(mark(1024).0);

@@ -45,14 +45,14 @@ fn requests(delays: &[Delay], begin: u64, pause: u64) -> Vec<[u64; 3]> {
 fn run(beats: &[[u64; 3]], checks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
     let timing = OwnershipTiming::default();
     let mut observer = OwnershipObserver::new(timing);
-    let verdict = checks.iter().find(|[asked, came, answered]| {
+    let verdict = checks.iter().find(|[queried, came, replied]| {
         let number = beats.iter().filter(|beat| beat[1] <= *came).count() as u64;
         let seen = if number == 0 {
             ObservedOwner::OpenWithoutHeartbeat
         } else {
             ObservedOwner::Heartbeat(number)
         };
-        observer.check_completed(at(*asked), at(*answered), seen) == FenceVerdict::Fence
+        observer.check_completed(at(*queried), at(*replied), seen) == FenceVerdict::Fence
     });
     let mut owner = BlockOwner::new(timing, at(0));
     let mut serves = Vec::new();

@@ -117,7 +117,7 @@ impl OpenImage {
     }
 
     /// Checks the options of image and pool, which have precedence over ours. With a cache, completed writes would be
-    /// lost in a crash, though hosts were told that there is none. A single owner gets the image from a dead owner by
+    /// lost in a crash, though hosts read that there is none. A single owner gets the image from a dead owner by
     /// librbd, which has to fence that one.
     fn check_configuration(&self) -> Result<(), RbdFailure> {
         let is_alone = !self.read_only && self.in_flight.is_none();

@@ -171,9 +171,9 @@ fn is_fenced_for_long(cluster: &TestCluster, address: &str) {
     assert!(end.is_some_and(|end| end > soonest.trim()), "{address}: {fenced}");
 }
 
-fn becomes(store: &dyn Store, custody: BlockOwnership) {
+fn becomes(store: &dyn Store, ownership: BlockOwnership) {
     let end = Instant::now() + LONG;
-    while store.ownership() != custody {
+    while store.ownership() != ownership {
         assert!(Instant::now() < end, "it is {:?}", store.ownership());
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -47,7 +47,7 @@ impl TargetControlPlane {
         };
         let begun = spawn("roadtrain-standby", Box::new(watch))
             .map(|()| *watched = true)
-            .and_then(|()| spawn("roadtrain-custody", Box::new(poll)));
+            .and_then(|()| spawn("roadtrain-owner", Box::new(poll)));
         begun.unwrap_or_else(|error| warn!("cannot watch the namespaces that stand by: {error}"));
     }
 
