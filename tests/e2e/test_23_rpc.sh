@@ -60,6 +60,14 @@ spdk_clients_do_all() {
     s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_subsystem_get_listeners "$b" && holds s.json '[.[].ana_states[0].ana_state] == ["optimized", "non_optimized"]'
     s nvmf_subsystem_add_host "$a" "$host"
+    # A namespace that only one host sees, in a group that has another state at one listener.
+    s nvmf_subsystem_add_ns -n 9 -a 5 --no-auto-visible "$b" nothing
+    s nvmf_ns_add_host "$b" 9 "$host"
+    s nvmf_subsystem_set_ns_ana_group "$b" 9 7
+    s nvmf_subsystem_listener_set_ana_state "$b" -n inaccessible -t tcp -a 127.0.0.1 -s "$port" -g 7
+    s nvmf_get_subsystems "$b" && holds s.json '.[0].namespaces[1] | .anagrpid == 7 and .hosts == [$host]' --arg host "$host"
+    s nvmf_subsystem_get_listeners "$b" && holds s.json '.[0].ana_states == [{ana_group: 1, ana_state: "optimized"},
+        {ana_group: 7, ana_state: "inaccessible"}]'
     s nvmf_get_subsystems "$a" && holds s.json '.[0] | .min_cntlid == 100 and .max_cntlid == 199 and .dmrsl == 0'
     s nvmf_get_subsystems && holds s.json '.[0].subtype == "Discovery" and [.[1:][].nqn] == [$b, $a] and
         (.[2] | .serial_number == "SERIAL" and .model_number == "A model" and .max_namespaces == 4 and
@@ -249,8 +257,9 @@ test_rpc_errors() {
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"none\"}}"
     r nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\", \"nsid\": 10}}" && is '. == 10'
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\"}}"
-    r nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 10}" && is '. == true'
-    wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 1}"
+    r nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 512}" && is '. == true'
+    wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 513}"
+    wrong -32602 'Invalid parameters' nvmf_ns_add_host "{\"nqn\": \"$n\", \"nsid\": 10, \"host\": \"nqn.2026-11.test:h\"}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 1, \"anagrpid\": 1}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_remove_ns "{\"nqn\": \"$n\", \"nsid\": 1}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"192.0.2.1\"}}"

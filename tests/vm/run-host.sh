@@ -51,6 +51,9 @@ test_kernel_host_survives_target_restart() {
 }
 
 # Namespaces come, grow, go and are replaced while the kernel is connected: asynchronous events notify it.
+# hide_last: the last namespace of target.toml is for another host
+hide_last() { printf 'hosts = ["nqn.2026-11.test:another"]\n' >>target.toml; }
+
 test_kernel_host_sees_namespaces_change() {
     share
     port=$(free_port) nqn=nqn.2026-11.test:e2e
@@ -68,6 +71,14 @@ test_kernel_host_sees_namespaces_change() {
     configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
     kill -HUP "$target"
     until_file share/replaced "$vm"
+    configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
+    hide_last
+    kill -HUP "$target"
+    until_file share/hidden "$vm"
+    configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
+    printf 'ana_group = 7\n' >>target.toml
+    kill -HUP "$target"
+    until_file share/shown "$vm"
     configure "file:$work/a.img,size=128MiB"
     kill -HUP "$target"
     guest_ends "$vm"

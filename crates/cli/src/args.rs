@@ -57,8 +57,8 @@ pub use ctl::{
     ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
     DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
     ListenerCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, ReferralCommand,
-    RequireArgs, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand, SubsystemRef,
-    VolumeCommand,
+    RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand,
+    SubsystemRef, VolumeCommand,
 };
 pub use doctor::DoctorArgs;
 pub use ether::{EtherArgs, PortKindName};

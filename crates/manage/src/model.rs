@@ -20,7 +20,7 @@ pub use limits::RateLimitsSpec;
 pub use lvstore::{Base, LvStore, LvStoreSpec};
 pub use place::{RbdAccess, RbdCluster, RbdImageSpec, VolumeDevice};
 pub use referral::SavedReferral;
-pub use subsystem::{AnaWord, SavedListener, SavedNamespace, SavedSubsystem};
+pub use subsystem::{AnaWord, SavedGroup, SavedListener, SavedNamespace, SavedSubsystem};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};

@@ -122,7 +122,7 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
                 block_bytes: 1 << lba_shift,
                 product: product.to_owned(),
                 capacity_bytes: blocks << lba_shift,
-                ana_group: nsid,
+                ana_group: namespace.view.ana_group,
                 read_only,
                 accessible: namespace.ana.is_usable(),
                 io: IoCounters::default(),

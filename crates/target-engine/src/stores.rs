@@ -106,22 +106,33 @@ impl OpenNamespace {
     /// Returns the namespace with the settings of `export`, if nothing has to be opened or released for that. One that
     /// stands by keeps doing so whether it yields or not.
     fn reused_for(&self, export: &Export) -> Option<OpenNamespace> {
-        let alike = Export { yields: self.export.yields, ..export.clone() };
+        let is_same = self.export == export.viewed(self.export.view.clone());
         let is_it = match self.store.store().ownership() {
-            _ if self.export == *export => true,
-            BlockOwnership::Theirs => self.export == alike,
-            BlockOwnership::Free => self.export == alike && export.yields,
+            _ if is_same => true,
+            BlockOwnership::Theirs => self.is_alike(export),
+            BlockOwnership::Free => self.is_alike(export) && export.yields,
             _ => false,
         };
-        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
+        is_it.then(|| self.with_settings(export))
+    }
+
+    /// True if the exports differ at most in what hosts see and in whether they yield.
+    fn is_alike(&self, export: &Export) -> bool {
+        self.export
+            == Export { yields: self.export.yields, ..export.clone() }
+                .viewed(self.export.view.clone())
+    }
+
+    fn with_settings(&self, export: &Export) -> OpenNamespace {
+        let config = self.config.viewed(export.view.clone());
+        OpenNamespace { export: export.clone(), config, ..self.clone() }
     }
 
     /// Returns the namespace with the settings of `export` although its blocks could not be opened: it stays
     /// inaccessible. [`OpenNamespace::needs_change`] is true then, so that a retry follows, for this namespace alone.
     fn kept_inaccessible(&self, export: &Export) -> Option<OpenNamespace> {
-        let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
-        let is_it = is_alike && self.must_reopen() && self.is_out_of_reach();
-        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
+        let is_it = self.is_alike(export) && self.must_reopen() && self.is_out_of_reach();
+        is_it.then(|| self.with_settings(export))
     }
 }
 
@@ -223,6 +234,7 @@ impl OpenNamespaces {
                 allowed_hosts: subsystem.allowed_hosts.clone(),
                 host_rates: subsystem.host_rates.clone(),
                 listeners: subsystem.listeners.clone(),
+                ana_groups: subsystem.ana_groups.clone(),
                 cntlids: subsystem.cntlids.clone(),
                 dmrsl: subsystem.dmrsl,
                 wzsl: subsystem.wzsl,
@@ -377,6 +389,7 @@ impl PreparedStores {
             ana,
             ownership_term: tenure,
             write_verifier: store.write_verifier(),
+            view: export.view.clone(),
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.location());

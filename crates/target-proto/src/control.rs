@@ -2,7 +2,7 @@
 
 use super::claims::{Claims, HostIds};
 use super::cntlids::Cntlids;
-use super::config::{NamespaceConfig, TargetConfig, TargetLimits};
+use super::config::{TargetConfig, TargetLimits};
 use super::config_error::ConfigError;
 use super::controller::{ControllerSummary, NOT_ABORTED, TargetController};
 use super::events::EventNotice;
@@ -116,7 +116,7 @@ impl TargetControl {
             hostid: controller.hostid,
             io_queues: controller.queues.len(),
             local: controller.local,
-            ana: controller.ana.state,
+            ana: controller.ana.state(),
         })
     }
 
@@ -375,6 +375,7 @@ impl TargetControl {
             subsystem.rename(config, self.config.origin);
             let is_elsewhere = subsystem.listeners != config.listeners;
             subsystem.listeners.clone_from(&config.listeners);
+            subsystem.ana_groups.clone_from(&config.ana_groups);
             if is_elsewhere {
                 self.discovery_changed();
             }
@@ -426,9 +427,13 @@ impl TargetControl {
             ConfigOperation::ResizeNamespace { nqn, nsid, bytes } => {
                 self.change_namespace(nqn, *nsid, |subsystem| subsystem.resize(*nsid, *bytes));
             }
+            ConfigOperation::ViewNamespace { nqn, nsid, view } => {
+                self.change_namespace(nqn, *nsid, |subsystem| subsystem.set_view(*nsid, view));
+            }
             // See `admit` and `apply`.
             ConfigOperation::SetSubsystem { .. }
             | ConfigOperation::SetListeners { .. }
+            | ConfigOperation::SetGroupAna { .. }
             | ConfigOperation::AllowAnyHost { .. }
             | ConfigOperation::AllowHost { .. }
             | ConfigOperation::DisallowHost { .. }
@@ -457,7 +462,6 @@ impl TargetControl {
         let is_gone = self.subsystems.get_mut(nqn).is_some_and(change);
         let after = config(self);
         self.note_change(nqn, nsid, (before.as_ref(), after.as_ref()), is_gone);
-        let notices = notices(before.as_ref(), after.as_ref());
         let out_of_reach = after.and_then(|config| config.ana.refusal());
         let subsystem = self.subsystems.get_mut(nqn);
         if let Some(origins) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
@@ -474,30 +478,6 @@ impl TargetControl {
             let origins = reservations.map(NamespaceReservations::suspend).unwrap_or_default();
             self.end_reservations(origins, status);
         }
-        for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
-            for notice in &notices {
-                if *notice == EventNotice::NamespaceAttribute {
-                    controller.changed.insert(nsid);
-                }
-                controller.events.raise(*notice);
-            }
-            controller.complete_event_requests(&mut self.outbox);
-        }
         self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }
-}
-
-/// Returns the notices for a namespace that was `before` and is `after`. Its ANA state has an event of its own.
-fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<EventNotice> {
-    let (Some(before), Some(after)) = (before, after) else {
-        return vec![EventNotice::NamespaceAttribute];
-    };
-    let is_ana_change = before.ana != after.ana;
-    let (ana, tenure) = (before.ana, before.ownership_term);
-    let is_it = *before != NamespaceConfig { ana, ownership_term: tenure, ..after.clone() };
-    let mut notices = Vec::new();
-    notices.extend(is_ana_change.then_some(EventNotice::AnaChange));
-    // An operator has requested the change, even if hosts see no difference.
-    notices.extend((is_it || !is_ana_change).then_some(EventNotice::NamespaceAttribute));
-    notices
 }

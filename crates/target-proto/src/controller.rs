@@ -3,6 +3,7 @@
 use super::aborts::Aborts;
 use super::ana::{AnaOfController, AnaState};
 use super::carrier::QueueAdmission;
+use super::config::NamespaceConfig;
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::feature_values::FeatureValues;
@@ -75,7 +76,7 @@ pub(super) struct TargetController {
     /// Pending Set Features commands with Reservation Persistence, by identifier: outstanding namespaces, and the
     /// status so far.
     pub(super) persisting: BTreeMap<u16, (usize, Status)>,
-    /// ANA state of its path to the namespaces.
+    /// ANA states of its path to the namespaces.
     pub(super) ana: AnaOfController,
 }
 
@@ -90,6 +91,12 @@ impl TargetController {
                 result: event.emit().into(),
             });
         }
+    }
+
+    /// True if the namespace is active for it: its host sees the namespace, and has noticed that an earlier one under the
+    /// NSID is gone.
+    pub(super) fn sees(&self, namespace: &NamespaceConfig) -> bool {
+        namespace.view.shows_to(&self.hostnqn) && !self.removed.hides(namespace.nsid)
     }
 
     /// True if commands arrive in the order of submission. Frames on Ethernet do not; their address has port 0.

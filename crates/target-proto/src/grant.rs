@@ -134,7 +134,7 @@ impl TargetControl {
             resets: CrossResets::default(),
             notices: ReservationNotices::default(),
             persisting: BTreeMap::new(),
-            ana: AnaOfController::new(self.ana_of(&queue.subnqn, claim.local)),
+            ana: AnaOfController::new(self.path_states(&queue.subnqn, claim.local)),
         };
         if let Some(subsystem) = self.subsystems.get_mut(&queue.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());

@@ -108,6 +108,7 @@ mod resets;
 mod revocation;
 mod subsystem;
 mod target_event;
+mod view;
 
 pub use admission::{Admitted, ConnectionAdmission, ConnectionLimitReached, ConnectionLimits};
 pub use ana::{AnaListener, AnaState, AnaStates};
@@ -131,3 +132,4 @@ pub use namespace::SubsystemNamespaces;
 pub use operations::ConfigOperation;
 pub use outcome::{AdminOutcome, LbaStatusQuery};
 pub use target_event::{CloseReason, TargetEvent, TurnOf};
+pub use view::{ANA_GROUPS_MAX, NamespaceView};

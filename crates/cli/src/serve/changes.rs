@@ -7,7 +7,7 @@ use crate::control::{ControlRefusal, ExportChange, RefusalReason};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
-use roadtrain_manage::model::{self, ManagedModel};
+use roadtrain_manage::model::ManagedModel;
 use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{
@@ -142,9 +142,7 @@ impl<'a> Batch<'a> {
         let is_free = |nsid: &u32| used.iter().all(|one| one.nsid != *nsid);
         let nsid = new.nsid.or_else(|| (1..).find(is_free)).unwrap_or_default();
         let device = state::device_for(model, (&nqn, nsid), &new, &self.session)?;
-        let (uuid, nguid, reservations) = (new.uuid, new.nguid, None);
-        let shown =
-            model::SavedNamespace { nsid, device: device.clone(), uuid, nguid, reservations };
+        let shown = state::saved_namespace((nsid, &device), new, None);
         let export = shown.export(model);
         let export = export
             .ok_or_else(|| ControlRefusal::new(RefusalReason::Unknown, "it has no blocks"))?;
@@ -328,6 +326,8 @@ mod tests {
             ConfigOperation::SetSubsystem { .. } => "set_subsystem",
             // Only RPC makes this operation.
             ConfigOperation::SetListeners { .. } => "set_listeners",
+            ConfigOperation::ViewNamespace { .. } => "view_namespace",
+            ConfigOperation::SetGroupAna { .. } => "set_group_ana",
             ConfigOperation::SetKeys { .. } => "set_keys",
             ConfigOperation::AddReferral(_) => "add_referral",
             ConfigOperation::RemoveReferral(_) => "remove_referral",

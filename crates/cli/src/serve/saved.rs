@@ -3,7 +3,7 @@
 use super::served::{RunningTarget, lock};
 use crate::addresses::Addresses;
 use crate::args::{AnaName, AnaPort, TlsMode};
-use crate::config::{ListenerSettings, ServeConfig, SubsystemSettings};
+use crate::config::{AnaGroupSettings, ListenerSettings, ServeConfig, SubsystemSettings};
 use crate::control::{ConfigDiff, ConfigText, ControlRefusal, HostVisibleChange, RefusalReason};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSettings;
@@ -124,8 +124,18 @@ fn saved_subsystem(
         require_auth: known.is_some_and(|known| known.require_auth),
         require_tls: known.is_some_and(|known| known.require_tls),
         host_rates: rates.map(|(host, rates)| (host.clone(), RateArgs::from(rates))).collect(),
+        ana_groups: saved_groups(subsystem),
         namespaces,
     }
+}
+
+fn saved_groups(subsystem: &Subsystem) -> Vec<AnaGroupSettings> {
+    let states = subsystem.ana_groups.iter();
+    let states = states.flat_map(|(group, states)| states.iter().map(|one| (*group, one)));
+    let saved = states.filter_map(|(group, (listener, state))| {
+        Some(AnaGroupSettings { group, listener: port_of(listener), state: name_of(state)? })
+    });
+    saved.collect()
 }
 
 /// Writes the present listeners, if they differ from those of the file, and their ANA states.

@@ -407,8 +407,7 @@ impl RunningTarget {
         new: &ServeConfig,
         model: &ManagedModel,
     ) -> CommandResult<WantedExports> {
-        let (listen, mut subsystems) =
-            (new.addresses()?, new.exports().map_err(CommandFailure::usage)?);
+        let (listen, mut subsystems) = (new.addresses()?, new.reachable_exports()?);
         let mut authentication = new.authentication()?;
         authentication.keys_at = model.keys_at();
         let (tls, mut tls_at) = (new.tls_mode().into(), new.tls_at()?);

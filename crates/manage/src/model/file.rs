@@ -171,7 +171,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, Base, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedListener,
+        AnaWord, Base, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedGroup, SavedListener,
         SavedNamespace, SavedSubsystem, new_uuid,
     };
     use crate::volumes::VolumeStore;
@@ -188,12 +188,15 @@ mod tests {
             uuid: None,
             nguid: Some("00112233445566778899aabbccddeeff".into()),
             reservations: None,
+            hosts: Some(["nqn.2025-01.io.example:h".to_owned()].into()),
+            ana_group: 7,
         };
         let listener = |port, ana| SavedListener {
             address: "127.0.0.1".into(),
             port,
             ana,
             secure: port == 4421,
+            groups: vec![SavedGroup { group: 7, ana: AnaWord::Inaccessible }],
         };
         let host = RateLimitsSpec { write_iops: 7, burst_us: Some(0), ..RateLimitsSpec::default() };
         let subsystem = SavedSubsystem {

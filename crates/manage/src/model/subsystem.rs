@@ -2,7 +2,10 @@
 
 use super::{HostKeys, ManagedModel, RateLimitsSpec, parse_uuid};
 use roadtrain_reactor::ip_address;
-use roadtrain_target_engine::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
+use roadtrain_target_engine::{
+    AnaListener, AnaState, AnaStates, Export, KeptPlace, Subsystem, TlsUse,
+};
+use roadtrain_target_proto::NamespaceView;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -80,6 +83,20 @@ pub struct SavedNamespace {
     /// File for reservations that persist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<std::path::PathBuf>,
+    /// NQNs of the hosts that see it; `None`: all hosts of the subsystem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<BTreeSet<String>>,
+    /// ANA group.
+    #[serde(default = "first_group", skip_serializing_if = "is_first_group")]
+    pub ana_group: u32,
+}
+
+fn first_group() -> u32 {
+    NamespaceView::ALL.ana_group
+}
+
+fn is_first_group(group: &u32) -> bool {
+    *group == first_group()
 }
 
 /// An address of a subsystem.
@@ -96,6 +113,19 @@ pub struct SavedListener {
     /// True if only connections with TLS are accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secure: bool,
+    /// ANA states of groups, instead of the listener's.
+    #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<SavedGroup>,
+}
+
+/// ANA state of a group at a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedGroup {
+    /// ANA group.
+    pub group: u32,
+    /// Its state.
+    pub ana: AnaWord,
 }
 
 /// ANA states that RPC can set, in SPDK's words.
@@ -134,6 +164,24 @@ impl SavedListener {
         ip_address::parse(&self.address, self.port).ok()?
     }
 
+    /// Sets the ANA state of a group, or (`None`) of the listener and all groups.
+    pub fn set_ana(&mut self, group: Option<u32>, ana: AnaWord) {
+        let Some(group) = group else {
+            (self.ana, self.groups) = (ana, Vec::new());
+            return;
+        };
+        self.groups.retain(|one| one.group != group);
+        self.groups.push(SavedGroup { group, ana });
+        self.groups.sort_by_key(|one| one.group);
+    }
+
+    /// Returns the ANA state of a group.
+    #[must_use]
+    pub fn ana_of(&self, group: u32) -> AnaWord {
+        let own = self.groups.iter().find(|one| one.group == group);
+        own.map_or(self.ana, |one| one.ana)
+    }
+
     /// Returns its use of TLS.
     #[must_use]
     pub fn tls(&self) -> TlsUse {
@@ -154,6 +202,7 @@ impl SavedSubsystem {
             model: self.model.clone().unwrap_or(plain.model),
             allowed_hosts: (!self.allow_any_host).then(|| self.hosts.clone()),
             listeners: (!is_everywhere).then(|| listeners.collect()),
+            ana_groups: self.ana_groups(),
             namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
             host_rates: limits.map(|(host, limits)| (host.clone(), limits.rates())).collect(),
             cntlids: self.min_cntlid.unwrap_or(*plain.cntlids.start())
@@ -162,6 +211,18 @@ impl SavedSubsystem {
             wzsl: self.wzsl,
             ..plain
         }
+    }
+
+    fn ana_groups(&self) -> BTreeMap<u32, AnaStates> {
+        let mut groups = BTreeMap::<u32, AnaStates>::new();
+        for listener in &self.listeners {
+            let Some(address) = listener.address() else { continue };
+            for SavedGroup { group, ana } in &listener.groups {
+                let states = groups.entry(*group).or_default();
+                states.set(AnaListener::Tcp(address), Some((*ana).into()));
+            }
+        }
+        groups
     }
 
     /// Returns the lowest free NSID.
@@ -185,6 +246,18 @@ impl SavedNamespace {
         let uncorrectable = file.map_or(KeptPlace::Nowhere, KeptPlace::NextToFile);
         let limits = model.limits.get(&device.name).copied().unwrap_or_default();
         let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
-        Some(Export { uuid: Some(uuid), nguid, rates, reservations, uncorrectable, ..plain })
+        let (uuid, view) = (Some(uuid), self.view());
+        Some(Export { uuid, nguid, rates, reservations, uncorrectable, view, ..plain })
+    }
+
+    /// Returns which hosts see it, and its ANA group.
+    #[must_use]
+    pub fn view(&self) -> NamespaceView {
+        NamespaceView { hosts: self.hosts.clone(), ana_group: self.ana_group }
+    }
+
+    /// Sets which hosts see it, and its ANA group.
+    pub fn set_view(&mut self, view: NamespaceView) {
+        (self.hosts, self.ana_group) = (view.hosts, view.ana_group);
     }
 }

@@ -7,6 +7,7 @@ use crate::rates::RateArgs;
 use crate::units::parse_size;
 use clap::{ArgAction, Args, Subcommand};
 use clap_complete::ArgValueCandidates;
+use roadtrain_target_proto::ANA_GROUPS_MAX;
 
 /// The subsystem to work on.
 #[derive(Args, Clone, Debug)]
@@ -171,6 +172,33 @@ pub enum NamespaceCommand {
         #[command(flatten)]
         namespace: NamespaceRef,
     },
+    /// Show a namespace to one more host, or to all.
+    ShowTo {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// The hosts.
+        #[command(flatten)]
+        hosts: SeeingHosts,
+    },
+    /// Hide a namespace from a host, or from all: for such a host it does not exist.
+    HideFrom {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// The hosts.
+        #[command(flatten)]
+        hosts: SeeingHosts,
+    },
+    /// Move a namespace to another ANA group.
+    AnaGroup {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// The group, 1 to 512.
+        #[arg(value_name = "GROUP", value_parser = clap::value_parser!(u32).range(1..=i64::from(ANA_GROUPS_MAX)))]
+        group: u32,
+    },
     /// List namespaces, each with its owner.
     List {
         /// The subsystem.
@@ -180,6 +208,18 @@ pub enum NamespaceCommand {
     /// Snapshots of a namespace, where its store has them: an image of a Ceph cluster.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+}
+
+/// Hosts to show a namespace to, or to hide it from.
+#[derive(Args, Clone, Debug)]
+#[group(required = true)]
+pub struct SeeingHosts {
+    /// NQN of the host.
+    #[arg(value_name = "HOSTNQN", add = ArgValueCandidates::new(completion::hosts))]
+    pub hostnqn: Option<String>,
+    /// All hosts that may use the subsystem.
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// A snapshot of a namespace.
@@ -254,6 +294,10 @@ pub enum ListenerCommand {
         /// ANA state of the paths through a listener.
         #[arg(long, value_name = "STATE")]
         ana: AnaName,
+        /// Only for the namespaces of this ANA group; without it for all groups.
+        #[arg(long, value_name = "GROUP", requires = "nqn",
+            value_parser = clap::value_parser!(u32).range(1..=i64::from(ANA_GROUPS_MAX)))]
+        ana_group: Option<u32>,
     },
     /// Listen no longer at an address; its connections stay.
     Remove {

@@ -317,7 +317,11 @@ fn namespace(
         "nguid": format!("{:032X}", u128::from_be_bytes(id.nguid)), "uuid": show_uuid(&id.uuid),
     });
     if spec.is_none_or(|spec| spec.ana_reporting) {
-        shown["anagrpid"] = one.nsid.into();
+        shown["anagrpid"] = one.view.ana_group.into();
+    }
+    // SPDK has no such member, so it is left out where all hosts see the namespace.
+    if let Some(hosts) = &one.view.hosts {
+        shown["hosts"] = json!(hosts);
     }
     if limits.is_limited() {
         shown["limits"] = json!(limits);

@@ -40,9 +40,9 @@ fn the_controller_claims_what_is_there() {
     assert_eq!((page.oaes.get(), page.ctratt.get()), (0x10_0900, 0x41));
     assert_eq!((page.aerl, page.elpe, page.lpa, page.frmw), (3, 63, 0b10_0110, 3));
     assert_eq!((page.oacs.get(), page.fuses.get(), page.fna, page.sanicap.get()), (0x200, 1, 0, 0));
-    assert_eq!((page.kas.get(), page.anacap), (1, 0x5f));
+    assert_eq!((page.kas.get(), page.anacap), (1, 0x1f));
     assert!(page.ciu != 0 && page.cirn.get() != 0 && page.ccrl == 4);
-    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1024, 1024));
+    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (516, 516));
     assert_eq!((page.sqes, page.cqes, page.maxcmd.get()), (0x66, 0x44, 1024));
     assert_eq!((page.nn.get(), page.mnan.get()), (1024, 1024));
     assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1_1011_1111, 0b111, 0x30_0001));
