@@ -111,7 +111,7 @@ impl ControlledTarget {
             }
             NamespaceCommand::ShowTo { namespace, hosts } => self.show_to(&namespace, &hosts),
             NamespaceCommand::HideFrom { namespace, hosts } => self.hide_from(&namespace, &hosts),
-            NamespaceCommand::AnaGroup { namespace, group } => {
+            NamespaceCommand::AnaGroup { namespace, ana_group: group } => {
                 let (nqn, nsid) = self.namespace_of(&namespace)?;
                 let params = json!({"nqn": nqn, "nsid": nsid, "anagrpid": group});
                 let done = format!("namespace {nsid} of {nqn}: ANA group {group}");

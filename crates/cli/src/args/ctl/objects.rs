@@ -197,7 +197,7 @@ pub enum NamespaceCommand {
         namespace: NamespaceRef,
         /// The group, 1 to 512.
         #[arg(value_name = "GROUP", value_parser = clap::value_parser!(u32).range(1..=i64::from(ANA_GROUPS_MAX)))]
-        group: u32,
+        ana_group: u32,
     },
     /// List namespaces, each with its owner.
     List {
