@@ -667,8 +667,8 @@ test_ctl_completes_names() {
     offers "127.0.0.1:$port" slow -a ''
     # A host that is connected, and not named.
     r nvmf_subsystem_allow_any_host "{\"nqn\": \"$a\", \"allow_any_host\": true}"
-    background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $a -q nqn.2026-11.test:busy --rw read --bs 4k \
-        --size 1MiB --seconds 600
+    background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $a -q nqn.2026-11.test:busy --nsid 7 --rw read \
+        --bs 4k --size 1MiB --seconds 600
     eventually 20 offers_host ctl host limit -n $a -q ''
     offers_host ctl host allow -n $a -q ''
     offers_host ctl subsystem add -n nqn.x:y --allow-host ''
