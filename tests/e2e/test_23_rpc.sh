@@ -570,6 +570,13 @@ test_rpc_ctl() {
     c device add void null:1MiB
     c device resize void 2MiB
     c device list && is '[.[] | [.name, .capacity_bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
+    # A file is made as `serve` does, below the folders for requests; a device without its file says how.
+    c device add made "file:$work/files/made.img,size=4MiB,lba=4096" && [ "$(stat -c %s files/made.img)" = 4194304 ]
+    c device remove made && [ -e files/made.img ]
+    no 1 'device made: Operation not permitted' device add made "file:$work/elsewhere.img,size=4MiB"
+    no 1 'device made: No such file or directory: .*/none.img does not exist: make it first: truncate -s SIZE' \
+        device add made "file:$work/files/none.img"
+    no 2 'a limit is of a namespace' device add made mem:4MiB,iops=10
     c subsystem add -n $n --serial S1 && is '.changes[0].nqn == $n' --arg n $n
     c subsystem list && is '.[0] | .nqn == $n and .owner == "state" and .serial == "S1" and .any_host and .namespace_count == 0' --arg n $n
     c namespace add -n $n device:disk --nsid 5 && is '.changes[0].nsid == 5'
@@ -664,6 +671,17 @@ test_ctl_completes_names() {
     offers 'target0' ctl config reload --id ''
     offers "127.0.0.1:$port" ctl listener set -a ''
     offers '7' ctl namespace snapshot list --nsid ''
+    offers 'device:vols/first' ctl subsystem add -n nqn.x:y --namespace ''
+    offers "127.0.0.1:$port" status -a ''
+    offers "127.0.0.1:$port" slow -a ''
+    # A host that is connected, and not named.
+    r nvmf_subsystem_allow_any_host "{\"nqn\": \"$a\", \"allow_any_host\": true}"
+    background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $a -q nqn.2026-11.test:busy --nsid 7 --rw read \
+        --bs 4k --size 1MiB --seconds 600
+    eventually 20 offers_host ctl host limit -n $a -q ''
+    offers_host ctl host allow -n $a -q ''
+    offers_host ctl subsystem add -n nqn.x:y --allow-host ''
+    kill -TERM "$pid" && ended "$pid" 20
     offers '7' ctl namespace remove -n "$a" --nsid ''
     offers "$a" ctl namespace snapshot list -n ''
     [ -z "$(completed ctl namespace remove -n nqn.x:y --nsid 7)" ] || fail 'namespaces of nobody'
@@ -673,6 +691,9 @@ test_ctl_completes_names() {
     [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
     [ -z "$(completed ctl listener set -a 1)" ] || fail 'listeners of nobody'
 }
+
+# offers_host WORD...: bash offers the connected host
+offers_host() { completed "$@" | grep -qxF nqn.2026-11.test:busy; }
 
 # completed WORD...: what bash offers for the last one, one a line
 completed() {

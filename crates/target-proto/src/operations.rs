@@ -421,7 +421,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
 
     /// Returns the hosts that may use it. While any host may, naming one would exclude all others.
     fn hosts(&mut self, host: &str) -> Result<&mut BTreeSet<String>, ConfigError> {
-        let hint = "any host may use the subsystem: disallow any host first";
+        let hint = "any host may use the subsystem: refuse them first (ctl host deny --any)";
         let any = ConfigError::invalid(ConfigObject::subsystem(&self.nqn), "host", host, hint);
         self.allowed_hosts.as_mut().ok_or(any)
     }

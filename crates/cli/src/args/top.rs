@@ -21,7 +21,7 @@ Exit status: 0 when it ended, 1 when something is not here, 3 when no process re
 Examples:
   roadtrain top
   roadtrain top target0 --interval 2
-  roadtrain top --metrics 192.0.2.7:9100
+  roadtrain top --metrics 192.0.2.7:4430
   roadtrain top --once
   roadtrain top --once --json";
 

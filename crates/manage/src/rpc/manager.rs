@@ -423,10 +423,9 @@ impl ManagerSession<'_> {
     /// The path does not exist, or is not below one of the folders that RPC may use.
     pub fn allowed(&self, path: &Path) -> Rpc<PathBuf> {
         let problem = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => RpcError::no_file(format!(
-                "{path} does not exist: make it first, a file with truncate -s SIZE {path}",
-                path = path.display()
-            )),
+            io::ErrorKind::NotFound => {
+                RpcError::no_file(format!("{} does not exist: make it first", path.display()))
+            }
             _ => RpcError::no_file(format!("{}: {error}", path.display())),
         };
         let real = path.canonicalize().map_err(problem)?;

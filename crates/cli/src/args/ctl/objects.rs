@@ -94,10 +94,10 @@ pub struct NewSubsystemArgs {
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// NQN of a host that may connect (repeatable) [default: any host].
-    #[arg(long = "allow-host", value_name = "NQN")]
+    #[arg(long = "allow-host", value_name = "NQN", add = ArgValueCandidates::new(completion::hosts))]
     pub allow_hosts: Vec<String>,
     /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). `roadtrain serve --help` has all forms.
-    #[arg(long = "namespace", value_name = "SPEC")]
+    #[arg(long = "namespace", value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
     pub namespaces: Vec<NamespaceSettings>,
     /// Requirements for hosts; of a group of gateways.
     #[command(flatten)]
@@ -325,7 +325,8 @@ pub enum HostCommand {
         #[command(flatten)]
         subsystem: SubsystemRef,
         /// NQN of the host.
-        #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any")]
+        #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any",
+            add = ArgValueCandidates::new(completion::hosts))]
         hostnqn: Option<String>,
         /// Any host.
         #[arg(long, conflicts_with_all = ["hostnqn", "dhchap_key", "tls_key"])]
