@@ -13,7 +13,9 @@ use roadtrain_wire::fabrics::{DISCOVERY_NQN, is_nqn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
-pub const NAMESPACES_MAX: u32 = 1024;
+pub const NAMESPACES_MAX: u32 = 16_384;
+/// Most namespaces of a target, over all subsystems.
+pub const TARGET_NAMESPACES_MAX: usize = 65_536;
 
 /// A namespace in a configuration: either as hosts see it ([`NamespaceConfig`]), or as an operator requests it, with
 /// its store.
@@ -295,10 +297,21 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 return Err(ConfigError::Exists(ConfigObject::subsystem(&subsystem.nqn)));
             }
         }
+        self.check_count()?;
         self.check_listeners()?;
         self.check_referrals()?;
         self.check_ana()?;
         self.check_identities()
+    }
+
+    /// Checks the number of namespaces over all subsystems.
+    pub(super) fn check_count(&self) -> Result<(), ConfigError> {
+        let count: usize = self.subsystems.iter().map(|one| one.namespaces.len()).sum();
+        if count <= TARGET_NAMESPACES_MAX {
+            return Ok(());
+        }
+        let hint = format!("a target has at most {TARGET_NAMESPACES_MAX}: start another one");
+        Err(ConfigError::invalid(ConfigObject::Limits, "namespaces", count, hint))
     }
 
     /// Checks that no two listeners share an address or a port identifier.

@@ -74,6 +74,7 @@ mod appearance;
 mod authentication;
 pub mod buffer_shares;
 mod carrier;
+mod changed_namespaces;
 mod claims;
 mod cntlids;
 mod config;
@@ -115,8 +116,8 @@ pub use authentication::{
     AuthenticationRequirement, AuthenticationResult, Authenticator, HostAuthentication, Reaction,
 };
 pub use config::{
-    NAMESPACES_MAX, NamespaceConfig, NamespaceDescription, SubsystemConfig, TargetConfig,
-    TargetLimits,
+    NAMESPACES_MAX, NamespaceConfig, NamespaceDescription, SubsystemConfig, TARGET_NAMESPACES_MAX,
+    TargetConfig, TargetLimits,
 };
 pub use config_error::{ConfigError, ConfigObject};
 pub use connected::{ConnectRefused, ConnectedQueue, host_name};
