@@ -305,13 +305,12 @@ impl<N: NamespaceDescription> TargetConfig<N> {
     }
 
     /// Checks the number of namespaces over all subsystems.
-    pub(super) fn check_count(&self) -> Result<(), ConfigError> {
+    fn check_count(&self) -> Result<(), ConfigError> {
         let count: usize = self.subsystems.iter().map(|one| one.namespaces.len()).sum();
-        if count <= TARGET_NAMESPACES_MAX {
-            return Ok(());
+        match count <= TARGET_NAMESPACES_MAX {
+            true => Ok(()),
+            false => Err(too_many_namespaces(count)),
         }
-        let hint = format!("a target has at most {TARGET_NAMESPACES_MAX}: start another one");
-        Err(ConfigError::invalid(ConfigObject::Limits, "namespaces", count, hint))
     }
 
     /// Checks that no two listeners share an address or a port identifier.
@@ -472,19 +471,26 @@ impl<N> SubsystemConfig<N> {
     }
 }
 
+/// Returns the error for a target with `count` namespaces.
+pub(super) fn too_many_namespaces(count: usize) -> ConfigError {
+    let hint = format!("a target has at most {TARGET_NAMESPACES_MAX}: start another one");
+    ConfigError::invalid(ConfigObject::Limits, "namespaces", count, hint)
+}
+
 /// # Errors
 /// The first invalid value of a namespace of subsystem `nqn`.
 pub(super) fn check_namespace(
     nqn: &str,
     namespace: &impl NamespaceDescription,
 ) -> Result<(), ConfigError> {
-    let (place, nsid) = (ConfigObject::namespace(nqn, namespace.nsid()), namespace.nsid());
+    let nsid = namespace.nsid();
+    let place = || ConfigObject::namespace(nqn, nsid);
     if nsid == 0 || nsid > NAMESPACES_MAX {
         let hint = format!("choose a number from 1 to {NAMESPACES_MAX}");
-        return Err(ConfigError::invalid(place, "nsid", nsid, hint));
+        return Err(ConfigError::invalid(place(), "nsid", nsid, hint));
     }
     let unfit = namespace.check();
-    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place, field, value, hint))
+    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place(), field, value, hint))
 }
 
 /// # Errors

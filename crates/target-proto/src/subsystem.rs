@@ -33,6 +33,8 @@ pub(super) struct TargetSubsystem {
     /// Number of changes to the namespaces, also the change count of the ANA group.
     pub(super) generation: u64,
     pub(super) table: Arc<SubsystemNamespaces>,
+    /// True until [`TargetSubsystem::rebuild_table`] has followed the last change.
+    is_table_stale: bool,
     /// Controllers, for the sums in the SMART log.
     pub(super) attached: BTreeMap<u16, Arc<ControllerShared>>,
     /// Usage of controllers that are gone.
@@ -60,11 +62,13 @@ impl TargetSubsystem {
             turn_last: 0,
             generation: 0,
             table: Arc::default(),
+            is_table_stale: true,
             attached: BTreeMap::new(),
             retired: CommandUsage::default(),
             transfer_bytes_max: limits.transfer_bytes_max(),
         };
         subsystem.changed();
+        subsystem.rebuild_table();
         let nsids: Vec<u32> = subsystem.namespaces.keys().copied().collect();
         for nsid in nsids {
             subsystem.refresh_reservations(nsid);
@@ -138,6 +142,14 @@ impl TargetSubsystem {
 
     fn changed(&mut self) {
         self.generation += 1;
+        self.is_table_stale = true;
+    }
+
+    /// Makes the table of the present namespaces, if they have changed. For use after the last of several changes.
+    pub(super) fn rebuild_table(&mut self) {
+        if !std::mem::take(&mut self.is_table_stale) {
+            return;
+        }
         let (namespaces, transfer_max) = (self.namespaces.values(), self.transfer_bytes_max);
         self.table = Arc::new(SubsystemNamespaces::new(self.generation, namespaces, transfer_max));
     }

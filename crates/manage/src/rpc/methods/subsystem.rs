@@ -13,7 +13,7 @@ use roadtrain_target_engine::{
 use roadtrain_target_proto::ControllerKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing::warn;
@@ -114,7 +114,8 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
             return Err(RpcError::params(format!("{device} has the store {}", lvstore.name)));
         }
         if let Some(subsystem) = &file {
-            let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|one| one.nsid != *nsid);
+            let used: BTreeSet<u32> = subsystem.namespaces.iter().map(|one| one.nsid).collect();
+            let is_free = |nsid: &u32| !used.contains(nsid);
             let nsid = new.nsid.filter(|nsid| *nsid != 0).or_else(|| (1..).find(is_free));
             let nsid = nsid.unwrap_or_default();
             let (uuid, nguid) = (new.uuid.clone(), new.nguid.clone());
@@ -410,8 +411,8 @@ fn set_group(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Valu
     }
     let SetAnaGroupParams { nqn, nsid, anagrpid, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
-    let exports = manager.server().exports().subsystems;
-    let subsystem = exports.iter().find(|subsystem| subsystem.nqn == nqn);
+    let exports = manager.server().exports();
+    let subsystem = exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
     if !subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid) {
         return Err(RpcError::params(format!("no nsid {nsid}")));
