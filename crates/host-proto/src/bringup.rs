@@ -17,12 +17,8 @@ use roadtrain_wire::cross_reset::{
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, cattr, property,
 };
-use roadtrain_wire::feature::{
-    HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid,
-};
-use roadtrain_wire::identify::{
-    IDENTIFY_BYTES, IdentifyController, cns, ctratt, oaes,
-};
+use roadtrain_wire::feature::{HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid};
+use roadtrain_wire::identify::{IDENTIFY_BYTES, IdentifyController, cns, ctratt, oaes};
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;

@@ -66,9 +66,7 @@ impl ChangedNsids {
 ///
 /// # Errors
 /// The connection or the command fails.
-pub async fn changed<E>(
-    driver: &ProcedureDriver<E>,
-) -> Result<ChangedNsids, ProcedureFailure<E>> {
+pub async fn changed<E>(driver: &ProcedureDriver<E>) -> Result<ChangedNsids, ProcedureFailure<E>> {
     let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
     let command = ControllerCommand::new("Get Log Page (changed)", log);
     let (_, page) = driver.run(ControllerCommand { bytes_in: CHANGED_BYTES, ..command }).await?;

@@ -182,7 +182,10 @@ mod tests {
         assert!(get_path("/snapshot.json?namespace=7", "").contains("\"id\":\"disk\""));
         for path in ["/metrics?nsid=7", "/snapshot.json?limit=x"] {
             let answer = get_path(path, "");
-            assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("limit=NUMBER"), "{answer}");
+            assert!(
+                answer.starts_with("HTTP/1.1 400") && answer.contains("limit=NUMBER"),
+                "{answer}"
+            );
         }
         assert!(get_path("/", "").contains("<!doctype html>"));
         assert!(get_path("/healthz", "").ends_with("ok\n"));

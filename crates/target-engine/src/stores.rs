@@ -375,7 +375,8 @@ impl PreparedStores {
         let is_kept =
             |open: &Arc<OpenStore>| !export.yields || open.store().ownership().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
-        let open = match known.or_else(|| self.given.get(&given_address(&export.blocks)?).cloned()) {
+        let open = match known.or_else(|| self.given.get(&given_address(&export.blocks)?).cloned())
+        {
             Some(open) => self.move_marks(open, export)?,
             None => self.open_blocks(export).map_err(|error| old.explain(error, &export.blocks))?,
         };

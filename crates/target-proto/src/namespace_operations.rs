@@ -185,7 +185,8 @@ mod tests {
             nsid: 2,
             rates: super::super::rate::RateSettings::UNLIMITED,
         };
-        let resize = |nsid, bytes| ConfigOperation::ResizeNamespace { nqn: NQN.into(), nsid, bytes };
+        let resize =
+            |nsid, bytes| ConfigOperation::ResizeNamespace { nqn: NQN.into(), nsid, bytes };
         for operations in [
             vec![add(NQN, namespace(4, 4))],
             vec![add(NQN, namespace(1, 4))],
@@ -230,8 +231,7 @@ mod tests {
     #[test]
     fn changes_of_anything_else_and_of_many_are_not_small() {
         let any = ConfigOperation::AllowAnyHost { nqn: NQN.into(), allow: true };
-        let is_small =
-            |operations: &[ConfigOperation]| changed_namespaces(operations).is_some();
+        let is_small = |operations: &[ConfigOperation]| changed_namespaces(operations).is_some();
         assert!(is_small(&[remove(1), remove(2)]));
         assert!(!is_small(&[remove(1), any]) && !is_small(&[]));
         let many: Vec<_> = (1..=17).map(remove).collect();

@@ -242,7 +242,11 @@ mod tests {
         assert_eq!((group.grpid.get(), group.state()), (1, Some(AnaState::NonOptimized)));
         assert!(nsids.iter().map(|n| n.get()).eq([5, 9]));
         assert_eq!(ana_log_end(&page), Some(56));
-        assert_eq!(ana_log_end(&page[..48]), Some(56), "the NSIDs of the last group may be missing");
+        assert_eq!(
+            ana_log_end(&page[..48]),
+            Some(56),
+            "the NSIDs of the last group may be missing"
+        );
         assert_eq!((ana_log_end(&page[..47]), ana_log_end(&page[..15])), (None, None));
         page[8] = 2;
         assert_eq!(ana_log_end(&page), None, "the second group is not there");

@@ -38,16 +38,13 @@ fn files<'a>(
     exports: &'a TargetConfig<Export>,
     model: &'a ManagedModel,
 ) -> HashMap<(&'a str, u32), &'a Path> {
-    let (claims, devices): (HashMap<_, _>, _) =
-        (model.claims().collect(), model.devices_by_name());
+    let (claims, devices): (HashMap<_, _>, _) = (model.claims().collect(), model.devices_by_name());
     let file_of = |nqn: &'a str, export: &'a Export| match &export.blocks {
         ExportBlocks::Spec(spec) => match &spec.kind {
             StoreKind::File { path, .. } => Some(Path::new(path)),
             _ => None,
         },
-        ExportBlocks::Store(_) => {
-            devices.get(claims.get(&(nqn, export.nsid))?)?.file.as_deref()
-        }
+        ExportBlocks::Store(_) => devices.get(claims.get(&(nqn, export.nsid))?)?.file.as_deref(),
     };
     let exports = exports.subsystems.iter().flat_map(|subsystem| {
         subsystem.namespaces.iter().map(|export| (subsystem.nqn.as_str(), export))

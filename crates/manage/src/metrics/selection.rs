@@ -6,7 +6,8 @@ use roadtrain_reactor::metrics::{MetricsSnapshot, NamespaceSample};
 /// Most namespaces in the text for Prometheus, unless the query has another limit.
 pub(super) const NAMESPACES_MAX: usize = 1024;
 
-const USAGE: &str = "use namespace=NSID or namespace=NQN/NSID, as often as needed, and limit=NUMBER";
+const USAGE: &str =
+    "use namespace=NSID or namespace=NQN/NSID, as often as needed, and limit=NUMBER";
 
 /// A parameter `namespace`.
 #[derive(Debug, PartialEq, Eq)]
@@ -106,7 +107,9 @@ mod tests {
 
     #[test]
     fn an_invalid_query_names_the_parameter() {
-        for query in ["limit=x", "limit=-1", "namespace=", "namespace=a/b", "nsid=1", "x", "namespace=%FF"] {
+        for query in
+            ["limit=x", "limit=-1", "namespace=", "namespace=a/b", "nsid=1", "x", "namespace=%FF"]
+        {
             let why = NamespaceSelection::parse(Some(query), None).unwrap_err();
             assert!(why.starts_with(query) && why.contains("namespace=NSID"), "{why}");
         }

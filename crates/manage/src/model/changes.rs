@@ -33,7 +33,8 @@ impl<'a> ChangedNamespaces<'a> {
         let (gone, come) = differing(&old.devices, &new.devices, Arc::ptr_eq);
         let mut devices: BTreeSet<&str> = gone.iter().chain(come).map(|one| &*one.name).collect();
         let limits = |of: &'a ManagedModel, other: &ManagedModel| {
-            let all = of.limits.iter().filter(|(name, limits)| other.limits.get(*name) != Some(limits));
+            let all =
+                of.limits.iter().filter(|(name, limits)| other.limits.get(*name) != Some(limits));
             all.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
         };
         devices.extend(limits(old, new).into_iter().chain(limits(new, old)));
@@ -146,9 +147,11 @@ mod tests {
                 };
                 model.subsystems.push(new);
             }),
-            ("all", 20, |model| model.devices.iter_mut().take(20).for_each(|one| {
-                *one = device(&one.name);
-            })),
+            ("all", 20, |model| {
+                model.devices.iter_mut().take(20).for_each(|one| {
+                    *one = device(&one.name);
+                })
+            }),
         ];
         for (what, count, change) in changes {
             let old = model();

@@ -58,7 +58,11 @@ impl StateChange {
     /// Returns the change between a model and its changed copy; `None` if anything but devices and namespaces has
     /// changed, or too much.
     #[must_use]
-    pub fn between(old: &ManagedModel, new: &ManagedModel, roots: &[PathBuf]) -> Option<StateChange> {
+    pub fn between(
+        old: &ManagedModel,
+        new: &ManagedModel,
+        roots: &[PathBuf],
+    ) -> Option<StateChange> {
         let are_volumes_there = !old.lvstores.is_empty() || !new.lvstores.is_empty();
         if are_volumes_there || !is_same_beside(old, new) {
             return None;

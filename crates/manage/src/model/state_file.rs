@@ -103,7 +103,8 @@ impl StateFile {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        DeviceKind, ManagedDevice, ManagedModel, SavedNamespace, SavedSubsystem, load, new_uuid, read,
+        DeviceKind, ManagedDevice, ManagedModel, SavedNamespace, SavedSubsystem, load, new_uuid,
+        read,
     };
     use super::*;
     use std::fs;
@@ -134,7 +135,11 @@ mod tests {
     }
 
     /// Changes the model, and writes the change into the file. Returns whether the journal has it.
-    fn save(file: &mut StateFile, model: &mut ManagedModel, change: impl Fn(&mut ManagedModel)) -> bool {
+    fn save(
+        file: &mut StateFile,
+        model: &mut ManagedModel,
+        change: impl Fn(&mut ManagedModel),
+    ) -> bool {
         let old = model.clone();
         change(model);
         let change = StateChange::between(&old, model, &[]);
@@ -150,7 +155,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
         let (mut file, mut model) = (StateFile::new(path.clone()), model(1000));
-        let add = |name: &'static str| move |model: &mut ManagedModel| model.devices.push(device(name));
+        let add =
+            |name: &'static str| move |model: &mut ManagedModel| model.devices.push(device(name));
         assert!(!save(&mut file, &mut model, add("first")), "the first change writes the file");
         let written = fs::read(&path).unwrap();
         type Change = fn(&mut ManagedModel);
@@ -194,8 +200,7 @@ mod tests {
             let name = format!("new{}", model.devices.len());
             model.devices.push(device(&name));
         };
-        let whole: Vec<usize> =
-            (0..4000).filter(|_| !save(&mut file, &mut model, add)).collect();
+        let whole: Vec<usize> = (0..4000).filter(|_| !save(&mut file, &mut model, add)).collect();
         assert_eq!(whole, [0, 1538], "as often as its size doubles");
         assert_eq!(read(&path).unwrap(), model.state());
     }

@@ -157,7 +157,8 @@ impl SavedSubsystem {
         let is_everywhere = self.all_listeners && self.listeners.is_empty();
         let (namespaces, limits) = (self.namespaces.iter(), self.host_limits.iter());
         let namespaces = namespaces.filter(|one| is_wanted(one));
-        let namespaces = namespaces.filter_map(|one| Some(one.export_of(find(&one.device)?, model)));
+        let namespaces =
+            namespaces.filter_map(|one| Some(one.export_of(find(&one.device)?, model)));
         Subsystem {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),
@@ -198,8 +199,13 @@ impl SavedSubsystem {
     /// Returns the lowest free NSID.
     #[must_use]
     pub fn free_nsid(&self) -> Option<u32> {
-        let used: BTreeSet<u32> = self.namespaces.iter().map(|one| one.nsid).collect();
-        (1..=self.max_namespaces).find(|nsid| !used.contains(nsid))
+        let mut is_used = vec![false; self.namespaces.len() + 1];
+        for namespace in &self.namespaces {
+            let place = is_used.get_mut((namespace.nsid as usize).wrapping_sub(1));
+            place.into_iter().for_each(|is_used| *is_used = true);
+        }
+        let free = (1..).zip(is_used).find(|(_, is_used)| !is_used).map(|(nsid, _)| nsid);
+        free.filter(|nsid| *nsid <= self.max_namespaces)
     }
 }
 

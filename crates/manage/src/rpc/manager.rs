@@ -345,9 +345,9 @@ impl Manager {
         let Some((nqn, nsid)) = model.claim(device) else { return Ok(()) };
         let subsystems = model.served().filter(|one| one.nqn == nqn);
         let namespaces = subsystems.flat_map(|one| &one.namespaces).filter(|one| one.nsid == nsid);
-        let replacements = namespaces.filter_map(|one| one.export(model)).map(|namespace| {
-            ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace }
-        });
+        let replacements = namespaces
+            .filter_map(|one| one.export(model))
+            .map(|namespace| ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace });
         let replacements: Vec<_> = replacements.collect();
         let done = self.plane.apply(&replacements, None);
         done.map(drop).map_err(|error| refusal(error, &|e| RpcError::internal(e)))

@@ -57,7 +57,9 @@ impl TargetControlPlane {
         let mut state = self.lock();
         prepared.check_moved(&state.target)?;
         // The changes are checked, so this does not fail. If it does, it has changed nothing.
-        state.target.apply(&changes)?;
+        if !changes.is_empty() {
+            state.target.apply(&changes)?;
+        }
         super::reservations::restore(&mut state.target, &new);
         let switched = prepared.switch_part(&mut state.stores, keys);
         let gone = keys.iter().filter(|(nqn, nsid)| new.get(nqn, *nsid).is_none());

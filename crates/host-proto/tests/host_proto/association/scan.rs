@@ -101,10 +101,12 @@ fn state_of(nsid: u32) -> AnaState {
 
 #[test]
 fn lists_of_several_pages_are_read_to_their_end() {
-    for (count, pages) in [(0, 1), (1, 1), (1023, 1), (1024, 2), (1025, 2), (4096, 5), (16_384, 17)] {
+    for (count, pages) in [(0, 1), (1, 1), (1023, 1), (1024, 2), (1025, 2), (4096, 5), (16_384, 17)]
+    {
         let nsids: Vec<u32> = (0..count).map(|n| n * 3 + 1).collect();
         let mut controller = ScannedController::new(nsids.clone());
-        let found = controller.carry_out(|driver| async move { namespace_scan::all(&driver).await });
+        let found =
+            controller.carry_out(|driver| async move { namespace_scan::all(&driver).await });
         assert!(found.unwrap().iter().map(|one| one.nsid).eq(nsids), "{count}");
         assert_eq!(controller.listed.len(), pages, "{count}");
     }
@@ -129,9 +131,8 @@ fn only_changed_and_new_namespaces_are_read_again() {
     assert!(found.iter().map(|one| one.nsid).eq(controller.active.iter().copied()));
     assert_eq!(found[5], known[5]);
 
-    let again = |driver| async move {
-        namespace_scan::again(&driver, &known, &ChangedNsids::Any).await
-    };
+    let again =
+        |driver| async move { namespace_scan::again(&driver, &known, &ChangedNsids::Any).await };
     controller.identified.clear();
     assert_eq!(controller.carry_out(again).unwrap(), found);
     assert_eq!(controller.identified.len(), 2000, "any may have changed");
@@ -157,7 +158,10 @@ fn a_long_ana_log_is_read_in_pieces() {
         let identify = controller.identify();
         let ana = |driver| async move { namespace_scan::ana(&driver, &identify).await };
         let table = controller.carry_out(ana).unwrap();
-        assert!(table.iter().copied().eq((1..=count).map(|nsid| (nsid, state_of(nsid)))), "{count}");
+        assert!(
+            table.iter().copied().eq((1..=count).map(|nsid| (nsid, state_of(nsid)))),
+            "{count}"
+        );
         assert_eq!(controller.read.len(), pieces, "{count}: {:?}", controller.read);
         assert!(controller.read.iter().all(|(_, bytes)| *bytes <= 64 << 10));
     }
@@ -189,9 +193,8 @@ fn states_of_groups_are_those_of_their_namespaces() {
     let mut controller = ScannedController::new(1..=1000);
     let known = controller.carry_out(|driver| async move { namespace_scan::all(&driver).await });
     let (known, identify) = (known.unwrap(), controller.identify());
-    let groups = |driver| async move {
-        namespace_scan::ana_of_groups(&driver, &identify, &known).await
-    };
+    let groups =
+        |driver| async move { namespace_scan::ana_of_groups(&driver, &identify, &known).await };
     let table = controller.carry_out(groups).unwrap();
     assert!(table.iter().copied().eq((1..=1000).map(|nsid| (nsid, state_of(nsid)))));
     assert_eq!(controller.read, [(0, 64 << 10)]);

@@ -2,7 +2,9 @@
 
 use super::script::{NQN, Script, add, config};
 use roadtrain_proto::block_limits::BlockLimits;
-use roadtrain_target_proto::{NamespaceConfig, SubsystemConfig, TargetConfig};
+use roadtrain_target_proto::{
+    ConfigOperation, NamespaceConfig, NamespaceId, SubsystemConfig, TargetConfig,
+};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{
     IdentifyCommandSets, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
@@ -181,6 +183,36 @@ fn a_list_longer_than_a_page_is_read_in_pages() {
         assert!(found == nsids, "{} of {} namespaces", found.len(), nsids.len());
         assert_eq!(reads, pages, "{} namespaces", nsids.len());
     }
+}
+
+/// The first page of a list does not say that a namespace of the second is gone: the NSID stays hidden until the host
+/// has read that.
+#[test]
+fn a_page_says_nothing_about_later_ones() {
+    let namespaces = (1..=3000).map(|nsid| {
+        let id = Some(NamespaceId::of_store(nsid.into()));
+        NamespaceConfig { id, ..NamespaceConfig::new(nsid, 8, 9) }
+    });
+    let namespaces: Vec<_> = namespaces.collect();
+    let (early, late) = (namespaces[99].clone(), namespaces[1999].clone());
+    let subsystem = SubsystemConfig { namespaces, ..SubsystemConfig::new(NQN) };
+    let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    let mut script = Script::with(&config);
+    let cntlid = script.controller(NQN);
+    for namespace in [early, late] {
+        let nsid = namespace.nsid;
+        script.target.apply(&[ConfigOperation::RemoveNamespace { nqn: NQN.into(), nsid }]).unwrap();
+        script.target.apply(&[add(NQN, namespace)]).unwrap();
+    }
+    let has = |script: &mut Script, above: u32, nsid| {
+        script.target.handle_timeout(script.now);
+        let answer = script.succeed(cntlid, identify(cns::ACTIVE_NAMESPACES, above));
+        answer.page::<NamespaceList>().iter().any(|one| one == nsid)
+    };
+    assert!(!has(&mut script, 0, 100));
+    assert!(has(&mut script, 0, 100), "it is back, as the host has read that it was gone");
+    assert!(!has(&mut script, 1025, 2000), "the host reads it now");
+    assert!(has(&mut script, 1025, 2000));
 }
 
 #[test]
