@@ -61,11 +61,11 @@ def measured(what, run, times=1):
 class AdminQueue(Host):
     """The admin queue of a host, with the data that commands return."""
 
-    def read(self, opcode, nsid, cdw10, bytes, cdw11=0):
+    def read(self, opcode, nsid, cdw10, length, cdw11=0):
         sqe = bytearray(64)
         sqe[0], sqe[1] = opcode, 0x40
         struct.pack_into("<I", sqe, 4, nsid)
-        struct.pack_into("<QIBBBB", sqe, 24, 0, bytes, 0, 0, 0, 0x5A)
+        struct.pack_into("<QIBBBB", sqe, 24, 0, length, 0, 0, 0, 0x5A)
         struct.pack_into("<II", sqe, 40, cdw10, cdw11)
         self.cid = (self.cid + 1) % 1000
         struct.pack_into("<H", sqe, 2, self.cid)

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Fewest devices and namespaces for a journal: fewer are written as a whole each time.
-const OBJECTS_MIN: usize = 1024;
+const OBJECTS_MIN: usize = 128;
 
 /// The state file of a running target, with its journal.
 #[derive(Debug)]

@@ -245,7 +245,7 @@ fn the_controller_says_what_may_come() {
     let states = anacap::OPTIMIZED | anacap::NON_OPTIMIZED | anacap::INACCESSIBLE;
     let others = anacap::PERSISTENT_LOSS | anacap::CHANGE | anacap::GROUP_FIXED;
     assert_eq!((page.anacap, page.anatt), (states | others, 10));
-    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1024, 1024));
+    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (16_384, 16_384));
 }
 
 #[test]
