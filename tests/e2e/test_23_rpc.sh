@@ -455,6 +455,23 @@ test_rpc_many_clients() {
     done <nqns.txt
 }
 
+# Thousands of namespaces: lists of several pages, changes, metrics and top, and a journal of the state that a restart
+# continues after kill -9. COUNT=10000 measures what a large target costs.
+test_rpc_thousands_of_namespaces() {
+    local count=${COUNT:-1100} metrics
+    port=$(free_port)
+    metrics=127.0.0.1:$(free_port)
+    managed --metrics "$metrics"
+    python3 "$top/tests/e2e/rpc_thousands.py" "$rpc" "$target" "$count" "$metrics" "$port" || fail "$(tail target.log)"
+    "$ROADTRAIN" top --once --interval 0.1 --limit 20 --metrics "$metrics" >top.txt
+    grep -q "^the 20 busiest, $((count - 20)) more" top.txt || fail "$(tail top.txt)"
+    [ -e state.toml.journal ] || fail 'there is no journal'
+    kill -KILL "$target"
+    ended "$target" 60
+    managed
+    AGAIN=1 python3 "$top/tests/e2e/rpc_thousands.py" "$rpc" "$target" "$count" "$metrics" "$port" || fail "$(tail target.log)"
+}
+
 # Keys by name: a host authenticates with one that came by RPC, and with TLS; after kill -9, too, and SIGHUP.
 test_rpc_keys() {
     local n=nqn.2026-11.test:keys other=nqn.2026-11.test:open host=nqn.2026-11.test:host at tls key

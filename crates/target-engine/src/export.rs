@@ -41,7 +41,7 @@ impl Eq for ExportBlocks {}
 /// A namespace to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// NSID.
+    /// NSID, 1 to 16,384.
     pub nsid: u32,
     /// Storage of the blocks.
     pub blocks: ExportBlocks,

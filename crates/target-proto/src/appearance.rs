@@ -43,7 +43,10 @@ impl TargetControl {
             controller.notify(nsid, before, after);
             controller.complete_event_requests(&mut self.outbox);
         }
-        self.set_timer(self.next_appearance(None));
+        // Other NSIDs keep the timers that they have.
+        let controllers = self.controllers.values();
+        let deadline = controllers.filter_map(|c| c.removed.deadline_of(nsid)).min();
+        self.set_timer(deadline);
     }
 
     /// Makes namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of a host's

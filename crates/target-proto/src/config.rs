@@ -14,7 +14,9 @@ use roadtrain_wire::fabrics::{DISCOVERY_NQN, is_nqn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
-pub const NAMESPACES_MAX: u32 = 1024;
+pub const NAMESPACES_MAX: u32 = 16_384;
+/// Most namespaces of a target, over all subsystems.
+pub const TARGET_NAMESPACES_MAX: usize = 65_536;
 
 /// A namespace in a configuration: either as hosts see it ([`NamespaceConfig`]), or as an operator requests it, with
 /// its store.
@@ -309,10 +311,20 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 return Err(ConfigError::Exists(ConfigObject::subsystem(&subsystem.nqn)));
             }
         }
+        self.check_count()?;
         self.check_listeners()?;
         self.check_referrals()?;
         self.check_ana()?;
         self.check_identities()
+    }
+
+    /// Checks the number of namespaces over all subsystems.
+    fn check_count(&self) -> Result<(), ConfigError> {
+        let count: usize = self.subsystems.iter().map(|one| one.namespaces.len()).sum();
+        match count <= TARGET_NAMESPACES_MAX {
+            true => Ok(()),
+            false => Err(too_many_namespaces(count)),
+        }
     }
 
     /// Checks that no two listeners share an address or a port identifier.
@@ -479,20 +491,27 @@ impl<N> SubsystemConfig<N> {
     }
 }
 
+/// Returns the error for a target with `count` namespaces.
+pub(super) fn too_many_namespaces(count: usize) -> ConfigError {
+    let hint = format!("a target has at most {TARGET_NAMESPACES_MAX}: start another one");
+    ConfigError::invalid(ConfigObject::Limits, "namespaces", count, hint)
+}
+
 /// # Errors
 /// The first invalid value of a namespace of subsystem `nqn`.
 pub(super) fn check_namespace(
     nqn: &str,
     namespace: &impl NamespaceDescription,
 ) -> Result<(), ConfigError> {
-    let (place, nsid) = (ConfigObject::namespace(nqn, namespace.nsid()), namespace.nsid());
+    let nsid = namespace.nsid();
+    let place = || ConfigObject::namespace(nqn, nsid);
     if nsid == 0 || nsid > NAMESPACES_MAX {
         let hint = format!("choose a number from 1 to {NAMESPACES_MAX}");
-        return Err(ConfigError::invalid(place, "nsid", nsid, hint));
+        return Err(ConfigError::invalid(place(), "nsid", nsid, hint));
     }
-    namespace.view().check(|| place.clone())?;
+    namespace.view().check(place)?;
     let unfit = namespace.check();
-    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place, field, value, hint))
+    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place(), field, value, hint))
 }
 
 /// # Errors

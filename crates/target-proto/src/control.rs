@@ -9,6 +9,7 @@ use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen::FrameListener;
 use super::namespace::SubsystemNamespaces;
+use super::namespace_operations::changed_namespaces;
 use super::operations::ConfigOperation;
 use super::outcome::AdminOutcome;
 use super::property::Issuer;
@@ -30,7 +31,7 @@ const GONE: Status = Status::INVALID_NAMESPACE.dnr();
 #[derive(Debug)]
 pub struct TargetControl {
     /// Current configuration.
-    pub(super) config: TargetConfig,
+    pub(super) config: Arc<TargetConfig>,
     pub(super) subsystems: BTreeMap<Arc<str>, TargetSubsystem>,
     pub(super) controllers: BTreeMap<u16, TargetController>,
     /// Ports on Ethernet; they appear and vanish with their interfaces.
@@ -61,7 +62,7 @@ impl TargetControl {
     pub fn new(now: Instant, config: &TargetConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(TargetControl {
-            config: config.clone(),
+            config: Arc::new(config.clone()),
             subsystems: config
                 .subsystems
                 .iter()
@@ -92,7 +93,7 @@ impl TargetControl {
 
     /// Returns the current configuration.
     #[must_use]
-    pub fn config(&self) -> &TargetConfig {
+    pub fn config(&self) -> &Arc<TargetConfig> {
         &self.config
     }
 
@@ -352,6 +353,12 @@ impl TargetControl {
     /// # Errors
     /// The first error.
     pub fn apply(&mut self, operations: &[ConfigOperation]) -> Result<(), ConfigError> {
+        if changed_namespaces(operations).is_some() {
+            Arc::make_mut(&mut self.config).change(operations)?;
+            operations.iter().for_each(|operation| self.execute(operation));
+            self.rebuild_tables();
+            return Ok(());
+        }
         let next = self.config.with(operations)?;
         // The final state decides which hosts may stay, so that a host that is named again keeps its connections.
         self.admit(&next);
@@ -360,12 +367,18 @@ impl TargetControl {
         operations.iter().for_each(|operation| self.execute(operation));
         let log = |config: &TargetConfig| (config.listeners.clone(), config.referrals.clone());
         let is_another_log = log(&self.config) != log(&next);
-        self.config = next;
+        self.config = Arc::new(next);
         if is_another_log {
             self.discovery_changed();
         }
+        self.rebuild_tables();
         self.update_ana();
         Ok(())
+    }
+
+    /// Rebuilds the tables of changed namespaces, once after all operations.
+    fn rebuild_tables(&mut self) {
+        self.subsystems.values_mut().for_each(TargetSubsystem::rebuild_table);
     }
 
     /// Updates the subsystems' hosts and numbers, and closes the controllers of hosts that lost their access.
@@ -399,7 +412,7 @@ impl TargetControl {
     fn execute(&mut self, operation: &ConfigOperation) {
         match operation {
             ConfigOperation::AddSubsystem(config) => {
-                let TargetConfig { limits, origin, .. } = &self.config;
+                let TargetConfig { limits, origin, .. } = &*self.config;
                 let subsystem = TargetSubsystem::new(config, limits, *origin);
                 self.subsystems.insert(subsystem.nqn.clone(), subsystem);
                 self.discovery_changed();
@@ -478,6 +491,11 @@ impl TargetControl {
             let origins = reservations.map(NamespaceReservations::suspend).unwrap_or_default();
             self.end_reservations(origins, status);
         }
-        self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
+        // Lanes update their tables once for several operations.
+        let is_announced = matches!(self.outbox.back(),
+            Some(TargetEvent::NamespacesChanged { nqn: last }) if **last == *nqn);
+        if !is_announced {
+            self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
+        }
     }
 }

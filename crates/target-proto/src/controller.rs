@@ -3,6 +3,7 @@
 use super::aborts::Aborts;
 use super::ana::{AnaOfController, AnaState};
 use super::carrier::QueueAdmission;
+use super::changed_namespaces::ChangedNamespaces;
 use super::config::NamespaceConfig;
 use super::error_log::ErrorLog;
 use super::events::Events;
@@ -55,7 +56,7 @@ pub(super) struct TargetController {
     pub(super) features: FeatureValues,
     pub(super) events: Events,
     /// Namespaces changed since the host last read the list.
-    pub(super) changed: BTreeSet<u32>,
+    pub(super) changed: ChangedNamespaces,
     /// NSIDs of removed namespaces that the host may not have noticed yet: inactive for it, even if reused.
     pub(super) removed: RemovedNamespaces,
     /// Generation of the discovery log when the host last read its head.

@@ -12,6 +12,7 @@
 use super::aborts::Aborts;
 use super::ana::AnaOfController;
 use super::carrier::{Carrier, QueueAdmission};
+use super::changed_namespaces::ChangedNamespaces;
 use super::connected::{ConnectNames, ConnectRefused, ConnectedQueue, no_controller_left};
 use super::control::TargetControl;
 use super::controller::TargetController;
@@ -123,7 +124,7 @@ impl TargetControl {
             keep_alive: KeepAlive::of(kind, now, claim.kato_ms),
             features: FeatureValues::default(),
             events: Events::new(optional_events(kind)),
-            changed: BTreeSet::new(),
+            changed: ChangedNamespaces::default(),
             removed: RemovedNamespaces::default(),
             genctr_seen: 0,
             queues: BTreeSet::new(),

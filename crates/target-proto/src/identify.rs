@@ -43,20 +43,22 @@ pub(super) fn execute(
         None => return Err(CommandError::field(byte::CDW10)),
         Some(subsystem) => {
             let result = identify_io(context, subsystem, cns, out);
-            note_shown(context, cns);
+            note_shown(context, cns, out);
             result?;
         }
     }
     Ok(0)
 }
 
-/// Records what the host has learnt about removed namespaces.
-fn note_shown(context: &mut CommandContext<'_>, cns: u8) {
+/// Records what the host has learnt about removed namespaces from `page`. A full page of a list says nothing about the
+/// NSIDs after its last entry.
+fn note_shown(context: &mut CommandContext<'_>, cns: u8, page: &[u8]) {
     let (nsid, now) = (context.sqe.nsid.get(), context.now);
     let removed = &mut context.controller.removed;
     match cns {
         cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET if nsid < NSID_ALL => {
-            removed.show(nsid + 1.., now);
+            let last = page.last_chunk().map_or(0, |nsid| u32::from_le_bytes(*nsid));
+            removed.show(nsid + 1..=if last == 0 { NSID_ALL } else { last }, now);
         }
         cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_DESCRIPTORS => {
             removed.show(nsid..=nsid, now);

@@ -15,7 +15,7 @@ use core::time::Duration;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, AnaState, ana_log_bytes};
 use roadtrain_wire::cross_reset::REMOVE_COMPLETED;
-use roadtrain_wire::identify::{CSI_NVM, NamespaceList, ascii_field};
+use roadtrain_wire::identify::{CSI_NVM, ascii_field};
 use roadtrain_wire::log::{
     CommandEffectsLog, EffectsTable, ErrorEntry, FirmwareSlotLog, GetLogPage, SmartLog, effects,
     lid,
@@ -119,9 +119,7 @@ fn page(context: &CommandContext<'_>, get: &GetLogPage) -> Vec<u8> {
             (log.afi, log.frs[0]) = (1, ascii_field(REVISION));
             log.as_bytes().to_vec()
         }
-        (lid::CHANGED_NAMESPACES, _) => {
-            NamespaceList::from_nsids(controller.changed.iter().copied()).as_bytes().to_vec()
-        }
+        (lid::CHANGED_NAMESPACES, _) => controller.changed.page().as_bytes().to_vec(),
         (lid::COMMAND_EFFECTS, _) => command_effects(kind).as_bytes().to_vec(),
         (lid::SMART, Some(subsystem)) => smart(context, subsystem).as_bytes().to_vec(),
         (lid::ANA, Some(subsystem)) => ana(subsystem, controller, get.lsp & ANA_GROUPS_ONLY != 0),

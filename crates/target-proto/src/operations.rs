@@ -243,7 +243,7 @@ impl<N: NamespaceDescription> TargetConfig<N> {
         Ok(next)
     }
 
-    fn apply(&mut self, operation: &ConfigOperation<N>) -> Result<(), ConfigError> {
+    pub(super) fn apply(&mut self, operation: &ConfigOperation<N>) -> Result<(), ConfigError> {
         match operation {
             ConfigOperation::AddSubsystem(new) => {
                 let is_there = self.subsystems.iter().any(|subsystem| subsystem.nqn == new.nqn);

@@ -39,6 +39,8 @@ pub(super) struct TargetSubsystem {
     pub(super) table: Arc<SubsystemNamespaces>,
     /// True if some namespaces are not seen by all hosts.
     has_hidden: bool,
+    /// True until [`TargetSubsystem::rebuild_table`] has followed the last change.
+    is_table_stale: bool,
     /// Controllers, for the sums in the SMART log.
     pub(super) attached: BTreeMap<u16, Arc<ControllerShared>>,
     /// Usage of controllers that are gone.
@@ -68,11 +70,13 @@ impl TargetSubsystem {
             generation: 0,
             table: Arc::default(),
             has_hidden: false,
+            is_table_stale: true,
             attached: BTreeMap::new(),
             retired: CommandUsage::default(),
             transfer_bytes_max: limits.transfer_bytes_max(),
         };
         subsystem.changed();
+        subsystem.rebuild_table();
         let nsids: Vec<u32> = subsystem.namespaces.keys().copied().collect();
         for nsid in nsids {
             subsystem.refresh_reservations(nsid);
@@ -152,6 +156,14 @@ impl TargetSubsystem {
 
     fn changed(&mut self) {
         self.generation += 1;
+        self.is_table_stale = true;
+    }
+
+    /// Makes the table of the present namespaces, if they have changed. For use after the last of several changes.
+    pub(super) fn rebuild_table(&mut self) {
+        if !std::mem::take(&mut self.is_table_stale) {
+            return;
+        }
         self.has_hidden = self.namespaces.values().any(|one| one.config.view.hosts.is_some());
         let all = self.namespaces.values().map(|namespace| (namespace, namespace.config.ana));
         let (ana, transfer_max) = (AnaState::Optimized, self.transfer_bytes_max);

@@ -499,11 +499,11 @@ impl GroupFollower for RunningTarget {
     fn served(&self) -> (Vec<String>, Serves) {
         let server = self.server();
         let (config, _) = server.view();
-        let of = |subsystem: SubsystemConfig| {
+        let of = |subsystem: &SubsystemConfig| {
             let here = subsystem.namespaces.iter().filter(|namespace| namespace.ana.is_usable());
-            (subsystem.nqn, here.map(|namespace| namespace.nsid).collect())
+            (subsystem.nqn.clone(), here.map(|namespace| namespace.nsid).collect())
         };
-        (listeners(&server, &self.interfaces), config.subsystems.into_iter().map(of).collect())
+        (listeners(&server, &self.interfaces), config.subsystems.iter().map(of).collect())
     }
 }
 

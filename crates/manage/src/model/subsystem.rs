@@ -1,6 +1,6 @@
 //! Subsystems created by RPC.
 
-use super::{HostKeys, ManagedModel, RateLimitsSpec, parse_uuid};
+use super::{HostKeys, ManagedDevice, ManagedModel, RateLimitsSpec, parse_uuid};
 use roadtrain_reactor::ip_address;
 use roadtrain_target_engine::{
     AnaListener, AnaState, AnaStates, Export, KeptPlace, Subsystem, TlsUse,
@@ -9,6 +9,7 @@ use roadtrain_target_proto::NamespaceView;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A subsystem in the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,20 +191,29 @@ impl SavedListener {
 }
 
 impl SavedSubsystem {
-    /// Returns the subsystem for the engine to export.
-    pub(super) fn export(&self, model: &ManagedModel) -> Subsystem {
+    /// Returns the subsystem for the engine to export, with those of its namespaces for which `is_wanted` is true.
+    /// `find` finds a device by its name.
+    pub(super) fn export<'a>(
+        &self,
+        model: &ManagedModel,
+        find: impl Fn(&str) -> Option<&'a Arc<ManagedDevice>>,
+        is_wanted: impl Fn(&SavedNamespace) -> bool,
+    ) -> Subsystem {
         let plain = Subsystem::new(self.nqn.clone());
         let listeners = self.listeners.iter();
         let listeners = listeners.filter_map(|one| Some((one.address()?, one.ana.into())));
         let is_everywhere = self.all_listeners && self.listeners.is_empty();
         let (namespaces, limits) = (self.namespaces.iter(), self.host_limits.iter());
+        let namespaces = namespaces.filter(|one| is_wanted(one));
+        let namespaces =
+            namespaces.filter_map(|one| Some(one.export_of(find(&one.device)?, model)));
         Subsystem {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),
             allowed_hosts: (!self.allow_any_host).then(|| self.hosts.clone()),
             listeners: (!is_everywhere).then(|| listeners.collect()),
             ana_groups: self.ana_groups(),
-            namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
+            namespaces: namespaces.collect(),
             host_rates: limits.map(|(host, limits)| (host.clone(), limits.rates())).collect(),
             cntlids: self.min_cntlid.unwrap_or(*plain.cntlids.start())
                 ..=self.max_cntlid.unwrap_or(*plain.cntlids.end()),
@@ -225,11 +235,38 @@ impl SavedSubsystem {
         groups
     }
 
+    /// Returns the subsystem without its namespaces.
+    pub(super) fn without_namespaces(&self) -> SavedSubsystem {
+        SavedSubsystem {
+            nqn: self.nqn.clone(),
+            serial: self.serial.clone(),
+            model: self.model.clone(),
+            max_namespaces: self.max_namespaces,
+            allow_any_host: self.allow_any_host,
+            hosts: self.hosts.clone(),
+            ana_reporting: self.ana_reporting,
+            host_keys: self.host_keys.clone(),
+            host_limits: self.host_limits.clone(),
+            min_cntlid: self.min_cntlid,
+            max_cntlid: self.max_cntlid,
+            dmrsl: self.dmrsl,
+            wzsl: self.wzsl,
+            all_listeners: self.all_listeners,
+            namespaces: Vec::new(),
+            listeners: self.listeners.clone(),
+        }
+    }
+
     /// Returns the lowest free NSID.
     #[must_use]
     pub fn free_nsid(&self) -> Option<u32> {
-        let is_free = |nsid: &u32| self.namespaces.iter().all(|other| other.nsid != *nsid);
-        (1..=self.max_namespaces).find(is_free)
+        let mut is_used = vec![false; self.namespaces.len() + 1];
+        for namespace in &self.namespaces {
+            let place = is_used.get_mut((namespace.nsid as usize).wrapping_sub(1));
+            place.into_iter().for_each(|is_used| *is_used = true);
+        }
+        let free = (1..).zip(is_used).find(|(_, is_used)| !is_used).map(|(nsid, _)| nsid);
+        free.filter(|nsid| *nsid <= self.max_namespaces)
     }
 }
 
@@ -237,7 +274,10 @@ impl SavedNamespace {
     /// Returns the namespace for the engine to export; `None` without its device.
     #[must_use]
     pub fn export(&self, model: &ManagedModel) -> Option<Export> {
-        let device = model.device(&self.device)?;
+        Some(self.export_of(model.device(&self.device)?, model))
+    }
+
+    fn export_of(&self, device: &ManagedDevice, model: &ManagedModel) -> Export {
         let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
         let nguid = self.nguid.as_deref().and_then(parse_uuid);
         let reservations = self.reservations.clone();
@@ -247,7 +287,7 @@ impl SavedNamespace {
         let limits = model.limits.get(&device.name).copied().unwrap_or_default();
         let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
         let (uuid, view) = (Some(uuid), self.view());
-        Some(Export { uuid, nguid, rates, reservations, uncorrectable, view, ..plain })
+        Export { uuid, nguid, rates, reservations, uncorrectable, view, ..plain }
     }
 
     /// Returns which hosts see it, and its ANA group.

@@ -62,6 +62,7 @@ fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
     let is_meant = |device: &&Arc<ManagedDevice>| {
         name.is_none_or(|name| device.name == name || device.is_called(name))
     };
+    let claims = model.claims_by_device();
     let mut volumes = super::lvol::specifics(&model, model.devices.iter().filter(is_meant));
     let own = model.devices.iter().filter(is_meant).map(|device| {
         let specific = match &device.kind {
@@ -81,7 +82,7 @@ fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
         let shape = (geometry.lba_bytes(), geometry.blocks, geometry.read_only);
         let shape = (shape, device.store.limits());
         let is_claimed =
-            model.claim(&device.name).is_some() || model.lvstore_on(&device.name).is_some();
+            claims.contains_key(&*device.name) || model.lvstore_on(&device.name).is_some();
         let names = (device.name.as_str(), &device.aliases[..], device.product());
         let mut view = view(names, &device.uuid, shape, is_claimed, specific);
         if let Some(limits) = model.limits.get(&device.name) {

@@ -125,7 +125,8 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
             return Err(RpcError::params(format!("{device} has the store {}", lvstore.name)));
         }
         if let Some(subsystem) = &file {
-            let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|one| one.nsid != *nsid);
+            let used: BTreeSet<u32> = subsystem.namespaces.iter().map(|one| one.nsid).collect();
+            let is_free = |nsid: &u32| !used.contains(nsid);
             let nsid = new.nsid.filter(|nsid| *nsid != 0).or_else(|| (1..).find(is_free));
             let nsid = nsid.unwrap_or_default();
             let namespace = new.saved(nsid, &device, reservations).export(model);

@@ -63,7 +63,7 @@ fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
 
 /// Returns the ANA log, as long as hosts read it, up to its last NSID.
 fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
-    let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(516, 1024) as u32) };
+    let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(516, 16_384) as u32) };
     let mut page = script.succeed(cntlid, get.emit(NSID_ALL)).data;
     let groups = usize::from(page[8]);
     let nsids: usize = ana_groups(&page).map(|(_, nsids)| nsids.len()).sum();

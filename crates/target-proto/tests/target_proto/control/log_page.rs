@@ -21,7 +21,7 @@ const PAGES: [(u8, u32); 11] = [
     (lid::FIRMWARE_SLOT, 512),
     (lid::CHANGED_NAMESPACES, 4096),
     (lid::COMMAND_EFFECTS, 4096),
-    (lid::ANA, 16 + 516 * 32 + 1024 * 4),
+    (lid::ANA, 16 + 516 * 32 + 16_384 * 4),
     (lid::FEATURE_EFFECTS, 1024),
     (lid::MI_EFFECTS, 4096),
     (lid::CROSS_CONTROLLER_RESET, 4096),
