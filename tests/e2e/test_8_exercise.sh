@@ -13,6 +13,36 @@ fuse_operations() {
 }
 test_exercise_fuse_operations() { need_loop && either_way fuse_operations; }
 
+# Writers of neighbouring 512-byte blocks on a disk with blocks of 4096 bytes (4Kn). Its target is killed again and again;
+# each time the disk has whole blocks, none older than what was acknowledged.
+test_exercise_neighbours_on_a_4kn_disk() {
+    need_loop
+    local way=off size=8M load disk kills=0
+    truncate -s "$size" backing
+    disk=$(losetup --find --show --sector-size 4096 "$PWD/backing") || skip 'no loop devices with blocks of 4096'
+    [ "$(blockdev --getss "$disk")" = 4096 ] || skip 'loop devices have no blocks of 4096'
+    serve --namespace "block:$disk,lba=512"
+    grep -q 'read-modify-write' target.log || fail 'the log says nothing of it'
+    attach_fuse --lanes 2
+    prints '.namespaces[0] | .block_bytes == 512 and .capacity_bytes == 8388608' \
+        "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --json
+    background load.log "$EXERCISE" neighbours "$file" --record record --size $((8 << 20)) \
+        --writers 8 --ops "$(($(so_many 6000) / 8))"
+    load=$pid
+    until [ -s record ]; do sleep 0.05; done
+    while sleep 0.4 && alive "$load"; do
+        kill -KILL "$target"
+        ended "$target" 60
+        kills=$((kills + 1))
+        "$EXERCISE" neighbours "$disk" --record record --size $((8 << 20)) --check
+        serve --namespace "block:$disk,lba=512"
+    done
+    wait "$load" || { cat load.log; fail 'a block is torn or lost'; }
+    echo "$kills kills, $(cat load.log)"
+    [ "$kills" -ge 2 ] || fail "only $kills kills: nothing is shown"
+    detach_fuse
+}
+
 # file_systems OPERATIONS...: each on ext4 and on XFS
 fuse_file_systems() {
     serve --namespace "file:$PWD/disk.img,size=512MiB"
