@@ -41,6 +41,9 @@ pub(crate) struct NeighboursArgs {
     /// operations of each writer
     #[arg(long, default_value_t = 500)]
     ops: u32,
+    /// go on until this file is there, also after these operations
+    #[arg(long)]
+    until: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -52,20 +55,21 @@ pub(crate) fn run(args: &NeighboursArgs) -> Result<()> {
     if !args.check {
         let record = File::create(&args.record)?;
         record.set_len(args.size / BLOCK * ENTRY)?;
-        std::thread::scope(|scope| {
+        let operations = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..args.writers)
                 .map(|number| scope.spawn(move || NeighbourWriter::new(args, number)?.run()))
                 .collect();
-            writers.into_iter().try_for_each(|writer| {
-                writer.join().map_err(|_| anyhow!("a writer panicked"))?
+            writers.into_iter().try_fold(0, |sum, writer| {
+                let operations = writer.join().map_err(|_| anyhow!("a writer panicked"))?;
+                operations.map(|operations| sum + operations)
             })
         })?;
+        check(&args.file, &args.record, args.size)?;
+        println!("{operations} operations as expected");
+        return Ok(());
     }
     let written = check(&args.file, &args.record, args.size)?;
-    match args.check {
-        true => println!("{written} blocks are whole"),
-        false => println!("{} operations as expected", u64::from(args.ops) * args.writers),
-    }
+    println!("{written} blocks are whole");
     Ok(())
 }
 
@@ -100,8 +104,14 @@ impl<'a> NeighbourWriter<'a> {
         })
     }
 
-    fn run(mut self) -> Result<()> {
-        for operation in 0..self.args.ops {
+    /// Returns the number of operations.
+    fn run(mut self) -> Result<u64> {
+        let is_over = |operation| {
+            let until = self.args.until.as_ref();
+            operation >= u64::from(self.args.ops) && until.is_none_or(|until| until.exists())
+        };
+        let mut operation = 0;
+        while !is_over(operation) {
             let blocks = self.choose();
             let done = match self.rng.u32(0..5) {
                 0 => self.read(blocks.clone()),
@@ -110,8 +120,9 @@ impl<'a> NeighbourWriter<'a> {
             done.with_context(|| {
                 format!("writer {}, operation {operation}, blocks {blocks:?}", self.number)
             })?;
+            operation += 1;
         }
-        Ok(())
+        Ok(operation)
     }
 
     /// Returns blocks of this writer: every so many single ones in the first half, rows in the second.
@@ -230,7 +241,16 @@ mod tests {
         let file = folder.join("file");
         File::create(&file).unwrap().set_len(2 << 20).unwrap();
         let record = folder.join("record");
-        NeighboursArgs { file, record, check: false, size: 2 << 20, writers: 8, ops: 50, seed: 3 }
+        NeighboursArgs {
+            file,
+            record,
+            check: false,
+            size: 2 << 20,
+            writers: 8,
+            ops: 50,
+            until: None,
+            seed: 3,
+        }
     }
 
     #[test]

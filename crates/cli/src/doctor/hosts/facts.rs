@@ -337,8 +337,8 @@ fn small_blocks(export: &CheckedExport) -> HostVerdict {
         None => ok(block_sizes(export)),
         Some(names) => problem(
             format!("blocks of 4096 bytes: {names}"),
-            "serve them with lba=512, also from a disk with blocks of 4096: `serve.md` says how; what \
-             was written in blocks of 4096 has to be copied",
+            "serve it with lba=512, which a disk with blocks of 4096 takes as well; content written in \
+             blocks of 4096 has to be copied",
         ),
     }
 }

@@ -82,7 +82,7 @@ fn a_fact_without_a_source_is_unknown() {
 #[test]
 fn text_has_requirement_test_and_source() {
     let text = text(&facts::check(HostName::Esxi, &config(&subsystem(FILE_4K))));
-    for part in ["PROBLEM  block size", "-> serve them with lba=512", "needs: logical blocks of 512"] {
+    for part in ["PROBLEM  block size", "-> serve it with lba=512", "needs: logical blocks of 512"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(text.contains("not tried: no ESXi here; source: ceph/ceph-nvmeof issue 158"), "{text}");
