@@ -16,7 +16,7 @@ test_exercise_fuse_operations() { need_loop && either_way fuse_operations; }
 # neighbours NAMESPACE DISK: writers of neighbouring 512-byte blocks. The target is killed again and again; each time the
 # disk has whole blocks, none older than what was acknowledged.
 neighbours() {
-    local namespace=$1 disk=$2 way=off load kills=0
+    local namespace=$1 disk=$2 way=off load kills=0 pause=0.2
     rm -f record killed
     serve --namespace "$namespace"
     grep -q 'read-modify-write' target.log || fail 'the log says nothing of it'
@@ -27,16 +27,19 @@ neighbours() {
         --writers 8 --ops "$(($(so_many 6000) / 8))" --until killed
     load=$pid
     until [ -s record ]; do sleep 0.05; done
-    while sleep 0.2 && alive "$load"; do
+    while sleep "$pause" && alive "$load"; do
         kill -KILL "$target"
         ended "$target" 60
         kills=$((kills + 1))
-        [ "$kills" -lt 3 ] || touch killed
+        if [ "$kills" = 3 ]; then
+            touch killed
+            pause=3 # the rest of many operations
+        fi
         "$EXERCISE" neighbours "$disk" --record record --size $((8 << 20)) --check
         serve --namespace "$namespace"
     done
     wait "$load" || { cat load.log; fail 'a block is torn or lost'; }
-    echo "$kills kills, $(tail -n 1 load.log)"
+    echo "measured: $kills kills, $(tail -n 1 load.log)"
     [ "$kills" -ge 3 ] || fail "only $kills kills: nothing is shown"
     detach_fuse
     kill "$target"
