@@ -83,8 +83,7 @@ impl EmulatedDisk {
             BlockPlan::Pass(_) | BlockPlan::Nothing => true,
         };
         let (task, bounce) = (None, Vec::new());
-        let command =
-            EmulatedCommand { plan: Some(plan), task, data, bounce, is_unforced: false };
+        let command = EmulatedCommand { plan: Some(plan), task, data, bounce, is_unforced: false };
         self.commands.insert(number, command);
         if admitted {
             self.begin(now, number);
@@ -107,7 +106,9 @@ impl EmulatedDisk {
                 let ended = self.take(now, number, step);
                 debug_assert!(ended.is_none(), "a task begins with a read or a write");
             }
-            Some(BlockPlan::Nothing) | None => unreachable!("a command has blocks, and begins once"),
+            Some(BlockPlan::Nothing) | None => {
+                unreachable!("a command has blocks, and begins once")
+            }
         }
     }
 

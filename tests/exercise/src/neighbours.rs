@@ -75,8 +75,7 @@ pub(crate) fn run(args: &NeighboursArgs) -> Result<()> {
 
 /// Opens for I/O past the page cache.
 fn open_direct(path: &Path, write: bool) -> Result<File> {
-    let opened =
-        OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(path);
+    let opened = OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(path);
     opened.with_context(|| path.display().to_string())
 }
 

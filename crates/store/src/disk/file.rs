@@ -201,13 +201,7 @@ impl BlockFile {
         BlockFile { fixed_bytes: Some(bytes), ..disk }
     }
 
-    fn new(
-        path: &Path,
-        file: File,
-        is_block: bool,
-        read_only: bool,
-        io_bytes: u32,
-    ) -> BlockFile {
+    fn new(path: &Path, file: File, is_block: bool, read_only: bool, io_bytes: u32) -> BlockFile {
         BlockFile {
             path: path.into(),
             is_fuse: is_fuse(&file),

@@ -99,10 +99,8 @@ impl CheckedExport {
 }
 
 fn of_settings(nqn: &str, settings: &NamespaceSettings) -> CheckedNamespace {
-    let is_memory = matches!(
-        settings.kind,
-        NamespaceKind::Mem | NamespaceKind::Ssd | NamespaceKind::Null
-    );
+    let is_memory =
+        matches!(settings.kind, NamespaceKind::Mem | NamespaceKind::Ssd | NamespaceKind::Null);
     CheckedNamespace {
         name: name(nqn, settings.nsid.unwrap_or(1)),
         block_bytes: settings.lba,

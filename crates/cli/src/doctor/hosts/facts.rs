@@ -22,10 +22,12 @@ const NO_WINDOWS: &str = "not tried: no Windows here";
 const NO_SPDK: &str = "not tried: no host of SPDK here";
 const IN_GUESTS: &str = "tried: Linux in a guest (make vm-test)";
 
-const CEPH_158: &str = "ceph/ceph-nvmeof issue 158, README example for VMware ESX initiator connection";
+const CEPH_158: &str =
+    "ceph/ceph-nvmeof issue 158, README example for VMware ESX initiator connection";
 const SPDK_2428: &str = "spdk/spdk issue 2428, Expected second of fused commands, with ESXi 7.0.3";
 const VSPHERE_CONNECT: &str = "vSphere Web Services API, HostNvmeConnectSpec";
-const VSPHERE_RULES: &str = "VMware vSphere Storage, Requirements and Limitations of VMware NVMe Storage";
+const VSPHERE_RULES: &str =
+    "VMware vSphere Storage, Requirements and Limitations of VMware NVMe Storage";
 const WINDOWS_PREVIEW: &str =
     "Future of Memory and Storage, talk on the NVMe-oF initiator of Windows (TCP, RDMA, ANA)";
 const LINUX_FABRICS: &str = "Linux, drivers/nvme/host/fabrics.c and fabrics.h";
@@ -329,7 +331,11 @@ fn block_sizes(export: &CheckedExport) -> String {
     sizes.sort_unstable();
     sizes.dedup();
     let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
-    if sizes.is_empty() { "no namespaces".into() } else { format!("blocks of {} bytes", sizes.join(" and ")) }
+    if sizes.is_empty() {
+        "no namespaces".into()
+    } else {
+        format!("blocks of {} bytes", sizes.join(" and "))
+    }
 }
 
 fn small_blocks(export: &CheckedExport) -> HostVerdict {

@@ -73,7 +73,8 @@ fn a_fact_without_a_source_is_unknown() {
         for finding in facts::check(host, &CheckedExport { requires_tls: true, ..export.clone() }) {
             let is_unknown = finding.state == HostFindingState::Unknown;
             assert!(finding.source.is_some() || is_unknown, "{host:?}: {finding:?}");
-            let tells = finding.tried.starts_with("tried:") || finding.tried.starts_with("not tried");
+            let tells =
+                finding.tried.starts_with("tried:") || finding.tried.starts_with("not tried");
             assert!(tells && !finding.requirement.is_empty(), "{host:?}: {finding:?}");
         }
     }
@@ -82,7 +83,8 @@ fn a_fact_without_a_source_is_unknown() {
 #[test]
 fn text_has_requirement_test_and_source() {
     let text = text(&facts::check(HostName::Esxi, &config(&subsystem(FILE_4K))));
-    for part in ["PROBLEM  block size", "-> serve it with lba=512", "needs: logical blocks of 512"] {
+    for part in ["PROBLEM  block size", "-> serve it with lba=512", "needs: logical blocks of 512"]
+    {
         assert!(text.contains(part), "{text}");
     }
     assert!(text.contains("not tried: no ESXi here; source: ceph/ceph-nvmeof issue 158"), "{text}");

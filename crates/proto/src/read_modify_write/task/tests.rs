@@ -94,8 +94,7 @@ impl DiskModel {
         let from = first + self.random.below(end - first);
         let longest = if self.random.below(4) == 0 { end - from } else { (end - from).min(12) };
         let blocks = 1 + self.random.below(longest);
-        let range =
-            ByteRange { offset: (from * LOGICAL) as u64, len: (blocks * LOGICAL) as u64 };
+        let range = ByteRange { offset: (from * LOGICAL) as u64, len: (blocks * LOGICAL) as u64 };
         let writer = &mut self.writers[index];
         let here = (from - first) * LOGICAL..(from - first + blocks) * LOGICAL;
         let (offset, deallocate) = (range.offset, self.random.below(2) == 0);
@@ -348,7 +347,10 @@ fn task(op: StoreOperation, bytes: u64) -> (RmwTask, BlockClaim) {
 fn a_long_write_is_made_piece_by_piece_and_read_only_at_its_ends() {
     let bytes = u64::from(BOUNCE_BYTES_MAX) * 2;
     let (mut task, claim) = task(StoreOperation::Write { offset: 512, fua: true }, bytes);
-    assert_eq!((claim.range, claim.is_exclusive), (ByteRange { offset: 0, len: bytes + 4096 }, true));
+    assert_eq!(
+        (claim.range, claim.is_exclusive),
+        (ByteRange { offset: 0, len: bytes + 4096 }, true)
+    );
     assert_eq!(claim.bytes, BOUNCE_BYTES_MAX);
     let mut bounce = vec![0; claim.bytes as usize];
     let mut data = vec![7; bytes as usize];
