@@ -55,7 +55,7 @@ book() { scripts/book.sh; }
 soak() {
     FAULTS=${FAULTS:-200} tests/e2e/run.sh faults_of_paths_are_pauses
     ROUNDS=${ROUNDS:-100} tests/e2e/run.sh shared_disk_shows_nothing_old
-    OPS=${OPS:-1000000} tests/e2e/run.sh exercise_fuse_operations
+    OPS=${OPS:-1000000} tests/e2e/run.sh exercise_fuse_operations,exercise_neighbours_on_a_4kn_disk
 }
 
 case ${1-} in

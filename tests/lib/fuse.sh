@@ -31,7 +31,7 @@ clean_up() {
     [ ! -b "${loop}p1" ] || delpart "$loop" 1 || true
     [ ! -b "/dev/mapper/rt-${loop##*/}" ] || remove_dm || true
     losetup -n -O NAME,BACK-FILE | while read -r device backing; do
-        case $backing in "$mnt"/*) losetup -d "$device" ;; esac
+        case $backing in "$mnt"/* | "$PWD/backing") losetup -d "$device" ;; esac
     done
     umount -lf "$mnt" 2>/dev/null || true
 }

@@ -10,12 +10,14 @@
 //! | `interfaces` | each network interface: queues, interrupts, MTU, offloads |
 //! | `network` | TCP's settings, ports in use |
 //! | `firewall` | rules that may block |
+//! | `hosts` | a configuration, for hosts of other makers (`--for`) |
 //! | `fronts` | ublk, FUSE, loop devices, librbd |
 //!
 //! A check is a function from a [`ExaminedMachine`] to its findings.
 
 mod firewall;
 mod fronts;
+mod hosts;
 mod interfaces;
 mod kernel;
 mod limits;
@@ -100,7 +102,10 @@ const CHECKS: &[DoctorCheck] = &[
 ];
 
 /// `roadtrain doctor`
-pub(crate) fn run(_: &DoctorArgs, global: &GlobalArgs) -> CommandResult {
+pub(crate) fn run(args: &DoctorArgs, global: &GlobalArgs) -> CommandResult {
+    if let Some(host) = args.host {
+        return hosts::run(args, host, global.json);
+    }
     let findings = examine(&ExaminedMachine::this());
     match global.json {
         true => output::json(&findings)?,

@@ -105,7 +105,8 @@ fn attachment(entry: &AttachmentEntry, socket: &Path) -> AttachmentReport {
     })
 }
 
-fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
+/// Returns the report of a target.
+pub(crate) fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
     if !entry.process.is_alive() {
         let error = "its process has ended, and nothing serves its disks".into();
         return TargetReport::without_process(entry, TargetState::Gone, error);

@@ -35,6 +35,7 @@ pub mod manifest;
 pub mod op;
 pub mod ownership;
 pub mod policy;
+pub mod read_modify_write;
 pub mod recorder;
 pub mod seal;
 pub mod security;

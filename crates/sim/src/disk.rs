@@ -42,7 +42,7 @@ pub fn stamp_of(bytes: &[u8], lba: u64) -> Option<BlockStamp> {
 /// Effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskWork {
-    /// Read blocks.
+    /// Read blocks: physical ones at a [`SimDisk`].
     Read {
         /// First block.
         slba: u64,
@@ -116,16 +116,6 @@ impl DiskBlock {
     }
 }
 
-/// Returns the first block and the number of blocks.
-fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
-    let offset = offset as usize;
-    assert!(
-        offset.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES),
-        "whole blocks"
-    );
-    (offset / BLOCK_BYTES, bytes / BLOCK_BYTES)
-}
-
 /// Latency and failure rates of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskBehaviour {
@@ -142,7 +132,10 @@ pub struct DiskBehaviour {
 
 /// The storage that all processes share.
 struct Storage {
+    /// Physical blocks.
     cells: Vec<DiskBlock>,
+    /// Bytes of a physical block.
+    block_bytes: usize,
     tasks: BTreeMap<u64, DiskCommand>,
     /// Completions that their processes have not taken yet.
     ended: Vec<(u8, DiskCompletion)>,
@@ -156,6 +149,13 @@ struct Storage {
 }
 
 impl Storage {
+    /// Returns the first physical block and the number of them.
+    fn blocks_of(&self, offset: u64, bytes: usize) -> (usize, usize) {
+        let (offset, block) = (offset as usize, self.block_bytes);
+        assert!(offset.is_multiple_of(block) && bytes.is_multiple_of(block), "whole blocks");
+        (offset / block, bytes / block)
+    }
+
     fn start(&mut self, now: Instant, process: u8, work: DiskWork) -> u64 {
         let mut now = now.max(self.stalled_until);
         if matches!(work, DiskWork::Write { .. }) {
@@ -168,7 +168,7 @@ impl Storage {
         }
         let (slba, blocks) = match &work {
             DiskWork::Read { slba, blocks } => (*slba, *blocks),
-            DiskWork::Write { slba, data, .. } => (*slba, (data.len() / BLOCK_BYTES) as u64),
+            DiskWork::Write { slba, data, .. } => (*slba, (data.len() / self.block_bytes) as u64),
             DiskWork::Flush => (0, 0),
         };
         let rng = &mut self.rng;
@@ -177,7 +177,7 @@ impl Storage {
         steps.sort_unstable();
         steps.reverse();
         let read = if matches!(work, DiskWork::Read { .. }) { blocks as usize } else { 0 };
-        let data = vec![0; read * BLOCK_BYTES];
+        let data = vec![0; read * self.block_bytes];
         let fails = self.rng.below(1000) < self.behaviour.failing_per_mille;
         self.serial += 1;
         let losing = self.behaviour.losing_percent;
@@ -210,17 +210,18 @@ impl Storage {
     }
 
     fn touch(&mut self, number: u64, lba: u64) {
+        let block_bytes = self.block_bytes;
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let cell = &mut self.cells[lba as usize];
         match &task.work {
             DiskWork::Read { slba, .. } => {
-                let at = (lba - slba) as usize * BLOCK_BYTES;
-                task.data[at..at + BLOCK_BYTES].copy_from_slice(cell.now());
+                let at = (lba - slba) as usize * block_bytes;
+                task.data[at..at + block_bytes].copy_from_slice(cell.now());
             }
             DiskWork::Write { slba, data, .. } => {
-                let at = (lba - slba) as usize * BLOCK_BYTES;
+                let at = (lba - slba) as usize * block_bytes;
                 self.serial += 1;
-                cell.cached.push((self.serial, data[at..at + BLOCK_BYTES].to_vec()));
+                cell.cached.push((self.serial, data[at..at + block_bytes].to_vec()));
             }
             DiskWork::Flush => {}
         }
@@ -242,7 +243,7 @@ impl Storage {
         let is_unforced = is_forced && self.behaviour.losing_percent > 0;
         match task.work {
             DiskWork::Write { slba, data, fua: true } if !is_unforced => {
-                let blocks = data.len() / BLOCK_BYTES;
+                let blocks = data.len() / self.block_bytes;
                 self.cells[slba as usize..][..blocks].iter_mut().for_each(|c| {
                     c.lost = 0; // a forced write reaches stable storage without a flush
                     c.settle(self.serial);
@@ -264,12 +265,13 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// Makes a storage of `blocks` blocks of zeroes, for process 0.
+    /// Makes a storage of `blocks` logical blocks of zeroes in physical blocks of `block_bytes`, for process 0.
     #[must_use]
-    pub fn new(blocks: u64, behaviour: DiskBehaviour, rng: SimRng) -> Self {
-        let cell = DiskBlock { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
+    pub fn new(blocks: u64, block_bytes: usize, behaviour: DiskBehaviour, rng: SimRng) -> Self {
+        let cell = DiskBlock { stable: vec![0; block_bytes], cached: Vec::new(), lost: 0 };
         let storage = Storage {
-            cells: vec![cell; blocks as usize],
+            cells: vec![cell; blocks as usize * BLOCK_BYTES / block_bytes],
+            block_bytes,
             tasks: BTreeMap::new(),
             ended: Vec::new(),
             serial: 0,
@@ -287,7 +289,13 @@ impl SimDisk {
         SimDisk { storage: self.storage.clone(), process }
     }
 
-    /// Starts a command within the namespace. Returns its number, which [`DiskCompletion`] repeats.
+    /// Returns the bytes of a physical block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.storage.borrow().block_bytes as u64
+    }
+
+    /// Starts a command on physical blocks. Returns its number, which [`DiskCompletion`] repeats.
     pub fn start(&mut self, now: Instant, work: DiskWork) -> u64 {
         self.storage.borrow_mut().start(now, self.process, work)
     }
@@ -321,17 +329,20 @@ impl SimDisk {
         }
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the bytes of a logical block.
     #[must_use]
     pub fn content(&self, lba: u64) -> Vec<u8> {
-        self.storage.borrow().cells[lba as usize].now().clone()
+        let storage = self.storage.borrow();
+        let offset = lba as usize * BLOCK_BYTES;
+        let cell = storage.cells[offset / storage.block_bytes].now();
+        cell[offset % storage.block_bytes..][..BLOCK_BYTES].to_vec()
     }
 
     /// Returns present bytes, for storage that lends its memory.
     #[must_use]
     pub fn bytes(&self, offset: u64, length: u32) -> Vec<u8> {
-        let (first, blocks) = blocks_of(offset, length as usize);
         let storage = self.storage.borrow();
+        let (first, blocks) = storage.blocks_of(offset, length as usize);
         storage.cells[first..][..blocks].iter().flat_map(|cell| cell.now().clone()).collect()
     }
 
@@ -340,9 +351,10 @@ impl SimDisk {
     /// # Panics
     /// The range is not whole blocks: a connection that ends here would leave one half written.
     pub fn put(&self, offset: u64, bytes: &[u8]) {
-        let (first, _) = blocks_of(offset, bytes.len());
-        let Storage { cells, serial, .. } = &mut *self.storage.borrow_mut();
-        for (cell, content) in cells[first..].iter_mut().zip(bytes.chunks(BLOCK_BYTES)) {
+        let storage = &mut *self.storage.borrow_mut();
+        let (first, _) = storage.blocks_of(offset, bytes.len());
+        let Storage { cells, serial, block_bytes, .. } = storage;
+        for (cell, content) in cells[first..].iter_mut().zip(bytes.chunks(*block_bytes)) {
             *serial += 1;
             cell.cached.push((*serial, content.to_vec()));
         }

@@ -36,6 +36,7 @@ pub mod connection;
 pub mod counting;
 pub mod diffie_hellman;
 pub mod disk;
+pub mod emulated_disk;
 pub mod ends;
 pub mod environment;
 pub mod ether;

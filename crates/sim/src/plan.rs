@@ -1,6 +1,6 @@
 //! Plan of a seed: settings of both ends, the network, the disk, the load and the faults.
 
-use crate::disk::DiskBehaviour;
+use crate::disk::{BLOCK_BYTES, DiskBehaviour};
 use crate::ends::ConnEnd;
 use crate::ether::settings::EtherSettings;
 use crate::network::NetworkBehaviour;
@@ -288,6 +288,8 @@ pub struct SimPlan {
     pub pause: Duration,
     /// Blocks of the namespace.
     pub blocks: u64,
+    /// Bytes of a physical block of the disk; larger than a logical one: smaller writes are read-modify-writes.
+    pub physical_bytes: usize,
     /// Number of blocks at the end of the namespace that are counters.
     pub counters: u64,
     /// Number of blocks before those that hosts write which take the namespace from one another by reservations.
@@ -390,6 +392,8 @@ pub enum Sabotage {
     SameVerifier,
     /// It drops the response to one command of a hundred.
     DroppedResponse,
+    /// Other changes of a physical block run between the read and the write of a read-modify-write.
+    SharedBlocks,
     /// Its reactors do not forward events to lanes that have moved.
     LostEvents,
     /// A host that takes a reservation waits for one reactor only.
@@ -533,6 +537,7 @@ impl SimPlan {
             targets: 1,
             reactors: ReactorsPlan::default(),
             lends_memory: false,
+            physical_bytes: BLOCK_BYTES,
             paths: 1,
             faults: faults(rng, chaos, host.digests),
             dice,

@@ -17,7 +17,7 @@ use roadtrain_wire::pdu::Digests;
 pub type SimScenario = fn(&mut SimPlan);
 
 /// Every scenario that must succeed, by name.
-pub const ALL: [(&str, SimScenario); 38] = [
+pub const ALL: [(&str, SimScenario); 39] = [
     ("drawn", drawn),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -56,6 +56,7 @@ pub const ALL: [(&str, SimScenario); 38] = [
     ("standing-still", standing_still),
     ("reactors", reactors),
     ("swapping", swapping),
+    ("neighbours", neighbours),
 ];
 
 /// Sets `count` faults and no others, spread over the run.
@@ -106,6 +107,23 @@ pub fn power_loss(plan: &mut SimPlan) {
     also(plan, 10, |part| match part % 2 {
         0 => SimFault::PowerLoss { time: Duration::from_millis(1) },
         _ => SimFault::Kill { target: 0, time: Duration::from_millis(1) },
+    });
+}
+
+/// A disk whose physical blocks have eight logical ones: a write of some is made by read-modify-write, next to those of
+/// other hosts. The target's process dies, its machine loses power, the disk is stalled, and connections are lost.
+pub fn neighbours(plan: &mut SimPlan) {
+    (plan.hosts, plan.blocks, plan.physical_bytes) = (3, 16, 4096);
+    if plan.ether.links.is_empty() {
+        // A pair has two entries.
+        (plan.swaps_percent, plan.queue_entries) = (10, plan.queue_entries.max(8));
+        plan.host.queue_entries = plan.queue_entries;
+    }
+    also(plan, 12, |part| match part % 4 {
+        0 => SimFault::Kill { target: 0, time: Duration::from_millis(1) },
+        1 => SimFault::StallDisk { time: Duration::from_millis(3) },
+        2 => SimFault::PowerLoss { time: Duration::from_millis(1) },
+        _ => SimFault::Reset,
     });
 }
 

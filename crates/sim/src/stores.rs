@@ -1,6 +1,7 @@
 //! Stores of a simulated target: a slow disk, commands in flight there, and few buffers.
 
 use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskWork, SimDisk};
+use crate::emulated_disk::EmulatedDisk;
 use crate::ends::ConnId;
 use crate::exclusion::{Exclusion, ExclusionNotice};
 use crate::execution::SimExecution;
@@ -91,8 +92,8 @@ pub type EndedCommand = (ConnId, u16, StoreOutcome<SimBuffer>);
 
 /// The disk, its commands in flight, and the buffers.
 pub struct TargetStores {
-    /// Disk, which outlives the target's process.
-    pub disk: SimDisk,
+    /// Disk, whose physical blocks outlive the target's process.
+    pub disk: EmulatedDisk,
     /// File of marks, which outlives the process as well.
     marks_file: MarksFile,
     /// Buffers of each reactor, and the hosts' shares of waiting commands.
@@ -126,7 +127,7 @@ impl TargetStores {
         // Forked, so that the rest of a seed's run stays the same.
         let marks_file = MarksFile::new(rng.clone().fork());
         TargetStores {
-            disk,
+            disk: EmulatedDisk::new(disk, plan.sabotage == Some(Sabotage::SharedBlocks)),
             marks_file,
             buffers: buffers(plan),
             extra_store: 1,
@@ -160,7 +161,7 @@ impl TargetStores {
 
     /// Returns the memory that the storage lends, if it does.
     pub(crate) fn memory(&self) -> Option<SimDisk> {
-        self.plan.lends_memory.then(|| self.disk.clone())
+        self.plan.lends_memory.then(|| self.disk.physical.clone())
     }
 
     /// Returns the data of commands in execution of a reactor's lane.
@@ -169,7 +170,7 @@ impl TargetStores {
         reactor: usize,
         execution: &'a mut SimExecution,
     ) -> LaneData<'a> {
-        LaneData { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
+        LaneData { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk.physical }
     }
 
     /// Returns the buffers of a reactor.
@@ -199,7 +200,7 @@ impl TargetStores {
         self.disk.advance(now);
         self.disk.abandon();
         if power_loss {
-            self.disk.lose_power();
+            self.disk.physical.lose_power();
             self.boots += u64::from(self.plan.sabotage != Some(Sabotage::SameVerifier));
         }
         self.entries.clear();
@@ -215,7 +216,7 @@ impl TargetStores {
     /// Returns the time at which the next operation ends.
     #[must_use]
     pub(crate) fn next_at(&self) -> Option<Instant> {
-        self.disk.next_at().into_iter().chain(self.marks_file.next_at()).min()
+        self.disk.physical.next_at().into_iter().chain(self.marks_file.next_at()).min()
     }
 
     /// Advances to `now`, and returns commands that have completed. A paused reactor takes no completion.

@@ -117,7 +117,7 @@ impl<T: Faults> SimRun<T> {
         let mut rng = SimRng::new(seed);
         let mut plan = T::plan(&mut rng);
         change(&mut plan);
-        let disk = SimDisk::new(plan.blocks, plan.behaviour, rng.fork());
+        let disk = SimDisk::new(plan.blocks, plan.physical_bytes, plan.behaviour, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + fault.time()).max();
         let mut dice = plan.dice.clone();
         let others = (1..plan.targets)
@@ -251,7 +251,7 @@ impl<T: Faults> SimRun<T> {
             target.turn(now, &mut self.network);
             target.check()?;
         }
-        self.load.tenures.watch(|lba| self.targets[0].stores.disk.content(lba))
+        self.load.tenures.watch(|lba| self.targets[0].stores.disk.physical.content(lba))
     }
 
     fn turn_of_hosts(&mut self) -> Result<(), String> {
@@ -359,8 +359,8 @@ impl<T: Faults> SimRun<T> {
                     self.detaching.push((host, time));
                 }
                 SimFault::Namespace => self.targets[0].change_namespace(),
-                SimFault::StallDisk { .. } => self.targets[0].stores.disk.stall(now, over),
-                SimFault::Stick { time } => self.targets[0].stores.disk.stick(time),
+                SimFault::StallDisk { .. } => self.targets[0].stores.disk.physical.stall(now, over),
+                SimFault::Stick { time } => self.targets[0].stores.disk.physical.stick(time),
                 SimFault::Resize => self.targets[0].resize(),
                 _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.targets),
             }
@@ -376,7 +376,7 @@ impl<T: Faults> SimRun<T> {
         if slots != 0 || tasks != 0 {
             return Err(format!("the target keeps {slots} slots and {tasks} tasks"));
         }
-        self.load.counting.judge(|lba| self.targets[0].stores.disk.content(lba))?;
+        self.load.counting.judge(|lba| self.targets[0].stores.disk.physical.content(lba))?;
         let tally = self.load.tally;
         if tally.submitted != tally.succeeded + tally.failed {
             return Err(format!("requests do not add up: {tally:?}"));
@@ -418,7 +418,7 @@ impl<T: Faults> SimRun<T> {
             let state = self.state();
             return Err(format!("idle lanes sent {sent} frames, more than {allowed}: {state}"));
         }
-        let disk = &self.targets[0].stores.disk;
+        let disk = &self.targets[0].stores.disk.physical;
         self.load.judge(|lba| disk.content(lba))?;
         let network = &self.network;
         let kept = self.targets.iter().map(|target| target.buffered(|conn| network.has_host(conn)));

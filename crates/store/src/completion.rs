@@ -98,6 +98,11 @@ impl StoreCompletions {
         StoreCompletions(Arc::new(send))
     }
 
+    /// Returns a number of the executor, unique among those that exist.
+    pub(crate) fn executor(&self) -> usize {
+        Arc::as_ptr(&self.0).cast::<()>() as usize
+    }
+
     /// Sends a completion. Returns `false` if the reactor has ended and needs no completion.
     pub fn send(&self, completion: StoreCompletion) -> bool {
         (self.0)(completion)

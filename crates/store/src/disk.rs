@@ -25,7 +25,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 pub(crate) use task::{DiskTask, TaskProgress};
 
-/// A store in a file or on a block device.
+/// A store in a file or on a block device. Its blocks are those of its specification, or larger ones if the device or the
+/// file system reads and writes no smaller ones.
 #[derive(Debug)]
 pub struct DiskStore {
     pub(crate) disk: Arc<BlockFile>,
@@ -55,6 +56,11 @@ impl DiskStore {
         DiskStore::with(spec, BlockFile::observe(spec, path)?)
     }
 
+    /// Returns the path at which it was opened.
+    pub(crate) fn path(&self) -> &Path {
+        self.disk.path()
+    }
+
     /// True if no other process has the blocks, so that they could be opened.
     pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
         BlockFile::is_free(spec, path)
@@ -62,7 +68,7 @@ impl DiskStore {
 
     fn with(spec: &StoreSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {
         let bytes = disk.bytes().map_err(|e| OpenError::io(disk.path(), "read the size of", e))?;
-        let size = Size::whole("disk", bytes, spec.lba_bytes, spec.read_only)?;
+        let size = Size::whole("disk", bytes, disk.io_bytes(), spec.read_only)?;
         Ok(DiskStore::of(disk, size))
     }
 
@@ -73,7 +79,7 @@ impl DiskStore {
     /// Fails if the sizes do not fit.
     pub fn from_file(file: File, bytes: u64, lba_bytes: u32) -> Result<DiskStore, OpenError> {
         let size = Size::new("disk", bytes, lba_bytes, false)?;
-        Ok(DiskStore::of(BlockFile::adopt(file, bytes), size))
+        Ok(DiskStore::of(BlockFile::adopt(file, bytes, lba_bytes), size))
     }
 
     fn of(disk: BlockFile, size: Size) -> DiskStore {

@@ -57,6 +57,12 @@ impl StoreIo<'_> {
         self.executor.completions.clone()
     }
 
+    /// Returns a number of the executor, unique among those that exist.
+    #[inline]
+    pub(crate) fn executor(&self) -> usize {
+        self.executor.completions.executor()
+    }
+
     /// Returns a token for an operation on a store below: its completion goes to `then`, with the token `outer`.
     #[must_use]
     pub fn then(&mut self, outer: StoreToken, then: Arc<dyn StoreContinuation>) -> StoreToken {

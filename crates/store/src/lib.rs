@@ -20,6 +20,7 @@
 //! | [`NullStore`] | nowhere | at once |
 //! | [`DiskStore`] | in a file or on a block device | by the ring |
 //! | `RbdStore` | in an image of a Ceph cluster | by librbd's threads |
+//! | [`EmulatedBlockStore`] | in another store, whose blocks are larger: read-modify-write | as that one |
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
 //! | [`ReadOnlyStore`] | in another store, which it does not change | as that one |
 //!
@@ -40,6 +41,7 @@ mod completion;
 pub mod conformance;
 mod disk;
 mod due;
+mod emulated;
 mod executor;
 mod extents;
 mod geometry;
@@ -69,6 +71,7 @@ mod zeroes;
 
 pub use completion::{StoreCompletion, StoreCompletions, StoreToken};
 pub use disk::DiskStore;
+pub use emulated::EmulatedBlockStore;
 pub use executor::{Delayed, RING_KIND, StoreContinuation, StoreExecutor, StoreIo};
 pub use extents::{FileExtent, extents};
 pub use geometry::StoreGeometry;

@@ -4,8 +4,12 @@
 use crate::RbdStore;
 use crate::placeholder_store::PlaceholderStore;
 use crate::spec::lba_shift;
-use crate::{DiskStore, MemoryStore, NullStore, OpenError, SsdStore, Store, StoreKind, StoreSpec};
+use crate::{
+    DiskStore, EmulatedBlockStore, MemoryStore, NullStore, OpenError, SsdStore, Store, StoreKind,
+    StoreSpec,
+};
 use std::sync::Arc;
+use tracing::info;
 
 /// Opens the store that `spec` names; may create or grow a file.
 ///
@@ -24,9 +28,9 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
             Arc::new(NullStore::new(*size, spec.lba_bytes, spec.read_only)?)
         }
         StoreKind::File { path, size, create } => {
-            Arc::new(DiskStore::open_file(spec, path, *size, *create)?)
+            with_blocks_of(spec, DiskStore::open_file(spec, path, *size, *create)?)?
         }
-        StoreKind::Block { path } => Arc::new(DiskStore::open_block(spec, path)?),
+        StoreKind::Block { path } => with_blocks_of(spec, DiskStore::open_block(spec, path)?)?,
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => Arc::new(RbdStore::open(image, spec.lba_bytes, spec.read_only)?),
     })
@@ -41,11 +45,26 @@ pub fn observe(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let seen: Arc<dyn Store> = match &spec.kind {
         StoreKind::File { path, .. } | StoreKind::Block { path } => {
-            Arc::new(DiskStore::observe(spec, path)?)
+            with_blocks_of(spec, DiskStore::observe(spec, path)?)?
         }
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => Arc::new(RbdStore::observe(image, spec.lba_bytes)?),
         _ => open(spec)?,
     };
     Ok(Arc::new(PlaceholderStore::new(seen, spec.clone())))
+}
+
+/// Returns the disk with the blocks of `spec`, which may be smaller than those that it reads and writes.
+fn with_blocks_of(spec: &StoreSpec, disk: DiskStore) -> Result<Arc<dyn Store>, OpenError> {
+    let (lba_shift, physical_bytes) = (lba_shift(spec.lba_bytes)?, disk.geometry().lba_bytes());
+    if physical_bytes <= spec.lba_bytes {
+        return Ok(Arc::new(disk));
+    }
+    info!(
+        path = %disk.path().display(),
+        "reads and writes blocks of {physical_bytes} bytes: smaller changes, down to the {} bytes of a logical block, \
+         are made by read-modify-write",
+        spec.lba_bytes
+    );
+    Ok(Arc::new(EmulatedBlockStore::new(Arc::new(disk), lba_shift)))
 }

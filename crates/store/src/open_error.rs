@@ -133,16 +133,14 @@ pub enum OpenError {
         /// Advice: what to write instead.
         advice: &'static str,
     },
-    /// The device cannot write single blocks of that size.
-    #[error("{}: has logical blocks of {logical_bytes} bytes, larger than {lba_bytes}: \
-        use a block size of {logical_bytes}", path.display())]
+    /// The device cannot write single blocks of that size, which are emulated only on blocks of 4,096 bytes.
+    #[error("{}: has logical blocks of {logical_bytes} bytes, and only devices with blocks of up to 4096 bytes can be \
+        served: use a file on it", path.display())]
     LogicalBlock {
         /// Path of its node.
         path: PathBuf,
         /// Logical block size of the device in bytes.
         logical_bytes: u32,
-        /// Requested block size in bytes.
-        lba_bytes: u32,
     },
     /// The file's content is laid out in blocks of another size.
     #[error("{}: was served with blocks of {kept} bytes, which its partitions and file systems count in, and is now to \

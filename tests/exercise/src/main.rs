@@ -5,12 +5,14 @@
 //! | `ops FILE` | fsx | reads, writes, holes, truncations and mappings of one file or block device |
 //! | `tree FOLDER` | fsstress | creates, renames, links and removes files in several threads |
 //! | `synced FOLDER` | | checks after a crash that synced files are intact |
+//! | `neighbours FILE` | | writers of neighbouring 512-byte blocks, and a check of them after a crash |
 //! | `frames INTERFACE` | | sends replayed, cut, changed or forged frames at full speed |
 //!
 //! The same seed repeats a run. Exit status: 0 as expected, 1 not so, 2 wrong command line.
 
 mod frames;
 mod model;
+mod neighbours;
 mod ops;
 mod synced;
 mod tree;
@@ -25,6 +27,7 @@ enum ExerciseCommand {
     Tree(tree::TreeArgs),
     Synced(synced::SyncedArgs),
     Frames(frames::FramesArgs),
+    Neighbours(neighbours::NeighboursArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -33,5 +36,6 @@ fn main() -> anyhow::Result<()> {
         ExerciseCommand::Tree(args) => tree::run(&args),
         ExerciseCommand::Synced(args) => synced::run(&args),
         ExerciseCommand::Frames(args) => frames::run(&args),
+        ExerciseCommand::Neighbours(args) => neighbours::run(&args),
     }
 }

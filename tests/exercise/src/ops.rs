@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-mod sys;
+pub(crate) mod sys;
 
 /// Alignment of buffers: direct I/O requires it, and other I/O may be split at memory pages.
 const MEMORY_ALIGNMENT: usize = 4096;

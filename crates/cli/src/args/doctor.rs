@@ -1,6 +1,9 @@
 //! `roadtrain doctor`
 
-use clap::Args;
+use super::completion;
+use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCandidates;
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Each line has the result of a check: ok, advice (it works, and could be better) or problem
@@ -10,13 +13,43 @@ checks need root; a check that could not be made says so.
 --json prints a list of objects with check, state (ok, advice, problem), finding and advice (null
 where there is nothing to do).
 
+With --for HOST it checks a configuration, or a target that runs here, against what is publicly
+known of that host: esxi (VMware ESXi), windows (the initiator of Windows Server), kernel (Linux),
+spdk. Each result says what the host needs, where that is written, and whether it was tried with
+this host; unknown is what no public source says. --json has requirement, tried and source as well.
+
 Exit status: 0 when nothing is a problem, 1 otherwise.
 
 Examples:
   roadtrain doctor
+  roadtrain doctor --for esxi --config serve.toml
+  roadtrain doctor --for kernel --id disks
   sudo roadtrain doctor --json | jq '.[] | select(.state != \"ok\")'";
 
 /// Options of `roadtrain doctor`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct DoctorArgs {}
+pub struct DoctorArgs {
+    /// Check a target for hosts of this maker, instead of this machine.
+    #[arg(long = "for", value_name = "HOST", value_enum)]
+    pub host: Option<HostName>,
+    /// Configuration file of `serve` to check.
+    #[arg(long, value_name = "FILE", requires = "host", conflicts_with = "id")]
+    pub config: Option<PathBuf>,
+    /// Name of the running target to check [default: the only one].
+    #[arg(long, value_name = "ID", requires = "host", add = ArgValueCandidates::new(completion::ids))]
+    pub id: Option<String>,
+}
+
+/// Host of another maker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostName {
+    /// VMware ESXi.
+    Esxi,
+    /// The initiator of Windows Server.
+    Windows,
+    /// Linux.
+    Kernel,
+    /// SPDK's bdev_nvme.
+    Spdk,
+}

@@ -24,7 +24,8 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   block:/dev/loop0           a block device
   rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
                              @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
-  options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
+  options: lba=512|4096 (block size, 512, also on a disk with blocks of 4096), ro (read-only),
+           nsid=N (1, 2, ... in order), size=SIZE,
            standby (wait, inaccessible, while another process has it, then serve it; an image
            is taken over from a gateway that has died or hangs),
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),

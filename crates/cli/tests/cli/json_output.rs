@@ -169,6 +169,10 @@ fn hosts(machine: &mut SchemaTestMachine) {
     machine.check("resv report", &format!("resv report {at} --nsid 1"));
     machine.check("hostnqn", "hostnqn");
     machine.check("doctor", "doctor");
+    machine.check_all(
+        "doctor --for",
+        &["doctor --for esxi", "doctor --for windows --config serve.toml", "doctor --for spdk"],
+    );
     machine.check("keys tls", "keys tls");
     machine.check("keys dhchap", "keys dhchap");
     let names = format!("--hostnqn nqn.x:h --nqn {NQN} --reveal");

@@ -114,6 +114,30 @@ fn doctor_says_how_this_machine_is() {
 }
 
 #[test]
+fn doctor_checks_a_configuration_for_a_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.toml");
+    let of = |lba: u32, host: &str| {
+        let text = format!(
+            "address = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2025-01.io.example:disk\"\n\
+             [[subsystem.namespace]]\nnsid = 1\nkind = \"file\"\npath = \"/disk\"\nlba = {lba}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let output = roadtrain(&format!("doctor --for {host} --config {}", file.display()));
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, text) = of(4096, "esxi");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("PROBLEM  block size") && text.contains("lba=512"), "{text}");
+    for (lba, host) in [(512, "esxi"), (4096, "kernel"), (4096, "spdk"), (4096, "windows")] {
+        let (status, text) = of(lba, host);
+        assert_eq!(status, Some(0), "{host}: {text}");
+    }
+    let without_host = roadtrain("doctor --config serve.toml");
+    assert_eq!(without_host.status.code(), Some(2), "{}", stderr(&without_host));
+}
+
+#[test]
 fn a_machine_without_ublk_says_what_to_do() {
     if Path::new("/dev/ublk-control").exists() {
         return crate::skipped::skipped("this machine has ublk; tests/vm uses it");

@@ -1,6 +1,7 @@
 //! Targets of several reactors: messages are taken late, threads wait for a core, and lanes move between reactors all
 //! the time.
 
+use crate::disk::BLOCK_BYTES;
 use crate::plan::{ReactorsPlan, SimFault, SimPlan};
 use crate::rng::SimRng;
 use core::time::Duration;
@@ -67,6 +68,7 @@ fn several(plan: &mut SimPlan, dice: &mut SimRng) {
 fn lend_memory(plan: &mut SimPlan) {
     let is_possible = plan.ether.links.is_empty()
         && plan.targets == 1
+        && plan.physical_bytes == BLOCK_BYTES
         && (plan.counters, plan.marks_percent, plan.behaviour.losing_percent) == (0, 0, 0);
     if is_possible {
         plan.lends_memory = true;

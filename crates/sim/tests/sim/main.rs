@@ -10,6 +10,7 @@ mod ether_flow;
 mod express;
 mod gateways;
 mod marking;
+mod neighbours;
 mod paths;
 mod reactors;
 mod seeds;

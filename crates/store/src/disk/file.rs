@@ -32,6 +32,8 @@ pub(crate) struct BlockFile {
     punch_refused: AtomicBool,
     zero_refused: AtomicBool,
     is_block: bool,
+    /// Bytes of the blocks that are read and written: logical blocks, or larger ones that the storage requires.
+    io_bytes: u32,
     /// True if a process serves the file by FUSE.
     is_fuse: bool,
     read_only: bool,
@@ -42,6 +44,9 @@ pub(crate) struct BlockFile {
     fixed_bytes: Option<u64>,
     failures: AtomicU64,
 }
+
+/// Blocks of disks with 4,096 bytes (4Kn), for which smaller logical blocks are emulated.
+const PHYSICAL_BYTES: u32 = 4096;
 
 /// Type of FUSE file systems in statfs(2).
 const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
@@ -120,9 +125,13 @@ impl BlockFile {
         size: Option<u64>,
     ) -> Result<BlockFile, OpenError> {
         block_bytes::check(path, &file, spec.lba_bytes)?;
-        let direct = open_direct(path, &file, spec);
+        let planned = size.or_else(|| file.metadata().ok().map(|metadata| metadata.len()));
+        let io_bytes = io_bytes_of_file(&file, spec.lba_bytes, planned);
+        let direct = open_direct(path, &file, io_bytes, spec.read_only);
         lock::lock_file(path, direct.as_ref().unwrap_or(&file), spec.read_only)?;
-        let disk = BlockFile { direct, ..BlockFile::new(path, file, false, spec.read_only) };
+        let io_bytes = if direct.is_some() { io_bytes } else { spec.lba_bytes };
+        let disk = BlockFile::new(path, file, false, spec.read_only, io_bytes);
+        let disk = BlockFile { direct, ..disk };
         let from = disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?;
         let to = size.map_or(Ok(from), |size| disk.allow(size, spec.lba_bytes))?;
         spec.whole_blocks(&path.display().to_string(), to)?;
@@ -149,14 +158,10 @@ impl BlockFile {
         let exclusive = if spec.read_only { 0 } else { libc::O_EXCL };
         let file = open(path, spec.read_only, libc::O_DIRECT | exclusive)
             .map_err(|e| refusal(path, "open", spec.read_only, e))?;
-        let logical_bytes =
-            ioctl_blksszget(&file).map_err(|e| OpenError::io(path, "examine", e.into()))?;
-        if logical_bytes > spec.lba_bytes {
-            let (path, lba_bytes) = (path.into(), spec.lba_bytes);
-            return Err(OpenError::LogicalBlock { path, logical_bytes, lba_bytes });
-        }
+        let io_bytes = io_bytes_of_device(path, &file, spec.lba_bytes)?;
         let behind = lock::lock_device(path, &file, spec.read_only)?;
-        let disk = BlockFile { behind, ..BlockFile::new(path, file, true, spec.read_only) };
+        let disk = BlockFile::new(path, file, true, spec.read_only, io_bytes);
+        let disk = BlockFile { behind, ..disk };
         let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
         if bytes < u64::from(spec.lba_bytes) {
             return Err(OpenError::Empty { name: path.display().to_string() });
@@ -169,12 +174,16 @@ impl BlockFile {
         let is_block = matches!(spec.kind, StoreKind::Block { .. });
         let flags = if is_block { libc::O_DIRECT } else { 0 };
         let file = open(path, true, flags).map_err(|e| refusal(path, "open", true, e))?;
-        if !is_block {
-            block_bytes::check(path, &file, spec.lba_bytes)?;
+        if is_block {
+            let io_bytes = io_bytes_of_device(path, &file, spec.lba_bytes)?;
+            return Ok(BlockFile::new(path, file, true, true, io_bytes));
         }
-        let to_read = StoreSpec { read_only: true, ..spec.clone() };
-        let direct = if is_block { None } else { open_direct(path, &file, &to_read) };
-        Ok(BlockFile { direct, ..BlockFile::new(path, file, is_block, true) })
+        block_bytes::check(path, &file, spec.lba_bytes)?;
+        let bytes = file.metadata().ok().map(|metadata| metadata.len());
+        let io_bytes = io_bytes_of_file(&file, spec.lba_bytes, bytes);
+        let direct = open_direct(path, &file, io_bytes, true);
+        let io_bytes = if direct.is_some() { io_bytes } else { spec.lba_bytes };
+        Ok(BlockFile { direct, ..BlockFile::new(path, file, false, true, io_bytes) })
     }
 
     /// True if the lock could be taken; it is not kept.
@@ -186,12 +195,13 @@ impl BlockFile {
         file.is_ok_and(|file| lock::lock_file(path, &file, spec.read_only).is_ok())
     }
 
-    pub(crate) fn adopt(file: File, bytes: u64) -> BlockFile {
+    pub(crate) fn adopt(file: File, bytes: u64, lba_bytes: u32) -> BlockFile {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        BlockFile { fixed_bytes: Some(bytes), ..BlockFile::new(&path, file, false, false) }
+        let disk = BlockFile::new(&path, file, false, false, lba_bytes);
+        BlockFile { fixed_bytes: Some(bytes), ..disk }
     }
 
-    fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> BlockFile {
+    fn new(path: &Path, file: File, is_block: bool, read_only: bool, io_bytes: u32) -> BlockFile {
         BlockFile {
             path: path.into(),
             is_fuse: is_fuse(&file),
@@ -202,6 +212,7 @@ impl BlockFile {
             punch_refused: AtomicBool::new(false),
             zero_refused: AtomicBool::new(false),
             is_block,
+            io_bytes,
             read_only,
             keeps_block_bytes: false,
             opening: FileChange::Found,
@@ -214,6 +225,11 @@ impl BlockFile {
     /// files, and a server that hangs would block the whole thread.
     pub(crate) fn may_hold_submission(&self) -> bool {
         self.is_fuse
+    }
+
+    /// Returns the bytes of the blocks that are read and written.
+    pub(crate) fn io_bytes(&self) -> u32 {
+        self.io_bytes
     }
 
     /// Returns the path at which it was opened.
@@ -415,23 +431,43 @@ fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
         .map_err(|e| OpenError::io(path, "store", e))
 }
 
+/// Returns the bytes of the blocks to read and write a device with: those of `lba_bytes`, or larger logical blocks.
+fn io_bytes_of_device(path: &Path, file: &File, lba_bytes: u32) -> Result<u32, OpenError> {
+    let logical_bytes =
+        ioctl_blksszget(file).map_err(|e| OpenError::io(path, "examine", e.into()))?;
+    match logical_bytes {
+        _ if logical_bytes <= lba_bytes => Ok(lba_bytes),
+        _ if logical_bytes == PHYSICAL_BYTES => Ok(PHYSICAL_BYTES),
+        _ => Err(OpenError::LogicalBlock { path: path.into(), logical_bytes }),
+    }
+}
+
+/// Returns the bytes of the blocks to read and write a file of `bytes` with: larger ones than `lba_bytes` if its file
+/// system has direct I/O for those only.
+fn io_bytes_of_file(file: &File, lba_bytes: u32, bytes: Option<u64>) -> u32 {
+    let is_whole = bytes.is_some_and(|bytes| bytes.is_multiple_of(PHYSICAL_BYTES.into()));
+    let is_small = lba_bytes < PHYSICAL_BYTES && !direct_fits(file, lba_bytes);
+    let is_emulated = is_small && is_whole && direct_fits(file, PHYSICAL_BYTES);
+    if is_emulated { PHYSICAL_BYTES } else { lba_bytes }
+}
+
 /// Opens a second descriptor that bypasses the page cache, if filesystem and block size allow it.
-fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
-    if !direct_fits(file, spec.lba_bytes) {
+fn open_direct(path: &Path, file: &File, io_bytes: u32, read_only: bool) -> Option<File> {
+    if !direct_fits(file, io_bytes) {
         return None;
     }
-    let direct = open(path, spec.read_only, libc::O_DIRECT).ok()?;
+    let direct = open(path, read_only, libc::O_DIRECT).ok()?;
     is_same_file(&file.metadata().ok()?, &direct.metadata().ok()?).then_some(direct)
 }
 
 /// True if whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O. Kernels that do not
 /// report the rules (before 6.1) are tried.
-fn direct_fits(file: &File, lba_bytes: u32) -> bool {
+fn direct_fits(file: &File, io_bytes: u32) -> bool {
     let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let alignment = answer.ok().filter(|answer| answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     let Some(answer) = alignment else { return true };
     let (memory, offset) = (answer.stx_dio_mem_align, answer.stx_dio_offset_align);
-    offset != 0 && offset <= lba_bytes && memory as usize <= PAGE_BYTES
+    offset != 0 && offset <= io_bytes && memory as usize <= PAGE_BYTES
 }
 
 fn refusal(path: &Path, action: &'static str, read_only: bool, error: io::Error) -> OpenError {

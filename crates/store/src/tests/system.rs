@@ -116,8 +116,20 @@ fn block_sizes_must_fit_the_device() {
     let Some((_dir, device)) = loop_device("block_sizes_must_fit_the_device", MIB, 4096) else {
         return;
     };
-    let error = open(&block(&device.node, 512)).unwrap_err().to_string();
-    assert!(error.ends_with("use a block size of 4096"), "{error}");
+    let mut harness = RingHarness::new();
+    let small = open(&block(&device.node, 512)).unwrap();
+    assert_eq!((small.geometry().lba_shift, small.geometry().bytes()), (9, MIB));
+    harness.write(&*small, 4096, filled(4096, 1)).unwrap();
+    harness.write(&*small, 4096 + 512, filled(512, 2)).unwrap();
+    let observed = observe(&block(&device.node, 512)).unwrap();
+    assert_eq!(observed.geometry().blocks, small.geometry().blocks);
+    assert_eq!(observed.limits(), small.limits());
+    drop((small, observed));
+    let large = open(&block(&device.node, 4096)).unwrap();
+    let found = harness.read(&*large, 4096, 4096).unwrap();
+    assert!(found[..512].iter().chain(&found[1024..]).all(|&byte| byte == 1));
+    assert!(found[512..1024].iter().all(|&byte| byte == 2));
+    drop(large);
     let error = open(&file(&device.node, None, 4096)).unwrap_err().to_string();
     assert!(error.contains("use the kind for block devices"), "{error}");
 }

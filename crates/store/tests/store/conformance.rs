@@ -1,9 +1,11 @@
 //! Every store keeps the contract.
 
 use crate::late::LateStore;
-use roadtrain_store::{DiskStore, SsdStore, Store, StoreKind, StoreSpec, conformance, open};
+use roadtrain_store::{
+    DiskStore, EmulatedBlockStore, SsdStore, Store, StoreKind, StoreSpec, conformance, open,
+};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,18 +60,63 @@ impl Drop for AttachedLoop {
     }
 }
 
+/// Attaches a loop device with these logical blocks over a new file.
+fn attach_loop(directory: &Path, block_bytes: u32) -> Option<AttachedLoop> {
+    let backing = directory.join("backing");
+    File::create(&backing).unwrap().set_len(SIZE).unwrap();
+    let block_bytes = block_bytes.to_string();
+    let options = ["--find", "--show", "--sector-size", &block_bytes];
+    let attached = Command::new("losetup").args(options).arg(&backing).output();
+    match &attached {
+        Ok(output) if output.status.success() => {
+            Some(AttachedLoop(String::from_utf8_lossy(&output.stdout).trim().into()))
+        }
+        _ => None,
+    }
+}
+
 #[test]
 fn block_device() {
     let directory = tempfile::tempdir().unwrap();
-    let backing = directory.path().join("backing");
-    File::create(&backing).unwrap().set_len(SIZE).unwrap();
-    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&backing).output();
-    let node = match &attached {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
-        _ => return eprintln!("SKIPPED block_device: no loop devices here"),
+    let Some(device) = attach_loop(directory.path(), 512) else {
+        return eprintln!("SKIPPED block_device: no loop devices here");
     };
-    let device = AttachedLoop(node.trim().into());
     conformance::run(|| opened(StoreKind::Block { path: device.0.clone() }, 512));
+}
+
+#[test]
+fn small_blocks_on_a_block_device_of_larger_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = attach_loop(directory.path(), 4096) else {
+        return eprintln!("SKIPPED small_blocks_on_a_block_device_of_larger_ones: no loop devices");
+    };
+    let open = || opened(StoreKind::Block { path: device.0.clone() }, 512);
+    let limits = open().limits();
+    assert_eq!((limits.write_bytes, limits.discard_bytes, limits.atomic_bytes), (4096, 4096, 0));
+    conformance::run(open);
+}
+
+fn small_blocks_of(below: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(EmulatedBlockStore::new(below, 9))
+}
+
+#[test]
+fn small_blocks_of_memory() {
+    conformance::run(|| small_blocks_of(opened(StoreKind::Memory { size: SIZE }, 4096)));
+}
+
+#[test]
+fn small_blocks_of_a_file() {
+    let make = files(4096);
+    conformance::run(|| small_blocks_of(make()));
+}
+
+#[test]
+fn small_blocks_of_an_emulated_ssd_over_a_thread() {
+    conformance::run(|| {
+        let late = Arc::new(LateStore::with(32, 12, 0));
+        small_blocks_of(Arc::new(SsdStore::new(late, SERVICE, 4)))
+    });
 }
 
 #[test]

@@ -22,6 +22,7 @@ type LateJob = (StoreOperation, Option<Buffer>, StoreToken, StoreCompletions);
 #[derive(Debug)]
 pub(crate) struct LateStore {
     blocks: Arc<AtomicU64>,
+    lba_shift: u8,
     jobs: Mutex<Sender<LateJob>>,
     watchers: Watchers,
 }
@@ -36,22 +37,32 @@ impl fmt::Debug for Watchers {
     }
 }
 
-fn geometry(blocks: &AtomicU64) -> StoreGeometry {
+fn geometry(blocks: &AtomicU64, lba_shift: u8) -> StoreGeometry {
     let blocks = blocks.load(Relaxed);
-    StoreGeometry { lba_shift: 9, blocks, read_only: false, volatile_cache: true }
+    StoreGeometry { lba_shift, blocks, read_only: false, volatile_cache: true }
 }
 
 impl LateStore {
     /// Makes a store of `blocks` blocks of 512 bytes; one of each `fails_each` operations that move data fails (0:
     /// none).
     pub(crate) fn new(blocks: u64, fails_each: u64) -> LateStore {
+        LateStore::with(blocks, 9, fails_each)
+    }
+
+    /// Makes a store of blocks of `1 << lba_shift` bytes.
+    pub(crate) fn with(blocks: u64, lba_shift: u8, fails_each: u64) -> LateStore {
         let (jobs, inbox) = channel();
         let blocks = Arc::new(AtomicU64::new(blocks));
-        let (bytes, moved) = (Vec::new(), 0);
-        let worker =
-            LateWorker { bytes, blocks: blocks.clone(), fails_each, moved, random: 0x9e37_79b9 };
+        let worker = LateWorker {
+            bytes: Vec::new(),
+            blocks: blocks.clone(),
+            lba_shift,
+            fails_each,
+            moved: 0,
+            random: 0x9e37_79b9,
+        };
         thread::spawn(move || worker.run(&inbox));
-        LateStore { blocks, jobs: Mutex::new(jobs), watchers: Watchers::default() }
+        LateStore { blocks, lba_shift, jobs: Mutex::new(jobs), watchers: Watchers::default() }
     }
 
     /// Changes the size, and notifies the watchers.
@@ -65,7 +76,7 @@ impl LateStore {
 
 impl Store for LateStore {
     fn geometry(&self) -> StoreGeometry {
-        geometry(&self.blocks)
+        geometry(&self.blocks, self.lba_shift)
     }
 
     fn watch_size(&self, watcher: Weak<SizeWatcher>) {
@@ -91,6 +102,7 @@ impl Store for LateStore {
 struct LateWorker {
     bytes: Vec<u8>,
     blocks: Arc<AtomicU64>,
+    lba_shift: u8,
     fails_each: u64,
     moved: u64,
     random: u64,
@@ -114,7 +126,11 @@ impl LateWorker {
     }
 
     fn execute(&mut self, op: &StoreOperation, buffer: Option<&mut Buffer>) -> Result<(), Status> {
-        let geometry = geometry(&self.blocks);
+        let geometry = geometry(&self.blocks, self.lba_shift);
+        let block = u64::from(geometry.lba_bytes());
+        let is_whole = |at: u64| at.is_multiple_of(block);
+        let range = op.changed(buffer.as_ref().map_or(0, |buffer| buffer.len() as u64));
+        assert!(range.is_none_or(|range| is_whole(range.offset) && is_whole(range.len)), "{op:?}");
         geometry.check(op, buffer.as_deref())?;
         self.bytes.resize(geometry.bytes() as usize, 0);
         match (op, buffer) {

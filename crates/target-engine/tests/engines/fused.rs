@@ -4,10 +4,12 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_host_engine::{HostClient, PathPolicy, RequestError};
+use roadtrain_store::{EmulatedBlockStore, MemoryStore, SsdStore};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
 use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
 use roadtrain_wire::status::Status;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -17,12 +19,20 @@ const LOCK: u64 = 5;
 const COUNTER: u64 = 9;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
-/// Starts a target with several reactors, memory, a file and an emulated SSD.
+/// Returns blocks of 512 bytes by read-modify-write over an SSD with blocks of 4096.
+fn small_blocks(nsid: u32) -> Export {
+    let memory = Arc::new(MemoryStore::new(MIB, 4096, false).unwrap());
+    let below = Arc::new(SsdStore::new(memory, Duration::from_micros(20), 4));
+    Export::with_store(nsid, Arc::new(EmulatedBlockStore::new(below, 9)))
+}
+
+/// Starts a target with several reactors, memory, a file, an emulated SSD, and small blocks over one.
 fn serve_all(directory: &tempfile::TempDir) -> Server {
     let exports: Vec<Export> = vec![
         memory(1, MIB, BLOCK),
         file(2, directory, MIB, BLOCK),
         ssd(3, MIB, BLOCK, Duration::from_micros(20), 4),
+        small_blocks(4),
     ];
     let mut config = server_config(exports);
     config.cores = reactors(3);
@@ -84,7 +94,7 @@ fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
     let times = effort(8, 40);
     let directory = tempfile::tempdir().unwrap();
     let server = serve_all(&directory);
-    for nsid in 1..=3 {
+    for nsid in 1..=4 {
         std::thread::scope(|scope| {
             for me in 1..=HOSTS {
                 let server = &server;
@@ -94,6 +104,34 @@ fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
         let (counter, _) = counter_and_tag(&read(&host(&server, 0), nsid, COUNTER)).unwrap();
         assert_eq!(counter, HOSTS * times, "nsid {nsid}");
     }
+    assert_nothing_left(&server);
+}
+
+/// Each host counts in its own block of one physical block: no comparison fails, and no neighbour is lost.
+#[test]
+fn hosts_count_in_neighbouring_blocks_of_a_physical_block() {
+    let times = effort(40, 400);
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_all(&directory);
+    std::thread::scope(|scope| {
+        for me in 0..HOSTS {
+            let server = &server;
+            scope.spawn(move || {
+                let client = host(server, me);
+                for count in 0..times {
+                    let tag = |count: u64| if count == 0 { 0 } else { me };
+                    let (old, new) = (block(count, tag(count)), block(count + 1, me));
+                    let result = client.compare_and_write(4, me, &old, &new);
+                    assert!(was_equal(result), "{me}: {count} was lost");
+                }
+            });
+        }
+    });
+    let client = host(&server, 0);
+    for me in 0..HOSTS {
+        assert_eq!(counter_and_tag(&read(&client, 4, me)), Some((times, me)));
+    }
+    drop(client);
     assert_nothing_left(&server);
 }
 
@@ -150,7 +188,7 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
     let writes = effort(45, 150);
     let directory = tempfile::tempdir().unwrap();
     let server = serve_all(&directory);
-    for nsid in 1..=3 {
+    for nsid in 1..=4 {
         let stop = AtomicBool::new(false);
         let done = std::thread::scope(|scope| {
             let counting = (1..=4).map(|me| {

@@ -6,20 +6,20 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Memory that begins at a multiple of an alignment.
-pub(super) struct AlignedMemory {
+pub(crate) struct AlignedMemory {
     memory: Vec<u8>,
     start: usize,
     length: usize,
 }
 
 impl AlignedMemory {
-    pub(super) fn new(length: usize, alignment: usize) -> AlignedMemory {
+    pub(crate) fn new(length: usize, alignment: usize) -> AlignedMemory {
         let memory = vec![0; length + alignment];
         let start = memory.as_ptr().align_offset(alignment);
         AlignedMemory { memory, start, length }
     }
 
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }
 }
