@@ -28,9 +28,10 @@ use roadtrain_target_engine::{
     AnaListener, AnaStates, ConfigError, ConfigObject, ConfigOperation, Export, Server,
     ServerConfig, ServerError, Subsystem, TlsUse,
 };
-use roadtrain_target_proto::HostAuthentication;
 #[cfg(feature = "rbd")]
 use roadtrain_target_proto::SubsystemConfig;
+use roadtrain_target_proto::{HostAuthentication, NamespaceRequest};
+use roadtrain_wire::status::Status;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
