@@ -11,6 +11,7 @@ await() {
     return 1
 }
 is_there() { [ -b "$1" ]; }
+has_data() { dd if=/dev/nvme0n1 bs=64k count=16 iflag=direct | cmp data -; }
 is_gone() { [ ! -b "$1" ]; }
 
 modprobe nvme-tcp
@@ -29,14 +30,14 @@ await 120 is_there /dev/nvme0n1
 [ "$(blockdev --getsize64 /dev/nvme0n1)" = $((16 << 20)) ]
 dd if=/dev/urandom of=data bs=64k count=16
 dd if=data of=/dev/nvme0n1 bs=64k oflag=direct
-cmp -n 1048576 data <(dd if=/dev/nvme0n1 bs=64k count=16 iflag=direct)
+has_data
 nvme list-ctrl /dev/nvme0 -n 1 | grep -q ":0x$(printf %x "$cntlid")\$"
 ! nvme attach-ns /dev/nvme0 -n 1 -c "$cntlid" # it is attached already
 nvme detach-ns /dev/nvme0 -n 1 -c "$cntlid"
 await 120 is_gone /dev/nvme0n1
 nvme attach-ns /dev/nvme0 -n 1 -c "$cntlid"
 await 240 is_there /dev/nvme0n1
-cmp -n 1048576 data <(dd if=/dev/nvme0n1 bs=64k count=16 iflag=direct)
+has_data
 nvme delete-ns /dev/nvme0 -n 1
 await 120 is_gone /dev/nvme0n1
 [ -z "$(nvme list-ns /dev/nvme0 --all)" ]
