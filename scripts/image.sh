@@ -80,6 +80,15 @@ libraries() {
         "$bill" >"$root/usr/share/doc/roadtrain/roadtrain.cdx.json"
 }
 
+# Licences that the packages' copyright files name, and no more.
+licences() {
+    local file
+    for file in $(grep -rohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$root/usr/share/doc" | sort -u); do
+        [ -e "$file" ] || die "$file is missing: reinstall base-files"
+        put 644 "$file" "$file"
+    done
+}
+
 settings() {
     printf '%s\n' 'root:x:0:0:root:/:/usr/sbin/nologin' \
         "roadtrain:x:$user:$user:Roadtrain:/var/lib/roadtrain:/usr/sbin/nologin" >"$root/etc/passwd"
@@ -171,5 +180,6 @@ amd64 | arm64) architecture=$(dpkg --print-architecture) ;;
 esac
 program
 libraries
+licences
 settings
 image "$architecture"
