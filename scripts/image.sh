@@ -131,7 +131,7 @@ config() {
         config: {User: $user, ExposedPorts: {"4420/tcp": {}}, Env: ["PATH=/usr/bin"],
             Entrypoint: ["/usr/bin/roadtrain"], Cmd: ["serve", "--config", "/etc/roadtrain/serve.toml"],
             Volumes: {"/var/lib/roadtrain": {}}, WorkingDir: "/var/lib/roadtrain", Labels: $labels, StopSignal: "SIGTERM",
-            Healthcheck: {Test: ["CMD", "/usr/bin/roadtrain", "status"], Interval: 30e9, Timeout: 10e9, Retries: 3}},
+            Healthcheck: {Test: ["CMD", "/usr/bin/roadtrain", "status", "target0"], Interval: 30e9, Timeout: 10e9, Retries: 3}},
         rootfs: {type: "layers", diff_ids: [$diff]},
         history: [{created: $created, created_by: "scripts/image.sh"}]}'
 }

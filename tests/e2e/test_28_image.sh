@@ -8,7 +8,7 @@ thorough+=(image_is_the_same_bytes_and_one_program image_runs_by_crun_without_pr
 # image_made [FOLDER]: the image in that folder [image], of packages in debs
 image_made() {
     [ -e "$top/target/sbom/roadtrain.cdx.json" ] || (cd "$top" && cargo xtask sbom) >sbom.log 2>&1 || fail "$(cat sbom.log)"
-    [ -e debs ] || LIBROADTRAIN=$work/none packages "$work/debs"
+    [ -e debs ] || COMPRESSION=none LIBROADTRAIN=$work/none packages "$work/debs"
     DEBS=$work/debs "$top/scripts/image.sh" "$work/${1-image}" >image.log 2>&1 || fail "$(cat image.log)"
 }
 
@@ -61,6 +61,8 @@ image_user() {
     "${as_user[@]}" unshare --user true 2>/dev/null || skip 'no user namespaces here'
     mkdir data
     chown $user:$user data
+    # crun refuses a machine with controllers of both versions of cgroups; it gets the second one alone here.
+    [ ! -e /sys/fs/cgroup/unified ] || mount -t cgroup2 cgroup /sys/fs/cgroup
 }
 
 # image_config: what compose.yaml mounts, at a free port; the names of `serve` for other functions
@@ -68,7 +70,7 @@ image_config() {
     port=$(free_port) nqn=nqn.2025-01.io.example:disk
     sed "s/^port = .*/port = $port/" "$top/packaging/container/serve.toml" >serve.toml
     cp "$top/packaging/container/seccomp.json" seccomp.json
-    jq '.defaultAction = "SCMP_ACT_ALLOW" | .syscalls = [{names: ["io_uring_setup", "io_uring_enter", "io_uring_register"],
+    jq 'del(.defaultErrnoRet) | .defaultAction = "SCMP_ACT_ALLOW" | .syscalls = [{names: ["io_uring_setup", "io_uring_enter", "io_uring_register"],
         action: "SCMP_ACT_ERRNO", errnoRet: 1}]' seccomp.json >no_rings.json
     chmod 644 serve.toml seccomp.json no_rings.json
 }
@@ -110,8 +112,10 @@ crun_bundle() {
     (cd bundle && "${as_user[@]}" crun spec --rootless)
     jq --slurpfile image "$(image_blob config)" --slurpfile seccomp seccomp.json --arg work "$work" '
         .process.args = $image[0].config.Entrypoint + $image[0].config.Cmd
+        | .process.user = {uid: 65532, gid: 65532} | .process.env = $image[0].config.Env
+        | .linux.uidMappings[0].containerID = 65532 | .linux.gidMappings[0].containerID = 65532
         | .process.cwd = $image[0].config.WorkingDir | .process.terminal = false | .process.noNewPrivileges = true
-        | .process.capabilities |= map_values([]) | .process.rlimits = [{type: "RLIMIT_MEMLOCK", soft: 0, hard: 0}]
+        | .process.capabilities |= map_values([]) | .process.rlimits = [{type: "RLIMIT_MEMLOCK", soft: 262144, hard: 262144}]
         | .root = {path: "rootfs", readonly: true} | .linux.seccomp = $seccomp[0]
         | .linux.namespaces |= map(select(.type != "network"))
         | .mounts += [
@@ -134,7 +138,7 @@ test_image_runs_by_crun_without_privileges() {
     until_line crun.log '^ready' "$pid"
     image_is_confined "$(container_pid)"
     image_is_used
-    "${crun[@]}" exec target roadtrain status
+    "${crun[@]}" exec target roadtrain status target0
     "${crun[@]}" exec target roadtrain bench -a 127.0.0.1 -s "$port" -n $nqn --rw randrw --bs 4k --size 1MiB --verify --seconds 1
     "${crun[@]}" kill target TERM
     ended "$pid" 30
@@ -205,7 +209,7 @@ test_image_runs_by_podman_without_privileges() {
     [ "$("${podman[@]}" inspect --format '{{.State.ExitCode}}' target)" = 0 ] || fail "$("${podman[@]}" logs target)"
     # Another container finds the disk in the volume.
     "${podman[@]}" rm target
-    (cd home && in_shell "${first/ --network/ --health-cmd \'[\"\/usr\/bin\/roadtrain\",\"status\"]\' --network}")
+    (cd home && in_shell "${first/ --network/ --health-cmd \'[\"\/usr\/bin\/roadtrain\",\"status\",\"target0\"]\' --network}")
     container_ready
     "${podman[@]}" healthcheck run target || fail 'not healthy'
     attach
