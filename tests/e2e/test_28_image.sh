@@ -246,11 +246,14 @@ test_image_runs_by_the_compose_file() {
     podman_home
     mkdir home/target
     cp serve.toml seccomp.json "$top/packaging/container/compose.yaml" home/target
+    sed -i "s|^\[containers\]|&\nseccomp_profile = \"$work/home/target/seccomp.json\"|" home/.config/containers/containers.conf
     background podman.log "${podman[@]}" system service --time 0 "unix://$work/home/run/podman.sock"
     service=$pid
     eventually 20 test -S home/run/podman.sock
     compose() { (cd home/target && "${as_user[@]}" DOCKER_HOST="unix://$work/home/run/podman.sock" docker-compose "$@"); }
     compose config --quiet
+    # The service of podman takes a profile from its own configuration only.
+    sed -i '/seccomp:/d' home/target/compose.yaml
     compose up -d
     eventually 60 eval '[ -n "$(container_pid)" ]'
     image_is_confined "$(container_pid)"
