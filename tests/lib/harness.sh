@@ -400,6 +400,8 @@ run_tests() {
     select_tests "${1-}"
     [ $left_out = 0 ] || echo "$left_out tests only in test-all"
     [ "${at_once:-1}" = 1 ] || [ ${#names[@]} -lt 2 ] || { run_at_once "${names[@]}"; return; }
+    # Behind the caller's || or && a shell ignores `set -e`, in all that it calls.
+    (set -e && { false; true; }) & ! wait $! || { echo 'run_tests: failing commands would not end a test here' >&2; exit 2; }
     passed=0 failed=0 skipped=0
     for name in "${names[@]}"; do
         before_test "$name"

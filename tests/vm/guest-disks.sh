@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in a guest of another monitor: its disks, which $DISKS names, are remote namespaces. It writes them in rounds until
-# the disk $LAST comes, if one is named, and waits until that one has gone. What is on the disks in the end, the test reads.
+# /share/more has gone and the disk $LAST comes, if one is named, and waits until that one has gone. What is on the disks in the end, the test reads.
 set -eu
 
 step() { echo "--- $(cut -d' ' -f1 /proc/uptime) $*"; }
@@ -11,14 +11,15 @@ await() { # await SECONDS COMMAND...
     return 1
 }
 is_there() { [ -e "/sys/block/$1" ]; }
+has_more() { [ -e /share/more ] || { [ -n "$LAST" ] && is_gone "$LAST"; }; }
 is_gone() { [ ! -e "/sys/block/$1" ]; }
 
-# written DISK: its first MiB is 65,536 lines with the disk's name, and the rest of 8 MiB is verified
+# written DISK: its first MiB is 65,536 lines with the disk's name, and the next 3 MiB are verified
 written() {
-    yes "the disk $1" | awk '{printf "%-15s\n", $0}' | head -c 1048576 >"/tmp/$1"
+    awk -v name="$1" 'BEGIN {for (n = 0; n < 65536; n++) printf "the disk %-6s\n", name}' >"/tmp/$1"
     dd if="/tmp/$1" of="/dev/$1" bs=64k oflag=direct conv=fsync,notrunc 2>/dev/null
     dd if="/dev/$1" bs=64k count=16 iflag=direct 2>/dev/null | cmp - "/tmp/$1"
-    fio --name=w --filename="/dev/$1" --offset=1M --size=7M --rw=randwrite --bs=16k --ioengine=libaio --iodepth=8 --direct=1 \
+    fio --name=w --filename="/dev/$1" --offset=1M --size=3M --rw=randwrite --bs=16k --ioengine=libaio --iodepth=8 --direct=1 \
         --verify=crc32c --end_fsync=1 --eta=never --output=/tmp/fio
 }
 
@@ -30,7 +31,7 @@ while :; do
     round=$((round + 1))
     for disk in $DISKS; do written "$disk"; done
     step "round $round"
-    [ -n "$LAST" ] && is_gone "$LAST" || break
+    has_more || break
 done
 if [ -n "$LAST" ]; then
     written "$LAST"
