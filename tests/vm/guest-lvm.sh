@@ -28,8 +28,8 @@ connected() {
     local block
     nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" --hostnqn "nqn.2014-08.org.nvmexpress:uuid:$1" --hostid "$1" \
         --ctrl-loss-tmo=-1
-    await 20 eval 'ls /sys/block/nvme*n1/wwid >/dev/null 2>&1'
-    block=$(echo /sys/block/nvme*n1)
+    await 20 eval 'ls /sys/block/nvme[0-9]n1/wwid >/dev/null 2>&1'
+    block=$(echo /sys/block/nvme[0-9]n1)
     device=/dev/${block##*/}
     await 20 is_block "$device"
     mkdir -p /dev/disk/by-id
@@ -45,7 +45,7 @@ lvcreate -y -n vm-100-disk-0 -L 64M roadtrain
 mkfs.ext4 -q -F /dev/roadtrain/vm-100-disk-0
 mkdir -p /mnt
 mount /dev/roadtrain/vm-100-disk-0 /mnt
-head -c 8M /dev/urandom >/mnt/data
+head -c 8388608 /dev/urandom >/mnt/data
 md5sum </mnt/data >/tmp/sum
 umount /mnt
 lvcreate -y -n vm-101-disk-0 -L 32M roadtrain
