@@ -40,7 +40,8 @@ pub(super) fn io_uring(machine: &ExaminedMachine) -> Vec<Finding> {
             Finding::problem(check, text, enable)
         }
         (Some(error), _) => {
-            let (error, advice) = error.split_once(": ").unwrap_or((error, "use Linux 6.1 or later"));
+            let (error, advice) =
+                error.split_once(": ").unwrap_or((error, "use Linux 6.1 or later"));
             Finding::problem(check, format!("no ring can be made: {error}"), advice)
         }
         (None, 1) => {

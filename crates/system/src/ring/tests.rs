@@ -210,5 +210,8 @@ fn an_error_of_the_kernel_says_what_to_change() {
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(advice), "{error}");
     }
-    assert_eq!(explained(io::Error::from_raw_os_error(libc::EMFILE)).raw_os_error(), Some(libc::EMFILE));
+    assert_eq!(
+        explained(io::Error::from_raw_os_error(libc::EMFILE)).raw_os_error(),
+        Some(libc::EMFILE)
+    );
 }
