@@ -194,11 +194,9 @@ test_image_runs_by_podman_without_privileges() {
     image_made
     podman_home
     cp serve.toml seccomp.json no_rings.json home
-    cd home
     first=$(page_command 'podman run --detach')
-    in_shell() { "${as_user[@]}" bash -euc "$1"; }
+    in_shell() { (cd home && "${as_user[@]}" bash -euc "$1"); }
     in_shell "$first"
-    cd "$work"
     container_ready
     image_is_confined "$(container_pid)"
     image_is_used
@@ -209,7 +207,7 @@ test_image_runs_by_podman_without_privileges() {
     [ "$("${podman[@]}" inspect --format '{{.State.ExitCode}}' target)" = 0 ] || fail "$("${podman[@]}" logs target)"
     # Another container finds the disk in the volume.
     "${podman[@]}" rm target
-    (cd home && in_shell "${first/ --network/ --health-cmd \'[\"\/usr\/bin\/roadtrain\",\"status\",\"target0\"]\' --network}")
+    in_shell "${first/ --network/ --health-cmd \'[\"\/usr\/bin\/roadtrain\",\"status\",\"target0\"]\' --network}"
     container_ready
     "${podman[@]}" healthcheck run target || fail 'not healthy'
     attach
@@ -224,7 +222,7 @@ test_image_runs_by_podman_without_privileges() {
     "${podman[@]}" rm target
     # Where rings are forbidden it says so, and so does `doctor`.
     status=0
-    (cd home && in_shell "${first/seccomp=seccomp.json/seccomp=no_rings.json}") || status=$?
+    in_shell "${first/seccomp=seccomp.json/seccomp=no_rings.json}" || status=$?
     eventually 20 eval '"${podman[@]}" inspect --format "{{.State.Status}}" target | grep -q exited'
     "${podman[@]}" logs target 2>&1 | grep -q io_uring || fail "$("${podman[@]}" logs target 2>&1)"
     status=0

@@ -277,7 +277,7 @@ become_user() {
     mkdir -m 700 home/run
     chown -R $user:$user home
     chmod 711 "$work"
-    as_user=(setpriv --reuid $user --regid $user --clear-groups --inh-caps=-all env -i "PATH=$PATH" "HOME=$work/home"
+    as_user=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all env -i "PATH=$PATH" "HOME=$work/home"
         "XDG_RUNTIME_DIR=$work/home/run" "TMPDIR=$work/home" LANG=C)
 }
 
