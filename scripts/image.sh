@@ -166,7 +166,7 @@ image() {
 
 found=("$debs"/roadtrain_*_"$(dpkg --print-architecture)".deb)
 [ -e "${found[0]}" ] || die "no package in $debs: run \`make deb\`"
-[ ${#found[@]} = 1 ] || die "more than one package in $debs: ${found[*]##*/}"
+[ ${#found[@]} = 1 ] || die "more than one package in $debs: ${found[*]##*/}: remove the old ones"
 deb=${found[0]}
 version=$(dpkg-deb -f "$deb" Version)
 depends=$(dpkg-deb -f "$deb" Depends)
