@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
 .PHONY: help build demo demo-ceph check hooks test test-all soak instructions e2e ceph-test vm-test bench eval lint \
-    fuzz docs book man install sbom deb clean
+    fuzz docs book man install sbom deb image clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -101,6 +101,9 @@ deb: sbom ## Debian packages in target/debian, checked by lintian
 	scripts/release-build.sh
 	ROADTRAIN=target/package/dist/roadtrain LIBROADTRAIN=target/package/dist/libroadtrain.so scripts/deb.sh
 	lintian --fail-on error,warning target/debian/*.deb
+
+image: deb ## OCI image of the package, for podman and Docker, in target/image; needs no network
+	scripts/image.sh
 
 clean: ## remove what was built
 	cargo clean

@@ -3,6 +3,7 @@
 #   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
 #   lint   shellcheck, cargo-deny   vm   QEMU and what goes into the guest
 #   ceph   a Ceph cluster of one machine, librbd
+#   containers, libvirt  what runs the container image, and what runs machines as the guide has them; LVM
 #   fuzz   a C++ compiler            instructions valgrind
 #   book   what mdBook is installed by
 #   deb    what makes and checks Debian packages
@@ -20,6 +21,8 @@ declare -A packages=(
     [lint]='shellcheck python3-venv'
     [book]='python3-venv'
     [deb]='dpkg-dev lintian'
+    [containers]='crun podman uidmap docker-compose'
+    [libvirt]='libvirt-daemon libvirt-clients libvirt-daemon-driver-qemu libxml2-utils lvm2'
     [fuzz]='g++'
     [instructions]='valgrind'
     [eval]='linux-perf fio util-linux iproute2 e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin

@@ -122,7 +122,9 @@ groups() {
     echo build
     for part; do
         case $part in
+        e2e-all | e2e=*image*) echo e2e && echo containers ;;
         e2e*) echo e2e ;;
+        vm-all | vm=*libvirt* | vm=*proxmox* | vm=*lvm*) echo vm && echo e2e && echo libvirt ;;
         vm*) echo vm && echo e2e ;;
         ceph*) echo ceph && echo e2e ;;
         instructions) echo instructions ;;
