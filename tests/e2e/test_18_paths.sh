@@ -33,6 +33,8 @@ test_paths_carry_verified_load() {
         holds status.json 'all(.[0].paths[]; .state == "live" and .ana == "optimized" and .iops > 0)'
         "$ROADTRAIN" status --json -a "127.0.0.1:$other_port" -a 127.0.0.1:1 >of.json
         holds of.json 'length == 1'
+        "$ROADTRAIN" slow -a "127.0.0.1:$other_port" --json >of.json
+        holds of.json '.recorders | length == 1'
         ! "$ROADTRAIN" status -a 127.0.0.1:1 2>none.log || fail 'nothing is there'
         grep -q 'nothing here leads to or listens at 127.0.0.1:1' none.log
         ! "$ROADTRAIN" slow -a 127.0.0.1:1 2>none.log || fail 'nothing is there'

@@ -213,7 +213,7 @@ test_ctl_cluster_that_is_not_there() {
     managed
     printf '[global]\nmon_host = 127.0.0.1:1\nclient_mount_timeout = 1\nrados_mon_op_timeout = 1\n' >files/ceph.conf
     c cluster add ceph --ceph-conf files/ceph.conf
-    no 1 'bdev_rbd_create' device add image rbd:disks/one --cluster ceph
+    no 1 'device image: ' device add image rbd:disks/one --cluster ceph
     c cluster remove ceph
 }
 

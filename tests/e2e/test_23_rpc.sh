@@ -60,6 +60,14 @@ spdk_clients_do_all() {
     s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_subsystem_get_listeners "$b" && holds s.json '[.[].ana_states[0].ana_state] == ["optimized", "non_optimized"]'
     s nvmf_subsystem_add_host "$a" "$host"
+    # A namespace that only one host sees, in a group that has another state at one listener.
+    s nvmf_subsystem_add_ns -n 9 -a 5 --no-auto-visible "$b" nothing
+    s nvmf_ns_add_host "$b" 9 "$host"
+    s nvmf_subsystem_set_ns_ana_group "$b" 9 7
+    s nvmf_subsystem_listener_set_ana_state "$b" -n inaccessible -t tcp -a 127.0.0.1 -s "$port" -g 7
+    s nvmf_get_subsystems "$b" && holds s.json '.[0].namespaces[1] | .anagrpid == 7 and .hosts == [$host]' --arg host "$host"
+    s nvmf_subsystem_get_listeners "$b" && holds s.json '.[0].ana_states == [{ana_group: 1, ana_state: "optimized"},
+        {ana_group: 7, ana_state: "inaccessible"}]'
     s nvmf_get_subsystems "$a" && holds s.json '.[0] | .min_cntlid == 100 and .max_cntlid == 199 and .dmrsl == 0'
     s nvmf_get_subsystems && holds s.json '.[0].subtype == "Discovery" and [.[1:][].nqn] == [$b, $a] and
         (.[2] | .serial_number == "SERIAL" and .model_number == "A model" and .max_namespaces == 4 and
@@ -249,8 +257,9 @@ test_rpc_errors() {
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"none\"}}"
     r nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\", \"nsid\": 10}}" && is '. == 10'
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\"}}"
-    r nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 10}" && is '. == true'
-    wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 1}"
+    r nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 512}" && is '. == true'
+    wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 513}"
+    wrong -32602 'Invalid parameters' nvmf_ns_add_host "{\"nqn\": \"$n\", \"nsid\": 10, \"host\": \"nqn.2026-11.test:h\"}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 1, \"anagrpid\": 1}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_remove_ns "{\"nqn\": \"$n\", \"nsid\": 1}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"192.0.2.1\"}}"
@@ -446,6 +455,23 @@ test_rpc_many_clients() {
     done <nqns.txt
 }
 
+# Thousands of namespaces: lists of several pages, changes, metrics and top, and a journal of the state that a restart
+# continues after kill -9. COUNT=10000 measures what a large target costs.
+test_rpc_thousands_of_namespaces() {
+    local count=${COUNT:-1100} metrics
+    port=$(free_port)
+    metrics=127.0.0.1:$(free_port)
+    managed --metrics "$metrics"
+    python3 "$top/tests/e2e/rpc_thousands.py" "$rpc" "$target" "$count" "$metrics" "$port" || fail "$(tail target.log)"
+    "$ROADTRAIN" top --once --interval 0.1 --limit 20 --metrics "$metrics" >top.txt
+    grep -q "^the 20 busiest, $((count - 20)) more" top.txt || fail "$(tail top.txt)"
+    [ -e state.toml.journal ] || fail 'there is no journal'
+    kill -KILL "$target"
+    ended "$target" 60
+    managed
+    AGAIN=1 python3 "$top/tests/e2e/rpc_thousands.py" "$rpc" "$target" "$count" "$metrics" "$port" || fail "$(tail target.log)"
+}
+
 # Keys by name: a host authenticates with one that came by RPC, and with TLS; after kill -9, too, and SIGHUP.
 test_rpc_keys() {
     local n=nqn.2026-11.test:keys other=nqn.2026-11.test:open host=nqn.2026-11.test:host at tls key
@@ -561,6 +587,13 @@ test_rpc_ctl() {
     c device add void null:1MiB
     c device resize void 2MiB
     c device list && is '[.[] | [.name, .capacity_bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
+    # A file is made as `serve` does, below the folders for requests; a device without its file says how.
+    c device add made "file:$work/files/made.img,size=4MiB,lba=4096" && [ "$(stat -c %s files/made.img)" = 4194304 ]
+    c device remove made && [ -e files/made.img ]
+    no 1 'device made: Operation not permitted' device add made "file:$work/elsewhere.img,size=4MiB"
+    no 1 'device made: No such file or directory: .*/none.img does not exist: make it first: truncate -s SIZE' \
+        device add made "file:$work/files/none.img"
+    no 2 'a limit is of a namespace' device add made mem:4MiB,iops=10
     c subsystem add -n $n --serial S1 && is '.changes[0].nqn == $n' --arg n $n
     c subsystem list && is '.[0] | .nqn == $n and .owner == "state" and .serial == "S1" and .any_host and .namespace_count == 0' --arg n $n
     c namespace add -n $n device:disk --nsid 5 && is '.changes[0].nsid == 5'
@@ -655,6 +688,17 @@ test_ctl_completes_names() {
     offers 'target0' ctl config reload --id ''
     offers "127.0.0.1:$port" ctl listener set -a ''
     offers '7' ctl namespace snapshot list --nsid ''
+    offers 'device:vols/first' ctl subsystem add -n nqn.x:y --namespace ''
+    offers "127.0.0.1:$port" status -a ''
+    offers "127.0.0.1:$port" slow -a ''
+    # A host that is connected, and not named.
+    r nvmf_subsystem_allow_any_host "{\"nqn\": \"$a\", \"allow_any_host\": true}"
+    background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $a -q nqn.2026-11.test:busy --nsid 7 --rw read \
+        --bs 4k --size 1MiB --seconds 600
+    eventually 20 offers_host ctl host limit -n $a -q ''
+    offers_host ctl host allow -n $a -q ''
+    offers_host ctl subsystem add -n nqn.x:y --allow-host ''
+    kill -TERM "$pid" && ended "$pid" 20
     offers '7' ctl namespace remove -n "$a" --nsid ''
     offers "$a" ctl namespace snapshot list -n ''
     [ -z "$(completed ctl namespace remove -n nqn.x:y --nsid 7)" ] || fail 'namespaces of nobody'
@@ -664,6 +708,9 @@ test_ctl_completes_names() {
     [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
     [ -z "$(completed ctl listener set -a 1)" ] || fail 'listeners of nobody'
 }
+
+# offers_host WORD...: bash offers the connected host
+offers_host() { completed "$@" | grep -qxF nqn.2026-11.test:busy; }
 
 # completed WORD...: what bash offers for the last one, one a line
 completed() {

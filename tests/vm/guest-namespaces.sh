@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: namespace 2 appears, namespace 1 grows, another namespace takes the place of namespace 2,
-# which goes at last; a file in /share requests each step.
+# is hidden from this host, is shown again, and goes at last; a file in /share requests each step.
 set -eu
 
 blocks() { cat /sys/block/nvme0n1/size 2>/dev/null || echo 0; }
@@ -37,6 +37,13 @@ touch /share/grown
 await 240 another_is_there
 await 60 has_zeroes /dev/nvme0n2
 touch /share/replaced
+await 120 is_gone /dev/nvme0n2
+! nvme list-ns /dev/nvme0 | grep -q ':0x2$'
+! nvme id-ns /dev/nvme0 -n 2 | grep -Eq '^nsze *: *0x[1-9a-f]'
+touch /share/hidden
+await 240 is_there /dev/nvme0n2
+[ "$(cat /sys/block/nvme0n2/ana_grpid 2>/dev/null || cat /sys/block/nvme0c0n2/ana_grpid)" = 7 ]
+touch /share/shown
 await 120 is_gone /dev/nvme0n2
 dd if=/dev/nvme0n1 of=/dev/null bs=1M count=64 skip=64 iflag=direct
 nvme disconnect -n "$NQN"

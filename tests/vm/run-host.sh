@@ -2,9 +2,11 @@
 # The kernel's host against our target.
 
 thorough+=(kernel_host_without_sq_flow_control kernel_host_keep_alive_by_any_command kernel_host_commands
-    kernel_host_reservations kernel_nbd_client kernel_host_persistent_discovery)
+    kernel_host_reservations kernel_nbd_client kernel_host_persistent_discovery
+    kernel_host_thousands_of_namespaces)
 for name in kernel_host_{memory_two_queues,file_digests_4kn,without_sq_flow_control,keep_alive_by_any_command} \
     kernel_host_{survives_target_restart,sees_namespaces_change,commands,reservations,persistent_discovery,first_hour} \
+    kernel_host_thousands_of_namespaces \
     kernel_nbd_client; do
     group_of[$name]=${RT_VM_KERNEL:-stable}
 done
@@ -51,6 +53,9 @@ test_kernel_host_survives_target_restart() {
 }
 
 # Namespaces come, grow, go and are replaced while the kernel is connected: asynchronous events notify it.
+# hide_last: the last namespace of target.toml is for another host
+hide_last() { printf 'hosts = ["nqn.2026-11.test:another"]\n' >>target.toml; }
+
 test_kernel_host_sees_namespaces_change() {
     share
     port=$(free_port) nqn=nqn.2026-11.test:e2e
@@ -68,9 +73,39 @@ test_kernel_host_sees_namespaces_change() {
     configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
     kill -HUP "$target"
     until_file share/replaced "$vm"
+    configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
+    hide_last
+    kill -HUP "$target"
+    until_file share/hidden "$vm"
+    configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
+    printf 'ana_group = 7\n' >>target.toml
+    kill -HUP "$target"
+    until_file share/shown "$vm"
     configure "file:$work/a.img,size=128MiB"
     kill -HUP "$target"
     guest_ends "$vm"
+}
+
+# The kernel connects to 4,096 namespaces, in lists of 1,024, and one of them goes.
+test_kernel_host_thousands_of_namespaces() {
+    local count=4096
+    share
+    port=$(free_port) nqn=nqn.2026-11.test:e2e
+    # thousands [NSID]: the configuration, without that namespace
+    thousands() {
+        printf 'address = "%s"\nport = %s\n[[subsystem]]\nnqn = "%s"\n' "$target_address" "$port" "$nqn"
+        seq "$count" | grep -vx "${1-0}" |
+            sed 's/.*/[[subsystem.namespace]]\nnsid = &\nkind = "null"\nsize = "64MiB"/'
+    }
+    thousands >target.toml
+    serve_configured
+    background guest.log guest -e "COUNT=$count" "$here/guest-thousands.sh"
+    local vm=$pid
+    until_file share/connected "$vm" 1800
+    thousands $((count / 2)) >target.toml
+    kill -HUP "$target"
+    guest_ends "$vm"
+    grep '^measured' guest.log
 }
 
 # Compare, Verify, Copy and Get LBA Status as nvme-cli sends them.

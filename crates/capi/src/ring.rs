@@ -285,6 +285,7 @@ mod tests {
         preferred_discard_blocks: 1,
         optimal_write_blocks: 1,
         write_verifier: None,
+        ana_group: 0,
     };
 
     fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> CallResult<IoRequest> {

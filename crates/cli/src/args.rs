@@ -57,8 +57,8 @@ pub use ctl::{
     ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
     DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
     ListenerCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, ReferralCommand,
-    RequireArgs, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand, SubsystemRef,
-    VolumeCommand,
+    RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand,
+    SubsystemRef, VolumeCommand,
 };
 pub use doctor::{DoctorArgs, ForeignHost};
 pub use ether::{EtherArgs, PortKindName};
@@ -329,7 +329,7 @@ mod tests {
             "ctl config save -o file --spdk",
             "ctl --rpc /run/x.sock rpc nvmf_get_subsystems {}",
             "top --once --json",
-            "top target0 --metrics 192.0.2.7:9100 --interval 0.5",
+            "top target0 --metrics 192.0.2.7:4430 --interval 0.5",
             "ctl trace -o slow.json --id target0",
             "slow target0 -a 127.0.0.1:4420 --count 5 --sampled --json",
             "serve -a 127.0.0.1 -n nqn.x:y --namespace mem:1GiB --slow-over 500us",

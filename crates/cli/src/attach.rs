@@ -127,8 +127,10 @@ fn start_log(
         }
     };
     let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    let file =
-        open.map_err(|e| CommandFailure::failed(format!("--log {}: {e}", path.display())))?;
+    let file = open.map_err(|error| {
+        let problem = output::file_problem(&path, &error);
+        CommandFailure::failed(format!("--log {}: {problem}", path.display()))
+    })?;
     logs::start_file("info", global.verbose, file.try_clone()?);
     registration.set_log(path)?;
     Ok(Some(file))

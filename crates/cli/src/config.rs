@@ -188,9 +188,24 @@ pub struct SubsystemSettings {
     /// Rate limits of hosts over all namespaces, by host NQN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_rates: BTreeMap<String, RateArgs>,
+    /// ANA states of groups at listeners.
+    #[serde(default, rename = "ana_group", skip_serializing_if = "Vec::is_empty")]
+    pub ana_groups: Vec<AnaGroupSettings>,
     /// Its namespaces.
     #[serde(default, rename = "namespace")]
     pub namespaces: Vec<NamespaceSettings>,
+}
+
+/// ANA state of a group of a subsystem at a listener, instead of the listener's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnaGroupSettings {
+    /// ANA group of namespaces, 1 to 512.
+    pub group: u32,
+    /// The listener.
+    pub listener: AnaPort,
+    /// The state.
+    pub state: AnaName,
 }
 
 pub(crate) fn default_port() -> u16 {
@@ -287,6 +302,7 @@ impl ServeConfig {
             require_auth: false,
             require_tls: false,
             host_rates: BTreeMap::new(),
+            ana_groups: Vec::new(),
             namespaces: assign_nsids(namespaces),
         });
         let mut config = ServeConfig {
@@ -419,7 +435,7 @@ impl ServeConfig {
     /// The first error.
     pub fn server(&self) -> CommandResult<ServerConfig> {
         let (requested, granted) = (&self.limits, TargetLimits::default());
-        let subsystems = self.exports().map_err(CommandFailure::usage)?;
+        let subsystems = self.reachable_exports()?;
         let base = ServerConfig::new(self.addresses()?, subsystems);
         let pool_bytes = requested.buffers.unwrap_or(POOL_BYTES);
         let ether =

@@ -20,6 +20,7 @@ mod limits;
 mod managed;
 mod subsystems;
 mod target;
+mod visibility;
 mod volumes;
 
 #[cfg(all(test, feature = "rbd"))]

@@ -12,7 +12,9 @@ use crate::usage::closest;
 use roadtrain_host_engine::Class;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{Export, KeptPlace};
+use roadtrain_target_proto::{ANA_GROUPS_MAX, NamespaceView};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -98,6 +100,12 @@ pub struct NamespaceSettings {
     /// Rate limits for all hosts together.
     #[serde(default, skip_serializing_if = "RateArgs::is_empty")]
     pub rates: RateArgs,
+    /// NQNs of the hosts that see the namespace; `None`: all hosts of the subsystem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<BTreeSet<String>>,
+    /// ANA group, 1 to 512; `None`: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ana_group: Option<u32>,
     /// UUID shown to hosts; when missing it follows from the nguid, or from what identifies the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
@@ -118,12 +126,15 @@ pub struct NamespaceSettings {
 }
 
 /// Options of a namespace on the command line.
-const OPTIONS: [&str; 24] = [
+const OPTIONS: [&str; 27] = [
     "size",
     "lba",
     "nsid",
     "uuid",
     "nguid",
+    "host",
+    "hidden",
+    "ana-group",
     "reservations",
     "uncorrectable",
     "ro",
@@ -177,6 +188,8 @@ impl NamespaceSettings {
             parallel: None,
             class: None,
             rates: RateArgs::default(),
+            hosts: None,
+            ana_group: None,
             uuid: None,
             nguid: None,
             reservations: None,
@@ -354,8 +367,15 @@ impl NamespaceSettings {
             reservations: kept_place(&self.reservations),
             uncorrectable: kept_place(&self.uncorrectable),
             standby: self.standby,
+            view: self.view(),
             ..Export::new(nsid, store)
         })
+    }
+
+    /// Returns which hosts see the namespace, and its ANA group.
+    pub(crate) fn view(&self) -> NamespaceView {
+        let ana_group = self.ana_group.unwrap_or(NamespaceView::ALL.ana_group);
+        NamespaceView { hosts: self.hosts.clone(), ana_group }
     }
 
     fn check_device(&self) -> Result<(), String> {
@@ -442,6 +462,15 @@ impl NamespaceSettings {
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("standby", None) => self.standby = true,
+            ("hidden", None) => self.hosts = Some(self.hosts.take().unwrap_or_default()),
+            ("host", Some(value)) => {
+                self.hosts.get_or_insert_default().insert(value.to_owned());
+            }
+            ("ana-group", Some(value)) => {
+                let group = value.parse().ok().filter(|group| (1..=ANA_GROUPS_MAX).contains(group));
+                let unfit = || format!("ana-group={value}: use 1 to {ANA_GROUPS_MAX}");
+                self.ana_group = Some(group.ok_or_else(unfit)?);
+            }
             _ => {
                 let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
                 return Err(match closest(key, OPTIONS) {
@@ -553,6 +582,13 @@ impl fmt::Display for NamespaceSettings {
         }
         if self.standby {
             f.write_str(",standby")?;
+        }
+        match &self.hosts {
+            Some(hosts) if hosts.is_empty() => f.write_str(",hidden")?,
+            hosts => hosts.iter().flatten().try_for_each(|host| write!(f, ",host={host}"))?,
+        }
+        if let Some(group) = self.ana_group {
+            write!(f, ",ana-group={group}")?;
         }
         if self.read_only { f.write_str(",ro") } else { Ok(()) }
     }

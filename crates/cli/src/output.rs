@@ -4,6 +4,7 @@ use crate::failure::CommandResult;
 use roadtrain_wire::text::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 
 /// Prints a line (or lines) at once. A closed pipe, as in `roadtrain list | head -n 1`, is no failure.
 ///
@@ -21,6 +22,17 @@ pub(crate) fn line_is_read(text: &str) -> CommandResult<bool> {
     match write(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => Ok(written.map(|()| true)?),
+    }
+}
+
+/// Returns the reason why a file cannot be made.
+pub(crate) fn file_problem(path: &Path, error: &io::Error) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if error.kind() == ErrorKind::NotFound && !folder.exists() => {
+            format!("the directory {} does not exist: make it first", folder.display())
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -123,6 +135,15 @@ mod tests {
         for head in ["NSID", "Namespaces", "DHCHAP KEY", "served By"] {
             assert!(!super::is_head(head), "{head}");
         }
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let problem = |path: &str| super::file_problem(path.as_ref(), &error);
+        assert_eq!(problem("/no/where/x"), "the directory /no/where does not exist: make it first");
+        assert_eq!(problem("/proc/x"), error.to_string());
+        assert_eq!(problem("x"), error.to_string());
     }
 
     #[test]

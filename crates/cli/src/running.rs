@@ -4,6 +4,7 @@ use crate::connect::split_port;
 use crate::control::{Call, socket};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{self, AttachmentEntry, Registry, TargetEntry, Targets};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -82,30 +83,45 @@ impl RunningEntries {
         Ok(())
     }
 
-    /// Keeps targets that listen at one of the addresses, and attachments whose address is one of them or for which
-    /// `leads` returns true; all without addresses.
+    /// Keeps targets that listen at one of the addresses, and attachments with a path to one of them; all without
+    /// addresses.
     ///
     /// # Errors
     /// An invalid address; or no process is at any of them.
-    pub(crate) fn at(
-        mut self,
-        addresses: &[String],
-        leads: impl Fn(&AttachmentEntry, &Path) -> bool,
-    ) -> CommandResult<RunningEntries> {
+    pub(crate) fn at(mut self, addresses: &[String]) -> CommandResult<RunningEntries> {
         if addresses.is_empty() {
             return Ok(self);
         }
         for address in addresses.iter().filter(|address| !address.starts_with("ether:")) {
             split_port(without_tcp(address), 0)?;
         }
-        self.attached
-            .retain(|(entry, socket)| is_at(&entry.address, addresses) || leads(entry, socket));
+        self.attached.retain(|(entry, socket)| {
+            is_at(&entry.address, addresses) || has_path(entry, socket, addresses)
+        });
         self.served.retain(|(entry, _)| entry.listeners.iter().any(|at| is_at(at, addresses)));
         if self.attached.is_empty() && self.served.is_empty() {
             return Err(nothing(format!("leads to or listens at {}", addresses.join(", "))));
         }
         Ok(self)
     }
+}
+
+/// True if the attachment has a path to one of the addresses, by its process.
+fn has_path(entry: &AttachmentEntry, socket: &Path, addresses: &[String]) -> bool {
+    /// The paths of a status.
+    #[derive(Deserialize)]
+    struct StatusPaths {
+        paths: Vec<StatusPath>,
+    }
+    #[derive(Deserialize)]
+    struct StatusPath {
+        address: String,
+    }
+    if !entry.process.is_alive() {
+        return false;
+    }
+    let status = query::<StatusPaths>((socket, entry.process.owner), &Call::Status);
+    status.is_ok_and(|status| status.paths.iter().any(|path| is_at(&path.address, addresses)))
 }
 
 /// A process with a control socket.
@@ -125,7 +141,7 @@ pub(crate) fn processes(
     names: &[String],
     addresses: &[String],
 ) -> CommandResult<Vec<ControlledProcess>> {
-    let RunningEntries { attached, served } = find(names)?.at(addresses, |_, _| false)?;
+    let RunningEntries { attached, served } = find(names)?.at(addresses)?;
     let attached = attached.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
     let served = served.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
     let alive = attached.chain(served).filter(|(_, process, _)| process.is_alive());

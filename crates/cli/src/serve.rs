@@ -31,6 +31,7 @@ use observed::TargetMetrics;
 use roadtrain_manage::http;
 use roadtrain_manage::model::ManagedModel;
 use roadtrain_manage::rpc::{Files, UnixServer};
+use roadtrain_system::platform::listen_problem;
 use roadtrain_target_engine::{ConfigError, ConfigObject, Server, ServerConfig, ServerError};
 use served::{RunningTarget, interfaces, listeners};
 use std::io::ErrorKind;
@@ -54,7 +55,8 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     checks::folders(&config)?;
     if args.check_config {
         let web = management::web(&config)?.map(|(address, _)| address);
-        return checks::machine(&config.server()?, &[web, config.metrics, args.metrics]);
+        let others = [web, config.metrics, args.metrics];
+        return checks::machine(&config.server()?, &config.spelling, &others);
     }
     logs::start(
         args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
@@ -65,7 +67,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     let mut engine_config = config.server()?;
     let web = management::web(&config)?;
     member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
-    checks::warn_if_open(&engine_config);
+    checks::warn_if_open(&engine_config, &config.spelling);
     let (server, name, model) = match args.takeover {
         true => take_over((args, &config), &mut engine_config, &signals)?,
         false => {
@@ -166,6 +168,7 @@ fn metrics(
     served: &Arc<RunningTarget>,
 ) -> CommandResult<Option<http::HttpServer>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
+    let name = if args.metrics.is_some() { "--metrics" } else { "metrics" };
     let until = Instant::now() + PREDECESSOR_WAIT;
     loop {
         match roadtrain_manage::metrics::serve(address, TargetMetrics(served.clone())) {
@@ -176,13 +179,14 @@ fn metrics(
             // The predecessor is about to end.
             Err(error) if args.takeover && error.kind() == ErrorKind::AddrInUse => {
                 if Instant::now() > until {
-                    warn!("--metrics {address}: {error}: serving without");
+                    warn!("{name} {address}: {}: serving without", listen_problem(address, &error));
                     return Ok(None);
                 }
                 thread::sleep(PREDECESSOR_PAUSE);
             }
             Err(error) => {
-                return Err(CommandFailure::failed(format!("--metrics {address}: {error}")));
+                let problem = listen_problem(address, &error);
+                return Err(CommandFailure::failed(format!("{name} {address}: {problem}")));
             }
         }
     }

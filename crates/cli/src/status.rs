@@ -85,12 +85,7 @@ fn since(shown: &mut ShownProcess, before: &[ShownProcess]) {
 
 /// Queries attachments, then targets, with these names and addresses.
 fn query(names: &[String], addresses: &[String]) -> CommandResult<Vec<ShownProcess>> {
-    let has_path = |entry: &AttachmentEntry, socket: &Path| {
-        let inside = attachment(entry, socket).inside;
-        let paths = inside.iter().flat_map(|inside| &inside.paths);
-        paths.into_iter().any(|path| running::is_at(&path.address, addresses))
-    };
-    let RunningEntries { attached, served } = running::find(names)?.at(addresses, has_path)?;
+    let RunningEntries { attached, served } = running::find(names)?.at(addresses)?;
     let attached =
         attached.iter().map(|(entry, at)| ShownProcess::Attachment(attachment(entry, at)));
     let served = served.iter().map(|(entry, at)| ShownProcess::Target(target(entry, at)));

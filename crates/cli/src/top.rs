@@ -34,7 +34,11 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Sources, each with its last snapshot.
-struct WatchedSources(Vec<(SnapshotSource, Option<MetricsSnapshot>)>);
+struct WatchedSources {
+    all: Vec<(SnapshotSource, Option<MetricsSnapshot>)>,
+    /// Most namespaces of a process.
+    namespaces_max: usize,
+}
 
 /// Output of `--once`.
 #[derive(Serialize)]
@@ -50,10 +54,11 @@ struct OnceReport<'a> {
 pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> CommandResult {
     logs::start("error", global.verbose);
     let sources = SnapshotSource::all(&args.names, &args.traddr)?;
-    let mut watched = WatchedSources(sources.into_iter().map(|source| (source, None)).collect());
+    let all = sources.into_iter().map(|source| (source, None)).collect();
+    let mut watched = WatchedSources { all, namespaces_max: args.limit };
     let mut dashboard = Dashboard::default();
     watched.sample(&mut dashboard);
-    if watched.0.iter().all(|(_, snapshot)| snapshot.is_none()) {
+    if watched.all.iter().all(|(_, snapshot)| snapshot.is_none()) {
         return Err(match dashboard.silent.first() {
             Some(silent) => CommandFailure::connect(silent),
             None => CommandFailure::failed(
@@ -85,11 +90,13 @@ impl WatchedSources {
     fn sample(&mut self, dashboard: &mut Dashboard) {
         let mut processes = Vec::new();
         dashboard.silent.clear();
-        for (source, last) in &mut self.0 {
+        for (source, last) in &mut self.all {
             match source.snapshot() {
                 Ok(now) => {
                     let before = last.as_ref().unwrap_or(&now);
-                    processes.push(rates::between(source.name(), before, &now));
+                    let mut rates = rates::between(source.name(), before, &now);
+                    rates.keep_busiest(self.namespaces_max);
+                    processes.push(rates);
                     *last = Some(now);
                 }
                 Err(error) => dashboard.silent.push(format!("{}: {error}", source.name())),

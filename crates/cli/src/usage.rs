@@ -12,7 +12,7 @@ use std::num::ParseIntError;
 /// length.
 const CHARACTERS_PER_EDIT: usize = 5;
 const SOCKET_ADDRESS: &str =
-    "write ADDRESS:PORT, such as 127.0.0.1:9100 (an IPv6 address in brackets)";
+    "write ADDRESS:PORT, such as 127.0.0.1:9420 (an IPv6 address in brackets)";
 /// nvme-cli's commands with another name here.
 const COMMANDS: [(&str, &str); 6] = [
     ("connect", "attach"),
@@ -143,7 +143,7 @@ mod tests {
     fn errors_say_what_to_write() {
         for (line, hint) in [
             ("serve -a h -s x -n nqn.x:y --namespace mem:1GiB", "write a number from 0 to 65535"),
-            ("serve -a h -n nqn.x:y --namespace mem:1GiB --metrics 9100", SOCKET_ADDRESS),
+            ("serve -a h -n nqn.x:y --namespace mem:1GiB --metrics 9420", SOCKET_ADDRESS),
             ("discover -a h -w x", "write an IP address"),
             ("disconnect all", "roadtrain detach does that"),
             ("connect -a h", "roadtrain attach does that"),

@@ -3,32 +3,25 @@
 
 use super::authenticate;
 pub use super::namespace_info::NamespaceInfo;
+use super::namespace_scan;
 use super::old_commands::OldCommands;
-use super::paths::AnaTable;
 use super::procedure::{ControllerCommand, ProcedureDriver, ProcedureFailure};
 pub use super::wants::Wants;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_proto::security::dhchap::context_of;
-use roadtrain_wire::ana::{AnaState, ana_groups, ana_log_bytes};
 use roadtrain_wire::cross_reset::{
     self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_flags, reset_status,
 };
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, cattr, property,
 };
-use roadtrain_wire::feature::{
-    AsyncEvent, HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid, notice,
-};
-use roadtrain_wire::identify::{
-    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cmic, cns, ctratt,
-    dlfeat, namespace_descriptors, nsfeat, oaes,
-};
+use roadtrain_wire::feature::{HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid};
+use roadtrain_wire::identify::{IDENTIFY_BYTES, IdentifyController, cns, ctratt, oaes};
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::little_endian::U16;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Entries of the admin queue.
@@ -39,12 +32,6 @@ const QUEUE_ENTRIES_MAX: u64 = 1024;
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Bytes of a command capsule without data.
 const CAPSULE_BYTES: u32 = 64;
-/// Bytes of the changed namespace list.
-const CHANGED_BYTES: u32 = 4096;
-/// Maximum number of namespaces that a host accepts from a target.
-const NAMESPACES_MAX: usize = 1 << 14;
-/// Maximum bytes of an ANA log that are read.
-const ANA_BYTES_MAX: u64 = 1 << 20;
 /// CC: enabled, 64-byte SQEs (2^6), 16-byte CQEs (2^4).
 const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 /// CC.SHN: normal shutdown.
@@ -58,9 +45,6 @@ const CSTS_PAUSE: Duration = Duration::from_millis(10);
 
 /// Maximum pause between two reads of a controller reset's status.
 const RESET_PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// UUID and EUI-64.
-type Ids = ([u8; 16], [u8; 8]);
 
 /// Outcome for a lost controller, known before another controller's lanes are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +220,7 @@ pub async fn shut_down<E>(
     Ok(())
 }
 
-async fn identify<E>(
+pub(super) async fn identify<E>(
     driver: &ProcedureDriver<E>,
     cns: u8,
     nsid: u32,
@@ -287,7 +271,7 @@ pub async fn information<E>(
         express_queues: granted.saturating_sub(io_queues).min(express_queues),
         authenticated: enabled.authenticated,
         identify: Box::new(identify),
-        namespaces: namespaces(driver).await?,
+        namespaces: namespace_scan::all(driver).await?,
     })
 }
 
@@ -316,92 +300,6 @@ async fn heed_retry_delays<E>(
     let command =
         ControllerCommand { out, ..ControllerCommand::new("Set Features (host behavior)", set) };
     driver.command(0, command).await.map(|_| ()) // a controller that refuses it reports no delays
-}
-
-/// Reads the active namespaces.
-///
-/// # Errors
-/// The connection or a command fails.
-pub async fn namespaces<E>(
-    driver: &ProcedureDriver<E>,
-) -> Result<Vec<NamespaceInfo>, ProcedureFailure<E>> {
-    let mut found = Vec::new();
-    let mut after = 0;
-    loop {
-        let page = identify(driver, cns::ACTIVE_NAMESPACES, after).await?;
-        let (ids, _) = page.as_chunks::<4>();
-        let ids: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
-        let listed = ids.iter().take_while(|&&id| id != 0).count();
-        for &nsid in &ids[..listed] {
-            if nsid <= after {
-                return Err(ProcedureFailure::Controller("namespace list out of order".into()));
-            }
-            after = nsid;
-            found.extend(namespace(driver, nsid).await?);
-        }
-        if found.len() > NAMESPACES_MAX {
-            return Err(ProcedureFailure::Controller("too many namespaces".into()));
-        }
-        if listed < ids.len() {
-            return Ok(found);
-        }
-    }
-}
-
-async fn namespace<E>(
-    driver: &ProcedureDriver<E>,
-    nsid: u32,
-) -> Result<Option<NamespaceInfo>, ProcedureFailure<E>> {
-    let page = identify(driver, cns::NAMESPACE, nsid).await?;
-    let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
-    let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
-        return Ok(None); // removed in the meantime, or of an unsupported format
-    };
-    let Some((uuid, eui64)) = descriptors(driver, nsid, identify.eui64).await? else {
-        return Ok(None);
-    };
-    let has_optimal_io = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
-    let blocks = |field: U16| if has_optimal_io { u32::from(field.get()) + 1 } else { 1 };
-    Ok(Some(NamespaceInfo {
-        nsid,
-        blocks: identify.nsze.get(),
-        block_bytes,
-        read_only: identify.is_read_only(),
-        deallocated_reads_zero: identify.dlfeat & dlfeat::READS == dlfeat::READS_ZERO,
-        nguid: identify.nguid,
-        uuid,
-        eui64,
-        preferred_write_blocks: blocks(identify.npwg),
-        preferred_discard_blocks: blocks(identify.npdg),
-        optimal_write_blocks: blocks(identify.nows),
-        write_verifier: identify.write_verifier(),
-    }))
-}
-
-/// Reads the namespace's UUID, and its EUI-64 if Identify Namespace has none; `None` if the namespace is gone.
-async fn descriptors<E>(
-    driver: &ProcedureDriver<E>,
-    nsid: u32,
-    eui64: [u8; 8],
-) -> Result<Option<Ids>, ProcedureFailure<E>> {
-    let page = match identify(driver, cns::NAMESPACE_DESCRIPTORS, nsid).await {
-        Ok(page) => page,
-        Err(ProcedureFailure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
-            return Ok(None);
-        }
-        // An older controller does not support the list, and its status says do not retry.
-        Err(ProcedureFailure::Command { status, .. }) if status.is_dnr() => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    let mut ids = ([0; 16], eui64);
-    for descriptor in namespace_descriptors(&page) {
-        match descriptor {
-            NamespaceDescriptor::Uuid(uuid) => ids.0 = uuid,
-            NamespaceDescriptor::Eui64(eui64) => ids.1 = eui64,
-            _ => {}
-        }
-    }
-    Ok(Some(ids))
 }
 
 /// Returns the controller's instance, by which another controller can reset it; `None`: it reports none.
@@ -581,55 +479,6 @@ pub async fn switch_events_on<E>(
     let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
     let (cqe, _) = driver.command(0, ControllerCommand::new("Set Features (events)", set)).await?;
     Ok(cqe.status().is_success())
-}
-
-/// Reads the ANA state of each namespace, in the order of NSIDs; empty (all optimized) if the controller reports none.
-/// Reading the log acknowledges the ANA event.
-///
-/// # Errors
-/// The connection or the command fails.
-pub async fn ana<E>(
-    driver: &ProcedureDriver<E>,
-    identify: &IdentifyController,
-) -> Result<AnaTable, ProcedureFailure<E>> {
-    if identify.cmic & cmic::ANA == 0 {
-        return Ok(AnaTable::default());
-    }
-    let namespaces = match identify.mnan.get() {
-        0 => identify.nn.get(),
-        most => most,
-    };
-    let bytes = ana_log_bytes(identify.nanagrpid.get(), namespaces.min(NAMESPACES_MAX as u32));
-    let bytes = bytes.min(ANA_BYTES_MAX) as u32;
-    let log = GetLogPage::new(lid::ANA, bytes).emit(u32::MAX);
-    let command =
-        ControllerCommand { bytes_in: bytes, ..ControllerCommand::new("Get Log Page (ANA)", log) };
-    let (_, page) = driver.run(command).await?;
-    let mut table: Vec<(u32, AnaState)> = Vec::new();
-    for (group, nsids) in ana_groups(&page) {
-        // Reserved states are ignored: the status of requests will show the state.
-        let Some(state) = group.state() else { continue };
-        table.extend(nsids.iter().map(|nsid| (nsid.get(), state)));
-    }
-    table.sort_unstable_by_key(|(nsid, _)| *nsid);
-    table.dedup_by_key(|(nsid, _)| *nsid);
-    Ok(table.into())
-}
-
-/// Acknowledges an event, so that the controller sends the next one.
-///
-/// # Errors
-/// The connection or the command fails.
-pub async fn acknowledge<E>(
-    driver: &ProcedureDriver<E>,
-    event: &AsyncEvent,
-) -> Result<(), ProcedureFailure<E>> {
-    if event.information != notice::NAMESPACE_ATTRIBUTE {
-        return Ok(());
-    }
-    let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
-    let command = ControllerCommand::new("Get Log Page (changed)", log);
-    driver.run(ControllerCommand { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
 /// Returns an Abort of command `cid` of queue `qid`. Only the command's own completion shows if it was aborted: the

@@ -18,6 +18,7 @@
 //! | [`paths`] | the path of a request, where there are several |
 //! | [`old_commands`] | writes that a lost controller may still execute, and commands that wait for them |
 //! | [`namespace_identity`] | the namespace that an NSID stands for |
+//! | [`namespace_scan`] | namespaces of a controller and their ANA states, in pages |
 //! | [`write_verifier`] | flushes that fail because the target's machine has lost acknowledged writes |
 //! | [`express`] | a second connection of a lane, for latency-critical requests next to bulk transfers |
 //! | [`discovered`], [`allocation`] | meaning of discovery entries and of LBA status |
@@ -84,6 +85,7 @@ pub mod discovered;
 pub mod express;
 pub mod namespace_identity;
 mod namespace_info;
+pub mod namespace_scan;
 pub mod old_commands;
 pub mod overdue;
 pub mod paths;

@@ -20,7 +20,7 @@ pub struct ExpectedNamespaces(Arc<Mutex<BTreeMap<u32, NamespaceInfo>>>);
 /// NSIDs that no request of a path may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BarredNsids {
-    /// Stale NSIDs.
+    /// Stale NSIDs, in increasing order.
     stale: Arc<[u32]>,
     /// With other paths, the only allowed NSIDs, in increasing order.
     seen: Option<Arc<[u32]>>,
@@ -32,7 +32,7 @@ impl BarredNsids {
     #[must_use]
     pub fn has(&self, nsid: u32) -> bool {
         match &self.seen {
-            None => !self.stale.is_empty() && self.stale.contains(&nsid),
+            None => !self.stale.is_empty() && self.stale.binary_search(&nsid).is_ok(),
             Some(seen) => seen.binary_search(&nsid).is_err(),
         }
     }
@@ -43,7 +43,7 @@ impl BarredNsids {
         &self.stale
     }
 
-    /// Creates a set with these stale NSIDs; all others are allowed.
+    /// Creates a set with these stale NSIDs, in increasing order; all others are allowed.
     #[must_use]
     pub fn only(stale: &[u32]) -> BarredNsids {
         BarredNsids { stale: stale.into(), seen: None }
@@ -74,14 +74,15 @@ impl NamespaceIdentityCheck {
         NamespaceIdentityCheck { pinned, barred: BarredNsids { seen, ..BarredNsids::default() } }
     }
 
-    /// Checks the current namespaces. True if the set of barred NSIDs has changed.
+    /// Checks the current namespaces, in the order of NSIDs. True if the set of barred NSIDs has changed.
     pub fn check(&mut self, namespaces: &[NamespaceInfo]) -> bool {
         let mut by_nsid = self.pinned.0.lock().unwrap_or_else(PoisonError::into_inner);
         for now in namespaces {
             by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
         }
         let is_there = |pinned: &NamespaceInfo| {
-            namespaces.iter().any(|now| now.nsid == pinned.nsid && now.is_same(pinned))
+            let at = namespaces.binary_search_by_key(&pinned.nsid, |now| now.nsid);
+            at.is_ok_and(|at| namespaces[at].is_same(pinned))
         };
         let (seen, stale): (Vec<_>, Vec<_>) = by_nsid.values().partition(|pinned| is_there(pinned));
         let nsids = |of: Vec<&NamespaceInfo>| of.iter().map(|pinned| pinned.nsid).collect();

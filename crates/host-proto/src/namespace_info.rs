@@ -26,6 +26,8 @@ pub struct NamespaceInfo {
     pub optimal_write_blocks: u32,
     /// Verifier that changes when acknowledged unflushed writes may be lost; `None`: not reported.
     pub write_verifier: Option<u64>,
+    /// ANA group (0: not reported).
+    pub ana_group: u32,
 }
 
 impl NamespaceInfo {

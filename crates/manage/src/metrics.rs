@@ -3,8 +3,8 @@
 //! | path | |
 //! |---|---|
 //! | `/` | a page with live charts |
-//! | `/metrics` | OpenMetrics if the client accepts it, else Prometheus' text format |
-//! | `/snapshot.json` | the snapshot that both are made of |
+//! | `/metrics` | OpenMetrics if the client accepts it, else Prometheus' text format; `?namespace=` and `?limit=` select |
+//! | `/snapshot.json` | the snapshot that both are made of; the same parameters |
 //! | `/healthz` | 200, or 503 with the problems |
 
 mod encode;
@@ -12,6 +12,7 @@ mod families;
 mod managed;
 mod out;
 mod process;
+mod selection;
 mod textfile;
 
 pub use encode::{Format, text};
@@ -20,12 +21,13 @@ pub use textfile::textfile;
 
 use crate::http::HttpServer;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use roadtrain_reactor::metrics::MetricsSnapshot;
+use selection::{NAMESPACES_MAX, NamespaceSelection};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,18 +80,37 @@ async fn page() -> Response {
     (headers, PAGE).into_response()
 }
 
-async fn metrics(State(source): State<SharedMetricsSource>, headers: HeaderMap) -> Response {
+async fn metrics(
+    State(source): State<SharedMetricsSource>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let selection = match NamespaceSelection::parse(query.as_deref(), Some(NAMESPACES_MAX)) {
+        Ok(selection) => selection,
+        Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
+    };
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let format = Format::of(accepts);
     answer(format.content_type(), move || {
-        text(&source.snapshot(), source.managed().as_ref(), format)
+        let mut snapshot = source.snapshot();
+        selection.apply(&mut snapshot);
+        text(&snapshot, source.managed().as_ref(), format)
     })
     .await
 }
 
-async fn snapshot(State(source): State<SharedMetricsSource>) -> Response {
+async fn snapshot(
+    State(source): State<SharedMetricsSource>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let selection = match NamespaceSelection::parse(query.as_deref(), None) {
+        Ok(selection) => selection,
+        Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
+    };
     answer("application/json", move || {
-        serde_json::to_string(&source.snapshot()).unwrap_or_default()
+        let mut snapshot = source.snapshot();
+        selection.apply(&mut snapshot);
+        serde_json::to_string(&snapshot).unwrap_or_default()
     })
     .await
 }
@@ -158,6 +179,14 @@ mod tests {
         assert!(open.contains("application/openmetrics-text"), "{open}");
         assert!(open.ends_with("# EOF\n") || open.contains("# EOF"), "{open}");
         assert!(get_path("/snapshot.json", "").contains("\"id\":\"disk\""));
+        assert!(get_path("/snapshot.json?namespace=7", "").contains("\"id\":\"disk\""));
+        for path in ["/metrics?nsid=7", "/snapshot.json?limit=x"] {
+            let answer = get_path(path, "");
+            assert!(
+                answer.starts_with("HTTP/1.1 400") && answer.contains("limit=NUMBER"),
+                "{answer}"
+            );
+        }
         assert!(get_path("/", "").contains("<!doctype html>"));
         assert!(get_path("/healthz", "").ends_with("ok\n"));
         assert!(get_path("/other", "").starts_with("HTTP/1.1 404"));

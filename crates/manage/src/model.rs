@@ -2,29 +2,34 @@
 //! value: a method changes a copy, and [`Manager::change`](crate::rpc::Manager::change) applies it completely or not at
 //! all.
 
+mod changes;
 mod device;
 mod file;
+mod journal;
 mod key;
 mod limits;
 mod lvstore;
 mod place;
 mod rbd;
 mod referral;
+mod state_file;
 mod subsystem;
 
 pub use device::{DeviceKind, ManagedDevice, new_uuid, parse_uuid, show_uuid};
-pub use file::{StateError, load, read, save};
+pub use file::{StateError, load, read};
+pub use journal::StateChange;
 pub use key::{HostKeys, KeyKind, KeySpec, NamedKey, NamedKeyError};
 pub(crate) use limits::MIB;
 pub use limits::RateLimitsSpec;
 pub use lvstore::{Base, LvStore, LvStoreSpec};
 pub use place::{RbdAccess, RbdCluster, RbdImageSpec, VolumeDevice};
 pub use referral::SavedReferral;
-pub use subsystem::{AnaWord, SavedListener, SavedNamespace, SavedSubsystem};
+pub use state_file::StateFile;
+pub use subsystem::{AnaWord, SavedGroup, SavedListener, SavedNamespace, SavedSubsystem};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -123,7 +128,22 @@ impl ManagedModel {
     #[must_use]
     pub fn device(&self, name: &str) -> Option<&Arc<ManagedDevice>> {
         let named = self.devices.iter().find(|device| device.name == name);
-        named.or_else(|| self.devices.iter().find(|device| device.is_called(name)))
+        let uuid = parse_uuid(name);
+        let is_called = |device: &&Arc<ManagedDevice>| device.is_called_or_has(name, uuid);
+        named.or_else(|| self.devices.iter().find(is_called))
+    }
+
+    /// Returns all devices by name, for queries about many of them.
+    #[must_use]
+    pub fn devices_by_name(&self) -> HashMap<&str, &Arc<ManagedDevice>> {
+        self.devices.iter().map(|device| (device.name.as_str(), device)).collect()
+    }
+
+    /// Returns the namespace of each device that has one, for queries about many of them.
+    #[must_use]
+    pub fn claims_by_device(&self) -> HashMap<&str, (&str, u32)> {
+        let lent = self.lent.iter().map(|(device, (nqn, nsid))| (&**device, (&**nqn, *nsid)));
+        lent.chain(self.claims().map(|(place, device)| (device, place))).collect()
     }
 
     /// Returns the subsystem with that NQN.
@@ -212,7 +232,9 @@ impl ManagedModel {
     /// Returns the subsystems for the engine to export.
     #[must_use]
     pub fn exports(&self) -> Vec<Subsystem> {
-        self.served().map(|subsystem| subsystem.export(self)).collect()
+        let devices = self.devices_by_name();
+        let find = |name: &str| devices.get(name).copied();
+        self.served().map(|subsystem| subsystem.export(self, find, |_| true)).collect()
     }
 
     /// Returns every address of a listener, with its use of TLS.

@@ -36,7 +36,7 @@ pub use placement::{
 };
 use route::interface_names;
 pub use route::{ConnectionRoute, packets_core, packets_napi_id};
-pub use sockets::{ListeningProcess, listening_at};
+pub use sockets::{ListeningProcess, listen_problem, listening_at};
 pub use topology::{InterfaceTopology, NumaNode, NumaTopology};
 
 use std::net::SocketAddr;

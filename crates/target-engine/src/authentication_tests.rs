@@ -50,7 +50,8 @@ fn authentication(group: DhGroup, keys: DhchapKeys) -> HostAuthentication {
 fn change_key(server: &Server, group: DhGroup, tls: TlsUse) {
     let host = Some(DhchapKey::new(Some(Hash::Sha256), &[2; 32]).unwrap());
     let changed = authentication(group, DhchapKeys { host, controller: None });
-    let (listen, subsystems) = (["127.0.0.1:0".parse().unwrap()], server.exports().subsystems);
+    let (listen, subsystems) =
+        (["127.0.0.1:0".parse().unwrap()], server.exports().subsystems.clone());
     server
         .reconfigure(&listen, &subsystems, &changed, (tls, &BTreeMap::new()), &Default::default())
         .unwrap();

@@ -3,6 +3,7 @@
 mod driver;
 mod expiry;
 mod lanes;
+mod namespaces;
 mod reservations;
 mod standby;
 #[cfg(test)]
@@ -10,11 +11,9 @@ pub(super) use standby::poll_owners;
 
 use super::dh_worker::DhWorker;
 use super::export::{Export, Subsystem};
-use super::flushes::Unflushed;
 use super::handshakes::SharedPsks;
 use super::listeners::{self, ListenSocket, OpenedListeners};
 use super::meters::Meters;
-use super::namespace::{LaneNamespaces, LocalNamespace};
 use super::open_store::OpenStore;
 use super::order::TargetReactorMessage;
 use super::rates::HostLimits;
@@ -24,7 +23,6 @@ use super::tasks::TaskOwner;
 use roadtrain_proto::security::dhchap::DhTask;
 use roadtrain_proto::security::{GeneratedPsks, TlsHosts};
 use roadtrain_system::mailbox::MailboxSender;
-use roadtrain_system::platform;
 use roadtrain_target_proto::host_connections::HostConnections;
 use roadtrain_target_proto::reservations::PendingReservations;
 use roadtrain_target_proto::{
@@ -60,7 +58,7 @@ pub(super) struct ControlState {
 pub(super) struct TargetControlPlane {
     state: Mutex<ControlState>,
     /// Exports as the configuration requests them. The lock serializes changes.
-    exports: Mutex<TargetConfig<Export>>,
+    exports: Mutex<Arc<TargetConfig<Export>>>,
     /// Sends stores whose size may have changed to the thread `roadtrain-resize`.
     resized: Sender<Weak<OpenStore>>,
     /// Diffie-Hellman worker. `None` before the first authentication.
@@ -101,7 +99,7 @@ impl TargetControlPlane {
         host_limits.follow(target.config());
         let control = Arc::new_cyclic(|weak| TargetControlPlane {
             state: Mutex::new(ControlState { target, stores, presences, pending, host_limits }),
-            exports: Mutex::new(exports),
+            exports: Mutex::new(Arc::new(exports)),
             resized,
             dh_worker: Mutex::new(None),
             saver: Mutex::new(None),
@@ -136,6 +134,10 @@ impl TargetControlPlane {
     /// Subscribes to size changes of new stores.
     fn watch_sizes(&self) {
         let stores = self.lock().stores.clone();
+        self.watch_sizes_of(&stores);
+    }
+
+    fn watch_sizes_of(&self, stores: &OpenNamespaces) {
         for (_, _, store) in stores.all() {
             store.watch_size(|| {
                 let (resized, store) = (self.resized.clone(), Arc::downgrade(store));
@@ -152,7 +154,7 @@ impl TargetControlPlane {
             let plan = store.plan(open.export.bytes()).ok()?;
             Some(plan.planned(store.geometry()).blocks)
         };
-        let differs = |open: &OpenNamespace| {
+        let differs = |open: &Arc<OpenNamespace>| {
             Arc::ptr_eq(&open.store, store) && size(open) != Some(open.config.blocks)
         };
         let is_it = |nqn: &str, nsid| stores.get(nqn, nsid).is_some_and(differs);
@@ -312,43 +314,6 @@ impl TargetControlPlane {
         open.map(|open| open.store.clone()).ok_or(Status::INVALID_NAMESPACE.dnr())
     }
 
-    /// Returns the namespaces of a lane's subsystem.
-    pub(super) fn table(&self, association: Option<&ConnectedQueue>) -> LaneNamespaces {
-        let Some(connected) = association.filter(|connected| connected.qid > 0) else {
-            return LaneNamespaces::default();
-        };
-        let user = Arc::new(connected.user());
-        let mut state = self.lock();
-        let ControlState { target, stores, host_limits, .. } = &mut *state;
-        let host_limit = host_limits.get(&connected.subnqn, &connected.hostnqn);
-        let table = target.namespaces_for(&connected.subnqn, connected.cntlid);
-        let Some(table) = table else { return LaneNamespaces::default() };
-        let in_reach = table.iter().filter(|(nsid, _)| table.refusal(*nsid).is_none());
-        let local = in_reach.filter_map(|(nsid, geometry)| {
-            let open = stores.get(&connected.subnqn, nsid)?;
-            let access = target.access(&connected.subnqn, nsid, connected.hostid)?;
-            let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
-            let in_place = store.store().in_place();
-            let unflushed = store.flushes().map(|flushes| Unflushed::new(flushes, &user));
-            let cells = self.meters.namespace(&connected.subnqn, nsid);
-            let own_limit = open.export.rates.is_limited().then(|| open.limit.clone());
-            let limits = [own_limit, host_limit.clone()];
-            let local = LocalNamespace {
-                geometry,
-                store,
-                in_place,
-                is_cold: platform::outgrows_caches(geometry.blocks << geometry.lba_shift),
-                unflushed,
-                class,
-                access,
-                cells,
-                limits,
-            };
-            Some((nsid, local))
-        });
-        LaneNamespaces::new(table.clone(), local)
-    }
-
     /// Returns the stores of a controller's subsystem that this target serves.
     pub(super) fn stores(&self, connected: &ConnectedQueue) -> Vec<Arc<OpenStore>> {
         let state = self.lock();
@@ -371,17 +336,17 @@ impl TargetControlPlane {
     }
 
     /// Returns the exports as the configuration requests them.
-    pub(super) fn exports(&self) -> TargetConfig<Export> {
+    pub(super) fn exports(&self) -> Arc<TargetConfig<Export>> {
         self.lock_exports().clone()
     }
 
     /// Locks the exports against changes.
-    pub(super) fn lock_exports(&self) -> MutexGuard<'_, TargetConfig<Export>> {
+    pub(super) fn lock_exports(&self) -> MutexGuard<'_, Arc<TargetConfig<Export>>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the configuration that hosts see, and the controllers.
-    pub(super) fn view(&self) -> (TargetConfig, Vec<ControllerSummary>) {
+    pub(super) fn view(&self) -> (Arc<TargetConfig>, Vec<ControllerSummary>) {
         let state = self.lock();
         (state.target.config().clone(), state.target.controllers().collect())
     }
@@ -397,7 +362,7 @@ impl TargetControlPlane {
         let next = next(&exports)?;
         next.check()?;
         let changes = self.switch(&exports, &next, is_rechecked)?;
-        *exports = next;
+        *exports = Arc::new(next);
         Ok(changes)
     }
 

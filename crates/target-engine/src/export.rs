@@ -4,7 +4,7 @@ use super::kept_file::KeptPlace;
 use roadtrain_proto::policy::Class;
 use roadtrain_store::{Store, StoreSpec};
 use roadtrain_target_proto::rate::RateSettings;
-use roadtrain_target_proto::{NamespaceDescription, NamespaceId, SubsystemConfig};
+use roadtrain_target_proto::{NamespaceDescription, NamespaceId, NamespaceView, SubsystemConfig};
 use std::sync::Arc;
 
 /// Storage of a namespace's blocks.
@@ -41,7 +41,7 @@ impl Eq for ExportBlocks {}
 /// A namespace to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// NSID, 1 to 1,024.
+    /// NSID, 1 to 16,384.
     pub nsid: u32,
     /// Storage of the blocks.
     pub blocks: ExportBlocks,
@@ -63,6 +63,8 @@ pub struct Export {
     /// True: other targets have priority for the blocks. While one claims them, this target stands by, even if they are
     /// free.
     pub yields: bool,
+    /// Hosts that see the namespace, and its ANA group.
+    pub view: NamespaceView,
 }
 
 impl Export {
@@ -86,6 +88,7 @@ impl Export {
             uncorrectable: KeptPlace::default(),
             standby: false,
             yields: false,
+            view: NamespaceView::ALL,
         }
     }
 
@@ -131,6 +134,14 @@ impl NamespaceDescription for Export {
 
     fn limited(&self, rates: RateSettings) -> Self {
         Export { rates, ..self.clone() }
+    }
+
+    fn view(&self) -> &NamespaceView {
+        &self.view
+    }
+
+    fn viewed(&self, view: NamespaceView) -> Self {
+        Export { view, ..self.clone() }
     }
 
     /// Checks nothing: opening the store checks the rest.

@@ -86,10 +86,12 @@ impl TargetControlPlane {
     /// Closes all files and devices, after the last use.
     fn release(&self) -> Result<(), String> {
         // Waits for a change that has begun; later ones open nothing. Exports hold open stores, too.
-        for subsystem in &mut self.lock_exports().subsystems {
+        let mut exports = self.lock_exports();
+        for subsystem in &mut Arc::make_mut(&mut exports).subsystems {
             let is_open = |export: &Export| matches!(export.blocks, ExportBlocks::Store(_));
             subsystem.namespaces.retain(|export| !is_open(export));
         }
+        drop(exports);
         let stores = std::mem::take(&mut self.lock().stores);
         let held: Vec<_> = stores.all().map(|(_, _, open)| Arc::downgrade(open.store())).collect();
         drop(stores);

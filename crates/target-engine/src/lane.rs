@@ -249,8 +249,8 @@ impl TargetLane {
     }
 
     /// Updates the table of namespaces after a change.
-    pub(super) fn refresh(&mut self, control: &TargetControlPlane) {
-        self.namespaces = control.table(self.session.queue());
+    pub(super) fn refresh(&mut self, control: &Arc<TargetControlPlane>) {
+        self.namespaces = control.lane_namespaces(self.session.queue(), &self.namespaces);
         self.meter.set_namespaces(&self.namespaces);
     }
 

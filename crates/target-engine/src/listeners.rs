@@ -1,6 +1,6 @@
 //! Sockets that accept TCP connections.
 
-use roadtrain_system::platform::{ListeningProcess, listening_at};
+use roadtrain_system::platform::{listen_problem, listening_at};
 use roadtrain_target_proto::{ConfigError, ConfigObject, TargetListener, TlsUse};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
@@ -15,8 +15,6 @@ const BIND_WAIT: Duration = Duration::from_secs(2);
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for an address that a living process uses. That process may be about to end.
 const LIVING_WAIT: Duration = Duration::from_millis(200);
-/// Ports below this one need a capability.
-const PORT_MIN: u16 = 1024;
 
 /// Listening socket and its use of TLS.
 pub(super) struct ListenSocket {
@@ -92,7 +90,7 @@ pub(super) fn open(
             .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
             .map_err(|error| {
                 let place = ConfigObject::Listener(listener.address);
-                ConfigError::Listen { place, problem: problem(listener.address, &error) }
+                ConfigError::Listen { place, problem: listen_problem(listener.address, &error) }
             })?;
         opened.sockets.push(socket);
         opened.listeners.push(TargetListener { address, ..*listener });
@@ -118,26 +116,6 @@ fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Returns the reason why an address cannot be listened on, and the remedy.
-fn problem(address: SocketAddr, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            let there = listening_at(address);
-            let owner =
-                there.map(|ListeningProcess { pid, name, .. }| format!("process {pid} ({name})"));
-            let owner = owner.unwrap_or_else(|| "another process".into());
-            format!("{owner} listens there: end it, or choose another port or address")
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            "it is no address of this machine (`ip address` shows those that are)".into()
-        }
-        io::ErrorKind::PermissionDenied if address.port() < PORT_MIN => {
-            format!("a port below {PORT_MIN} needs CAP_NET_BIND_SERVICE: choose another one")
-        }
-        _ => error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +124,7 @@ mod tests {
     fn an_address_that_cannot_be_had_says_why() {
         let failed = |address: SocketAddr| {
             let error = ListenSocket::open(address, TlsUse::Off).err().unwrap();
-            problem(address, &error)
+            listen_problem(address, &error)
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -155,7 +133,5 @@ mod tests {
         assert!(in_use.starts_with(&format!("process {} (", std::process::id())), "{in_use}");
         assert!(begun.elapsed() < BIND_WAIT, "the process does not end");
         assert!(failed("192.0.2.1:4420".parse().unwrap()).contains("no address of this machine"));
-        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        assert!(problem("127.0.0.1:80".parse().unwrap(), &denied).contains("CAP_NET_BIND_SERVICE"));
     }
 }

@@ -175,6 +175,16 @@ impl Meters {
         lock(&self.namespaces).known.get(&(nqn.clone(), nsid)).cloned()
     }
 
+    /// Removes the cells of these namespaces, as [`Meters::retain`] does.
+    pub(crate) fn remove<'a>(&self, gone: impl Iterator<Item = (&'a str, u32)>) {
+        let Namespaces { known, past } = &mut *lock(&self.namespaces);
+        for cells in gone.filter_map(|(nqn, nsid)| known.remove(&(nqn.into(), nsid))) {
+            for (past, cells) in past.iter_mut().zip(&*cells) {
+                add_latencies(past, cells);
+            }
+        }
+    }
+
     /// Removes the cells of namespaces that are gone. Their latencies stay in the counts of the reactors.
     pub(crate) fn retain(&self, is_there: impl Fn(&str, u32) -> bool) {
         let Namespaces { known, past } = &mut *lock(&self.namespaces);

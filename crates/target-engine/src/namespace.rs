@@ -1,4 +1,5 @@
-//! Namespaces as one reactor sees them: found without locks, kept alive by commands in execution.
+//! Namespaces as one reactor sees them: found without locks once a lane has used them, kept alive by commands in
+//! execution.
 
 use super::flushes::Unflushed;
 use super::meters::NamespaceCells;
@@ -12,12 +13,15 @@ use roadtrain_target_proto::rate::RateLimit;
 use roadtrain_target_proto::reservations::HostAccess;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Namespace as this reactor sees it.
 pub(crate) struct LocalNamespace {
+    /// Version of the open namespace: another one has another store, or other settings.
+    pub(crate) version: u64,
     pub(crate) geometry: BlockGeometry,
     pub(crate) store: Arc<OpenStore>,
     /// Memory of the store, if it lends it.
@@ -49,10 +53,21 @@ impl LocalNamespace {
     }
 }
 
-/// Namespaces by NSID. Most commands use the namespace of the previous one.
+/// Finds a namespace that a lane has not used before.
+pub(crate) trait NamespaceFinder {
+    /// Returns the namespace; `None` if it is not accessible.
+    fn find(&self, nsid: u32) -> Option<LocalNamespace>;
+}
+
+/// Namespaces that a lane has used, by NSID.
+type UsedNamespaces = RefCell<HashMap<u32, Rc<LocalNamespace>>>;
+
+/// Namespaces by NSID. Most commands use the namespace of the previous one. The others that the lane has used are in a
+/// table, and the first use of a namespace finds it: a lane of thousands of namespaces holds only those in use.
 #[derive(Clone, Default)]
 pub(crate) struct ByNsid {
-    all: Rc<HashMap<u32, Rc<LocalNamespace>>>,
+    used: Rc<UsedNamespaces>,
+    finder: Option<Rc<dyn NamespaceFinder>>,
     last: Option<(u32, Rc<LocalNamespace>)>,
 }
 
@@ -65,14 +80,14 @@ pub(crate) struct LaneNamespaces {
 }
 
 impl LaneNamespaces {
-    /// Creates the table of the accessible namespaces.
+    /// Creates the namespaces of `table`, of which the lane has `used` some.
     pub(crate) fn new(
         table: Arc<Table>,
-        in_reach: impl IntoIterator<Item = (u32, LocalNamespace)>,
+        finder: Rc<dyn NamespaceFinder>,
+        used: impl IntoIterator<Item = (u32, Rc<LocalNamespace>)>,
     ) -> Self {
-        let all: HashMap<_, _> =
-            in_reach.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
-        let by_nsid = ByNsid { all: Rc::new(all), last: None };
+        let used = Rc::new(RefCell::new(used.into_iter().collect()));
+        let by_nsid = ByNsid { used, finder: Some(finder), last: None };
         let refused = (!table.is_usable()).then_some(table);
         LaneNamespaces { by_nsid, refused }
     }
@@ -94,8 +109,10 @@ impl LaneNamespaces {
         self.by_nsid.get(nsid).map(Rc::as_ref)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<LocalNamespace>> {
-        self.by_nsid.all.values()
+    /// Returns the namespaces that the lane has used.
+    pub(crate) fn used(&self) -> Vec<(u32, Rc<LocalNamespace>)> {
+        let used = self.by_nsid.used.borrow();
+        used.iter().map(|(nsid, namespace)| (*nsid, namespace.clone())).collect()
     }
 
     /// Returns the accessible namespaces.
@@ -105,9 +122,9 @@ impl LaneNamespaces {
 }
 
 impl ByNsid {
-    /// Borrows the namespace with that NSID, without the cache of the last one.
-    pub(crate) fn known(&self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
-        self.all.get(&nsid)
+    /// Returns the namespace with that NSID if the lane has used it.
+    pub(crate) fn known(&self, nsid: u32) -> Option<Rc<LocalNamespace>> {
+        self.used.borrow().get(&nsid).cloned()
     }
 
     /// Borrows the namespace with that NSID.
@@ -121,7 +138,15 @@ impl ByNsid {
 
     #[cold]
     fn find(&mut self, nsid: u32) -> Option<()> {
-        self.last = Some((nsid, self.all.get(&nsid)?.clone()));
+        let namespace = match self.known(nsid) {
+            Some(known) => known,
+            None => {
+                let new = Rc::new(self.finder.as_ref()?.find(nsid)?);
+                self.used.borrow_mut().insert(nsid, new.clone());
+                new
+            }
+        };
+        self.last = Some((nsid, namespace));
         Some(())
     }
 }

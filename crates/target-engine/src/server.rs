@@ -33,7 +33,7 @@ use roadtrain_system::platform::{
 use roadtrain_target_proto::qpair::TargetQpairConfig as QpairConfig;
 use roadtrain_target_proto::{
     AnaStates, ConfigError, ConfigObject, ConfigOperation, ConnectionLimits, ControllerSummary,
-    HostAuthentication, TargetConfig, TargetControl, TargetLimits, TlsUse,
+    HostAuthentication, TargetConfig, TargetControl, TargetLimits, TlsUse, changed_namespaces,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -289,6 +289,9 @@ impl Server {
         &self,
         operations: &[ConfigOperation<Export>],
     ) -> Result<Vec<ConfigOperation>, ConfigError> {
+        if let Some(keys) = changed_namespaces(operations) {
+            return self.settled(|control| control.change_namespaces(operations, &keys));
+        }
         let named: Vec<ConfigObject> = operations.iter().map(ConfigOperation::place).collect();
         let is_named =
             |nqn: &str, nsid| named.contains(&ConfigObject::Namespace(nqn.to_owned(), nsid));
@@ -314,13 +317,13 @@ impl Server {
 
     /// Returns the exports as the configuration requests them.
     #[must_use]
-    pub fn exports(&self) -> TargetConfig<Export> {
+    pub fn exports(&self) -> Arc<TargetConfig<Export>> {
         self.control.exports()
     }
 
     /// Returns the configuration that hosts see, and the controllers.
     #[must_use]
-    pub fn view(&self) -> (TargetConfig, Vec<ControllerSummary>) {
+    pub fn view(&self) -> (Arc<TargetConfig>, Vec<ControllerSummary>) {
         self.control.view()
     }
 
@@ -329,8 +332,16 @@ impl Server {
         is_rechecked: impl Fn(&str, u32) -> bool,
         next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
     ) -> Result<Vec<ConfigOperation>, ConfigError> {
+        self.settled(|control| control.change(is_rechecked, next))
+    }
+
+    /// Makes a change, with new memory on the right nodes, and waits until all lanes have noticed it.
+    fn settled(
+        &self,
+        change: impl FnOnce(&TargetControlPlane) -> Result<Vec<ConfigOperation>, ConfigError>,
+    ) -> Result<Vec<ConfigOperation>, ConfigError> {
         let numa_guard = numa::scoped_memory_nodes(self.memory.clone());
-        let changed = self.control.change(is_rechecked, next);
+        let changed = change(&self.control);
         drop(numa_guard);
         // Replies come after the change: then no lane uses a removed namespace for new commands.
         let _ = self.usage();

@@ -105,10 +105,10 @@ impl Server {
 
 /// Returns the namespaces as hosts see them.
 fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<NamespaceSample> {
+    let configured = exports.subsystems.iter().map(|one| (one.nqn.as_str(), &one.namespaces[..]));
+    let configured: HashMap<&str, &[Export]> = configured.collect();
     let of = |subsystem: &SubsystemConfig| {
-        let configured =
-            exports.subsystems.iter().find(|configured| configured.nqn == subsystem.nqn);
-        let exports = configured.map_or(&[][..], |configured| &configured.namespaces);
+        let exports = configured.get(subsystem.nqn.as_str()).copied().unwrap_or_default();
         let by_nsid: HashMap<u32, &Export> = exports.iter().map(|one| (one.nsid, one)).collect();
         let sample = |namespace: &NamespaceConfig| {
             let export = by_nsid.get(&namespace.nsid);
@@ -122,7 +122,7 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
                 block_bytes: 1 << lba_shift,
                 product: product.to_owned(),
                 capacity_bytes: blocks << lba_shift,
-                ana_group: nsid,
+                ana_group: namespace.view.ana_group,
                 read_only,
                 accessible: namespace.ana.is_usable(),
                 io: IoCounters::default(),

@@ -13,17 +13,23 @@ use roadtrain_target_proto::reservations::ReservationState;
 use roadtrain_target_proto::uncorrectable::MarkChange;
 use roadtrain_target_proto::{
     AnaState, ConfigError, ConfigObject as Named, NamespaceConfig, NamespaceDescription,
-    NamespaceId, SubsystemConfig, TargetConfig, TargetControl, TargetListener,
+    NamespaceId, NamespaceKeys, SubsystemConfig, TargetConfig, TargetControl, TargetListener,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::{info, warn};
+
+/// Last [`OpenNamespace::version`].
+static VERSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Open namespace: its export, its store, and its configuration.
 #[derive(Clone)]
 pub(super) struct OpenNamespace {
+    /// Number of the opening: another one has another store, or other settings that lanes use.
+    pub(super) version: u64,
     pub(super) export: Export,
     place: Option<BlockLocation>,
     pub(super) store: Arc<OpenStore>,
@@ -105,54 +111,97 @@ impl OpenNamespace {
 
     /// Returns the namespace with the settings of `export`, if nothing has to be opened or released for that. One that
     /// stands by keeps doing so whether it yields or not.
-    fn reused_for(&self, export: &Export) -> Option<OpenNamespace> {
-        let alike = Export { yields: self.export.yields, ..export.clone() };
+    fn reused_for(self: &Arc<Self>, export: &Export) -> Option<Arc<OpenNamespace>> {
+        let is_same = self.export == export.viewed(self.export.view.clone());
         let is_it = match self.store.store().ownership() {
-            _ if self.export == *export => true,
-            BlockOwnership::Theirs => self.export == alike,
-            BlockOwnership::Free => self.export == alike && export.yields,
+            _ if self.export == *export => return Some(self.clone()),
+            _ if is_same => true,
+            BlockOwnership::Theirs => self.is_alike(export),
+            BlockOwnership::Free => self.is_alike(export) && export.yields,
             _ => false,
         };
-        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
+        is_it.then(|| self.with_settings(export))
+    }
+
+    /// True if the exports differ at most in what hosts see and in whether they yield.
+    fn is_alike(&self, export: &Export) -> bool {
+        self.export
+            == Export { yields: self.export.yields, ..export.clone() }
+                .viewed(self.export.view.clone())
+    }
+
+    fn with_settings(&self, export: &Export) -> Arc<OpenNamespace> {
+        let config = self.config.viewed(export.view.clone());
+        Arc::new(OpenNamespace { export: export.clone(), config, ..self.clone() })
     }
 
     /// Returns the namespace with the settings of `export` although its blocks could not be opened: it stays
     /// inaccessible. [`OpenNamespace::needs_change`] is true then, so that a retry follows, for this namespace alone.
-    fn kept_inaccessible(&self, export: &Export) -> Option<OpenNamespace> {
-        let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
-        let is_it = is_alike && self.must_reopen() && self.is_out_of_reach();
-        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
+    fn kept_inaccessible(&self, export: &Export) -> Option<Arc<OpenNamespace>> {
+        let is_it = self.is_alike(export) && self.must_reopen() && self.is_out_of_reach();
+        is_it.then(|| self.with_settings(export))
     }
 }
 
-/// Open namespaces by subsystem NQN and NSID.
+/// Open namespaces of one subsystem, by NSID.
+pub(super) type OpenByNsid = BTreeMap<u32, Arc<OpenNamespace>>;
+
+/// Open namespaces by subsystem NQN and NSID. A copy costs nothing until it is changed.
 #[derive(Clone, Default)]
 pub(super) struct OpenNamespaces {
-    open: HashMap<(String, u32), OpenNamespace>,
+    open: Arc<HashMap<Arc<str>, Arc<OpenByNsid>>>,
 }
 
 impl OpenNamespaces {
     /// Returns the open namespace.
-    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&OpenNamespace> {
-        self.open.get(&(nqn.to_owned(), nsid))
+    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Arc<OpenNamespace>> {
+        self.open.get(nqn)?.get(&nsid)
+    }
+
+    fn insert(&mut self, nqn: &str, open: Arc<OpenNamespace>) {
+        let all = Arc::make_mut(&mut self.open);
+        match all.get_mut(nqn) {
+            Some(by_nsid) => drop(Arc::make_mut(by_nsid).insert(open.export.nsid, open)),
+            None => drop(all.insert(nqn.into(), Arc::new([(open.export.nsid, open)].into()))),
+        }
+    }
+
+    fn remove(&mut self, nqn: &str, nsid: u32) -> Option<Arc<OpenNamespace>> {
+        Arc::make_mut(Arc::make_mut(&mut self.open).get_mut(nqn)?).remove(&nsid)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &Arc<OpenNamespace>)> {
+        self.open.iter().flat_map(|(nqn, by_nsid)| by_nsid.values().map(move |one| (&**nqn, one)))
+    }
+
+    /// Returns the open namespaces of a subsystem.
+    pub(super) fn of(&self, nqn: &str) -> Arc<OpenByNsid> {
+        self.open.get(nqn).cloned().unwrap_or_default()
+    }
+
+    /// Returns the open ones of some namespaces.
+    pub(super) fn part(&self, keys: &NamespaceKeys) -> OpenNamespaces {
+        let mut part = OpenNamespaces::default();
+        for (nqn, nsid) in keys {
+            self.get(nqn, *nsid).into_iter().for_each(|open| part.insert(nqn, open.clone()));
+        }
+        part
     }
 
     /// Returns all stores: subsystem NQN, NSID, store.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<OpenStore>)> {
-        self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
+        self.iter().map(|(nqn, open)| (nqn, open.export.nsid, &open.store))
     }
 
     /// Returns the namespaces whose blocks may change owners, with their subsystem NQN.
     pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &OpenNamespace)> {
-        let all = self.open.iter().map(|((nqn, _), open)| (nqn.as_str(), open));
+        let all = self.iter().map(|(nqn, open)| (nqn, &**open));
         all.filter(|(_, open)| open.is_out_of_reach() || open.changes_hands())
     }
 
     /// Returns the reservations at the time of opening: subsystem NQN, NSID, reservations.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &KeptReservations)> {
-        self.open
-            .iter()
-            .filter_map(|((nqn, nsid), open)| Some((nqn.as_str(), *nsid, open.kept.as_ref()?)))
+        self.iter().filter_map(|(nqn, open)| Some((nqn, open.export.nsid, open.kept.as_ref()?)))
     }
 
     /// Returns the namespaces that had another class in `old`.
@@ -160,13 +209,7 @@ impl OpenNamespaces {
         &self,
         old: &OpenNamespaces,
     ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
-        let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
-            old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
-        };
-        self.open
-            .iter()
-            .filter(move |open| is_other(open))
-            .map(|((nqn, _), open)| (nqn.as_str(), open))
+        self.differing(old, |old, new| old.export.class != new.export.class)
     }
 
     /// Returns the namespaces that had other limits in `old`.
@@ -174,13 +217,19 @@ impl OpenNamespaces {
         &self,
         old: &OpenNamespaces,
     ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
-        let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
-            old.open.get(*key).is_some_and(|open| open.export.rates != new.export.rates)
+        self.differing(old, |old, new| old.export.rates != new.export.rates)
+    }
+
+    fn differing(
+        &self,
+        old: &OpenNamespaces,
+        differ: impl Fn(&OpenNamespace, &OpenNamespace) -> bool,
+    ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
+        let is_other = move |(nqn, new): &(&str, &OpenNamespace)| {
+            let old = old.get(nqn, new.export.nsid);
+            old.is_some_and(|old| old.version != new.version && differ(old, new))
         };
-        self.open
-            .iter()
-            .filter(move |open| is_other(open))
-            .map(|((nqn, _), open)| (nqn.as_str(), open))
+        self.iter().map(|(nqn, open)| (nqn, &**open)).filter(is_other)
     }
 
     /// Opens the stores of `subsystems` that are not open yet, and checks everything, without a change that hosts see.
@@ -217,18 +266,7 @@ impl OpenNamespaces {
                 let config = open.and_then(|open| prepared.add(nqn, open));
                 namespaces.push(config.map_err(|error| store_error(nqn, export.nsid, &error))?);
             }
-            prepared.configs.push(SubsystemConfig {
-                serial: subsystem.serial.clone(),
-                model: subsystem.model.clone(),
-                allowed_hosts: subsystem.allowed_hosts.clone(),
-                host_rates: subsystem.host_rates.clone(),
-                listeners: subsystem.listeners.clone(),
-                cntlids: subsystem.cntlids.clone(),
-                dmrsl: subsystem.dmrsl,
-                wzsl: subsystem.wzsl,
-                namespaces,
-                ..SubsystemConfig::new(nqn.clone())
-            });
+            prepared.configs.push(subsystem.with_namespaces(namespaces));
         }
         Ok(prepared)
     }
@@ -236,8 +274,8 @@ impl OpenNamespaces {
     /// Returns the store that an embedding program exports twice.
     fn find_given(&self, blocks: &ExportBlocks) -> Option<Arc<OpenStore>> {
         let ExportBlocks::Store(_) = blocks else { return None };
-        let found = self.open.values().find(|open| open.export.blocks == *blocks);
-        found.map(|open| open.store.clone())
+        let found = self.iter().find(|(_, open)| open.export.blocks == *blocks);
+        found.map(|(_, open)| open.store.clone())
     }
 
     /// Returns the reason why blocks are in use, if this target itself has them open in another way.
@@ -246,8 +284,9 @@ impl OpenNamespaces {
             return error;
         };
         let place = BlockLocation::of(wanted);
-        let is_it = |open: &&OpenNamespace| place.is_some() && open.place == place;
-        let known = self.open.values().find(is_it).and_then(|open| open.export.blocks.spec());
+        let is_it = |open: &&Arc<OpenNamespace>| place.is_some() && open.place == place;
+        let known = self.iter().map(|(_, open)| open).find(is_it);
+        let known = known.and_then(|open| open.export.blocks.spec());
         let differs = |known: &&StoreSpec| {
             (known.lba_bytes, known.read_only) != (wanted.lba_bytes, wanted.read_only)
         };
@@ -271,11 +310,12 @@ impl OpenNamespaces {
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.must_reopen());
         if let Some(place) = BlockLocation::of(spec) {
-            let there = |open: &&OpenNamespace| alike(open) && open.place == Some(place);
-            let found = known.filter(there).or_else(|| self.open.values().find(there));
+            let there = |open: &&Arc<OpenNamespace>| alike(open) && open.place == Some(place);
+            let all = || self.iter().map(|(_, open)| open);
+            let found = known.filter(there).or_else(|| all().find(there));
             return found.map(|open| open.store.clone());
         }
-        let same = |open: &&OpenNamespace| matches!(&open.export.blocks, ExportBlocks::Spec(known) if is_alike(&known.kind, &spec.kind));
+        let same = |open: &&Arc<OpenNamespace>| matches!(&open.export.blocks, ExportBlocks::Spec(known) if is_alike(&known.kind, &spec.kind));
         let known = known.filter(same)?;
         if let StoreKind::File { path, .. } | StoreKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks stay until the target ends");
@@ -299,6 +339,8 @@ pub(super) struct PreparedStores {
     places: HashMap<BlockLocation, bool>,
     /// Files next to the stores of `next`.
     files: HashMap<PathBuf, KeptFileUse>,
+    /// Stores of `next` that an embedding program has opened, by their address.
+    given: HashMap<*const (), Arc<OpenStore>>,
     /// Configuration for the control plane.
     configs: Vec<SubsystemConfig>,
     /// Stores that were not open before.
@@ -336,7 +378,7 @@ impl PreparedStores {
         old: &OpenNamespaces,
         nqn: &str,
         export: &Export,
-    ) -> Result<OpenNamespace, OpenError> {
+    ) -> Result<Arc<OpenNamespace>, OpenError> {
         let limit = match old.get(nqn, export.nsid) {
             Some(open) if open.export.rates == export.rates => open.limit.clone(),
             _ => Arc::new(RateLimit::new(&export.rates)),
@@ -345,7 +387,8 @@ impl PreparedStores {
         let is_kept =
             |open: &Arc<OpenStore>| !export.yields || open.store().ownership().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
-        let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
+        let open = match known.or_else(|| self.given.get(&given_address(&export.blocks)?).cloned())
+        {
             Some(open) => self.move_marks(open, export)?,
             None => self.open_blocks(export).map_err(|error| old.explain(error, &export.blocks))?,
         };
@@ -377,13 +420,15 @@ impl PreparedStores {
             ana,
             ownership_term: tenure,
             write_verifier: store.write_verifier(),
+            view: export.view.clone(),
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.location());
-        let open = OpenNamespace { export, place, store: open, config, kept, limit };
+        let version = VERSIONS.fetch_add(1, Ordering::Relaxed) + 1;
+        let open = OpenNamespace { version, export, place, store: open, config, kept, limit };
         let moved = old.get(&nqn, nsid).filter(|old| old.moves_reservations(&open));
         self.moved_reservations.extend(moved.map(|old| (nqn, nsid, old.reservations_path())));
-        Ok(open)
+        Ok(Arc::new(open))
     }
 
     /// Prepares the move of an open store's marks to the file of `export`.
@@ -423,12 +468,40 @@ impl PreparedStores {
         Ok(opened)
     }
 
-    fn add(&mut self, nqn: &str, open: OpenNamespace) -> Result<NamespaceConfig, OpenError> {
+    fn add(&mut self, nqn: &str, open: Arc<OpenNamespace>) -> Result<NamespaceConfig, OpenError> {
         self.check_alone(open.place, &open.export.blocks)?;
         self.keep(&open)?;
+        if let Some(address) = given_address(&open.export.blocks) {
+            self.given.insert(address, open.store.clone());
+        }
         let config = open.config.clone();
-        self.next.open.insert((nqn.to_owned(), open.export.nsid), open);
+        self.next.insert(nqn, open);
         Ok(config)
+    }
+
+    /// Checks that the namespaces share no blocks and no file with those in `open`, except `keys`, which they replace.
+    ///
+    /// # Errors
+    ///
+    /// The first namespace of `open` that uses the same.
+    pub(super) fn check_beside(
+        &mut self,
+        open: &OpenNamespaces,
+        keys: &NamespaceKeys,
+    ) -> Result<(), ConfigError> {
+        if self.places.is_empty() && self.files.is_empty() {
+            return Ok(());
+        }
+        for (nqn, other) in open.iter() {
+            let nsid = other.export.nsid;
+            if keys.iter().any(|(of, replaced)| (of.as_str(), *replaced) == (nqn, nsid)) {
+                continue;
+            }
+            let alone = self.check_alone(other.place, &other.export.blocks);
+            let alone = alone.and_then(|()| self.keep(other));
+            alone.map_err(|error| store_error(nqn, nsid, &error))?;
+        }
+        Ok(())
     }
 
     /// Checks that writable blocks have only one export. Locks detect a file that is opened twice.
@@ -531,7 +604,21 @@ impl PreparedStores {
         let moved = std::mem::take(&mut self.moved);
         moved.into_iter().for_each(|(open, marks)| open.uncorrectable().follow(marks));
         let old = std::mem::replace(open, std::mem::take(&mut self.next));
-        Switched { resizes, _old: old }
+        Switched { resizes, _old: old, replaced: Vec::new() }
+    }
+
+    /// Replaces the namespaces `keys` of `open` by the prepared ones, as [`PreparedStores::switch`] does with all.
+    pub(super) fn switch_part(
+        mut self,
+        open: &mut OpenNamespaces,
+        keys: &NamespaceKeys,
+    ) -> Switched {
+        let replaced = keys.iter().filter_map(|(nqn, nsid)| open.remove(nqn, *nsid)).collect();
+        let next = std::mem::take(&mut self.next);
+        next.iter().for_each(|(nqn, one)| open.insert(nqn, one.clone()));
+        let mut switched = self.switch(&mut OpenNamespaces::default());
+        switched.replaced = replaced;
+        switched
     }
 }
 
@@ -546,11 +633,20 @@ impl Drop for PreparedStores {
 pub(super) struct Switched {
     resizes: Vec<Resizing>,
     _old: OpenNamespaces,
+    replaced: Vec<Arc<OpenNamespace>>,
 }
 
 impl Drop for Switched {
     fn drop(&mut self) {
         self.resizes.iter().for_each(|one| one.store.store().settle(&one.resize));
+    }
+}
+
+/// Returns the address of a store that an embedding program has opened.
+fn given_address(blocks: &ExportBlocks) -> Option<*const ()> {
+    match blocks {
+        ExportBlocks::Store(store) => Some(Arc::as_ptr(store).cast()),
+        ExportBlocks::Spec(_) => None,
     }
 }
 

@@ -1,18 +1,30 @@
 //! ANA states of the paths to a target's namespaces (asymmetric namespace access, NVMe Base 2.1, section 8.1.1). Each
 //! listener has a state; a controller takes the state of the listener at which its admin queue connected.
 //!
-//! Each namespace is an ANA group of its own, because another target may own the blocks of some, as
-//! `NamespaceConfig::ana` says. Hosts see the worse of both states.
+//! A namespace belongs to an ANA group, and a listener may have another state for a group. Another target may own the
+//! blocks of some namespaces, as `NamespaceConfig::ana` says: hosts see the worse of both states. Such namespaces are
+//! listed in reserved groups meanwhile.
 
+use super::config::NamespaceConfig;
 use super::listen::{TargetListener, plain};
+use super::view::ANA_GROUPS_MAX;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub use roadtrain_wire::ana::AnaState;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the ANA group of a namespace, constant for the namespace's lifetime.
-pub(super) fn ana_group(nsid: u32) -> u32 {
-    nsid
+/// Largest identifier of an ANA group, and most groups that exist (ANAGRPMAX and NANAGRPID).
+pub(super) const ANA_GROUP_IDS_MAX: u32 = ANA_GROUPS_MAX + 4;
+
+/// Returns the reserved group of the namespaces that have this state because they are out of reach.
+fn reserved_group(state: AnaState) -> u32 {
+    let above = match state {
+        AnaState::Optimized | AnaState::NonOptimized => 1,
+        AnaState::Inaccessible => 2,
+        AnaState::PersistentLoss => 3,
+        AnaState::Change => 4,
+    };
+    ANA_GROUPS_MAX + above
 }
 
 /// ANATT: seconds within which [`AnaState::Change`] ends, as reported to hosts.
@@ -83,16 +95,27 @@ impl AnaStates {
     /// Returns the state for connections with the local address `local`; connections over Ethernet have port 0.
     #[must_use]
     pub fn at(&self, local: SocketAddr) -> AnaState {
+        self.find(local).unwrap_or_default()
+    }
+
+    /// Returns the state set for connections with the local address `local`, if one is set.
+    pub(super) fn find(&self, local: SocketAddr) -> Option<AnaState> {
         let local = plain(local);
         if local.port() == 0 {
-            return self.get(AnaListener::Ether).unwrap_or_default();
+            return self.get(AnaListener::Ether);
         }
         let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         // A socket at `::` accepts connections over IPv4, too, but not the other way round.
         let any = if local.is_ipv4() { &any[..] } else { &any[1..] };
         let places = [local.ip()].into_iter().chain(any.iter().copied());
         let at = |ip| self.get(AnaListener::Tcp(SocketAddr::new(ip, local.port())));
-        places.into_iter().find_map(at).unwrap_or_default()
+        places.into_iter().find_map(at)
+    }
+
+    /// True if no listener has a state of its own.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
     }
 
     /// Returns the listeners with a state of their own.
@@ -126,31 +149,67 @@ impl FromIterator<(AnaListener, AnaState)> for AnaStates {
     }
 }
 
-/// ANA state of a controller's path to the namespaces.
+/// ANA states of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(super) struct PathStates {
+    /// State of the groups without one of their own.
+    pub(super) state: AnaState,
+    /// States of groups.
+    pub(super) groups: BTreeMap<u32, AnaState>,
+}
+
+impl PathStates {
+    fn of_group(&self, group: u32) -> AnaState {
+        self.groups.get(&group).copied().unwrap_or(self.state)
+    }
+}
+
+/// ANA states of a controller's path to the namespaces.
 #[derive(Debug, Default)]
 pub(super) struct AnaOfController {
-    pub(super) state: AnaState,
-    /// Number of state changes.
+    path: PathStates,
+    /// Change count of the ANA log: changes of states, groups and namespaces that its host sees.
     pub(super) changes: u64,
 }
 
 impl AnaOfController {
-    pub(super) fn new(state: AnaState) -> Self {
-        AnaOfController { state, changes: 0 }
+    pub(super) fn new(path: PathStates) -> Self {
+        AnaOfController { path, changes: 1 }
     }
 
-    /// Sets the path's state. Returns true if hosts have to be notified. A persistent loss is final.
-    pub(super) fn set_state(&mut self, state: AnaState) -> bool {
-        let is_news = self.state != state && self.state != AnaState::PersistentLoss;
+    /// Returns the state of the groups without one of their own.
+    pub(super) fn state(&self) -> AnaState {
+        self.path.state
+    }
+
+    /// True if every group is optimized.
+    pub(super) fn is_optimized(&self) -> bool {
+        self.path == PathStates::default()
+    }
+
+    /// Sets the path's states. Returns true if hosts have to be notified. A persistent loss is final.
+    pub(super) fn set_path(&mut self, path: PathStates) -> bool {
+        let is_news = self.path != path && self.path.state != AnaState::PersistentLoss;
         if is_news {
-            (self.state, self.changes) = (state, self.changes + 1);
+            (self.path, self.changes) = (path, self.changes + 1);
         }
         is_news
     }
 
-    /// True if a namespace with the state `own` reports neither use nor capacity on this path.
-    pub(super) fn hides_capacity(&self, own: AnaState) -> bool {
-        matches!(self.state.or_worse(own), AnaState::Inaccessible | AnaState::PersistentLoss)
+    /// Returns the state of a namespace.
+    pub(super) fn of(&self, namespace: &NamespaceConfig) -> AnaState {
+        self.path.of_group(namespace.view.ana_group).or_worse(namespace.ana)
+    }
+
+    /// Returns the group in which a namespace is listed.
+    pub(super) fn group_of(&self, namespace: &NamespaceConfig) -> u32 {
+        let (group, state) = (namespace.view.ana_group, self.of(namespace));
+        if self.path.of_group(group) == state { group } else { reserved_group(state) }
+    }
+
+    /// True if the namespace reports neither use nor capacity on this path.
+    pub(super) fn hides_capacity(&self, namespace: &NamespaceConfig) -> bool {
+        matches!(self.of(namespace), AnaState::Inaccessible | AnaState::PersistentLoss)
     }
 }
 

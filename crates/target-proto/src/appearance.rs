@@ -15,17 +15,14 @@ impl TargetControl {
     /// Returns the namespaces of a subsystem that are active for its controller `cntlid`.
     #[must_use]
     pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<SubsystemNamespaces>> {
-        let table = self.namespaces(nqn)?;
-        let Some(controller) = self.controllers.get(&cntlid) else { return Some(table) };
-        let (ana, removed) = (controller.ana.state, &controller.removed);
-        if removed.is_empty() && ana == table.ana {
-            return Some(table);
-        }
-        Some(Arc::new(table.without(|nsid| removed.hides(nsid)).over(ana)))
+        let subsystem = self.subsystems.get(nqn)?;
+        // A controller that is gone sees nothing: its queues are being closed.
+        let controller = self.controllers.get(&cntlid);
+        Some(controller.map(|controller| subsystem.table_of(controller)).unwrap_or_default())
     }
 
-    /// Records that the namespace `nsid` was `before` and is `after`. If the old one is gone, the NSID becomes inactive
-    /// for the existing controllers.
+    /// Records that the namespace `nsid` was `before` and is `after`, and notifies the hosts that see one of them. For a
+    /// controller whose host saw the old one, the NSID becomes inactive if that one is gone or hidden.
     pub(super) fn note_change(
         &mut self,
         nqn: &str,
@@ -36,12 +33,20 @@ impl TargetControl {
         let concerned =
             |c: &&mut TargetController| c.kind == ControllerKind::Io && *c.subnqn == *nqn;
         for controller in self.controllers.values_mut().filter(concerned) {
-            if is_gone {
+            let host = controller.hostnqn.clone();
+            let seen = |config: &&NamespaceConfig| config.view.shows_to(&host);
+            let (before, after) = (before.filter(seen), after.filter(seen));
+            if before.is_some() && (is_gone || after.is_none()) {
                 controller.removed.add(nsid, before);
             }
             controller.removed.note_added(nsid, after);
+            controller.notify(nsid, before, after);
+            controller.complete_event_requests(&mut self.outbox);
         }
-        self.set_timer(self.next_appearance(None));
+        // Other NSIDs keep the timers that they have.
+        let controllers = self.controllers.values();
+        let deadline = controllers.filter_map(|c| c.removed.deadline_of(nsid)).min();
+        self.set_timer(deadline);
     }
 
     /// Makes namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of a host's
@@ -62,8 +67,9 @@ impl TargetControl {
             for nsid in due.map(|(nsid, _)| nsid).collect::<Vec<_>>() {
                 controller.removed.reveal(nsid);
                 let subsystem = self.subsystems.get(&subnqn);
-                if subsystem.is_some_and(|subsystem| subsystem.namespaces.contains_key(&nsid)) {
+                if subsystem.is_some_and(|subsystem| subsystem.seen(controller, nsid).is_some()) {
                     controller.changed.insert(nsid);
+                    controller.ana.changes += 1;
                     controller.events.raise(EventNotice::NamespaceAttribute);
                     controller.complete_event_requests(&mut self.outbox);
                     changed.insert(subnqn.clone());
@@ -79,4 +85,41 @@ impl TargetControl {
         let deadlines = self.controllers.values().flat_map(|c| c.removed.deadlines());
         deadlines.filter(|deadline| after.is_none_or(|after| *deadline > after)).min()
     }
+}
+
+impl TargetController {
+    /// Notes the events of a namespace that its host saw as `before` and sees as `after`. An ANA state has an event of
+    /// its own.
+    fn notify(
+        &mut self,
+        nsid: u32,
+        before: Option<&NamespaceConfig>,
+        after: Option<&NamespaceConfig>,
+    ) {
+        let (is_another, is_ana_change) = match (before, after) {
+            (None, None) => return,
+            (Some(before), Some(after)) => changes(before, after),
+            _ => (true, false),
+        };
+        self.ana.changes += 1;
+        if is_ana_change {
+            self.events.raise(EventNotice::AnaChange);
+        }
+        if is_another {
+            self.changed.insert(nsid);
+            self.events.raise(EventNotice::NamespaceAttribute);
+        }
+    }
+}
+
+/// Returns whether a namespace's attributes have changed, and its ANA state or group.
+fn changes(before: &NamespaceConfig, after: &NamespaceConfig) -> (bool, bool) {
+    let (ana, ownership_term, view) = (before.ana, before.ownership_term, before.view.clone());
+    let is_another = *before != NamespaceConfig { ana, ownership_term, view, ..after.clone() };
+    let ana = |config: &NamespaceConfig| (config.ana, config.view.ana_group);
+    let is_ana_change = ana(before) != ana(after);
+    // An operator has requested the change, even if hosts see no difference. Hosts that saw the namespace before and
+    // after a change of its hosts see none.
+    let is_for_others = before.view.hosts != after.view.hosts;
+    (is_another || !(is_ana_change || is_for_others), is_ana_change)
 }

@@ -6,6 +6,7 @@ use super::config_error::{ConfigError, ConfigObject};
 use super::identity::{self, NamespaceId};
 use super::listen::{TargetListener, TlsUse};
 use super::rate::RateSettings;
+use super::view::{NamespaceView, check_group};
 use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 use roadtrain_proto::block_limits::{BLOCKS_MAX, BlockLimits};
@@ -13,7 +14,9 @@ use roadtrain_wire::fabrics::{DISCOVERY_NQN, is_nqn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
-pub const NAMESPACES_MAX: u32 = 1024;
+pub const NAMESPACES_MAX: u32 = 16_384;
+/// Most namespaces of a target, over all subsystems.
+pub const TARGET_NAMESPACES_MAX: usize = 65_536;
 
 /// A namespace in a configuration: either as hosts see it ([`NamespaceConfig`]), or as an operator requests it, with
 /// its store.
@@ -44,7 +47,14 @@ pub trait NamespaceDescription: Clone + PartialEq {
         self.clone()
     }
 
-    /// Checks everything but the NSID.
+    /// Returns which hosts see the namespace, and its ANA group.
+    fn view(&self) -> &NamespaceView;
+
+    /// Returns the same namespace with another view.
+    #[must_use]
+    fn viewed(&self, view: NamespaceView) -> Self;
+
+    /// Checks everything but the NSID and the view.
     ///
     /// # Errors
     /// The field, its value, and a hint for a valid value.
@@ -194,6 +204,8 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     /// Listeners at which hosts reach the subsystem, with the ANA state of each; `None`: all but those reserved for
     /// subsystems that name them.
     pub listeners: Option<BTreeMap<SocketAddr, AnaState>>,
+    /// ANA states of groups at listeners; a group without one has the state of the listener.
+    pub ana_groups: BTreeMap<u32, AnaStates>,
     /// Identifiers of its controllers, as far as they are in the target's range ([`TargetLimits::cntlid_range`]). Fixed when
     /// the subsystem is added, as are the next two.
     pub cntlids: RangeInclusive<u16>,
@@ -215,6 +227,7 @@ impl<N> SubsystemConfig<N> {
             allowed_hosts: None,
             host_rates: BTreeMap::new(),
             listeners: None,
+            ana_groups: BTreeMap::new(),
             cntlids: 1..=TargetLimits::CNTLID_MAX,
             dmrsl: 0,
             wzsl: 0,
@@ -258,6 +271,8 @@ pub struct NamespaceConfig {
     /// Number of ownership changes of the blocks between targets. The reservations of another owner are not known here,
     /// so those of an earlier number have ended. Not visible to hosts.
     pub ownership_term: u64,
+    /// Hosts that see the namespace, and its ANA group.
+    pub view: NamespaceView,
 }
 
 impl NamespaceConfig {
@@ -278,6 +293,7 @@ impl NamespaceConfig {
             keeps_reservations: false,
             ana: AnaState::Optimized,
             ownership_term: 0,
+            view: NamespaceView::ALL,
         }
     }
 }
@@ -295,10 +311,20 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 return Err(ConfigError::Exists(ConfigObject::subsystem(&subsystem.nqn)));
             }
         }
+        self.check_count()?;
         self.check_listeners()?;
         self.check_referrals()?;
         self.check_ana()?;
         self.check_identities()
+    }
+
+    /// Checks the number of namespaces over all subsystems.
+    fn check_count(&self) -> Result<(), ConfigError> {
+        let count: usize = self.subsystems.iter().map(|one| one.namespaces.len()).sum();
+        match count <= TARGET_NAMESPACES_MAX {
+            true => Ok(()),
+            false => Err(too_many_namespaces(count)),
+        }
     }
 
     /// Checks that no two listeners share an address or a port identifier.
@@ -333,7 +359,13 @@ impl<N: NamespaceDescription> TargetConfig<N> {
 
     /// Checks that each ANA state belongs to a listener.
     fn check_ana(&self) -> Result<(), ConfigError> {
-        let orphan = self.ana.first_orphan(&self.listeners);
+        for subsystem in &self.subsystems {
+            let place = || ConfigObject::subsystem(&subsystem.nqn);
+            subsystem.ana_groups.keys().try_for_each(|group| check_group(place, *group))?;
+        }
+        let groups = self.subsystems.iter().flat_map(|subsystem| subsystem.ana_groups.values());
+        let all = [&self.ana].into_iter().chain(groups);
+        let orphan = all.filter_map(|states| states.first_orphan(&self.listeners)).next();
         orphan.map_or(Ok(()), |listener| Err(ConfigError::Unknown(ConfigObject::Ana(listener))))
     }
 
@@ -459,19 +491,27 @@ impl<N> SubsystemConfig<N> {
     }
 }
 
+/// Returns the error for a target with `count` namespaces.
+pub(super) fn too_many_namespaces(count: usize) -> ConfigError {
+    let hint = format!("a target has at most {TARGET_NAMESPACES_MAX}: start another one");
+    ConfigError::invalid(ConfigObject::Limits, "namespaces", count, hint)
+}
+
 /// # Errors
 /// The first invalid value of a namespace of subsystem `nqn`.
 pub(super) fn check_namespace(
     nqn: &str,
     namespace: &impl NamespaceDescription,
 ) -> Result<(), ConfigError> {
-    let (place, nsid) = (ConfigObject::namespace(nqn, namespace.nsid()), namespace.nsid());
+    let nsid = namespace.nsid();
+    let place = || ConfigObject::namespace(nqn, nsid);
     if nsid == 0 || nsid > NAMESPACES_MAX {
         let hint = format!("choose a number from 1 to {NAMESPACES_MAX}");
-        return Err(ConfigError::invalid(place, "nsid", nsid, hint));
+        return Err(ConfigError::invalid(place(), "nsid", nsid, hint));
     }
+    namespace.view().check(place)?;
     let unfit = namespace.check();
-    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place, field, value, hint))
+    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place(), field, value, hint))
 }
 
 /// # Errors
@@ -519,6 +559,14 @@ impl NamespaceDescription for NamespaceConfig {
             true => Ok(NamespaceConfig { blocks: bytes / block, ..self.clone() }),
             false => Err(format!("use whole blocks of {block} bytes")),
         }
+    }
+
+    fn view(&self) -> &NamespaceView {
+        &self.view
+    }
+
+    fn viewed(&self, view: NamespaceView) -> Self {
+        NamespaceConfig { view, ..self.clone() }
     }
 
     fn check(&self) -> Result<(), (&'static str, String, &'static str)> {

@@ -2,13 +2,14 @@
 
 use super::claims::{Claims, HostIds};
 use super::cntlids::Cntlids;
-use super::config::{NamespaceConfig, TargetConfig, TargetLimits};
+use super::config::{TargetConfig, TargetLimits};
 use super::config_error::ConfigError;
 use super::controller::{ControllerSummary, NOT_ABORTED, TargetController};
 use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen::FrameListener;
 use super::namespace::SubsystemNamespaces;
+use super::namespace_operations::changed_namespaces;
 use super::operations::ConfigOperation;
 use super::outcome::AdminOutcome;
 use super::property::Issuer;
@@ -30,7 +31,7 @@ const GONE: Status = Status::INVALID_NAMESPACE.dnr();
 #[derive(Debug)]
 pub struct TargetControl {
     /// Current configuration.
-    pub(super) config: TargetConfig,
+    pub(super) config: Arc<TargetConfig>,
     pub(super) subsystems: BTreeMap<Arc<str>, TargetSubsystem>,
     pub(super) controllers: BTreeMap<u16, TargetController>,
     /// Ports on Ethernet; they appear and vanish with their interfaces.
@@ -61,7 +62,7 @@ impl TargetControl {
     pub fn new(now: Instant, config: &TargetConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(TargetControl {
-            config: config.clone(),
+            config: Arc::new(config.clone()),
             subsystems: config
                 .subsystems
                 .iter()
@@ -92,7 +93,7 @@ impl TargetControl {
 
     /// Returns the current configuration.
     #[must_use]
-    pub fn config(&self) -> &TargetConfig {
+    pub fn config(&self) -> &Arc<TargetConfig> {
         &self.config
     }
 
@@ -116,7 +117,7 @@ impl TargetControl {
             hostid: controller.hostid,
             io_queues: controller.queues.len(),
             local: controller.local,
-            ana: controller.ana.state,
+            ana: controller.ana.state(),
         })
     }
 
@@ -352,6 +353,12 @@ impl TargetControl {
     /// # Errors
     /// The first error.
     pub fn apply(&mut self, operations: &[ConfigOperation]) -> Result<(), ConfigError> {
+        if changed_namespaces(operations).is_some() {
+            Arc::make_mut(&mut self.config).change(operations)?;
+            operations.iter().for_each(|operation| self.execute(operation));
+            self.rebuild_tables();
+            return Ok(());
+        }
         let next = self.config.with(operations)?;
         // The final state decides which hosts may stay, so that a host that is named again keeps its connections.
         self.admit(&next);
@@ -360,12 +367,18 @@ impl TargetControl {
         operations.iter().for_each(|operation| self.execute(operation));
         let log = |config: &TargetConfig| (config.listeners.clone(), config.referrals.clone());
         let is_another_log = log(&self.config) != log(&next);
-        self.config = next;
+        self.config = Arc::new(next);
         if is_another_log {
             self.discovery_changed();
         }
+        self.rebuild_tables();
         self.update_ana();
         Ok(())
+    }
+
+    /// Rebuilds the tables of changed namespaces, once after all operations.
+    fn rebuild_tables(&mut self) {
+        self.subsystems.values_mut().for_each(TargetSubsystem::rebuild_table);
     }
 
     /// Updates the subsystems' hosts and numbers, and closes the controllers of hosts that lost their access.
@@ -375,6 +388,7 @@ impl TargetControl {
             subsystem.rename(config, self.config.origin);
             let is_elsewhere = subsystem.listeners != config.listeners;
             subsystem.listeners.clone_from(&config.listeners);
+            subsystem.ana_groups.clone_from(&config.ana_groups);
             if is_elsewhere {
                 self.discovery_changed();
             }
@@ -398,7 +412,7 @@ impl TargetControl {
     fn execute(&mut self, operation: &ConfigOperation) {
         match operation {
             ConfigOperation::AddSubsystem(config) => {
-                let TargetConfig { limits, origin, .. } = &self.config;
+                let TargetConfig { limits, origin, .. } = &*self.config;
                 let subsystem = TargetSubsystem::new(config, limits, *origin);
                 self.subsystems.insert(subsystem.nqn.clone(), subsystem);
                 self.discovery_changed();
@@ -426,9 +440,13 @@ impl TargetControl {
             ConfigOperation::ResizeNamespace { nqn, nsid, bytes } => {
                 self.change_namespace(nqn, *nsid, |subsystem| subsystem.resize(*nsid, *bytes));
             }
+            ConfigOperation::ViewNamespace { nqn, nsid, view } => {
+                self.change_namespace(nqn, *nsid, |subsystem| subsystem.set_view(*nsid, view));
+            }
             // See `admit` and `apply`.
             ConfigOperation::SetSubsystem { .. }
             | ConfigOperation::SetListeners { .. }
+            | ConfigOperation::SetGroupAna { .. }
             | ConfigOperation::AllowAnyHost { .. }
             | ConfigOperation::AllowHost { .. }
             | ConfigOperation::DisallowHost { .. }
@@ -457,7 +475,6 @@ impl TargetControl {
         let is_gone = self.subsystems.get_mut(nqn).is_some_and(change);
         let after = config(self);
         self.note_change(nqn, nsid, (before.as_ref(), after.as_ref()), is_gone);
-        let notices = notices(before.as_ref(), after.as_ref());
         let out_of_reach = after.and_then(|config| config.ana.refusal());
         let subsystem = self.subsystems.get_mut(nqn);
         if let Some(origins) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
@@ -474,30 +491,11 @@ impl TargetControl {
             let origins = reservations.map(NamespaceReservations::suspend).unwrap_or_default();
             self.end_reservations(origins, status);
         }
-        for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
-            for notice in &notices {
-                if *notice == EventNotice::NamespaceAttribute {
-                    controller.changed.insert(nsid);
-                }
-                controller.events.raise(*notice);
-            }
-            controller.complete_event_requests(&mut self.outbox);
+        // Lanes update their tables once for several operations.
+        let is_announced = matches!(self.outbox.back(),
+            Some(TargetEvent::NamespacesChanged { nqn: last }) if **last == *nqn);
+        if !is_announced {
+            self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
         }
-        self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }
-}
-
-/// Returns the notices for a namespace that was `before` and is `after`. Its ANA state has an event of its own.
-fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<EventNotice> {
-    let (Some(before), Some(after)) = (before, after) else {
-        return vec![EventNotice::NamespaceAttribute];
-    };
-    let is_ana_change = before.ana != after.ana;
-    let (ana, tenure) = (before.ana, before.ownership_term);
-    let is_it = *before != NamespaceConfig { ana, ownership_term: tenure, ..after.clone() };
-    let mut notices = Vec::new();
-    notices.extend(is_ana_change.then_some(EventNotice::AnaChange));
-    // An operator has requested the change, even if hosts see no difference.
-    notices.extend((is_it || !is_ana_change).then_some(EventNotice::NamespaceAttribute));
-    notices
 }

@@ -3,6 +3,8 @@
 use super::aborts::Aborts;
 use super::ana::{AnaOfController, AnaState};
 use super::carrier::QueueAdmission;
+use super::changed_namespaces::ChangedNamespaces;
+use super::config::NamespaceConfig;
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::feature_values::FeatureValues;
@@ -54,7 +56,7 @@ pub(super) struct TargetController {
     pub(super) features: FeatureValues,
     pub(super) events: Events,
     /// Namespaces changed since the host last read the list.
-    pub(super) changed: BTreeSet<u32>,
+    pub(super) changed: ChangedNamespaces,
     /// NSIDs of removed namespaces that the host may not have noticed yet: inactive for it, even if reused.
     pub(super) removed: RemovedNamespaces,
     /// Generation of the discovery log when the host last read its head.
@@ -75,7 +77,7 @@ pub(super) struct TargetController {
     /// Pending Set Features commands with Reservation Persistence, by identifier: outstanding namespaces, and the
     /// status so far.
     pub(super) persisting: BTreeMap<u16, (usize, Status)>,
-    /// ANA state of its path to the namespaces.
+    /// ANA states of its path to the namespaces.
     pub(super) ana: AnaOfController,
 }
 
@@ -90,6 +92,12 @@ impl TargetController {
                 result: event.emit().into(),
             });
         }
+    }
+
+    /// True if the namespace is active for it: its host sees the namespace, and has noticed that an earlier one under the
+    /// NSID is gone.
+    pub(super) fn sees(&self, namespace: &NamespaceConfig) -> bool {
+        namespace.view.shows_to(&self.hostnqn) && !self.removed.hides(namespace.nsid)
     }
 
     /// True if commands arrive in the order of submission. Frames on Ethernet do not; their address has port 0.

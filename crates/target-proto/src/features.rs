@@ -4,6 +4,7 @@ use super::context::{CommandContext, CommandReply, byte};
 use super::feature_values::Thresholds;
 use super::kind::ControllerKind;
 use super::reservations::NamespaceReservations;
+use super::subsystem::TargetSubsystem;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::feature::{
     GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
@@ -170,8 +171,9 @@ fn namespace<'a>(
     context: &'a CommandContext<'_>,
 ) -> Result<(u32, &'a NamespaceReservations), CommandError> {
     let nsid = context.sqe.nsid.get();
-    let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
-    let reservations = shown.and_then(|subsystem| subsystem.reservations.get(&nsid));
+    let seen = |one: &&TargetSubsystem| one.seen(context.controller, nsid).is_some();
+    let subsystem = context.subsystem.filter(seen);
+    let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
     let reservations =
         reservations.ok_or(CommandError::at(Status::INVALID_NAMESPACE, byte::NSID))?;
     Ok((nsid, reservations))
@@ -189,7 +191,7 @@ fn check_namespace(context: &CommandContext<'_>) -> Result<(), CommandError> {
 fn persists(context: &CommandContext<'_>) -> Result<bool, CommandError> {
     let (nsid, reservations) = namespace(context)?;
     let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
-    let ana = config.map(|config| context.controller.ana.state.or_worse(config.ana));
+    let ana = config.map(|config| context.controller.ana.of(config));
     match ana.and_then(|ana| ana.refusal()) {
         Some(status) => Err(CommandError { status, result: 0, byte: None }),
         None => Ok(reservations.state().persists),
@@ -222,8 +224,8 @@ fn set_notification_mask(
     }
     let nsids: Vec<u32> = match context.sqe.nsid.get() {
         NSID_ALL => {
-            let subsystem = context.subsystem.into_iter();
-            subsystem.flat_map(|subsystem| subsystem.namespaces.keys().copied()).collect()
+            let seen = context.subsystem.iter().flat_map(|one| one.seen_by(context.controller));
+            seen.map(|namespace| namespace.config.nsid).collect()
         }
         _ => vec![namespace(context)?.0],
     };

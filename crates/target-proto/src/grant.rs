@@ -12,6 +12,7 @@
 use super::aborts::Aborts;
 use super::ana::AnaOfController;
 use super::carrier::{Carrier, QueueAdmission};
+use super::changed_namespaces::ChangedNamespaces;
 use super::connected::{ConnectNames, ConnectRefused, ConnectedQueue, no_controller_left};
 use super::control::TargetControl;
 use super::controller::TargetController;
@@ -123,7 +124,7 @@ impl TargetControl {
             keep_alive: KeepAlive::of(kind, now, claim.kato_ms),
             features: FeatureValues::default(),
             events: Events::new(optional_events(kind)),
-            changed: BTreeSet::new(),
+            changed: ChangedNamespaces::default(),
             removed: RemovedNamespaces::default(),
             genctr_seen: 0,
             queues: BTreeSet::new(),
@@ -134,7 +135,7 @@ impl TargetControl {
             resets: CrossResets::default(),
             notices: ReservationNotices::default(),
             persisting: BTreeMap::new(),
-            ana: AnaOfController::new(self.ana_of(&queue.subnqn, claim.local)),
+            ana: AnaOfController::new(self.path_states(&queue.subnqn, claim.local)),
         };
         if let Some(subsystem) = self.subsystems.get_mut(&queue.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());

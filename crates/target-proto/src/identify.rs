@@ -1,7 +1,7 @@
 //! Identify (NVMe Base 2.1, section 5.1.13): the data reports supported functions only.
 
 use super::aborts::ABORTS_MAX;
-use super::ana::TRANSITION_SECONDS;
+use super::ana::{ANA_GROUP_IDS_MAX, TRANSITION_SECONDS};
 use super::config::{NAMESPACES_MAX, TargetLimits};
 use super::context::{CommandContext, byte};
 use super::controller::TargetController;
@@ -43,20 +43,22 @@ pub(super) fn execute(
         None => return Err(CommandError::field(byte::CDW10)),
         Some(subsystem) => {
             let result = identify_io(context, subsystem, cns, out);
-            note_shown(context, cns);
+            note_shown(context, cns, out);
             result?;
         }
     }
     Ok(0)
 }
 
-/// Records what the host has learnt about removed namespaces.
-fn note_shown(context: &mut CommandContext<'_>, cns: u8) {
+/// Records what the host has learnt about removed namespaces from `page`. A full page of a list says nothing about the
+/// NSIDs after its last entry.
+fn note_shown(context: &mut CommandContext<'_>, cns: u8, page: &[u8]) {
     let (nsid, now) = (context.sqe.nsid.get(), context.now);
     let removed = &mut context.controller.removed;
     match cns {
         cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET if nsid < NSID_ALL => {
-            removed.show(nsid + 1.., now);
+            let last = page.last_chunk().map_or(0, |nsid| u32::from_le_bytes(*nsid));
+            removed.show(nsid + 1..=if last == 0 { NSID_ALL } else { last }, now);
         }
         cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_DESCRIPTORS => {
             removed.show(nsid..=nsid, now);
@@ -79,8 +81,9 @@ fn identify_io(
     match cns {
         cns::NAMESPACE => match namespace(context, subsystem)? {
             Some(namespace) => {
-                let mut page = namespace.identify();
-                if context.controller.ana.hides_capacity(namespace.config.ana) {
+                let ana = &context.controller.ana;
+                let mut page = namespace.identify(ana.group_of(&namespace.config));
+                if ana.hides_capacity(&namespace.config) {
                     page.nuse = 0.into();
                 }
                 emit(out, &page);
@@ -88,7 +91,10 @@ fn identify_io(
             None => out.resize(IDENTIFY_BYTES, 0),
         },
         cns::NAMESPACE_INDEPENDENT => match namespace(context, subsystem)? {
-            Some(namespace) => emit(out, &namespace.identify_independent()),
+            Some(namespace) => {
+                let group = context.controller.ana.group_of(&namespace.config);
+                emit(out, &namespace.identify_independent(group));
+            }
             None => out.resize(IDENTIFY_BYTES, 0),
         },
         cns::NAMESPACE_COMMAND_SET => {
@@ -135,8 +141,7 @@ fn namespace<'a>(
     subsystem: &'a TargetSubsystem,
 ) -> Result<Option<&'a ExportedNamespace>, CommandError> {
     match context.sqe.nsid.get() {
-        nsid @ 1..=NAMESPACES_MAX if context.controller.removed.hides(nsid) => Ok(None),
-        nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
+        nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.seen(context.controller, nsid)),
         _ => Err(bad_namespace()),
     }
 }
@@ -150,9 +155,9 @@ fn active(
     if after >= 0xffff_fffe {
         return Err(bad_namespace());
     }
-    let above = subsystem.namespaces.range(after + 1..).map(|(nsid, _)| *nsid);
-    let removed = &context.controller.removed;
-    Ok(NamespaceList::from_nsids(above.filter(|nsid| !removed.hides(*nsid))))
+    let above = subsystem.namespaces.range(after + 1..);
+    let seen = above.filter(|(_, namespace)| context.controller.sees(&namespace.config));
+    Ok(NamespaceList::from_nsids(seen.map(|(nsid, _)| *nsid)))
 }
 
 fn check_csi(context: &CommandContext<'_>) -> Result<(), CommandError> {
@@ -240,9 +245,8 @@ fn fill_io(page: &mut IdentifyController, subsystem: &TargetSubsystem, limits: &
         | anacap::NON_OPTIMIZED
         | anacap::INACCESSIBLE
         | anacap::PERSISTENT_LOSS
-        | anacap::CHANGE
-        | anacap::GROUP_FIXED;
-    (page.anagrpmax, page.nanagrpid) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
+        | anacap::CHANGE;
+    (page.anagrpmax, page.nanagrpid) = (ANA_GROUP_IDS_MAX.into(), ANA_GROUP_IDS_MAX.into());
     (page.sqes, page.cqes) = (0x66, 0x44);
     (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
     page.oncs = (oncs::COMPARE

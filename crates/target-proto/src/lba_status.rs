@@ -3,7 +3,6 @@
 //!
 //! [`Execution::query_block_status`]: super::execution::CommandExecution::query_block_status
 
-use super::config::NAMESPACES_MAX;
 use super::context::{CommandContext, byte};
 use super::namespace::ExportedNamespace;
 use super::outcome::LbaStatusQuery;
@@ -47,9 +46,6 @@ pub(super) fn parse(context: &CommandContext<'_>) -> Result<LbaStatusQuery, Comm
 /// Returns the namespace that the command names.
 fn namespace<'a>(context: &CommandContext<'a>) -> Result<&'a ExportedNamespace, CommandError> {
     let nsid = context.sqe.nsid.get();
-    let is_shown = (1..=NAMESPACES_MAX).contains(&nsid) && !context.controller.removed.hides(nsid);
-    let namespaces = context.subsystem.filter(|_| is_shown).map(|subsystem| &subsystem.namespaces);
-    namespaces
-        .and_then(|namespaces| namespaces.get(&nsid))
-        .ok_or(CommandError::at(Status::INVALID_NAMESPACE, byte::NSID))
+    let seen = context.subsystem.and_then(|subsystem| subsystem.seen(context.controller, nsid));
+    seen.ok_or(CommandError::at(Status::INVALID_NAMESPACE, byte::NSID))
 }

@@ -74,6 +74,7 @@ mod appearance;
 mod authentication;
 pub mod buffer_shares;
 mod carrier;
+mod changed_namespaces;
 mod claims;
 mod cntlids;
 mod config;
@@ -99,6 +100,7 @@ mod lba_status;
 mod listen;
 mod log_page;
 mod namespace;
+mod namespace_operations;
 mod operations;
 mod outcome;
 mod paths;
@@ -108,6 +110,7 @@ mod resets;
 mod revocation;
 mod subsystem;
 mod target_event;
+mod view;
 
 pub use admission::{Admitted, ConnectionAdmission, ConnectionLimitReached, ConnectionLimits};
 pub use ana::{AnaListener, AnaState, AnaStates};
@@ -115,8 +118,8 @@ pub use authentication::{
     AuthenticationRequirement, AuthenticationResult, Authenticator, HostAuthentication, Reaction,
 };
 pub use config::{
-    NAMESPACES_MAX, NamespaceConfig, NamespaceDescription, SubsystemConfig, TargetConfig,
-    TargetLimits,
+    NAMESPACES_MAX, NamespaceConfig, NamespaceDescription, SubsystemConfig, TARGET_NAMESPACES_MAX,
+    TargetConfig, TargetLimits,
 };
 pub use config_error::{ConfigError, ConfigObject};
 pub use connected::{ConnectRefused, ConnectedQueue, host_name};
@@ -128,6 +131,8 @@ pub use keep_alive::KEEP_ALIVE_GRANULARITY;
 pub use kind::ControllerKind;
 pub use listen::{FrameListener, TargetListener, TlsUse};
 pub use namespace::SubsystemNamespaces;
+pub use namespace_operations::{NamespaceKeys, changed_namespaces};
 pub use operations::ConfigOperation;
 pub use outcome::{AdminOutcome, LbaStatusQuery};
 pub use target_event::{CloseReason, TargetEvent, TurnOf};
+pub use view::{ANA_GROUPS_MAX, NamespaceView};

@@ -1,7 +1,7 @@
 //! Get Log Page (NVMe Base 2.1, section 5.1.12).
 
-use super::ana::{AnaOfController, ana_group};
-use super::config::{NAMESPACES_MAX, NamespaceConfig};
+use super::ana::ANA_GROUP_IDS_MAX;
+use super::config::NAMESPACES_MAX;
 use super::context::{CommandContext, byte};
 use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
@@ -13,9 +13,9 @@ use super::namespace::ExportedNamespace;
 use super::subsystem::TargetSubsystem;
 use core::time::Duration;
 use roadtrain_proto::error::CommandError;
-use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, ana_log_bytes};
+use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, AnaState, ana_log_bytes};
 use roadtrain_wire::cross_reset::REMOVE_COMPLETED;
-use roadtrain_wire::identify::{CSI_NVM, NamespaceList, ascii_field};
+use roadtrain_wire::identify::{CSI_NVM, ascii_field};
 use roadtrain_wire::log::{
     CommandEffectsLog, EffectsTable, ErrorEntry, FirmwareSlotLog, GetLogPage, SmartLog, effects,
     lid,
@@ -23,6 +23,7 @@ use roadtrain_wire::log::{
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
+use std::collections::BTreeMap;
 
 /// Returns the log pages of a kind of controller.
 fn supported(kind: ControllerKind) -> &'static [u8] {
@@ -118,9 +119,7 @@ fn page(context: &CommandContext<'_>, get: &GetLogPage) -> Vec<u8> {
             (log.afi, log.frs[0]) = (1, ascii_field(REVISION));
             log.as_bytes().to_vec()
         }
-        (lid::CHANGED_NAMESPACES, _) => {
-            NamespaceList::from_nsids(controller.changed.iter().copied()).as_bytes().to_vec()
-        }
+        (lid::CHANGED_NAMESPACES, _) => controller.changed.page().as_bytes().to_vec(),
         (lid::COMMAND_EFFECTS, _) => command_effects(kind).as_bytes().to_vec(),
         (lid::SMART, Some(subsystem)) => smart(context, subsystem).as_bytes().to_vec(),
         (lid::ANA, Some(subsystem)) => ana(subsystem, controller, get.lsp & ANA_GROUPS_ONLY != 0),
@@ -203,21 +202,24 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
 }
 
 /// Size of the ANA log in bytes: hosts compute it from NANAGRPID and MNAN, and read that much.
-const ANA_BYTES: usize = ana_log_bytes(NAMESPACES_MAX, NAMESPACES_MAX) as usize;
+const ANA_BYTES: usize = ana_log_bytes(ANA_GROUP_IDS_MAX, NAMESPACES_MAX) as usize;
 
-/// Returns the ANA log, with a group for every namespace.
+/// Returns the ANA log, with the groups that have namespaces which the host sees.
 fn ana(subsystem: &TargetSubsystem, controller: &TargetController, groups_only: bool) -> Vec<u8> {
-    let AnaOfController { state: path, changes } = controller.ana;
-    let chgcnt = subsystem.generation + changes;
-    let is_active =
-        |namespace: &&ExportedNamespace| !controller.removed.hides(namespace.config.nsid);
-    let active: Vec<&ExportedNamespace> = subsystem.namespaces.values().filter(is_active).collect();
-    let mut page = AnaHeader::new(chgcnt, active.len() as u16).as_bytes().to_vec();
-    for NamespaceConfig { nsid, ana, .. } in active.iter().map(|namespace| &namespace.config) {
-        let nsids = if groups_only { &[][..] } else { &nsid.to_le_bytes() };
-        let nnsids = u32::from(!groups_only);
-        let group = AnaGroup::new(ana_group(*nsid), nnsids, chgcnt, path.or_worse(*ana));
-        page.extend([group.as_bytes(), nsids].concat());
+    let mut groups: BTreeMap<u32, (AnaState, Vec<u32>)> = BTreeMap::new();
+    for ExportedNamespace { config, .. } in subsystem.seen_by(controller) {
+        let (group, state) = (controller.ana.group_of(config), controller.ana.of(config));
+        groups.entry(group).or_insert((state, Vec::new())).1.push(config.nsid);
+    }
+    let chgcnt = controller.ana.changes;
+    let mut page = AnaHeader::new(chgcnt, groups.len() as u16).as_bytes().to_vec();
+    for (group, (state, mut nsids)) in groups {
+        if groups_only {
+            nsids.clear();
+        }
+        let descriptor = AnaGroup::new(group, nsids.len() as u32, chgcnt, state);
+        page.extend_from_slice(descriptor.as_bytes());
+        page.extend(nsids.into_iter().flat_map(u32::to_le_bytes));
     }
     page.resize(ANA_BYTES, 0);
     page

@@ -1,6 +1,6 @@
 //! Namespaces: their data for admin commands and for the I/O path.
 
-use super::ana::{AnaState, ana_group};
+use super::ana::AnaState;
 use super::config::NamespaceConfig;
 use super::identity::NamespaceId;
 use super::io::{BlockGeometry, COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX};
@@ -42,8 +42,8 @@ impl ExportedNamespace {
         rescap::ALL_TYPES | rescap::IEKEY | persistence
     }
 
-    /// Returns the data of CNS 00h.
-    pub(super) fn identify(&self) -> IdentifyNamespace {
+    /// Returns the data of CNS 00h, for a path on which the namespace is listed in that ANA group.
+    pub(super) fn identify(&self, ana_group: u32) -> IdentifyNamespace {
         let mut page = IdentifyNamespace::new_zeroed();
         let limits = &self.config.limits;
         let blocks = |bytes: u32| (bytes >> self.config.lba_shift) as u16;
@@ -70,7 +70,7 @@ impl ExportedNamespace {
         page.mssrl = ((COPY_RANGE_BYTES_MAX >> self.config.lba_shift) as u16).into();
         page.mcl = ((COPY_BYTES_MAX >> self.config.lba_shift) as u32).into();
         page.msrc = (COPY_RANGES_MAX - 1) as u8;
-        page.anagrpid = ana_group(self.config.nsid).into();
+        page.anagrpid = ana_group.into();
         page.nsattr = self.nsattr();
         page.nguid = self.id.nguid;
         if let Some(verifier) = self.config.write_verifier {
@@ -80,25 +80,25 @@ impl ExportedNamespace {
         page
     }
 
-    /// Returns the data of CNS 08h.
-    pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
+    /// Returns the data of CNS 08h, for a path on which the namespace is listed in that ANA group.
+    pub(super) fn identify_independent(&self, ana_group: u32) -> IdentifyNamespaceIndependent {
         let mut page = IdentifyNamespaceIndependent::new_zeroed();
         page.nsfeat = if self.config.volatile_cache { 0 } else { nsfeat::VWC_NOT_PRESENT };
         page.nmic = NMIC_SHARED;
         page.rescap = self.rescap();
-        page.anagrpid = ana_group(self.config.nsid).into();
+        page.anagrpid = ana_group.into();
         page.nsattr = self.nsattr();
         page.nstat = NSTAT_READY;
         page
     }
 }
 
-/// Snapshot of a subsystem's active namespaces, for the I/O path.
+/// Snapshot of the namespaces that are active for a controller, for the I/O path.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SubsystemNamespaces {
     /// Number of changes to the subsystem's namespaces.
     pub generation: u64,
-    /// ANA state of the path.
+    /// ANA state of the path, for commands to all namespaces.
     pub ana: AnaState,
     entries: Vec<NamespaceEntry>,
 }
@@ -107,36 +107,26 @@ pub struct SubsystemNamespaces {
 struct NamespaceEntry {
     nsid: u32,
     geometry: BlockGeometry,
-    /// ANA state over an optimized path.
+    /// ANA state over the path.
     ana: AnaState,
 }
 
 impl SubsystemNamespaces {
-    /// Creates a table of namespaces in increasing order of NSID.
+    /// Creates a table of namespaces, with their ANA states, in increasing order of NSID. `ana` is the state of the path.
     pub(super) fn new<'a>(
         generation: u64,
-        namespaces: impl Iterator<Item = &'a ExportedNamespace>,
+        namespaces: impl Iterator<Item = (&'a ExportedNamespace, AnaState)>,
+        ana: AnaState,
         transfer_bytes_max: u32,
     ) -> Self {
-        let entry = |namespace: &ExportedNamespace| NamespaceEntry {
+        let entry = |(namespace, ana): (&ExportedNamespace, AnaState)| NamespaceEntry {
             nsid: namespace.config.nsid,
             geometry: namespace.geometry(transfer_bytes_max),
-            ana: namespace.config.ana,
+            ana,
         };
         let entries: Vec<NamespaceEntry> = namespaces.map(entry).collect();
         debug_assert!(entries.is_sorted_by_key(|entry| entry.nsid), "binary search needs order");
-        SubsystemNamespaces { generation, ana: AnaState::default(), entries }
-    }
-
-    /// Returns the table without the namespaces for which `hides` is true.
-    pub(super) fn without(&self, hides: impl Fn(u32) -> bool) -> Self {
-        let entries = self.entries.iter().filter(|entry| !hides(entry.nsid)).copied().collect();
-        SubsystemNamespaces { entries, ..*self }
-    }
-
-    /// Returns the table for a path with that state.
-    pub(super) fn over(&self, ana: AnaState) -> Self {
-        SubsystemNamespaces { ana, ..self.clone() }
+        SubsystemNamespaces { generation, ana, entries }
     }
 
     /// Returns the status for commands to a namespace that exists but is not accessible. All namespaces together (NSID
@@ -144,7 +134,7 @@ impl SubsystemNamespaces {
     #[must_use]
     pub fn refusal(&self, nsid: u32) -> Option<Status> {
         match self.entry(nsid) {
-            Some(entry) => self.ana.or_worse(entry.ana).refusal(),
+            Some(entry) => entry.ana.refusal(),
             None => self.ana.refusal().filter(|_| nsid == NSID_ALL),
         }
     }

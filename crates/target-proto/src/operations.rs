@@ -7,7 +7,7 @@
 //! The same operations work on two configurations. In the requested one a namespace names its store; in the one that
 //! hosts see it has a size and an identity. [`NamespaceDescription`] is the common interface of both.
 
-use super::ana::{AnaListener, AnaState};
+use super::ana::{AnaListener, AnaState, AnaStates};
 use super::authentication::HostAuthentication;
 use super::config::{
     NamespaceConfig, NamespaceDescription, SubsystemConfig, TargetConfig, check_host,
@@ -16,6 +16,7 @@ use super::config::{
 use super::config_error::{ConfigError, ConfigObject};
 use super::listen::{TargetListener, TlsUse};
 use super::rate::RateSettings;
+use super::view::NamespaceView;
 use core::fmt;
 use core::net::SocketAddr;
 use roadtrain_proto::security::dhchap::DhchapKeys;
@@ -85,6 +86,20 @@ pub enum ConfigOperation<N = NamespaceConfig> {
         nsid: u32,
         rates: RateSettings,
     },
+    /// Sets which hosts see a namespace, and its ANA group.
+    ViewNamespace {
+        nqn: String,
+        nsid: u32,
+        view: NamespaceView,
+    },
+    /// Sets the ANA state of a group of a subsystem at a listener, and notifies the hosts connected there. `None`: the
+    /// state of the listener.
+    SetGroupAna {
+        nqn: String,
+        group: u32,
+        listener: AnaListener,
+        state: Option<AnaState>,
+    },
     /// Sets the rate limits of a host, for all namespaces of a subsystem together.
     LimitHost {
         nqn: String,
@@ -126,6 +141,7 @@ impl<N: NamespaceDescription> ConfigOperation<N> {
             | ConfigOperation::RemoveSubsystem { nqn }
             | ConfigOperation::SetSubsystem { nqn, .. }
             | ConfigOperation::SetListeners { nqn, .. }
+            | ConfigOperation::SetGroupAna { nqn, .. }
             | ConfigOperation::AllowAnyHost { nqn, .. } => ConfigObject::subsystem(nqn),
             ConfigOperation::AddNamespace { nqn, namespace }
             | ConfigOperation::ReplaceNamespace { nqn, namespace } => {
@@ -133,6 +149,7 @@ impl<N: NamespaceDescription> ConfigOperation<N> {
             }
             ConfigOperation::RemoveNamespace { nqn, nsid }
             | ConfigOperation::LimitNamespace { nqn, nsid, .. }
+            | ConfigOperation::ViewNamespace { nqn, nsid, .. }
             | ConfigOperation::ResizeNamespace { nqn, nsid, .. } => {
                 ConfigObject::namespace(nqn, *nsid)
             }
@@ -185,6 +202,18 @@ impl<N: NamespaceDescription> fmt::Display for ConfigOperation<N> {
             | ConfigOperation::LimitHost { rates, .. } => {
                 return write!(f, "{}: {rates}", self.place());
             }
+            ConfigOperation::ViewNamespace { view, .. } => {
+                return write!(f, "{}: {view}", self.place());
+            }
+            ConfigOperation::SetGroupAna { group, listener, state, .. } => {
+                let place = self.place();
+                return match state {
+                    Some(state) => {
+                        write!(f, "{place}: ANA group {group} at {listener}: {state}")
+                    }
+                    None => write!(f, "{place}: ANA group {group} as {listener}"),
+                };
+            }
             ConfigOperation::SetTls(listener) => match listener.tls {
                 TlsUse::Off => "new connections have no TLS",
                 TlsUse::Allowed => "new connections may have TLS",
@@ -214,7 +243,7 @@ impl<N: NamespaceDescription> TargetConfig<N> {
         Ok(next)
     }
 
-    fn apply(&mut self, operation: &ConfigOperation<N>) -> Result<(), ConfigError> {
+    pub(super) fn apply(&mut self, operation: &ConfigOperation<N>) -> Result<(), ConfigError> {
         match operation {
             ConfigOperation::AddSubsystem(new) => {
                 let is_there = self.subsystems.iter().any(|subsystem| subsystem.nqn == new.nqn);
@@ -233,6 +262,9 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 let at = self.listeners.iter().position(|other| other == listener);
                 self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
                 self.ana.retain(&self.listeners);
+                for subsystem in &mut self.subsystems {
+                    subsystem.retain_groups(&self.listeners);
+                }
                 Ok(())
             }
             ConfigOperation::SetTls(listener) => {
@@ -272,6 +304,8 @@ impl<N: NamespaceDescription> TargetConfig<N> {
             | ConfigOperation::AllowHost { nqn, .. }
             | ConfigOperation::DisallowHost { nqn, .. }
             | ConfigOperation::LimitNamespace { nqn, .. }
+            | ConfigOperation::ViewNamespace { nqn, .. }
+            | ConfigOperation::SetGroupAna { nqn, .. }
             | ConfigOperation::LimitHost { nqn, .. } => {
                 let subsystem = self.subsystems.iter_mut().find(|other| other.nqn == *nqn);
                 let unknown = || ConfigError::Unknown(ConfigObject::subsystem(nqn));
@@ -343,6 +377,14 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 let namespace = self.namespace(*nsid)?;
                 *namespace = namespace.limited(*rates);
             }
+            ConfigOperation::ViewNamespace { nsid, view, .. } => {
+                let namespace = self.namespace(*nsid)?;
+                *namespace = namespace.viewed(view.clone());
+            }
+            ConfigOperation::SetGroupAna { group, listener, state, .. } => {
+                self.ana_groups.entry(*group).or_default().set(*listener, *state);
+                self.ana_groups.retain(|_, states| !states.is_empty());
+            }
             ConfigOperation::LimitHost { host, rates, .. } => {
                 check_host(&self.nqn, host)?;
                 self.host_rates.remove(host);
@@ -364,6 +406,14 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
         Ok(())
     }
 
+    /// Removes the states of groups at all listeners that are not among `listeners`.
+    fn retain_groups(&mut self, listeners: &[TargetListener]) {
+        self.ana_groups.retain(|_, states| {
+            states.retain(listeners);
+            !states.is_empty()
+        });
+    }
+
     fn namespace(&mut self, nsid: u32) -> Result<&mut N, ConfigError> {
         let unknown = ConfigError::Unknown(ConfigObject::namespace(&self.nqn, nsid));
         self.namespaces.iter_mut().find(|namespace| namespace.nsid() == nsid).ok_or(unknown)
@@ -371,7 +421,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
 
     /// Returns the hosts that may use it. While any host may, naming one would exclude all others.
     fn hosts(&mut self, host: &str) -> Result<&mut BTreeSet<String>, ConfigError> {
-        let hint = "any host may use the subsystem: disallow any host first";
+        let hint = "any host may use the subsystem: refuse them first (ctl host deny --any)";
         let any = ConfigError::invalid(ConfigObject::subsystem(&self.nqn), "host", host, hint);
         self.allowed_hosts.as_mut().ok_or(any)
     }
@@ -484,26 +534,59 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
         }
         let old: BTreeMap<u32, &N> =
             self.namespaces.iter().map(|namespace| (namespace.nsid(), namespace)).collect();
-        let change = |namespace: &N| {
-            let nsid = namespace.nsid();
-            let new = || namespace.clone();
-            match old.get(&nsid) {
-                Some(old) if *old == namespace => None,
-                Some(old) if old.limited(namespace.rates()) == *namespace => {
-                    let (nqn, rates) = (nqn(), namespace.rates());
-                    Some(ConfigOperation::LimitNamespace { nqn, nsid, rates })
+        for namespace in &wanted.namespaces {
+            match old.get(&namespace.nsid()) {
+                Some(old) => operations.extend(namespace_changes(&self.nqn, *old, namespace)),
+                None => {
+                    let namespace = namespace.clone();
+                    operations.push(ConfigOperation::AddNamespace { nqn: nqn(), namespace });
                 }
-                Some(old) => Some(match namespace.bytes() {
-                    Some(bytes)
-                        if old.resized(bytes).is_ok_and(|resized| resized == *namespace) =>
-                    {
-                        ConfigOperation::ResizeNamespace { nqn: nqn(), nsid, bytes }
-                    }
-                    _ => ConfigOperation::ReplaceNamespace { nqn: nqn(), namespace: new() },
-                }),
-                None => Some(ConfigOperation::AddNamespace { nqn: nqn(), namespace: new() }),
             }
-        };
-        operations.extend(wanted.namespaces.iter().filter_map(change));
+        }
+        self.group_changes_to(wanted, operations);
     }
+
+    fn group_changes_to(&self, wanted: &Self, operations: &mut Vec<ConfigOperation<N>>) {
+        let none = AnaStates::default();
+        let of = |config: &Self, group: u32| config.ana_groups.get(&group).unwrap_or(&none).clone();
+        let groups: BTreeSet<u32> =
+            self.ana_groups.keys().chain(wanted.ana_groups.keys()).copied().collect();
+        for group in groups {
+            // A removed listener has taken its states along.
+            for (listener, state) in of(self, group).changes_to(&of(wanted, group)) {
+                let nqn = self.nqn.clone();
+                operations.push(ConfigOperation::SetGroupAna { nqn, group, listener, state });
+            }
+        }
+    }
+}
+
+/// Returns the operations that turn a namespace into `wanted`.
+fn namespace_changes<N: NamespaceDescription>(
+    nqn: &str,
+    old: &N,
+    wanted: &N,
+) -> Vec<ConfigOperation<N>> {
+    let (nqn, nsid) = (|| nqn.to_owned(), wanted.nsid());
+    let (rates, view) = (wanted.rates(), wanted.view());
+    let resized = || wanted.bytes().filter(|&bytes| old.resized(bytes).as_ref() == Ok(wanted));
+    let mut operations = Vec::new();
+    if old == wanted {
+        return operations;
+    }
+    if old.limited(rates).viewed(view.clone()) == *wanted {
+        if old.rates() != rates {
+            operations.push(ConfigOperation::LimitNamespace { nqn: nqn(), nsid, rates });
+        }
+        if old.view() != view {
+            let view = view.clone();
+            operations.push(ConfigOperation::ViewNamespace { nqn: nqn(), nsid, view });
+        }
+    } else if let Some(bytes) = resized() {
+        operations.push(ConfigOperation::ResizeNamespace { nqn: nqn(), nsid, bytes });
+    } else {
+        let namespace = wanted.clone();
+        operations.push(ConfigOperation::ReplaceNamespace { nqn: nqn(), namespace });
+    }
+    operations
 }

@@ -1,6 +1,6 @@
 //! ANA states of controllers' paths at a running target, which may change, and end with the target.
 
-use super::ana::AnaState;
+use super::ana::{AnaState, PathStates};
 use super::control::TargetControl;
 use super::controller::TargetController;
 use super::events::EventNotice;
@@ -16,21 +16,27 @@ impl TargetControl {
         if self.is_leaving() { AnaState::Inaccessible } else { self.config.ana.at(local) }
     }
 
-    /// Returns the same for a subsystem, which may have a state of its own for the listener.
-    pub(super) fn ana_of(&self, nqn: &str, local: SocketAddr) -> AnaState {
-        let subsystem = self.subsystems.get(nqn);
-        let listeners = subsystem.and_then(|subsystem| subsystem.listeners.as_ref());
+    /// Returns the states of a path to a subsystem, which may have states of its own for the listener and for groups.
+    pub(super) fn path_states(&self, nqn: &str, local: SocketAddr) -> PathStates {
+        let state = self.ana_at(local);
+        let Some(subsystem) = self.subsystems.get(nqn) else {
+            return PathStates { state, ..PathStates::default() };
+        };
+        let listeners = subsystem.listeners.as_ref();
         let own = listen::path_state(listeners, &self.config.listeners, local).unwrap_or_default();
-        self.ana_at(local).or_worse(own)
+        let groups = subsystem.ana_groups.iter();
+        let groups = groups.filter_map(|(group, states)| Some((*group, states.find(local)?)));
+        let groups = groups.map(|(group, own)| (group, state.or_worse(own))).collect();
+        PathStates { state: state.or_worse(own), groups }
     }
 
     /// Notifies the hosts of controllers whose path has another state now.
     pub(super) fn update_ana(&mut self) {
         let mut changed = BTreeSet::new();
         let states: Vec<_> =
-            self.controllers.values().map(|c| self.ana_of(&c.subnqn, c.local)).collect();
+            self.controllers.values().map(|c| self.path_states(&c.subnqn, c.local)).collect();
         for (controller, state) in self.controllers.values_mut().zip(states) {
-            if controller.kind == ControllerKind::Io && controller.ana.set_state(state) {
+            if controller.kind == ControllerKind::Io && controller.ana.set_path(state) {
                 controller.events.raise(EventNotice::AnaChange);
                 controller.complete_event_requests(&mut self.outbox);
                 changed.insert(controller.subnqn.clone());

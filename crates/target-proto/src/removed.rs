@@ -86,6 +86,11 @@ impl RemovedNamespaces {
         }
     }
 
+    /// Returns the deadline of `nsid`, if the host has read that it is inactive.
+    pub(super) fn deadline_of(&self, nsid: u32) -> Option<Instant> {
+        self.removed.get(&nsid).and_then(RemovedNamespace::deadline)
+    }
+
     /// Returns the earliest deadline of an NSID that the host has read.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines().min()

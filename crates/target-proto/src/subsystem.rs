@@ -1,12 +1,13 @@
 //! NVM subsystems.
 
-use super::ana::AnaState;
+use super::ana::{AnaState, AnaStates};
 use super::cntlids::Cntlids;
 use super::config::{NamespaceConfig, NamespaceDescription, SubsystemConfig, TargetLimits};
-use super::controller::{CommandUsage, ControllerShared};
+use super::controller::{CommandUsage, ControllerShared, TargetController};
 use super::identity;
 use super::namespace::{ExportedNamespace, SubsystemNamespaces};
 use super::reservations::{NamespaceReservations, ReservationOrigin};
+use super::view::NamespaceView;
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub(super) struct TargetSubsystem {
     pub(super) allowed_hosts: Option<BTreeSet<String>>,
     /// Listeners at which it is reachable; `None`: all that are not reserved.
     pub(super) listeners: Option<BTreeMap<SocketAddr, AnaState>>,
+    /// ANA states of groups at listeners.
+    pub(super) ana_groups: BTreeMap<u32, AnaStates>,
     /// Allocator of its controllers' identifiers; `None`: the target's.
     pub(super) cntlids: Option<Cntlids>,
     /// Limits of Dataset Management and Write Zeroes, as in Identify.
@@ -30,9 +33,14 @@ pub(super) struct TargetSubsystem {
     pub(super) reservations: BTreeMap<u32, NamespaceReservations>,
     /// Last turn number of reservations whose namespace is gone.
     turn_last: u64,
-    /// Number of changes to the namespaces, also the change count of the ANA group.
-    pub(super) generation: u64,
+    /// Number of changes to the namespaces.
+    generation: u64,
+    /// Namespaces as a host sees them that sees all, over an optimized path.
     pub(super) table: Arc<SubsystemNamespaces>,
+    /// True if some namespaces are not seen by all hosts.
+    has_hidden: bool,
+    /// True until [`TargetSubsystem::rebuild_table`] has followed the last change.
+    is_table_stale: bool,
     /// Controllers, for the sums in the SMART log.
     pub(super) attached: BTreeMap<u16, Arc<ControllerShared>>,
     /// Usage of controllers that are gone.
@@ -52,6 +60,7 @@ impl TargetSubsystem {
             model: config.model.clone(),
             allowed_hosts: config.allowed_hosts.clone(),
             listeners: config.listeners.clone(),
+            ana_groups: config.ana_groups.clone(),
             cntlids: (cntlids != limits.cntlid_range()).then(|| Cntlids::new(cntlids)),
             dmrsl: config.dmrsl,
             wzsl: config.wzsl,
@@ -60,11 +69,14 @@ impl TargetSubsystem {
             turn_last: 0,
             generation: 0,
             table: Arc::default(),
+            has_hidden: false,
+            is_table_stale: true,
             attached: BTreeMap::new(),
             retired: CommandUsage::default(),
             transfer_bytes_max: limits.transfer_bytes_max(),
         };
         subsystem.changed();
+        subsystem.rebuild_table();
         let nsids: Vec<u32> = subsystem.namespaces.keys().copied().collect();
         for nsid in nsids {
             subsystem.refresh_reservations(nsid);
@@ -132,14 +144,59 @@ impl TargetSubsystem {
         }
     }
 
+    /// Sets the view of a namespace. Returns true if one with other blocks is gone, which is never the case.
+    pub(super) fn set_view(&mut self, nsid: u32, view: &NamespaceView) -> bool {
+        let viewed = self.config(nsid).map(|config| config.viewed(view.clone()));
+        viewed.is_some_and(|config| self.replace(config))
+    }
+
     pub(super) fn config(&self, nsid: u32) -> Option<&NamespaceConfig> {
         self.namespaces.get(&nsid).map(|namespace| &namespace.config)
     }
 
     fn changed(&mut self) {
         self.generation += 1;
-        let (namespaces, transfer_max) = (self.namespaces.values(), self.transfer_bytes_max);
-        self.table = Arc::new(SubsystemNamespaces::new(self.generation, namespaces, transfer_max));
+        self.is_table_stale = true;
+    }
+
+    /// Makes the table of the present namespaces, if they have changed. For use after the last of several changes.
+    pub(super) fn rebuild_table(&mut self) {
+        if !std::mem::take(&mut self.is_table_stale) {
+            return;
+        }
+        self.has_hidden = self.namespaces.values().any(|one| one.config.view.hosts.is_some());
+        let all = self.namespaces.values().map(|namespace| (namespace, namespace.config.ana));
+        let (ana, transfer_max) = (AnaState::Optimized, self.transfer_bytes_max);
+        self.table = Arc::new(SubsystemNamespaces::new(self.generation, all, ana, transfer_max));
+    }
+
+    /// Returns the namespaces that are active for a controller.
+    pub(super) fn table_of(&self, controller: &TargetController) -> Arc<SubsystemNamespaces> {
+        let ana = &controller.ana;
+        if !self.has_hidden && controller.removed.is_empty() && ana.is_optimized() {
+            return self.table.clone();
+        }
+        let seen = self.seen_by(controller);
+        let seen = seen.map(|namespace| (namespace, ana.of(&namespace.config)));
+        let transfer_max = self.transfer_bytes_max;
+        Arc::new(SubsystemNamespaces::new(self.generation, seen, ana.state(), transfer_max))
+    }
+
+    /// Returns the namespaces that are active for a controller, in increasing order of NSID.
+    pub(super) fn seen_by<'a>(
+        &'a self,
+        controller: &'a TargetController,
+    ) -> impl Iterator<Item = &'a ExportedNamespace> {
+        self.namespaces.values().filter(|namespace| controller.sees(&namespace.config))
+    }
+
+    /// Returns the namespace `nsid` if it is active for a controller.
+    pub(super) fn seen(
+        &self,
+        controller: &TargetController,
+        nsid: u32,
+    ) -> Option<&ExportedNamespace> {
+        self.namespaces.get(&nsid).filter(|namespace| controller.sees(&namespace.config))
     }
 
     /// Returns the usage of all hosts since the target's start.

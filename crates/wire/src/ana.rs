@@ -165,6 +165,19 @@ pub const fn ana_log_bytes(groups: u32, namespaces: u32) -> u64 {
     head + groups as u64 * group + 4 * namespaces as u64
 }
 
+/// Returns the bytes of the ANA log that begins with `page`; `None` if `page` does not reach to its last group.
+#[must_use]
+pub fn ana_log_end(page: &[u8]) -> Option<u64> {
+    let (header, _) = AnaHeader::ref_from_prefix(page).ok()?;
+    let group_at = |at: u64| {
+        let rest = page.get(usize::try_from(at).ok()?..)?;
+        AnaGroup::ref_from_prefix(rest).ok().map(|(group, _)| group)
+    };
+    (0..header.groups.get()).try_fold(size_of::<AnaHeader>() as u64, |at, _| {
+        Some(at + size_of::<AnaGroup>() as u64 + 4 * u64::from(group_at(at)?.nnsids.get()))
+    })
+}
+
 /// Returns the groups of an ANA log and the NSIDs of each; stops at the first that is cut short.
 pub fn ana_groups(page: &[u8]) -> impl Iterator<Item = (&AnaGroup, &[U32])> {
     let (groups, mut rest) = match AnaHeader::ref_from_prefix(page) {
@@ -228,6 +241,18 @@ mod tests {
         let (group, nsids) = ana_groups(&page).next().unwrap();
         assert_eq!((group.grpid.get(), group.state()), (1, Some(AnaState::NonOptimized)));
         assert!(nsids.iter().map(|n| n.get()).eq([5, 9]));
+        assert_eq!(ana_log_end(&page), Some(56));
+        assert_eq!(
+            ana_log_end(&page[..48]),
+            Some(56),
+            "the NSIDs of the last group may be missing"
+        );
+        assert_eq!((ana_log_end(&page[..47]), ana_log_end(&page[..15])), (None, None));
+        page[8] = 2;
+        assert_eq!(ana_log_end(&page), None, "the second group is not there");
+        page[8] = 0;
+        assert_eq!(ana_log_end(&page), Some(16));
+        page[8] = 1;
         page[20] = 3;
         assert_eq!(ana_groups(&page).count(), 0);
         page[20..24].fill(0xff);

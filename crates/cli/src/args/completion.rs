@@ -152,13 +152,14 @@ pub(super) fn stores() -> Vec<CompletionCandidate> {
     candidates(query_list("bdev_lvol_get_lvstores").map(|all| all.iter().map(store).collect()))
 }
 
-/// Completes the names that `list` takes from each subsystem except the discovery subsystem.
+/// Returns the names that `list` takes from each subsystem except the discovery subsystem.
+fn names_of_subsystems(list: impl Fn(&Value) -> CompletionNames) -> Option<CompletionNames> {
+    let all = query_list("nvmf_get_subsystems")?;
+    Some(all.iter().filter(|one| one["subtype"] == "NVMe").flat_map(&list).collect())
+}
+
 fn of_subsystems(list: impl Fn(&Value) -> CompletionNames) -> Vec<CompletionCandidate> {
-    let all = query_list("nvmf_get_subsystems");
-    let own = |all: Vec<Value>| {
-        all.iter().filter(|one| one["subtype"] == "NVMe").flat_map(&list).collect()
-    };
-    candidates(all.map(own))
+    candidates(names_of_subsystems(list))
 }
 
 fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
@@ -170,14 +171,20 @@ pub(super) fn subsystems() -> Vec<CompletionCandidate> {
     of_subsystems(|one| [(text(&one["nqn"]), text(&one["serial_number"]))].into())
 }
 
-/// Completes hosts that are allowed or limited by name.
+/// Completes hosts that are allowed or limited by name, or connected.
 pub(super) fn hosts() -> Vec<CompletionCandidate> {
-    of_subsystems(|one| {
+    let named = names_of_subsystems(|one| {
         let named = list(one, "hosts").map(|host| text(&host["nqn"]));
         let limited = one["host_limits"].as_object().into_iter().flatten();
         let all = named.chain(limited.map(|(host, _)| host.clone()));
         all.map(|host| (host, String::new())).collect()
-    })
+    });
+    let mut all = named.unwrap_or_default();
+    let (method, params) = Call::Status.request();
+    let status = call(&method, &params).unwrap_or_default();
+    let controllers = list(&status, "subsystems").flat_map(|one| list(one, "controllers"));
+    all.extend(controllers.map(|one| (text(&one["host_nqn"]), "connected".to_owned())));
+    candidates(Some(all))
 }
 
 /// Formats an address with its port.
@@ -193,6 +200,16 @@ pub(super) fn listeners() -> Vec<CompletionCandidate> {
         entry.listeners.into_iter().map(move |at| (name(at), entry.id.clone()))
     };
     candidates(Some(named_targets().into_iter().flat_map(of).collect()))
+}
+
+/// Completes addresses of what runs here: listeners of targets, and targets of attachments.
+pub(super) fn all_addresses() -> Vec<CompletionCandidate> {
+    let found = running::all().unwrap_or_default();
+    let attached = found.attached.into_iter().map(|(one, _)| (one.address, one.id));
+    let served = found.served.into_iter();
+    let served =
+        served.flat_map(|(one, _)| one.listeners.into_iter().map(move |at| (at, one.id.clone())));
+    candidates(Some(attached.chain(served).collect()))
 }
 
 /// Completes namespace IDs of the subsystem that the command line names, or of all.

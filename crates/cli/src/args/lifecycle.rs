@@ -68,7 +68,7 @@ pub struct StatusArgs {
     #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
     /// Transport address. Only attachments with a path to it and targets that listen there, with :PORT or without (repeatable).
-    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::all_addresses))]
     pub traddr: Vec<String>,
     /// As metrics for Prometheus, for node_exporter's textfile collector: all counters of all that run here.
     #[arg(long, conflicts_with = "watch")]

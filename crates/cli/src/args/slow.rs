@@ -30,7 +30,7 @@ pub struct SlowArgs {
     #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
     /// Transport address. Only attachments with a path to it and targets that listen there, with :PORT or without (repeatable).
-    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::all_addresses))]
     pub traddr: Vec<String>,
     /// Number of requests to show.
     #[arg(long, value_name = "N", default_value_t = 20)]

@@ -21,7 +21,7 @@ Exit status: 0 when it ended, 1 when something is not here, 3 when no process re
 Examples:
   roadtrain top
   roadtrain top target0 --interval 2
-  roadtrain top --metrics 192.0.2.7:9100
+  roadtrain top --metrics 192.0.2.7:4430
   roadtrain top --once
   roadtrain top --once --json";
 
@@ -38,6 +38,9 @@ pub struct TopArgs {
     /// Update interval.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval: Duration,
+    /// Most namespaces of a process, the busiest first; the others are counted.
+    #[arg(long, value_name = "NUMBER", default_value_t = 200)]
+    pub limit: usize,
     /// Take two samples, an interval apart, print what happened in between, and end.
     #[arg(long)]
     pub once: bool,

@@ -159,7 +159,6 @@ impl From<AttachError> for CommandFailure {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::AddrInUse => ": choose another place",
         ErrorKind::NotFound => ": the directory must exist",
         ErrorKind::PermissionDenied => ": this user may not do that",
         _ => "",

@@ -9,6 +9,7 @@ use roadtrain_reactor::metrics::{
     AttachmentSample, IoCounters, LaneSample, LinkSample, MetricsSnapshot, NamespaceSample,
     PathSample, ReactorSample, SnapshotKind, bounds, name_in_file,
 };
+use roadtrain_system::platform::listen_problem;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -45,8 +46,10 @@ impl RunningAttachment {
     /// The address cannot be listened on.
     pub(super) fn serve_metrics(self: &Arc<Self>, address: SocketAddr) -> CommandResult {
         let server = metrics::serve(address, AttachmentMetrics(Arc::downgrade(self)));
-        let server =
-            server.map_err(|e| CommandFailure::failed(format!("--metrics {address}: {e}")))?;
+        let server = server.map_err(|error| {
+            let problem = listen_problem(address, &error);
+            CommandFailure::failed(format!("--metrics {address}: {problem}"))
+        })?;
         info!("metrics at http://{}/", server.address());
         self.keep_http(server);
         Ok(())

@@ -1,10 +1,10 @@
 //! ANA states in a configuration.
 
-use super::ServeConfig;
+use super::{AnaGroupSettings, ServeConfig};
 use crate::args::AnaPort;
 use crate::connect::resolve;
 use crate::failure::{CommandFailure, CommandResult};
-use roadtrain_target_engine::{AnaListener, AnaStates, Export};
+use roadtrain_target_engine::{AnaListener, AnaStates, Export, Subsystem};
 use roadtrain_target_proto::TargetConfig;
 
 /// Resolves a listener; `port` is the default.
@@ -21,6 +21,26 @@ pub(crate) fn listener_of(at: &AnaPort, port: u16) -> CommandResult<AnaListener>
 }
 
 impl ServeConfig {
+    /// Builds the subsystems for the engine, with the ANA states of their groups at the listeners.
+    ///
+    /// # Errors
+    /// The first error in the subsystems, or a listener that does not exist.
+    pub(crate) fn reachable_exports(&self) -> CommandResult<Vec<Subsystem>> {
+        let mut subsystems = self.exports().map_err(CommandFailure::usage)?;
+        for (subsystem, spec) in subsystems.iter_mut().zip(&self.subsystems) {
+            for AnaGroupSettings { group, listener, state } in &spec.ana_groups {
+                let at = listener_of(listener, self.port)?;
+                let states = subsystem.ana_groups.entry(*group).or_default();
+                states.set(at, Some((*state).into()));
+            }
+        }
+        let nowhere = TargetConfig::<Export>::default();
+        let listeners = nowhere.listeners_at(&self.addresses()?);
+        let exports = TargetConfig { listeners, subsystems, ..nowhere };
+        exports.check().map_err(|error| CommandFailure::usage(error.to_string()))?;
+        Ok(exports.subsystems)
+    }
+
     /// Returns the states of the listeners.
     ///
     /// # Errors

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 /// Options with another name than their key.
-const OPTIONS: [(&str, &str); 11] = [
+const OPTIONS: [(&str, &str); 12] = [
     ("address", "--traddr"),
+    ("allow_hosts", "--allow-host"),
     ("authentication.groups", "--dhchap-dhgroup"),
     ("authentication.hashes", "--dhchap-hash"),
     ("authentication.required", "--require-auth"),
@@ -129,6 +130,7 @@ mod tests {
         let keys = OPTIONS.iter().map(|(key, _)| *key);
         let plain = [
             "ana",
+            "cores",
             "dhchap_ctrl_key",
             "dhchap_key",
             "ether.port_kind",
@@ -142,6 +144,7 @@ mod tests {
             "rpc_credentials",
             "rpc_http",
             "rpc_http_anywhere",
+            "state",
             "waiting.spin_us",
         ];
         for key in keys.chain(plain) {

@@ -63,7 +63,10 @@ impl ControlledTarget {
 
     /// Writes a file that only this user can read: keys may be in it.
     fn write(&self, path: &Path, text: &str) -> CommandResult {
-        let failed = |error| CommandFailure::failed(format!("{}: {error}", path.display()));
+        let failed = |error| {
+            let problem = output::file_problem(path, &error);
+            CommandFailure::failed(format!("{}: {problem}", path.display()))
+        };
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
         let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));

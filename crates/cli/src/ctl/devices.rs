@@ -84,23 +84,23 @@ fn new_device(
             "{spec}: --cluster is for images, rbd:POOL/IMAGE"
         )));
     }
+    check_options(spec)?;
     let mut params = json!({"name": name, "block_size": spec.lba});
     if let Some(uuid) = &spec.uuid {
         params["uuid"] = uuid.as_str().into();
     }
     let method = match (spec.kind, spec.size, &spec.path) {
-        (NamespaceKind::Mem | NamespaceKind::Null, Some(size), _) if !spec.read_only => {
+        (NamespaceKind::Mem | NamespaceKind::Null, Some(size), _) => {
             params["num_blocks"] = (size / u64::from(spec.lba)).into();
             if spec.kind == NamespaceKind::Mem { "bdev_malloc_create" } else { "bdev_null_create" }
         }
-        (NamespaceKind::File | NamespaceKind::Block, None, Some(path)) => {
+        (NamespaceKind::File | NamespaceKind::Block, size, Some(path)) => {
             params["filename"] = json!(std::path::absolute(path)?);
             params["readonly"] = spec.read_only.into();
+            if let Some(size) = size {
+                params["size"] = size.into();
+            }
             "bdev_aio_create"
-        }
-        (NamespaceKind::File, Some(size), _) => {
-            let hint = format!("make the file first: truncate -s {size} FILE");
-            return Err(CommandFailure::usage(format!("{spec}: {hint}")));
         }
         (NamespaceKind::Rbd, ..) => {
             name_image(&mut params, spec, cluster)?;
@@ -112,6 +112,29 @@ fn new_device(
         }
     };
     Ok((method, params))
+}
+
+/// Refuses options that a device does not have.
+fn check_options(spec: &NamespaceSettings) -> CommandResult {
+    let unfit = |hint: String| Err(CommandFailure::usage(format!("{spec}: {hint}")));
+    let of_namespace = [
+        ("nsid", spec.nsid.is_some()),
+        ("nguid", spec.nguid.is_some()),
+        ("class", spec.class.is_some()),
+        ("a limit", !spec.rates.is_empty()),
+        ("reservations", spec.reservations.is_some()),
+        ("uncorrectable", spec.uncorrectable.is_some()),
+        ("standby", spec.standby),
+    ];
+    if let Some((option, _)) = of_namespace.iter().find(|(_, is_given)| *is_given) {
+        return unfit(format!(
+            "{option} is of a namespace, not of a device: leave it out, and give it where the device is shown"
+        ));
+    }
+    if spec.read_only && matches!(spec.kind, NamespaceKind::Mem | NamespaceKind::Null) {
+        return unfit("it begins empty, so it is for writing: leave ro out".to_owned());
+    }
+    Ok(())
 }
 
 /// Adds the parameters of the image of `spec`.
@@ -162,5 +185,31 @@ mod tests {
             assert!(call(odd, None).is_err(), "{odd}");
         }
         assert!(call("mem:1MiB", Some("c")).is_err());
+    }
+
+    #[test]
+    fn a_device_has_all_options_or_refuses_them() {
+        let call = |spec: &str| new_device("d", &spec.parse().unwrap(), None);
+        let (method, params) = call("file:/srv/a.img,size=1MiB,lba=4096").unwrap();
+        assert_eq!(method, "bdev_aio_create");
+        let expected = json!({
+            "name": "d", "block_size": 4096, "filename": "/srv/a.img", "readonly": false,
+            "size": 1 << 20,
+        });
+        assert_eq!(params, expected);
+        assert!(call("block:/dev/x").unwrap().1.get("size").is_none());
+        for (spec, why) in [
+            ("mem:1MiB,nsid=2", "nsid is of a namespace"),
+            ("file:/srv/a.img,nguid=0123456789abcdef0123456789abcdef", "nguid is of a namespace"),
+            ("null:1MiB,class=bulk", "class is of a namespace"),
+            ("mem:1MiB,iops=100", "a limit is of a namespace"),
+            ("block:/dev/x,reservations=/srv/r", "reservations is of a namespace"),
+            ("block:/dev/x,uncorrectable=none", "uncorrectable is of a namespace"),
+            ("block:/dev/x,standby", "standby is of a namespace"),
+            ("mem:1MiB,ro", "leave ro out"),
+        ] {
+            let failure = call(spec).unwrap_err();
+            assert!(failure.message.contains(why), "{spec}: {}", failure.message);
+        }
     }
 }

@@ -33,12 +33,16 @@ impl ControlledTarget {
                 let done = format!("listener {address} of {nqn}: added");
                 self.change("nvmf_subsystem_add_listener", &params, &done)
             }
-            ListenerCommand::Set { nqn: None, address, ana } => self.set_ana(address, *ana),
-            ListenerCommand::Set { nqn: Some(nqn), address, ana } => {
-                let params = json!({
+            ListenerCommand::Set { nqn: None, address, ana, .. } => self.set_ana(address, *ana),
+            ListenerCommand::Set { nqn: Some(nqn), address, ana, ana_group } => {
+                let mut params = json!({
                     "nqn": nqn, "listen_address": address.params()?, "ana_state": spdk_word(*ana)?,
                 });
-                let done = format!("listener {address} of {nqn}: {}", word(ana));
+                let mut done = format!("listener {address} of {nqn}: {}", word(ana));
+                if let Some(group) = ana_group {
+                    params["anagrpid"] = (*group).into();
+                    done += &format!(" for ANA group {group}");
+                }
                 self.change("nvmf_subsystem_listener_set_ana_state", &params, &done)
             }
             ListenerCommand::Remove { nqn: None, address } => {

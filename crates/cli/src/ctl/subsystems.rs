@@ -109,6 +109,14 @@ impl ControlledTarget {
                 let (nqn, nsid) = place(namespace);
                 self.change_by(&Call::Claim { nqn, nsid })
             }
+            NamespaceCommand::ShowTo { namespace, hosts } => self.show_to(&namespace, &hosts),
+            NamespaceCommand::HideFrom { namespace, hosts } => self.hide_from(&namespace, &hosts),
+            NamespaceCommand::AnaGroup { namespace, ana_group: group } => {
+                let (nqn, nsid) = self.namespace_of(&namespace)?;
+                let params = json!({"nqn": nqn, "nsid": nsid, "anagrpid": group});
+                let done = format!("namespace {nsid} of {nqn}: ANA group {group}");
+                self.change("nvmf_subsystem_set_ns_ana_group", &params, &done)
+            }
             NamespaceCommand::List { subsystem } => self.list_namespaces(subsystem.nqn.as_deref()),
             NamespaceCommand::Snapshot(command) => self.snapshot(command),
         }
@@ -128,11 +136,15 @@ impl ControlledTarget {
                     "device": namespace["bdev_name"], "product": own["product_name"],
                     "capacity_bytes": bytes, "block_bytes": own["block_size"],
                     "uuid": namespace["uuid"], "nguid": nguid(&namespace["nguid"]),
-                    "limits": report(&namespace["limits"]),
+                    "limits": report(&namespace["limits"]), "seen_by": namespace["hosts"],
+                    "ana_group": namespace["anagrpid"],
                 }));
             }
         }
-        let names = ["nqn", "nsid", "owner", "device", "capacity_bytes", "uuid", "limits"];
+        let mut names = vec!["nqn", "nsid", "owner", "device", "capacity_bytes", "uuid", "limits"];
+        if rows.iter().any(|row| !row["seen_by"].is_null()) {
+            names.push("seen_by");
+        }
         self.table(&names, self.with_limits(rows))
     }
 
@@ -245,6 +257,7 @@ impl NewSubsystemArgs {
             require_auth: require.require_auth,
             require_tls: require.require_tls,
             host_rates: Default::default(),
+            ana_groups: Vec::new(),
             namespaces: assign_nsids(namespaces),
         }
     }

@@ -1,5 +1,6 @@
 //! The target of a command, its methods, and the display of their results.
 
+use crate::addresses::check_socket_path;
 use crate::args::{AnaPort, CtlCommand, CtlTarget, ListenerCommand};
 use crate::config::{default_port, listener_of};
 use crate::control::{Call, ChangesReply, ExportChange};
@@ -42,6 +43,7 @@ impl ControlledTarget {
         json: bool,
     ) -> CommandResult<ControlledTarget> {
         if let Some(socket) = &args.socket {
+            check_socket_path(socket, 0).map_err(CommandFailure::usage)?;
             let (name, socket) = (socket.display().to_string(), socket.clone());
             return Ok(ControlledTarget { name, socket, owner: None, json });
         }
@@ -93,13 +95,31 @@ impl ControlledTarget {
     /// # Errors
     /// The target does not reply, or refuses.
     pub(super) fn call(&self, method: &str, params: &Value) -> CommandResult<Value> {
+        self.reply(method, params)?.map_err(|error| refused(method, error))
+    }
+
+    /// Calls a method that changes `object`, which a refusal names.
+    ///
+    /// # Errors
+    /// The target does not reply, or refuses.
+    pub(super) fn call_for(
+        &self,
+        object: &str,
+        method: &str,
+        params: &Value,
+    ) -> CommandResult<Value> {
+        let refused =
+            |error: RpcError| CommandFailure::failed(format!("{object}: {}", error.message));
+        self.reply(method, params)?.map_err(refused)
+    }
+
+    fn reply(&self, method: &str, params: &Value) -> CommandResult<Result<Value, RpcError>> {
         let called = || {
             let stream = self.connect()?;
             client::send(&stream, REPLY_WAIT, method, params)?;
             client::receive(&stream, REPLY_WAIT)
         };
-        let reply = called().map_err(|error| self.unreachable(&error))?;
-        reply.map_err(|error| refused(method, error))
+        called().map_err(|error| self.unreachable(&error))
     }
 
     /// Calls a method whose result has type `T`.
@@ -150,9 +170,11 @@ impl ControlledTarget {
         })
     }
 
-    /// Makes a change by one method, and shows its result to programs, `done` to people.
+    /// Makes a change by one method, and shows its result to programs, `done` to people: the object, a colon and the
+    /// change.
     pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> CommandResult {
-        let result = self.call(method, params)?;
+        let object = done.rsplit_once(": ").map_or(done, |(object, _)| object);
+        let result = self.call_for(object, method, params)?;
         if self.json { output::json(&result) } else { output::line(done) }
     }
 

@@ -69,7 +69,7 @@ impl ControlledTarget {
 
     /// Creates an object with a UUID.
     fn made(&self, method: &str, params: &Value, what: &str) -> CommandResult {
-        let uuid = self.call(method, params)?;
+        let uuid = self.call_for(what, method, params)?;
         match (self.json, uuid.as_str()) {
             (false, Some(uuid)) => output::line(&format!("{what}: made, {uuid}")),
             _ => output::json(&uuid),

@@ -139,6 +139,7 @@ fn subsystem<'a>(
             host_rates: Default::default(),
             require_auth: false,
             require_tls: false,
+            ana_groups: Vec::new(),
             namespaces: Vec::new(),
         });
         config.subsystems.len() - 1

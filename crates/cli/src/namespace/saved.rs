@@ -7,6 +7,7 @@ use roadtrain_host_engine::Class;
 use roadtrain_manage::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, show_uuid};
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
+use roadtrain_target_proto::NamespaceView;
 use std::path::PathBuf;
 
 impl NamespaceSettings {
@@ -101,6 +102,9 @@ impl NamespaceSettings {
         self.nguid = export.nguid.as_ref().map(hex);
         self.class = export.class.map(ClassName::from);
         self.rates = RateArgs::from(&export.rates);
+        let NamespaceView { hosts, ana_group } = export.view.clone();
+        self.hosts = hosts;
+        self.ana_group = Some(ana_group).filter(|group| *group != NamespaceView::ALL.ana_group);
         self.reservations = kept_file(&export.reservations);
         self.uncorrectable = kept_file(&export.uncorrectable);
         self.make_paths_absolute();
@@ -139,6 +143,8 @@ mod tests {
             "file:/srv/a,size=1GiB,nsid=2,standby,reservations=/srv/kept,uncorrectable=none",
             "block:/dev/sdb,nsid=7,iops=1000,write-bandwidth=1MiB,burst=1s",
             "mem:1MiB,nsid=9,nguid=00112233445566778899aabbccddeeff",
+            "mem:1MiB,nsid=5,hidden,ana-group=7",
+            "mem:1MiB,nsid=6,host=nqn.2026-11.test:a,host=nqn.2026-11.test:b",
         ] {
             let export = text.parse::<NamespaceSettings>().unwrap().export().unwrap();
             let written = NamespaceSettings::of_export(&export).unwrap();

@@ -7,7 +7,7 @@ use crate::control::{ControlRefusal, ExportChange, RefusalReason};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSettings;
 use crate::rates::RateArgs;
-use roadtrain_manage::model::{self, ManagedModel};
+use roadtrain_manage::model::ManagedModel;
 use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{
@@ -16,7 +16,9 @@ use roadtrain_target_engine::{
 };
 use roadtrain_target_proto::TargetConfig;
 use roadtrain_target_proto::rate::RateSettings;
+use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Returns the named subsystem, or the only one.
 pub(super) fn subsystem_of(
@@ -46,8 +48,8 @@ fn only_of<'a>(
 
 /// Changes that are made together, and the owners of their objects.
 pub(super) struct Batch<'a> {
-    exports: TargetConfig<Export>,
-    seen: TargetConfig,
+    exports: Arc<TargetConfig<Export>>,
+    seen: Arc<TargetConfig>,
     session: ManagerSession<'a>,
     /// True if subsystems of the configuration file are changed.
     pub(super) touches_file: bool,
@@ -87,7 +89,7 @@ impl<'a> Batch<'a> {
         if let ConfigOperation::RemoveNamespace { nqn, nsid } = &operation {
             model.lent.retain(|_, (of, one)| (&*of, &*one) != (nqn, nsid));
         }
-        self.exports = self.exports.with(std::slice::from_ref(&operation))?;
+        Arc::make_mut(&mut self.exports).change(std::slice::from_ref(&operation))?;
         operations.push(operation);
         Ok(())
     }
@@ -139,12 +141,11 @@ impl<'a> Batch<'a> {
         let nqn = subsystem_of(&self.exports, nqn)?;
         let subsystem = self.exports.subsystems.iter().find(|one| one.nqn == nqn);
         let used = subsystem.map_or(&[][..], |one| &one.namespaces);
-        let is_free = |nsid: &u32| used.iter().all(|one| one.nsid != *nsid);
+        let used: HashSet<u32> = used.iter().map(|one| one.nsid).collect();
+        let is_free = |nsid: &u32| !used.contains(nsid);
         let nsid = new.nsid.or_else(|| (1..).find(is_free)).unwrap_or_default();
         let device = state::device_for(model, (&nqn, nsid), &new, &self.session)?;
-        let (uuid, nguid, reservations) = (new.uuid, new.nguid, None);
-        let shown =
-            model::SavedNamespace { nsid, device: device.clone(), uuid, nguid, reservations };
+        let shown = state::saved_namespace((nsid, &device), new, None);
         let export = shown.export(model);
         let export = export
             .ok_or_else(|| ControlRefusal::new(RefusalReason::Unknown, "it has no blocks"))?;
@@ -196,7 +197,8 @@ pub(super) fn operation(
         }
         Change::AddNamespace { nqn, mut namespace } => {
             let nqn = only(nqn)?;
-            let is_free = |nsid: &u32| namespaces(&nqn).iter().all(|other| other.nsid != *nsid);
+            let used: HashSet<u32> = namespaces(&nqn).iter().map(|other| other.nsid).collect();
+            let is_free = |nsid: &u32| !used.contains(nsid);
             namespace.nsid = namespace.nsid.or_else(|| (1..).find(is_free));
             Operation::AddNamespace { nqn, namespace: checked(&namespace)? }
         }
@@ -328,6 +330,8 @@ mod tests {
             ConfigOperation::SetSubsystem { .. } => "set_subsystem",
             // Only RPC makes this operation.
             ConfigOperation::SetListeners { .. } => "set_listeners",
+            ConfigOperation::ViewNamespace { .. } => "view_namespace",
+            ConfigOperation::SetGroupAna { .. } => "set_group_ana",
             ConfigOperation::SetKeys { .. } => "set_keys",
             ConfigOperation::AddReferral(_) => "add_referral",
             ConfigOperation::RemoveReferral(_) => "remove_referral",

@@ -1,7 +1,8 @@
 //! Checks of a configuration against this machine: directories, cores, addresses, and access without authentication.
 
-use crate::config::ServeConfig;
+use crate::config::{ServeConfig, Spelling};
 use crate::failure::{CommandFailure, CommandResult};
+use roadtrain_system::platform::listen_problem;
 use roadtrain_target_engine::{ServerConfig, TlsUse};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -15,15 +16,17 @@ use tracing::warn;
 pub(super) fn folders(config: &ServeConfig) -> CommandResult {
     if let Some(path) = &config.state {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        is_folder("state (--state)", folder.unwrap_or(Path::new(".")))?;
+        let name = config.spelling.name("state");
+        is_folder(&name, folder.unwrap_or(Path::new(".")))?;
         if path.is_dir() {
             return Err(CommandFailure::usage(format!(
-                "state (--state) {}: is a folder: name a file in it",
+                "{name} {}: is a folder: name a file in it",
                 path.display()
             )));
         }
     }
-    config.file_roots.iter().try_for_each(|root| is_folder("file_roots (--file-root)", root))
+    let name = config.spelling.name("file_roots");
+    config.file_roots.iter().try_for_each(|root| is_folder(&name, root))
 }
 
 fn is_folder(what: &str, path: &Path) -> CommandResult {
@@ -40,13 +43,18 @@ fn is_folder(what: &str, path: &Path) -> CommandResult {
 ///
 /// # Errors
 /// The first one that this machine does not have.
-pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> CommandResult {
+pub(super) fn machine(
+    config: &ServerConfig,
+    spelling: &Spelling,
+    others: &[Option<SocketAddr>],
+) -> CommandResult {
     let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
     let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
     if let Some(core) = config.cores.iter().find(|core| !is_there(**core)) {
         return Err(CommandFailure::usage(format!(
-            "cores (--cores): core {core} does not exist, or this process may not use it: /proc/self/status has those that \
-             are (Cpus_allowed_list)"
+            "{}: core {core} does not exist, or this process may not use it: /proc/self/status has those that are \
+             (Cpus_allowed_list)",
+            spelling.name("cores")
         )));
     }
     // The port may be in use, by the target that is to be restarted with this file.
@@ -60,17 +68,15 @@ pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> C
             _ => ip,
         };
         TcpListener::bind(free).map_err(|error| {
-            CommandFailure::usage(format!(
-                "address {}: is it one of this machine? {error}",
-                address.ip()
-            ))
+            let problem = listen_problem(free, &error);
+            CommandFailure::usage(format!("address {}: {problem}", address.ip()))
         })?;
     }
     Ok(())
 }
 
 /// Warns of each subsystem that any host can use which reaches this machine.
-pub(super) fn warn_if_open(config: &ServerConfig) {
+pub(super) fn warn_if_open(config: &ServerConfig, spelling: &Spelling) {
     let tls = |at: &SocketAddr| {
         config.tls.as_ref().map_or(TlsUse::Off, |tls| tls.at.get(at).copied().unwrap_or(tls.tls))
     };
@@ -86,8 +92,11 @@ pub(super) fn warn_if_open(config: &ServerConfig) {
             || authentication.required_at.contains(nqn)
             || authentication.tls_at.contains(nqn);
         if subsystem.allowed_hosts.is_none() && !proves && subsystem.listeners.is_none() {
+            let tls = spelling.form("tls.mode").text("tls.mode", "required");
+            let [hosts, auth] =
+                ["allow_hosts", "authentication.required"].map(|k| spelling.name(k));
             warn!(
-                "any host that reaches this target {place} can read and write {nqn}: name hosts (--allow-host), have them authenticate (--require-auth, --tls required), or listen on an address that only they reach"
+                "any host that reaches this target {place} can read and write {nqn}: name hosts ({hosts}), have them authenticate ({auth}, {tls}), or listen on an address that only they reach"
             );
         }
     }
@@ -134,14 +143,20 @@ mod tests {
 
     #[test]
     fn cores_and_addresses_are_this_machines() {
-        let check = |options: &str| machine(&parsed(options).server().unwrap(), &[]);
+        let options = Spelling::of_command_line();
+        let check = |line: &str| machine(&parsed(line).server().unwrap(), &options, &[]);
         check("-a 127.0.0.1").unwrap();
         let core = check("-a 127.0.0.1 --cores 4095").unwrap_err();
-        assert!(core.message.contains("core 4095"), "{}", core.message);
+        assert!(core.message.starts_with("--cores: core 4095"), "{}", core.message);
+        let file = Spelling::default();
+        let config = parsed("-a 127.0.0.1 --cores 4095").server().unwrap();
+        let core = machine(&config, &file, &[]).unwrap_err();
+        assert!(core.message.starts_with("cores: core 4095"), "{}", core.message);
         let address = check("-a 198.51.100.213").unwrap_err();
-        assert!(address.message.contains("198.51.100.213"), "{}", address.message);
+        let said = "address 198.51.100.213: it is no address of this machine";
+        assert!(address.message.starts_with(said), "{}", address.message);
         let other = Some("198.51.100.214:80".parse().unwrap());
         let config = parsed("-a 127.0.0.1").server().unwrap();
-        assert!(machine(&config, &[None, other]).is_err());
+        assert!(machine(&config, &file, &[None, other]).is_err());
     }
 }

@@ -15,6 +15,7 @@ use roadtrain_manage::rpc::{
 };
 use roadtrain_manage::volumes::VolumeStore;
 use roadtrain_proto::security::TlsKeys;
+use roadtrain_system::platform::listen_problem;
 use roadtrain_target_engine::{
     ConfigError, ConfigOperation, Export, Server, ServerConfig, TlsConfig, TlsUse,
 };
@@ -181,15 +182,19 @@ pub(super) fn files(config: &ServeConfig) -> CommandResult<Files> {
 pub(super) fn web(own: &ServeConfig) -> CommandResult<Option<(SocketAddr, Credentials)>> {
     let Some(address) = own.rpc_http else { return Ok(None) };
     if !address.ip().to_canonical().is_loopback() && !own.rpc_http_anywhere {
+        let form = own.spelling.form("rpc_http");
+        let (name, anywhere) = (form.name("rpc_http"), form.name("rpc_http_anywhere"));
         return Err(CommandFailure::usage(format!(
-            "rpc_http (--rpc-http) {address}: there is no TLS, so passwords could be read on the way: take a loopback \
-             address behind a proxy with TLS, or add rpc_http_anywhere (--rpc-http-anywhere)"
+            "{name} {address}: there is no TLS, so passwords could be read on the way: take a loopback address behind a \
+             proxy with TLS, or add {anywhere}"
         )));
     }
     let Some(path) = &own.rpc_credentials else { return Ok(None) };
     let credentials = Credentials::read(path);
-    let credentials =
-        credentials.map_err(|e| CommandFailure::usage(format!("{}: {e}", path.display())))?;
+    let credentials = credentials.map_err(|error| {
+        let name = own.spelling.name("rpc_credentials");
+        CommandFailure::usage(format!("{name} {}: {error}", path.display()))
+    })?;
     Ok(Some((address, credentials)))
 }
 
@@ -208,7 +213,8 @@ pub(super) fn start(
         Arc::new(Manager::new(Box::new(RunningTargetPlane(served.clone())), model, files));
     served.managed_by(&manager);
     let unix = own.rpc.as_deref().map(|path| at_socket(path, methods)).transpose();
-    let http = web.map(|(address, who)| over_http(address, who, methods)).transpose();
+    let name = own.spelling.name("rpc_http");
+    let http = web.map(|(address, who)| over_http((&name, address), who, methods)).transpose();
     let (_unix, _http) = (over.or_without(unix)?, over.or_without(http)?);
     Ok(Management { _unix, _http, manager: Some(manager) })
 }
@@ -230,13 +236,15 @@ fn at_socket(path: &Path, methods: &Arc<TargetMethods>) -> CommandResult<UnixSer
 }
 
 fn over_http(
-    address: SocketAddr,
+    (name, address): (&str, SocketAddr),
     credentials: Credentials,
     methods: &Arc<TargetMethods>,
 ) -> CommandResult<http::HttpServer> {
     let answers = router(methods.clone(), credentials);
     let server = http::HttpServer::start("roadtrain-http", address, answers);
-    let server = server.map_err(|e| CommandFailure::failed(format!("rpc_http {address}: {e}")))?;
+    let server = server.map_err(|error| {
+        CommandFailure::failed(format!("{name} {address}: {}", listen_problem(address, &error)))
+    })?;
     info!("JSON-RPC over HTTP at {}", server.address());
     Ok(server)
 }

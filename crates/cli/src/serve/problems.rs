@@ -4,7 +4,8 @@ use roadtrain_manage::model::ManagedModel;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{Export, ExportBlocks};
 use roadtrain_target_proto::TargetConfig;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 
 /// Lists files that are smaller than their namespaces: another program has truncated them.
 pub(super) fn truncated(
@@ -13,10 +14,11 @@ pub(super) fn truncated(
     model: &ManagedModel,
 ) -> Vec<String> {
     let mut problems = Vec::new();
+    let files = files(exports, model);
     for subsystem in &seen.subsystems {
         let nqn = &subsystem.nqn;
         for namespace in &subsystem.namespaces {
-            let Some(path) = file_of(exports, (nqn, namespace.nsid), model) else { continue };
+            let Some(path) = files.get(&(nqn.as_str(), namespace.nsid)) else { continue };
             let bytes = namespace.blocks << namespace.lba_shift;
             match path.metadata().map(|metadata| metadata.len()) {
                 Ok(length) if length < bytes => problems.push(format!(
@@ -31,22 +33,23 @@ pub(super) fn truncated(
     problems
 }
 
-/// Returns the file of a namespace, if it is stored in one.
-fn file_of(
-    exports: &TargetConfig<Export>,
-    (nqn, nsid): (&str, u32),
-    model: &ManagedModel,
-) -> Option<PathBuf> {
-    let subsystem = exports.subsystems.iter().find(|one| one.nqn == nqn)?;
-    let export = subsystem.namespaces.iter().find(|one| one.nsid == nsid)?;
-    match &export.blocks {
+/// Returns the files of the namespaces that are stored in one, by NQN and NSID.
+fn files<'a>(
+    exports: &'a TargetConfig<Export>,
+    model: &'a ManagedModel,
+) -> HashMap<(&'a str, u32), &'a Path> {
+    let (claims, devices): (HashMap<_, _>, _) = (model.claims().collect(), model.devices_by_name());
+    let file_of = |nqn: &'a str, export: &'a Export| match &export.blocks {
         ExportBlocks::Spec(spec) => match &spec.kind {
-            StoreKind::File { path, .. } => Some(Path::new(path).to_owned()),
+            StoreKind::File { path, .. } => Some(Path::new(path)),
             _ => None,
         },
-        ExportBlocks::Store(_) => {
-            let claim = model.claims().find(|(place, _)| *place == (nqn, nsid));
-            model.device(claim?.1)?.file.clone()
-        }
-    }
+        ExportBlocks::Store(_) => devices.get(claims.get(&(nqn, export.nsid))?)?.file.as_deref(),
+    };
+    let exports = exports.subsystems.iter().flat_map(|subsystem| {
+        subsystem.namespaces.iter().map(|export| (subsystem.nqn.as_str(), export))
+    });
+    let files =
+        exports.filter_map(|(nqn, export)| Some(((nqn, export.nsid), file_of(nqn, export)?)));
+    files.collect()
 }

@@ -3,7 +3,7 @@
 use super::served::{RunningTarget, lock};
 use crate::addresses::Addresses;
 use crate::args::{AnaName, AnaPort, TlsMode};
-use crate::config::{ListenerSettings, ServeConfig, SubsystemSettings};
+use crate::config::{AnaGroupSettings, ListenerSettings, ServeConfig, SubsystemSettings};
 use crate::control::{ConfigDiff, ConfigText, ControlRefusal, HostVisibleChange, RefusalReason};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSettings;
@@ -11,7 +11,7 @@ use crate::rates::RateArgs;
 use roadtrain_manage::model::{ManagedModel, show_uuid};
 use roadtrain_target_engine::{AnaListener, AnaState, Export, Subsystem, TargetListener};
 use roadtrain_target_proto::TargetConfig;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -80,8 +80,9 @@ fn close_if_narrower(
 fn add_identity(saved: &mut SubsystemSettings, seen: &TargetConfig) {
     let Some(shown) = seen.subsystems.iter().find(|one| one.nqn == saved.nqn) else { return };
     saved.serial = Some(seen.serial(shown));
+    let shown: HashMap<u32, _> = shown.namespaces.iter().map(|one| (one.nsid, one)).collect();
     for spec in &mut saved.namespaces {
-        let own = shown.namespaces.iter().find(|one| Some(one.nsid) == spec.nsid);
+        let own = spec.nsid.and_then(|nsid| shown.get(&nsid));
         // Memory is new at each start.
         if let Some(id) = own.and_then(|one| one.id).filter(|_| spec.is_stored()) {
             spec.uuid = Some(show_uuid(&id.uuid));
@@ -96,14 +97,20 @@ fn saved_subsystem(
     missing: &mut Vec<String>,
 ) -> SubsystemSettings {
     let nqn = &subsystem.nqn;
+    let known_namespaces = known.into_iter().flat_map(|known| &known.namespaces);
+    let known_exports = known_namespaces.filter_map(|spec| Some((spec.export().ok()?, spec)));
+    let known_exports: HashMap<u32, _> =
+        known_exports.map(|(export, spec)| (export.nsid, (export, spec))).collect();
+    let claims: HashMap<_, _> = model.claims().collect();
+    let lent = model.lent.iter().filter(|(_, (of, _))| of == nqn);
+    let lent: HashMap<u32, &str> = lent.map(|(device, (_, nsid))| (*nsid, &**device)).collect();
+    let devices = model.devices_by_name();
     let mut save = |export: &Export| {
-        let same = known.into_iter().flat_map(|known| &known.namespaces);
-        let same = same.into_iter().find(|spec| spec.export().is_ok_and(|own| own == *export));
-        let saved = same.cloned().or_else(|| NamespaceSettings::of_export(export)).or_else(|| {
-            let claims = model.claims().find(|(place, _)| *place == (nqn.as_str(), export.nsid));
-            let lent = model.lent.iter().find(|(_, place)| **place == (nqn.clone(), export.nsid));
-            let name = claims.map(|(_, device)| device).or(lent.map(|(device, _)| device.as_str()));
-            let device = model.device(name?)?;
+        let same = known_exports.get(&export.nsid).filter(|(own, _)| own == export);
+        let same = same.map(|(_, spec)| (*spec).clone());
+        let saved = same.or_else(|| NamespaceSettings::of_export(export)).or_else(|| {
+            let claim = claims.get(&(nqn.as_str(), export.nsid));
+            let device = devices.get(claim.or_else(|| lent.get(&export.nsid))?)?;
             NamespaceSettings::of_device((model, device), export)
         });
         if saved.is_none() {
@@ -124,8 +131,18 @@ fn saved_subsystem(
         require_auth: known.is_some_and(|known| known.require_auth),
         require_tls: known.is_some_and(|known| known.require_tls),
         host_rates: rates.map(|(host, rates)| (host.clone(), RateArgs::from(rates))).collect(),
+        ana_groups: saved_groups(subsystem),
         namespaces,
     }
+}
+
+fn saved_groups(subsystem: &Subsystem) -> Vec<AnaGroupSettings> {
+    let states = subsystem.ana_groups.iter();
+    let states = states.flat_map(|(group, states)| states.iter().map(|one| (*group, one)));
+    let saved = states.filter_map(|(group, (listener, state))| {
+        Some(AnaGroupSettings { group, listener: port_of(listener), state: name_of(state)? })
+    });
+    saved.collect()
 }
 
 /// Writes the present listeners, if they differ from those of the file, and their ANA states.

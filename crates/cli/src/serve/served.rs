@@ -407,8 +407,7 @@ impl RunningTarget {
         new: &ServeConfig,
         model: &ManagedModel,
     ) -> CommandResult<WantedExports> {
-        let (listen, mut subsystems) =
-            (new.addresses()?, new.exports().map_err(CommandFailure::usage)?);
+        let (listen, mut subsystems) = (new.addresses()?, new.reachable_exports()?);
         let mut authentication = new.authentication()?;
         authentication.keys_at = model.keys_at();
         let (tls, mut tls_at) = (new.tls_mode().into(), new.tls_at()?);
@@ -500,11 +499,11 @@ impl GroupFollower for RunningTarget {
     fn served(&self) -> (Vec<String>, Serves) {
         let server = self.server();
         let (config, _) = server.view();
-        let of = |subsystem: SubsystemConfig| {
+        let of = |subsystem: &SubsystemConfig| {
             let here = subsystem.namespaces.iter().filter(|namespace| namespace.ana.is_usable());
-            (subsystem.nqn, here.map(|namespace| namespace.nsid).collect())
+            (subsystem.nqn.clone(), here.map(|namespace| namespace.nsid).collect())
         };
-        (listeners(&server, &self.interfaces), config.subsystems.into_iter().map(of).collect())
+        (listeners(&server, &self.interfaces), config.subsystems.iter().map(of).collect())
     }
 }
 

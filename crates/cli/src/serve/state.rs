@@ -12,7 +12,7 @@ use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_reactor::metrics::name_in_file;
 use roadtrain_store::OpenError;
 use roadtrain_target_engine::ExportBlocks;
-use roadtrain_target_proto::NAMESPACES_MAX;
+use roadtrain_target_proto::{NAMESPACES_MAX, NamespaceView};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +143,9 @@ fn add_subsystem(
     let rates = new.host_rates.iter();
     let host_limits = rates.map(|(host, rates)| Ok((host.clone(), limits(rates)?)));
     let host_limits = host_limits.collect::<Result<_, ControlRefusal>>()?;
+    if !new.ana_groups.is_empty() {
+        return Err(invalid("ana_groups is for the configuration file: use `ctl listener set`"));
+    }
     model.subsystems.push(SavedSubsystem {
         nqn: nqn.clone(),
         serial: new.serial,
@@ -181,11 +184,21 @@ fn add_namespace(
         model.limits.insert(device.clone(), limits);
     }
     let reservations = reservation_file(&new, session)?;
-    let (uuid, nguid) = (new.uuid, new.nguid);
     let namespaces = &mut subsystem(model, nqn)?.namespaces;
-    namespaces.push(SavedNamespace { nsid, device, uuid, nguid, reservations });
+    namespaces.push(saved_namespace((nsid, &device), new, reservations));
     namespaces.sort_by_key(|one| one.nsid);
     Ok(())
+}
+
+/// Returns the namespace with the blocks of `device`, as the state has it.
+pub(super) fn saved_namespace(
+    (nsid, device): (u32, &str),
+    new: NewNamespace,
+    reservations: Option<PathBuf>,
+) -> SavedNamespace {
+    let (device, NamespaceView { hosts, ana_group }) = (device.to_owned(), new.view());
+    let NewNamespace { uuid, nguid, .. } = new;
+    SavedNamespace { nsid, device, uuid, nguid, reservations, hosts, ana_group }
 }
 
 /// Returns the file for persistent reservations: the named one, or one in the directory of the blocks' file.

@@ -163,9 +163,9 @@ fn check_state(other: Option<&Path>, own: &ServeConfig) -> CommandResult {
     let mine = own.state.as_deref().map(std::path::absolute).transpose()?;
     match other {
         Some(other) if mine.as_deref() != Some(other) => Err(CommandFailure::usage(format!(
-            "--takeover: what JSON-RPC requests have made is in {}: take over with that as state (--state), or start \
-             without --takeover",
-            other.display()
+            "--takeover: what JSON-RPC requests have made is in {}: take over with that as {}, or start without --takeover",
+            other.display(),
+            own.spelling.name("state")
         ))),
         _ => Ok(()),
     }

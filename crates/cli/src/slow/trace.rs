@@ -7,6 +7,7 @@
 use super::RecordSource;
 use super::join::{JoinedRequests, RecordIndex};
 use crate::failure::{CommandFailure, CommandResult};
+use crate::output;
 use crate::units::show_bytes;
 use roadtrain_reactor::recorded::{ConnectionInfo, RecordedRequest, RecordingEnd, RecordingReason};
 use serde_json::{Value, json};
@@ -33,7 +34,10 @@ pub(crate) fn write(sources: &[RecordSource], file: Option<&Path>) -> CommandRes
         None => Ok(write(&mut BufWriter::new(io::stdout().lock()))?),
         Some(path) => {
             let written = File::create(path).and_then(|file| write(&mut BufWriter::new(file)));
-            written.map_err(|e| CommandFailure::failed(format!("-o {}: {e}", path.display())))
+            written.map_err(|error| {
+                let problem = output::file_problem(path, &error);
+                CommandFailure::failed(format!("-o {}: {problem}", path.display()))
+            })
         }
     }
 }

@@ -99,6 +99,19 @@ impl Dashboard {
         self.history = now; // drops rows that have disappeared
     }
 
+    /// Returns the number of rows of a view, and of those that are left out.
+    pub(super) fn count(&self, view: DashboardView) -> (usize, usize) {
+        let sum = |of: fn(&ProcessRates) -> usize| self.processes.iter().map(of).sum();
+        match view {
+            DashboardView::Processes => (self.processes.len(), 0),
+            DashboardView::Namespaces => {
+                (sum(|one| one.namespaces.len()), sum(|one| one.namespaces_left_out))
+            }
+            DashboardView::Hosts => (sum(|one| one.hosts.len()), 0),
+            DashboardView::Lanes => (sum(|one| one.lanes.len()), 0),
+        }
+    }
+
     /// Returns the rows of a view, unsorted.
     pub(super) fn rows(&self, view: DashboardView) -> Vec<DashboardRow<'_>> {
         let of = |process: &'_ ProcessRates| -> Vec<(String, usize)> {

@@ -5,6 +5,8 @@ use roadtrain_reactor::metrics::{
     ReactorSample,
 };
 use serde::Serialize;
+use std::cmp::Ordering;
+use std::collections::HashMap;
 
 /// Rates and latencies of an interval.
 #[derive(Clone, Debug, PartialEq, Default, Serialize)]
@@ -93,6 +95,8 @@ pub(super) struct ProcessRates {
     pub(super) seconds: f64,
     pub(super) total: IoRates,
     pub(super) namespaces: Vec<NamespaceRates>,
+    /// Namespaces that are not among the busiest.
+    pub(super) namespaces_left_out: usize,
     pub(super) hosts: Vec<HostRates>,
     pub(super) lanes: Vec<LaneRates>,
     pub(super) reactors: Vec<ReactorShares>,
@@ -108,7 +112,7 @@ pub(super) fn between(id: &str, before: &MetricsSnapshot, now: &MetricsSnapshot)
         true => (before, seconds),
         false => (&nothing, now.uptime_seconds.max(1e-3)),
     };
-    let of = SnapshotPair { before, now, seconds };
+    let of = SnapshotPair { before, now, seconds, namespaces: samples_of(before) };
     ProcessRates {
         id: id.to_owned(),
         kind: match now.kind {
@@ -122,9 +126,37 @@ pub(super) fn between(id: &str, before: &MetricsSnapshot, now: &MetricsSnapshot)
         seconds,
         total: of.total(),
         namespaces: now.namespaces.iter().map(|one| of.namespace(one)).collect(),
+        namespaces_left_out: 0,
         hosts: now.hosts.iter().map(|one| of.host(one)).collect(),
         lanes: now.lanes.iter().map(|one| of.lane(one)).collect(),
         reactors: now.reactors.iter().map(|one| of.reactor(one)).collect(),
+    }
+}
+
+/// Namespaces of a snapshot, by NQN and NSID.
+type NamespaceSamples<'a> = HashMap<(&'a str, u32), &'a NamespaceSample>;
+
+fn samples_of(snapshot: &MetricsSnapshot) -> NamespaceSamples<'_> {
+    snapshot.namespaces.iter().map(|one| ((one.nqn.as_str(), one.nsid), one)).collect()
+}
+
+impl ProcessRates {
+    /// Keeps the busiest `count` namespaces, in their order, and counts the others.
+    pub(super) fn keep_busiest(&mut self, count: usize) {
+        let Some(left_out) = self.namespaces.len().checked_sub(count).filter(|n| *n > 0) else {
+            return;
+        };
+        let load = |one: &NamespaceRates| (one.rates.iops, one.rates.bytes_per_second);
+        let mut by_load: Vec<usize> = (0..self.namespaces.len()).collect();
+        by_load.sort_by(|a, b| {
+            let (a, b) = (load(&self.namespaces[*a]), load(&self.namespaces[*b]));
+            b.partial_cmp(&a).unwrap_or(Ordering::Equal)
+        });
+        let mut busiest = vec![false; self.namespaces.len()];
+        by_load.iter().take(count).for_each(|at| busiest[*at] = true);
+        let mut is_busiest = busiest.into_iter();
+        self.namespaces.retain(|_| is_busiest.next().unwrap_or_default());
+        self.namespaces_left_out += left_out;
     }
 }
 
@@ -132,6 +164,8 @@ struct SnapshotPair<'a> {
     before: &'a MetricsSnapshot,
     now: &'a MetricsSnapshot,
     seconds: f64,
+    /// Namespaces of `before`.
+    namespaces: NamespaceSamples<'a>,
 }
 
 impl SnapshotPair<'_> {
@@ -184,8 +218,7 @@ impl SnapshotPair<'_> {
     }
 
     fn namespace(&self, now: &NamespaceSample) -> NamespaceRates {
-        let is_it = |one: &&NamespaceSample| (&one.nqn, one.nsid) == (&now.nqn, now.nsid);
-        let before = self.before.namespaces.iter().find(is_it);
+        let before = self.namespaces.get(&(now.nqn.as_str(), now.nsid));
         NamespaceRates {
             nqn: now.nqn.clone(),
             nsid: now.nsid,

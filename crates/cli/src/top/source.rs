@@ -82,7 +82,8 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
             Err(error) => last = error,
         }
     }
-    Err(last)
+    let hint = "does a target or an attachment with --metrics listen there?";
+    Err(io::Error::new(last.kind(), format!("{last}: {hint}")))
 }
 
 fn get_over(
@@ -177,6 +178,13 @@ mod tests {
                 .unwrap_err()
                 .contains("invalid reply")
         );
+    }
+
+    #[test]
+    fn a_refused_connection_has_a_hint() {
+        let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let error = SnapshotSource::There(unused).snapshot().unwrap_err();
+        assert!(error.contains("with --metrics"), "{error}");
     }
 
     #[test]

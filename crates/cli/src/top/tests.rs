@@ -99,6 +99,36 @@ fn dashboard(seconds: u64) -> Dashboard {
     dashboard
 }
 
+/// The busiest of many namespaces are shown, and the others are counted.
+#[test]
+fn the_busiest_namespaces_are_kept() {
+    let many = |n: u64| {
+        let one = |nsid: u32| NamespaceSample {
+            nqn: NQN.into(),
+            nsid,
+            io: io(n, u64::from(nsid % 100) * 10),
+            ..NamespaceSample::default()
+        };
+        MetricsSnapshot { namespaces: (1..=10_000).map(one).collect(), ..snapshot(n) }
+    };
+    let mut rates = between("target0", &many(1), &many(2));
+    let total = rates.total.iops;
+    rates.keep_busiest(150);
+    let nsids = rates.namespaces.iter().map(|one| one.nsid);
+    assert!(nsids.clone().take(4).eq([98, 99, 198, 199]), "{:?}", nsids.collect::<Vec<_>>());
+    assert_eq!((rates.namespaces.len(), rates.namespaces_left_out), (150, 9_850));
+    assert_eq!(rates.total.iops, total, "the sum is of all");
+    let mut dashboard = Dashboard::default();
+    dashboard.put(vec![rates]);
+    assert_eq!(dashboard.count(DashboardView::Namespaces), (150, 9_850));
+    assert!(text::all(&dashboard).contains("the 150 busiest, 9850 more"));
+    let app = TopState::new(SECOND, false);
+    assert!(shown(&app, &dashboard).contains("2 Namespaces 150 of 10000"));
+    let mut few = between("target0", &snapshot(1), &snapshot(2));
+    few.keep_busiest(2);
+    assert_eq!((few.namespaces.len(), few.namespaces_left_out), (2, 0));
+}
+
 fn screen(app: &TopState, dashboard: &Dashboard, (width, height): (u16, u16)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view::draw(frame, app, dashboard)).unwrap();

@@ -174,8 +174,12 @@ fn draw_rows(
 ) {
     let mut tabs = Vec::new();
     for (number, view) in (1..).zip(DashboardView::ALL) {
-        let count = dashboard.rows(view).len();
-        let text = format!(" {number} {} {count} ", view.name());
+        let text = match dashboard.count(view) {
+            (count, 0) => format!(" {number} {} {count} ", view.name()),
+            (count, left_out) => {
+                format!(" {number} {} {count} of {} ", view.name(), count + left_out)
+            }
+        };
         let is_it = view == app.view;
         tabs.push(if is_it {
             Span::styled(format!("[{}]", text.trim()), theme.accent.bold())

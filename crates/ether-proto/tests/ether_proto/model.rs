@@ -11,6 +11,7 @@ mod cpu;
 mod fit;
 mod grid;
 mod host;
+mod hosts;
 mod load;
 mod open;
 mod published;

@@ -2,6 +2,7 @@
 
 use super::address::NbdAddress;
 use roadtrain_reactor::tuning::{probe_silent_peer, tune_socket};
+use roadtrain_system::platform::listen_problem;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -86,7 +87,10 @@ impl FrontListener {
     fn bind_tcp_address(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
+        socket.bind(&address.into()).map_err(|error| {
+            let problem = listen_problem(address, &error);
+            io::Error::new(error.kind(), problem)
+        })?;
         // The actual port, if the system chose it.
         let bound = socket.local_addr()?.as_socket().unwrap_or(address);
         let address = NbdAddress::Tcp { host: bound.ip().to_string(), port: bound.port() };
@@ -245,6 +249,9 @@ mod tests {
         let NbdAddress::Tcp { host, port } = listener.address() else { panic!("not TCP") };
         assert_eq!(host, "127.0.0.1");
         assert_ne!(*port, 0);
+        let error = FrontListener::bind_tcp_address(([127, 0, 0, 1], *port).into()).unwrap_err();
+        let owner = format!("process {} (", std::process::id());
+        assert!(error.to_string().starts_with(&owner), "{error}");
     }
 
     /// Clients on other machines get the disk only if that was configured.

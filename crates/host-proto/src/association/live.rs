@@ -6,6 +6,7 @@ use super::{
 };
 use crate::allocation::{self, Allocation, AllocationQuery};
 use crate::bringup::{self, ControllerInfo, NamespaceInfo};
+use crate::namespace_scan;
 use crate::old_commands::LaneGuard;
 use crate::paths::AnaTable;
 use crate::procedure::{Procedure, ProcedureFailure};
@@ -35,18 +36,20 @@ impl<E: Send + 'static> HostAssociation<E> {
             self.actions.push_back(AssociationAction::Abort { sqe });
             return true;
         }
-        if let Some(event) = path.event.take() {
-            let others = self.info.clone().filter(|_| self.config.siblings.is_some());
-            path.task = Some(Procedure::new(|driver| async move {
-                bringup::acknowledge(&driver, &event).await?;
-                let identify = others.as_ref().map(|info| &*info.identify);
-                siblings::read_namespaces(&driver, identify).await
+        if let Some(info) = self.info.clone()
+            && let Some(event) = path.event.take()
+        {
+            let has_others = self.config.siblings.is_some();
+            path.task = Some(Procedure::new(move |driver| async move {
+                siblings::read_changes(&driver, &info, &event, has_others).await
             }));
         } else if let Some(info) = self.info.clone()
             && path.transitions.due().is_some_and(|at| at <= now)
         {
             path.task = Some(Procedure::new(|driver| async move {
-                bringup::ana(&driver, &info.identify).await.map(PathTaskOutput::Ana)
+                let ana =
+                    namespace_scan::ana_of_groups(&driver, &info.identify, &info.namespaces).await;
+                ana.map(PathTaskOutput::Ana)
             }));
         } else if let Some(lane) = path.expresses.next_wanted().filter(|_| self.ending.is_none()) {
             self.connect_express(lane);
@@ -77,7 +80,8 @@ impl<E: Send + 'static> HostAssociation<E> {
     /// Compares write verifiers with the earlier ones, except for NSIDs that now stand for another namespace.
     pub(super) fn check_writes(&mut self, namespaces: &[NamespaceInfo]) {
         let barred = self.identity_check.barred();
-        let same = namespaces.iter().filter(|now| !barred.stale().contains(&now.nsid));
+        let is_stale = |nsid| barred.stale().binary_search(&nsid).is_ok();
+        let same = namespaces.iter().filter(|now| !is_stale(now.nsid));
         let nsids = self.writes.observe(same);
         self.lose_writes(nsids);
     }

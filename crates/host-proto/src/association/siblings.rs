@@ -1,11 +1,13 @@
 //! State that associations to the same namespaces share, and the query of a controller's namespaces and ANA states.
 
 use super::PathTaskOutput;
-use crate::bringup::{self, NamespaceInfo};
+use crate::bringup::{ControllerInfo, NamespaceInfo};
 use crate::namespace_identity::ExpectedNamespaces;
+use crate::namespace_scan::{self, ChangedNsids};
 use crate::paths::AnaTable;
 use crate::procedure::{ProcedureDriver, ProcedureFailure};
 use crate::write_verifier::WriteVerifiers;
+use roadtrain_wire::feature::{AsyncEvent, notice};
 use roadtrain_wire::identify::IdentifyController;
 
 /// Constraints that the other associations of a host place on a new one.
@@ -26,10 +28,33 @@ pub(super) async fn read_namespaces<E>(
     driver: &ProcedureDriver<E>,
     identify: Option<&IdentifyController>,
 ) -> Result<PathTaskOutput<E>, ProcedureFailure<E>> {
-    let namespaces = bringup::namespaces(driver).await?;
+    let namespaces = namespace_scan::all(driver).await?;
     let ana = match identify {
-        Some(identify) => bringup::ana(driver, identify).await?,
+        Some(identify) => namespace_scan::ana(driver, identify).await?,
         None => AnaTable::default(),
+    };
+    Ok(PathTaskOutput::Namespaces(namespaces, ana))
+}
+
+/// Reads what an event has announced: the namespaces of the Changed Namespace List, or the ANA states. ANA states are
+/// read if `has_others`. Reading acknowledges the event, so that the controller sends the next one.
+pub(super) async fn read_changes<E>(
+    driver: &ProcedureDriver<E>,
+    info: &ControllerInfo,
+    event: &AsyncEvent,
+    has_others: bool,
+) -> Result<PathTaskOutput<E>, ProcedureFailure<E>> {
+    let namespaces = match event.information {
+        notice::ANA_CHANGE if has_others => info.namespaces.clone(),
+        notice::NAMESPACE_ATTRIBUTE => {
+            let changed = namespace_scan::changed(driver).await?;
+            namespace_scan::again(driver, &info.namespaces, &changed).await?
+        }
+        _ => namespace_scan::again(driver, &[], &ChangedNsids::Any).await?,
+    };
+    let ana = match has_others {
+        true => namespace_scan::ana(driver, &info.identify).await?,
+        false => AnaTable::default(),
     };
     Ok(PathTaskOutput::Namespaces(namespaces, ana))
 }

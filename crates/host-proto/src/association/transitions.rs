@@ -32,8 +32,8 @@ impl Transitions {
         let is_changing = |&&(_, state): &&(u32, AnaState)| state == AnaState::Change;
         let mut late = Vec::new();
         for &(nsid, _) in ana.iter().filter(is_changing) {
-            let known = before.iter().find(|(other, ..)| *other == nsid);
-            let &(_, since, was_late) = known.unwrap_or(&(nsid, now, false));
+            let known = before.binary_search_by_key(&nsid, |(other, ..)| *other).ok();
+            let (_, since, was_late) = known.map_or((nsid, now, false), |at| before[at]);
             let is_late = !self.limit.is_zero() && since + self.limit <= now;
             if is_late && !was_late {
                 late.push(nsid);
@@ -44,7 +44,8 @@ impl Transitions {
             return (ana, late);
         }
         let counts = |&(nsid, state): &(u32, AnaState)| {
-            let is_late = self.since.iter().any(|&(other, _, late)| late && other == nsid);
+            let at = self.since.binary_search_by_key(&nsid, |(other, ..)| *other);
+            let is_late = at.is_ok_and(|at| self.since[at].2);
             (nsid, if is_late { AnaState::Inaccessible } else { state })
         };
         (ana.iter().map(counts).collect(), late)

@@ -5,6 +5,7 @@ mod bring_up;
 mod old_commands;
 mod power;
 mod reply_timeouts;
+mod scan;
 mod siblings;
 
 use core::time::Duration;

@@ -57,6 +57,9 @@ fn target(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     ceph::ceph(shown, out)?;
     listener_ana_states(&shown.subsystems, out)?;
     namespaces(&shown.namespaces, out)?;
+    let help = "Namespaces that the limit of the scrape has left out";
+    let left_out = [([("", ""); 0], shown.namespaces_left_out)];
+    out.gauges(("roadtrain_namespaces_left_out", help), left_out)?;
     hosts(&shown.hosts, out)?;
     transport(shown, out)
 }

@@ -213,7 +213,12 @@ impl ManagedDevice {
     /// True if `name` is an alias or the UUID of the device.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
-        self.aliases.iter().any(|alias| alias == name) || parse_uuid(name) == Some(self.uuid)
+        self.is_called_or_has(name, parse_uuid(name))
+    }
+
+    /// True if `name` is an alias of the device, or `uuid` its UUID.
+    pub(super) fn is_called_or_has(&self, name: &str, uuid: Option<[u8; 16]>) -> bool {
+        uuid == Some(self.uuid) || self.aliases.iter().any(|alias| alias == name)
     }
 }
 

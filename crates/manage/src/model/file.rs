@@ -3,6 +3,7 @@
 //! A new file is written next to the old one and synced, then renamed over it, and the folder is synced. So the file
 //! has the old content or the new one after any crash.
 
+use super::journal::{journal_of, replay};
 use super::{ManagedDevice, ManagedModel, NamedKey, SavedModel};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +30,7 @@ impl std::fmt::Display for StateError {
 
 impl std::error::Error for StateError {}
 
-/// Reads the file at `path`; a missing file is empty.
+/// Reads the file at `path`, with the changes in its journal; a missing file is empty.
 ///
 /// # Errors
 /// The file cannot be read or is invalid.
@@ -42,7 +43,13 @@ pub fn read(path: &Path) -> Result<SavedModel, StateError> {
         Err(error) => Err(error),
     };
     let text = text.map_err(|error| unfit(error.to_string()))?;
-    toml::from_str(&text).map_err(|error| unfit(error.to_string()))
+    let mut state = toml::from_str(&text).map_err(|error| unfit(error.to_string()))?;
+    match fs::read_to_string(journal_of(path)) {
+        Ok(journal) => replay(&text, &journal, &mut state).map_err(unfit)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unfit(format!("its journal: {error}"))),
+    }
+    Ok(state)
 }
 
 /// Opens everything that the file at `path` names; every path has to be below one of `roots`. The caller adds what it
@@ -134,11 +141,11 @@ impl SavedModel {
     }
 }
 
-/// Writes `state` to stable storage.
+/// Writes `state` to stable storage. Returns the text of the file.
 ///
 /// # Errors
 /// Writing failed; the file is unchanged.
-pub fn save(path: &Path, state: &SavedModel) -> io::Result<()> {
+pub(super) fn save(path: &Path, state: &SavedModel) -> io::Result<String> {
     let text = toml::to_string(state).map_err(io::Error::other)?;
     let new = beside(path);
     let written = write(&new, text.as_bytes()).and_then(|()| fs::rename(&new, path));
@@ -146,7 +153,8 @@ pub fn save(path: &Path, state: &SavedModel) -> io::Result<()> {
         let _ = fs::remove_file(&new);
     }
     written?;
-    sync_folder(path)
+    sync_folder(path)?;
+    Ok(text)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -162,7 +170,7 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -171,7 +179,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, Base, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedListener,
+        AnaWord, Base, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedGroup, SavedListener,
         SavedNamespace, SavedSubsystem, new_uuid,
     };
     use crate::volumes::VolumeStore;
@@ -188,12 +196,15 @@ mod tests {
             uuid: None,
             nguid: Some("00112233445566778899aabbccddeeff".into()),
             reservations: None,
+            hosts: Some(["nqn.2025-01.io.example:h".to_owned()].into()),
+            ana_group: 7,
         };
         let listener = |port, ana| SavedListener {
             address: "127.0.0.1".into(),
             port,
             ana,
             secure: port == 4421,
+            groups: vec![SavedGroup { group: 7, ana: AnaWord::Inaccessible }],
         };
         let host = RateLimitsSpec { write_iops: 7, burst_us: Some(0), ..RateLimitsSpec::default() };
         let subsystem = SavedSubsystem {

@@ -1,11 +1,15 @@
 //! Subsystems created by RPC.
 
-use super::{HostKeys, ManagedModel, RateLimitsSpec, parse_uuid};
+use super::{HostKeys, ManagedDevice, ManagedModel, RateLimitsSpec, parse_uuid};
 use roadtrain_reactor::ip_address;
-use roadtrain_target_engine::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
+use roadtrain_target_engine::{
+    AnaListener, AnaState, AnaStates, Export, KeptPlace, Subsystem, TlsUse,
+};
+use roadtrain_target_proto::NamespaceView;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A subsystem in the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +84,20 @@ pub struct SavedNamespace {
     /// File for reservations that persist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<std::path::PathBuf>,
+    /// NQNs of the hosts that see it; `None`: all hosts of the subsystem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<BTreeSet<String>>,
+    /// ANA group.
+    #[serde(default = "first_group", skip_serializing_if = "is_first_group")]
+    pub ana_group: u32,
+}
+
+fn first_group() -> u32 {
+    NamespaceView::ALL.ana_group
+}
+
+fn is_first_group(group: &u32) -> bool {
+    *group == first_group()
 }
 
 /// An address of a subsystem.
@@ -96,6 +114,19 @@ pub struct SavedListener {
     /// True if only connections with TLS are accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secure: bool,
+    /// ANA states of groups, instead of the listener's.
+    #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<SavedGroup>,
+}
+
+/// ANA state of a group at a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedGroup {
+    /// ANA group.
+    pub group: u32,
+    /// Its state.
+    pub ana: AnaWord,
 }
 
 /// ANA states that RPC can set, in SPDK's words.
@@ -134,6 +165,24 @@ impl SavedListener {
         ip_address::parse(&self.address, self.port).ok()?
     }
 
+    /// Sets the ANA state of a group, or (`None`) of the listener and all groups.
+    pub fn set_ana(&mut self, group: Option<u32>, ana: AnaWord) {
+        let Some(group) = group else {
+            (self.ana, self.groups) = (ana, Vec::new());
+            return;
+        };
+        self.groups.retain(|one| one.group != group);
+        self.groups.push(SavedGroup { group, ana });
+        self.groups.sort_by_key(|one| one.group);
+    }
+
+    /// Returns the ANA state of a group.
+    #[must_use]
+    pub fn ana_of(&self, group: u32) -> AnaWord {
+        let own = self.groups.iter().find(|one| one.group == group);
+        own.map_or(self.ana, |one| one.ana)
+    }
+
     /// Returns its use of TLS.
     #[must_use]
     pub fn tls(&self) -> TlsUse {
@@ -142,19 +191,29 @@ impl SavedListener {
 }
 
 impl SavedSubsystem {
-    /// Returns the subsystem for the engine to export.
-    pub(super) fn export(&self, model: &ManagedModel) -> Subsystem {
+    /// Returns the subsystem for the engine to export, with those of its namespaces for which `is_wanted` is true.
+    /// `find` finds a device by its name.
+    pub(super) fn export<'a>(
+        &self,
+        model: &ManagedModel,
+        find: impl Fn(&str) -> Option<&'a Arc<ManagedDevice>>,
+        is_wanted: impl Fn(&SavedNamespace) -> bool,
+    ) -> Subsystem {
         let plain = Subsystem::new(self.nqn.clone());
         let listeners = self.listeners.iter();
         let listeners = listeners.filter_map(|one| Some((one.address()?, one.ana.into())));
         let is_everywhere = self.all_listeners && self.listeners.is_empty();
         let (namespaces, limits) = (self.namespaces.iter(), self.host_limits.iter());
+        let namespaces = namespaces.filter(|one| is_wanted(one));
+        let namespaces =
+            namespaces.filter_map(|one| Some(one.export_of(find(&one.device)?, model)));
         Subsystem {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),
             allowed_hosts: (!self.allow_any_host).then(|| self.hosts.clone()),
             listeners: (!is_everywhere).then(|| listeners.collect()),
-            namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
+            ana_groups: self.ana_groups(),
+            namespaces: namespaces.collect(),
             host_rates: limits.map(|(host, limits)| (host.clone(), limits.rates())).collect(),
             cntlids: self.min_cntlid.unwrap_or(*plain.cntlids.start())
                 ..=self.max_cntlid.unwrap_or(*plain.cntlids.end()),
@@ -164,11 +223,50 @@ impl SavedSubsystem {
         }
     }
 
+    fn ana_groups(&self) -> BTreeMap<u32, AnaStates> {
+        let mut groups = BTreeMap::<u32, AnaStates>::new();
+        for listener in &self.listeners {
+            let Some(address) = listener.address() else { continue };
+            for SavedGroup { group, ana } in &listener.groups {
+                let states = groups.entry(*group).or_default();
+                states.set(AnaListener::Tcp(address), Some((*ana).into()));
+            }
+        }
+        groups
+    }
+
+    /// Returns the subsystem without its namespaces.
+    pub(super) fn without_namespaces(&self) -> SavedSubsystem {
+        SavedSubsystem {
+            nqn: self.nqn.clone(),
+            serial: self.serial.clone(),
+            model: self.model.clone(),
+            max_namespaces: self.max_namespaces,
+            allow_any_host: self.allow_any_host,
+            hosts: self.hosts.clone(),
+            ana_reporting: self.ana_reporting,
+            host_keys: self.host_keys.clone(),
+            host_limits: self.host_limits.clone(),
+            min_cntlid: self.min_cntlid,
+            max_cntlid: self.max_cntlid,
+            dmrsl: self.dmrsl,
+            wzsl: self.wzsl,
+            all_listeners: self.all_listeners,
+            namespaces: Vec::new(),
+            listeners: self.listeners.clone(),
+        }
+    }
+
     /// Returns the lowest free NSID.
     #[must_use]
     pub fn free_nsid(&self) -> Option<u32> {
-        let is_free = |nsid: &u32| self.namespaces.iter().all(|other| other.nsid != *nsid);
-        (1..=self.max_namespaces).find(is_free)
+        let mut is_used = vec![false; self.namespaces.len() + 1];
+        for namespace in &self.namespaces {
+            let place = is_used.get_mut((namespace.nsid as usize).wrapping_sub(1));
+            place.into_iter().for_each(|is_used| *is_used = true);
+        }
+        let free = (1..).zip(is_used).find(|(_, is_used)| !is_used).map(|(nsid, _)| nsid);
+        free.filter(|nsid| *nsid <= self.max_namespaces)
     }
 }
 
@@ -176,7 +274,10 @@ impl SavedNamespace {
     /// Returns the namespace for the engine to export; `None` without its device.
     #[must_use]
     pub fn export(&self, model: &ManagedModel) -> Option<Export> {
-        let device = model.device(&self.device)?;
+        Some(self.export_of(model.device(&self.device)?, model))
+    }
+
+    fn export_of(&self, device: &ManagedDevice, model: &ManagedModel) -> Export {
         let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
         let nguid = self.nguid.as_deref().and_then(parse_uuid);
         let reservations = self.reservations.clone();
@@ -185,6 +286,18 @@ impl SavedNamespace {
         let uncorrectable = file.map_or(KeptPlace::Nowhere, KeptPlace::NextToFile);
         let limits = model.limits.get(&device.name).copied().unwrap_or_default();
         let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
-        Some(Export { uuid: Some(uuid), nguid, rates, reservations, uncorrectable, ..plain })
+        let (uuid, view) = (Some(uuid), self.view());
+        Export { uuid, nguid, rates, reservations, uncorrectable, view, ..plain }
+    }
+
+    /// Returns which hosts see it, and its ANA group.
+    #[must_use]
+    pub fn view(&self) -> NamespaceView {
+        NamespaceView { hosts: self.hosts.clone(), ana_group: self.ana_group }
+    }
+
+    /// Sets which hosts see it, and its ANA group.
+    pub fn set_view(&mut self, view: NamespaceView) {
+        (self.hosts, self.ana_group) = (view.hosts, view.ana_group);
     }
 }

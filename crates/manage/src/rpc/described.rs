@@ -93,6 +93,8 @@ mod tests {
             uuid: None,
             nguid: None,
             reservations: None,
+            hosts: None,
+            ana_group: 1,
         };
         let subsystem = serde_json::json!({
             "nqn": NQN, "max_namespaces": 4, "allow_any_host": true, "ana_reporting": true,

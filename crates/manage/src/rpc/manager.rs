@@ -6,7 +6,7 @@ use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
 use crate::bursts::Bursts;
 use crate::metrics::{ManagementSample, StoreSample};
-use crate::model::{self, ManagedDevice, ManagedModel, SavedModel};
+use crate::model::{ManagedDevice, ManagedModel, SavedModel, StateChange, StateFile};
 use crate::volumes::{CLUSTER_BYTES, VolumeStore};
 use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::DhchapKeys;
@@ -84,6 +84,8 @@ pub struct Manager {
     /// Samples of stores for metrics, and the time of the last query.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
+    /// Writer of the state file.
+    state_file: Mutex<Option<StateFile>>,
     /// True once the log has warned that changes are not kept.
     has_warned: AtomicBool,
     /// True once another process has taken over.
@@ -117,6 +119,7 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn ControlPlane>, model: ManagedModel, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
+        let state_file = Mutex::new(files.state.clone().map(StateFile::new));
         let (turn, log, calls, baselines, stores) = Default::default();
         let (state_write_errors, has_warned, is_released, bursts) = Default::default();
         Manager {
@@ -129,6 +132,7 @@ impl Manager {
             baselines,
             stores,
             state_write_errors,
+            state_file,
             has_warned,
             is_released,
             bursts,
@@ -238,14 +242,18 @@ impl Manager {
     #[must_use]
     pub fn file_subsystems(&self) -> Vec<Subsystem> {
         let model = self.model();
-        let own = self.server().exports().subsystems;
-        own.into_iter().filter(|subsystem| !model.serves(&subsystem.nqn)).collect()
+        let exports = self.server().exports();
+        let own = exports.subsystems.iter();
+        own.filter(|subsystem| !model.serves(&subsystem.nqn)).cloned().collect()
     }
 
     /// Returns a subsystem of the configuration file, as it is served.
     #[must_use]
     pub fn file_subsystem(&self, nqn: &str) -> Option<Subsystem> {
-        self.file_subsystems().into_iter().find(|subsystem| subsystem.nqn == nqn)
+        if self.model().serves(nqn) {
+            return None;
+        }
+        self.server().exports().subsystems.iter().find(|subsystem| subsystem.nqn == nqn).cloned()
     }
 
     /// Changes the model completely or not at all, and writes the state file before it returns. `refused` makes the
@@ -272,13 +280,20 @@ impl Manager {
         edit: impl FnOnce(&mut ManagedModel, &mut Vec<ConfigOperation<Export>>) -> Rpc<T>,
     ) -> Rpc<(T, Vec<ConfigOperation>)> {
         let _turn = self.take_turn()?;
-        let (old, before) = (self.model(), self.server().exports());
+        let old = self.model();
         let (mut next, mut operations) = ((*old).clone(), Vec::new());
         let result = edit(&mut next, &mut operations)?;
         next.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
+        // Only the model's own objects have a model to return to.
+        let before = (!operations.is_empty()).then(|| self.server().exports());
         let changes = self.apply(&old, &next, (operations, &refused))?;
-        if let Err(failure) = self.save(&old.state(), &next.state()) {
-            let back = self.server().exports().operations_to(&before);
+        if let Err(failure) = self.save_change(&old, &next) {
+            let now = self.server().exports();
+            let addresses = self.server().addresses();
+            let back = before.map_or_else(
+                || self::operations((&now, &addresses[..]), &next, &old),
+                |before| now.operations_to(&before),
+            );
             let psks = Some(old.psks()).filter(|psks| *psks != next.psks());
             if let Err(error) = self.plane.apply(&back, psks) {
                 let error = refusal(error, &refused).message;
@@ -293,8 +308,9 @@ impl Manager {
 
     /// Warns once that changes are lost with the process, if there is no state file.
     fn warn_if_not_kept(&self, old: &ManagedModel, next: &ManagedModel) {
-        let is_kept = self.files.state.is_some() || old.state() == next.state();
-        if !is_kept && !self.has_warned.swap(true, Relaxed) {
+        let is_kept = || self.files.state.is_some() || old.state() == next.state();
+        if !self.has_warned.load(Relaxed) && !is_kept() {
+            self.has_warned.store(true, Relaxed);
             warn!(
                 "this change and later ones end with the process: `serve --state FILE` keeps them"
             );
@@ -326,13 +342,12 @@ impl Manager {
 
     /// Updates the namespace of a device after a change of its size.
     fn update_namespace(&self, model: &ManagedModel, device: &str) -> Rpc<()> {
-        let exports = model.exports();
         let Some((nqn, nsid)) = model.claim(device) else { return Ok(()) };
-        let namespaces =
-            exports.iter().filter(|one| one.nqn == nqn).flat_map(|one| &one.namespaces);
-        let replacements = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
-            ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
-        });
+        let subsystems = model.served().filter(|one| one.nqn == nqn);
+        let namespaces = subsystems.flat_map(|one| &one.namespaces).filter(|one| one.nsid == nsid);
+        let replacements = namespaces
+            .filter_map(|one| one.export(model))
+            .map(|namespace| ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace });
         let replacements: Vec<_> = replacements.collect();
         let done = self.plane.apply(&replacements, None);
         done.map(drop).map_err(|error| refusal(error, &|e| RpcError::internal(e)))
@@ -375,8 +390,11 @@ impl Manager {
             &impl Fn(ConfigError) -> RpcError,
         ),
     ) -> Rpc<Vec<ConfigOperation>> {
-        let here = (&self.server().exports(), &self.server().addresses()[..]);
-        operations.extend(self::operations(here, old, next));
+        {
+            // Not held during the change, which would copy them.
+            let (exports, addresses) = (self.server().exports(), self.server().addresses());
+            operations.extend(self::operations((&exports, &addresses[..]), old, next));
+        }
         let psks = Some(next.psks()).filter(|psks| *psks != old.psks());
         if operations.is_empty() && psks.is_none() {
             return Ok(Vec::new());
@@ -384,20 +402,41 @@ impl Manager {
         self.plane.apply(&operations, psks).map_err(|error| refusal(error, refused))
     }
 
+    /// Writes the state file after a change, if there is one.
+    fn save_change(&self, old: &ManagedModel, next: &ManagedModel) -> Rpc<()> {
+        let mut file = self.lock_state_file();
+        let Some(open) = &mut *file else { return Ok(()) };
+        let change = StateChange::between(old, next, &self.files.roots);
+        match change.map_or(Ok(false), |change| open.append(&change)) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                drop(file);
+                self.save(&old.state(), &next.state())
+            }
+            Err(error) => Err(self.not_saved(open, &old.state(), &error)),
+        }
+    }
+
     /// Writes the state file. Stable storage has `state` on success, and `was` after an error.
     fn save(&self, was: &SavedModel, state: &SavedModel) -> Rpc<()> {
-        let Some(path) = self.files.state.as_deref().filter(|_| was != state) else {
-            return Ok(());
-        };
-        let with_paths = |state: &SavedModel| state.clone().with_owner_paths(&self.files.roots);
-        let (was, state) = (&with_paths(was), &with_paths(state));
-        model::save(path, state).map_err(|error| {
-            self.state_write_errors.fetch_add(1, Relaxed);
-            error!("{}: {error}: the change is undone", path.display());
-            // The rename may have happened before the error: write the old content back.
-            let _ = model::save(path, was);
-            RpcError::io(format!("{}: {error}", path.display()))
-        })
+        let mut file = self.lock_state_file();
+        let Some(file) = file.as_mut().filter(|_| was != state) else { return Ok(()) };
+        let state = state.clone().with_owner_paths(&self.files.roots);
+        file.save(&state).map_err(|error| self.not_saved(file, was, &error))
+    }
+
+    /// Returns the reply to a change that could not be written, and writes the old content back: the new one may be
+    /// there in spite of the error.
+    fn not_saved(&self, file: &mut StateFile, was: &SavedModel, error: &io::Error) -> RpcError {
+        self.state_write_errors.fetch_add(1, Relaxed);
+        let path = file.path().display().to_string();
+        error!("{path}: {error}: the change is undone");
+        let _ = file.save(&was.clone().with_owner_paths(&self.files.roots));
+        RpcError::io(format!("{path}: {error}"))
+    }
+
+    fn lock_state_file(&self) -> MutexGuard<'_, Option<StateFile>> {
+        self.state_file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -423,10 +462,9 @@ impl ManagerSession<'_> {
     /// The path does not exist, or is not below one of the folders that RPC may use.
     pub fn allowed(&self, path: &Path) -> Rpc<PathBuf> {
         let problem = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => RpcError::no_file(format!(
-                "{path} does not exist: make it first, a file with truncate -s SIZE {path}",
-                path = path.display()
-            )),
+            io::ErrorKind::NotFound => {
+                RpcError::no_file(format!("{} does not exist: make it first", path.display()))
+            }
             _ => RpcError::no_file(format!("{}: {error}", path.display())),
         };
         let real = path.canonicalize().map_err(problem)?;
@@ -478,11 +516,12 @@ fn operations(
     old: &ManagedModel,
     next: &ManagedModel,
 ) -> Vec<ConfigOperation<Export>> {
-    let only = |model: &ManagedModel| TargetConfig {
-        subsystems: model.exports(),
+    let only = |model: &ManagedModel, subsystems| TargetConfig {
+        subsystems,
         referrals: model.referrals.iter().map(SocketAddr::from).collect(),
         ..TargetConfig::<Export>::default()
     };
+    let (before, after) = old.differing_exports(next);
     let mut operations = Vec::new();
     let (had, wanted) = (old.addresses(), next.addresses());
     let gone =
@@ -490,7 +529,7 @@ fn operations(
     operations
         .extend(exports.listeners.iter().filter(gone).map(|one| ConfigOperation::Unlisten(*one)));
     operations.extend(key_changes(old, next));
-    operations.extend(only(old).operations_to(&only(next)));
+    operations.extend(only(old, before).operations_to(&only(next, after)));
     let is_there = |address: &SocketAddr| {
         addresses.contains(address) || exports.listeners.iter().any(|one| one.address == *address)
     };

@@ -9,6 +9,7 @@ mod iostat;
 mod keyring;
 mod lvol;
 mod lvstore;
+mod namespace_view;
 mod nvmf;
 mod place;
 mod process;
@@ -56,6 +57,7 @@ const TABLES: &[&[Method]] = &[
     nvmf::METHODS,
     referral::METHODS,
     subsystem::METHODS,
+    namespace_view::METHODS,
     host::METHODS,
 ];
 

@@ -43,6 +43,9 @@ pub struct MetricsSnapshot {
     pub reactors: Vec<ReactorSample>,
     /// Namespaces that a target exports, or an attachment shows.
     pub namespaces: Vec<NamespaceSample>,
+    /// Namespaces that the limit of the query has left out of `namespaces`.
+    #[serde(default)]
+    pub namespaces_left_out: u64,
     /// Devices of a target that belong to no namespace.
     #[serde(default)]
     pub devices: Vec<DeviceSample>,

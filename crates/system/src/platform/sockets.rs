@@ -1,11 +1,14 @@
 //! Processes that listen at an address, as far as this user may see them.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
+/// Ports below this one need a capability.
+const PORT_MIN: u16 = 1024;
 /// Flag of an exiting process (`PF_EXITING` in `/proc/PID/stat`).
 const EXITING: u64 = 4;
 
@@ -27,6 +30,27 @@ pub fn listening_at(address: SocketAddr) -> Option<ListeningProcess> {
     let lines = tables.iter().flatten().flat_map(|table| table.lines().skip(1));
     let mut inodes = lines.filter_map(|line| inode_at(line, address));
     inodes.find_map(|inode| owner(Path::new("/proc"), inode))
+}
+
+/// Returns the reason why an address cannot be listened on, and the remedy.
+#[must_use]
+pub fn listen_problem(address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let there = listening_at(address);
+            let owner =
+                there.map(|ListeningProcess { pid, name, .. }| format!("process {pid} ({name})"));
+            let owner = owner.unwrap_or_else(|| "another process".into());
+            format!("{owner} listens there: end it, or choose another port or address")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "it is no address of this machine (`ip address` shows those that are)".into()
+        }
+        io::ErrorKind::PermissionDenied if address.port() < PORT_MIN => {
+            format!("a port below {PORT_MIN} needs CAP_NET_BIND_SERVICE: choose another one")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Returns the inode of the socket in a line of the table, if it listens there.
@@ -93,6 +117,20 @@ mod tests {
         assert_eq!(listening_at(any), Some(found), "it would be in the way");
         drop(listener);
         assert_eq!(listening_at(address), None);
+    }
+
+    #[test]
+    fn a_failure_to_listen_says_why() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let failed =
+            |address: SocketAddr| listen_problem(address, &TcpListener::bind(address).unwrap_err());
+        let in_use = failed(listener.local_addr().unwrap());
+        assert!(in_use.starts_with(&format!("process {} (", std::process::id())), "{in_use}");
+        assert!(failed("192.0.2.1:4420".parse().unwrap()).contains("no address of this machine"));
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let problem = |port| listen_problem(SocketAddr::from(([127, 0, 0, 1], port)), &denied);
+        assert!(problem(80).contains("CAP_NET_BIND_SERVICE"));
+        assert_eq!(problem(4420), denied.to_string());
     }
 
     #[test]

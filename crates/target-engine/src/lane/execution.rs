@@ -218,7 +218,8 @@ impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
             }
             StoreJob::QueryBlockStatus { wanted, buffer } => self.query_allocation(&wanted, buffer),
             StoreJob::FlushQueue => {
-                self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
+                let stores = self.session.queue().map(|c| self.shared.control.stores_to_flush(c));
+                self.flush_all(stores.unwrap_or_default())
             }
             StoreJob::FlushController => self.close(),
         };

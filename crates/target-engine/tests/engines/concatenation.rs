@@ -154,7 +154,7 @@ fn connections_are_made_anew_with_the_psk_or_with_another_one() {
     assert_eq!(kinds[0], PLAIN);
     assert!(kinds.len() >= 5 && kinds[1..].iter().all(|&kind| kind == TLS), "{kinds:?}");
     // The host's key changes and its former key stays valid, but the PSK of the former key does not.
-    let subsystems = server.exports().subsystems;
+    let subsystems = server.exports().subsystems.clone();
     let authentication = HostAuthentication {
         keys: BTreeMap::from([(HOST_NQN.to_owned(), host_key(5))]),
         former: BTreeMap::from([(HOST_NQN.to_owned(), key(1).unwrap())]),

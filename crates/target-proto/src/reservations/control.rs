@@ -6,8 +6,10 @@ use super::report;
 use super::state::{HostId, ReservationState};
 use super::turns::{ReservationOrigin, ReservationStep};
 use crate::control::TargetControl;
+use crate::controller::TargetController;
 use crate::events::EventNotice;
 use crate::outcome::AdminOutcome;
+use crate::subsystem::TargetSubsystem;
 use crate::target_event::{TargetEvent, TurnOf};
 use roadtrain_wire::identify::NSID_ALL;
 use roadtrain_wire::reservation::{Notification, ReservationReportFields};
@@ -44,7 +46,8 @@ impl TargetControl {
         // The controller is gone and its connections are being closed.
         let controller = self.controllers.get(&cntlid).ok_or(Status::ABORTED_SQ_DELETION)?;
         let (nqn, nsid) = (&controller.subnqn, sqe.nsid.get());
-        let subsystem = self.subsystems.get(nqn).filter(|_| !controller.removed.hides(nsid));
+        let seen = |one: &&TargetSubsystem| one.seen(controller, nsid).is_some();
+        let subsystem = self.subsystems.get(nqn).filter(seen);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
         let reservations = reservations.ok_or(Status::INVALID_NAMESPACE.dnr())?;
         // The lane may not know yet that the namespace is inaccessible.
@@ -154,7 +157,9 @@ impl TargetControl {
         };
         let (nqn, host) = (controller.subnqn.clone(), controller.hostid);
         let nsids: Vec<u32> = match self.subsystems.get(&nqn) {
-            Some(subsystem) if nsid == NSID_ALL => subsystem.reservations.keys().copied().collect(),
+            Some(subsystem) if nsid == NSID_ALL => {
+                subsystem.seen_by(controller).map(|namespace| namespace.config.nsid).collect()
+            }
             _ => vec![nsid],
         };
         if nsids.is_empty() {
@@ -203,11 +208,11 @@ impl TargetControl {
     /// Notifies the controllers of hosts about a namespace.
     fn notify(&mut self, nqn: &Arc<str>, nsid: u32, notices: &[(HostId, Notification)]) {
         for (host, kind) in notices {
-            let is_of = |c: &&mut crate::controller::TargetController| {
-                c.subnqn == *nqn && c.hostid == *host
-            };
+            let Some(subsystem) = self.subsystems.get(nqn) else { return };
+            let is_of = |c: &&mut TargetController| c.subnqn == *nqn && c.hostid == *host;
             for controller in self.controllers.values_mut().filter(is_of) {
-                if controller.notices.push(nsid, *kind) {
+                let sees = subsystem.seen(controller, nsid).is_some();
+                if sees && controller.notices.push(nsid, *kind) {
                     controller.events.raise(EventNotice::Reservation);
                     controller.complete_event_requests(&mut self.outbox);
                 }

@@ -23,3 +23,4 @@ mod reservations;
 mod resets;
 mod script;
 mod session;
+mod visibility;

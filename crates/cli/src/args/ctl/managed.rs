@@ -15,8 +15,8 @@ pub enum DeviceCommand {
     Add {
         /// Its name.
         name: String,
-        /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img, block:/dev/sdb or rbd:POOL/IMAGE (options: lba, ro,
-        /// uuid, and id of an image).
+        /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img,size=2GiB, block:/dev/sdb or rbd:POOL/IMAGE (options:
+        /// lba, ro, uuid, size of a file that is to be made, and id of an image).
         #[arg(value_name = "SPEC")]
         spec: NamespaceSettings,
         /// The Ceph cluster of an image, by the name of `ctl cluster add`.

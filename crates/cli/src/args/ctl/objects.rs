@@ -7,6 +7,7 @@ use crate::rates::RateArgs;
 use crate::units::parse_size;
 use clap::{ArgAction, Args, Subcommand};
 use clap_complete::ArgValueCandidates;
+use roadtrain_target_proto::ANA_GROUPS_MAX;
 
 /// The subsystem to work on.
 #[derive(Args, Clone, Debug)]
@@ -93,10 +94,10 @@ pub struct NewSubsystemArgs {
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// NQN of a host that may connect (repeatable) [default: any host].
-    #[arg(long = "allow-host", value_name = "NQN")]
+    #[arg(long = "allow-host", value_name = "NQN", add = ArgValueCandidates::new(completion::hosts))]
     pub allow_hosts: Vec<String>,
     /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). `roadtrain serve --help` has all forms.
-    #[arg(long = "namespace", value_name = "SPEC")]
+    #[arg(long = "namespace", value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
     pub namespaces: Vec<NamespaceSettings>,
     /// Requirements for hosts; of a group of gateways.
     #[command(flatten)]
@@ -171,6 +172,33 @@ pub enum NamespaceCommand {
         #[command(flatten)]
         namespace: NamespaceRef,
     },
+    /// Show a namespace to one more host, or to all.
+    ShowTo {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// The hosts.
+        #[command(flatten)]
+        hosts: SeeingHosts,
+    },
+    /// Hide a namespace from a host, or from all: for such a host it does not exist.
+    HideFrom {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// The hosts.
+        #[command(flatten)]
+        hosts: SeeingHosts,
+    },
+    /// Move a namespace to another ANA group.
+    AnaGroup {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// The group, 1 to 512.
+        #[arg(value_name = "GROUP", value_parser = clap::value_parser!(u32).range(1..=i64::from(ANA_GROUPS_MAX)))]
+        ana_group: u32,
+    },
     /// List namespaces, each with its owner.
     List {
         /// The subsystem.
@@ -180,6 +208,18 @@ pub enum NamespaceCommand {
     /// Snapshots of a namespace, where its store has them: an image of a Ceph cluster.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+}
+
+/// Hosts to show a namespace to, or to hide it from.
+#[derive(Args, Clone, Debug)]
+#[group(required = true)]
+pub struct SeeingHosts {
+    /// NQN of the host.
+    #[arg(value_name = "HOSTNQN", add = ArgValueCandidates::new(completion::hosts))]
+    pub hostnqn: Option<String>,
+    /// All hosts that may use the subsystem.
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// A snapshot of a namespace.
@@ -254,6 +294,10 @@ pub enum ListenerCommand {
         /// ANA state of the paths through a listener.
         #[arg(long, value_name = "STATE")]
         ana: AnaName,
+        /// Only for the namespaces of this ANA group; without it for all groups.
+        #[arg(long, value_name = "GROUP", requires = "nqn",
+            value_parser = clap::value_parser!(u32).range(1..=i64::from(ANA_GROUPS_MAX)))]
+        ana_group: Option<u32>,
     },
     /// Listen no longer at an address; its connections stay.
     Remove {
@@ -281,7 +325,8 @@ pub enum HostCommand {
         #[command(flatten)]
         subsystem: SubsystemRef,
         /// NQN of the host.
-        #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any")]
+        #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any",
+            add = ArgValueCandidates::new(completion::hosts))]
         hostnqn: Option<String>,
         /// Any host.
         #[arg(long, conflicts_with_all = ["hostnqn", "dhchap_key", "tls_key"])]

@@ -19,6 +19,16 @@ pub struct MeasuredWork {
     pub pdus: u32,
 }
 
+impl MeasuredWork {
+    pub fn plus(self, other: MeasuredWork) -> MeasuredWork {
+        MeasuredWork {
+            busy: self.busy + other.busy,
+            caravans: self.caravans + other.caravans,
+            pdus: self.pdus + other.pdus,
+        }
+    }
+}
+
 /// The sending side of a queue pair.
 pub trait CaravanSender {
     fn batcher(&mut self) -> &mut Batcher;

@@ -50,8 +50,9 @@ pub struct ModelLane {
 }
 
 impl ModelHost {
-    /// Creates a host whose lanes each have that load.
+    /// Creates a host whose lanes each have that load; wake-ups depend on its `number`.
     pub fn new(
+        number: u64,
         policy: PolicyConfig,
         (costs, waiting): (Costs, WaitPolicy),
         lanes: usize,
@@ -61,7 +62,7 @@ impl ModelHost {
         let lane =
             |_| ModelLane::new(policy, LoadSource::new(load.clone(), measured.end), operations);
         let lanes = (0..lanes).map(lane).collect();
-        let core = ModelCore::new((costs, waiting), measured, SEED);
+        let core = ModelCore::new((costs, waiting), measured, SEED + 2 * number);
         ModelHost { core, lanes, in_flight: 0, done: Vec::new() }
     }
 

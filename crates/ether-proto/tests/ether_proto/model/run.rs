@@ -44,26 +44,25 @@ pub struct ScenarioOutcome {
 }
 
 struct ModelMachine {
-    host: ModelHost,
+    /// Hosts, each with a core of its own and as many lanes as the others.
+    hosts: Vec<ModelHost>,
     target: ModelTarget,
-    /// Connections, by lane.
+    /// Connections, by lane; those of a host follow one another.
     wires: Vec<ModelWires>,
     measured: Range<Instant>,
     stalled: Duration,
 }
 
 impl ModelMachine {
-    fn connected(scenario: ModelScenario) -> Self {
+    fn connected(scenario: ModelScenario, hosts: usize) -> Self {
         let ModelScenario { costs, waiting, policy, lanes, load, operations, store, measured } =
             scenario;
+        let host = |number| {
+            let (core, load) = ((costs, waiting), (&load, operations));
+            ModelHost::new(number, policy, core, lanes / hosts, load, measured.clone())
+        };
         let mut machine = ModelMachine {
-            host: ModelHost::new(
-                policy,
-                (costs, waiting),
-                lanes,
-                (&load, operations),
-                measured.clone(),
-            ),
+            hosts: (0..hosts as u64).map(host).collect(),
             target: ModelTarget::new(policy, (costs, waiting), lanes, store, measured.clone()),
             wires: (0..lanes).map(|_| ModelWires::default()).collect(),
             measured,
@@ -77,7 +76,9 @@ impl ModelMachine {
 
     fn connect(&mut self, index: usize) {
         let now = Instant::default();
-        let (host, target) = (&mut self.host.lanes[index].qpair, &mut self.target.lanes[index]);
+        let (of, lane) = (index / self.lanes_each(), index % self.lanes_each());
+        let shares_core = self.hosts[of].core.costs.detects_one_core();
+        let (host, target) = (&mut self.hosts[of].lanes[lane].qpair, &mut self.target.lanes[index]);
         host.batcher().drained(now);
         let mut icreq = Cargo::default();
         assert!(host.poll_tx(&mut icreq));
@@ -87,31 +88,47 @@ impl ModelMachine {
         assert!(target.poll_tx(&mut icresp));
         host.poll_rx(now, &icresp.pdus[0].header, &mut 0, |_, _, _| {}).expect("ICResp is valid");
         for batcher in [host.batcher(), target.batcher()] {
-            batcher.set_shares_core(self.host.core.costs.detects_one_core());
+            batcher.set_shares_core(shares_core);
         }
         target.set_connected(1, QUEUE_ENTRIES, false, Class::Normal);
     }
 
+    fn lanes_each(&self) -> usize {
+        self.wires.len() / self.hosts.len()
+    }
+
+    /// Returns start, event and number of the host whose turn is next.
+    fn next_host(&mut self) -> Option<(Instant, Instant, usize)> {
+        let each = self.lanes_each();
+        let hosts = self.hosts.iter_mut().zip(self.wires.chunks(each)).enumerate();
+        let next = hosts.filter_map(|(at, (host, wires))| {
+            let event = host.next(wires)?;
+            Some((host.core.start(event), event, at))
+        });
+        next.min()
+    }
+
     /// Runs one turn of the end whose turn is next. Returns false when nothing is left to do.
     fn step(&mut self, until: Instant) -> bool {
-        let (host, target) = (self.host.next(&self.wires), self.target.next(&self.wires));
-        let next = [host, target].into_iter().flatten().min();
+        let (host, target) = (self.next_host(), self.target.next(&self.wires));
+        let next = [host.map(|(_, event, _)| event), target].into_iter().flatten().min();
         let Some(next) = next.filter(|&next| next < until) else { return false };
         self.note_stall(next);
         // A turn sends nothing that the other end could have received in a turn that began before it.
-        let host_start = host.map(|event| self.host.core.start(event));
         let target_start = target.map(|event| self.target.core.start(event));
         match (host, target) {
-            (Some(event), _) if target_start.is_none() || host_start <= target_start => {
-                self.host.turn(event, &mut self.wires);
-                if self.host.core.costs.one_core {
-                    self.target.core.taken_until = self.host.core.clock;
+            (Some((start, event, at)), _) if target_start.is_none_or(|other| start <= other) => {
+                let each = self.lanes_each();
+                let host = &mut self.hosts[at];
+                host.turn(event, &mut self.wires[at * each..(at + 1) * each]);
+                if host.core.costs.one_core {
+                    self.target.core.taken_until = host.core.clock;
                 }
             }
             (_, Some(event)) => {
                 self.target.turn(event, &mut self.wires);
-                if self.host.core.costs.one_core {
-                    self.host.core.taken_until = self.target.core.clock;
+                for host in self.hosts.iter_mut().filter(|host| host.core.costs.one_core) {
+                    host.core.taken_until = self.target.core.clock;
                 }
             }
             _ => return false,
@@ -119,12 +136,17 @@ impl ModelMachine {
         true
     }
 
+    fn outstanding(&self) -> u32 {
+        self.hosts.iter().map(ModelHost::outstanding).sum()
+    }
+
     /// Counts the time until `next` as stalled if both ends are asleep while a policy holds requests.
     fn note_stall(&mut self, next: Instant) {
         let is_empty = |w: &ModelWires| w.to_host.next().is_none() && w.to_target.next().is_none();
         let is_quiet = self.wires.iter().all(is_empty);
-        if is_quiet && self.target.is_idle() && self.host.outstanding() > 0 {
-            let asleep_since = self.host.core.clock.max(self.target.core.clock);
+        if is_quiet && self.target.is_idle() && self.outstanding() > 0 {
+            let hosts = self.hosts.iter().map(|host| host.core.clock);
+            let asleep_since = hosts.fold(self.target.core.clock, Instant::max);
             let (from, to) = (asleep_since.max(self.measured.start), next.min(self.measured.end));
             self.stalled += to.since(from);
         }
@@ -132,22 +154,28 @@ impl ModelMachine {
 }
 
 impl ModelScenario {
-    /// Runs the scenario. All requests complete.
+    /// Runs the scenario with one host. All requests complete.
     pub fn run(self) -> ScenarioOutcome {
+        self.run_with_hosts(1)
+    }
+
+    /// Runs the scenario with the lanes shared out among hosts, each with a core of its own.
+    pub fn run_with_hosts(self, hosts: usize) -> ScenarioOutcome {
         let measured = self.measured.clone();
         let until = measured.end + DRAIN;
         let turns_max = until.0 / 1_000_000 * TURNS_PER_MS_MAX;
-        let mut machine = ModelMachine::connected(self);
+        let mut machine = ModelMachine::connected(self, hosts);
         let mut turns = 0;
         while machine.step(until) {
             turns += 1;
             assert!(turns < turns_max, "it does not come to an end");
         }
-        assert_eq!(machine.host.outstanding(), 0, "requests were left behind");
+        assert_eq!(machine.outstanding(), 0, "requests were left behind");
+        let work = machine.hosts.iter().map(|host| host.core.work);
         ScenarioOutcome {
-            done: machine.host.done,
+            host: work.reduce(MeasuredWork::plus).unwrap_or_default(),
+            done: machine.hosts.into_iter().flat_map(|host| host.done).collect(),
             measured,
-            host: machine.host.core.work,
             target: machine.target.core.work,
             stalled: machine.stalled,
         }

@@ -20,12 +20,13 @@ pub(super) fn ceph(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     connections(shown, out)?;
     subsystems(shown, out)?;
     let numbers = numbers(&shown.namespaces);
-    let metadata = shown.namespaces.iter().zip(&numbers).map(|(n, nsid)| {
+    let groups: Vec<String> = shown.namespaces.iter().map(|n| n.ana_group.to_string()).collect();
+    let metadata = shown.namespaces.iter().zip(&numbers).zip(&groups).map(|((n, nsid), group)| {
         let labels = [
             ("nqn", n.nqn.as_str()),
             ("nsid", nsid.as_str()),
             ("bdev_name", n.name.as_str()),
-            ("anagrpid", nsid.as_str()),
+            ("anagrpid", group.as_str()),
         ];
         (labels, 1u64)
     });

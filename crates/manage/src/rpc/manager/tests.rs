@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::DeviceKind;
+use crate::model::{self, DeviceKind};
 use crate::rpc::message;
 use crate::rpc::{Caller, CallerAccess};
 use roadtrain_proto::security::DhchapKey;
@@ -224,7 +224,7 @@ fn limits_of_hosts_and_devices_are_the_targets() {
     let limits = json!({"read_iops": 7, "write_bandwidth": 1000, "burst_us": 0});
     assert_eq!(set(host, of_host.clone(), limits.clone())["result"], true);
     assert_eq!(set(device, of_device.clone(), limits.clone())["result"], true);
-    let subsystem = || manager.server().exports().subsystems.remove(0);
+    let subsystem = || manager.server().exports().subsystems[0].clone();
     let rates = subsystem().host_rates[HOST];
     assert_eq!((rates.iops, rates.read_iops.unwrap().get()), (None, 7));
     assert_eq!((subsystem().namespaces[0].rates, rates.burst), (rates, Some(Duration::ZERO)));
@@ -420,7 +420,7 @@ fn keys_come_and_go_by_their_names() {
     }
     let added = call_method(&manager, "nvmf_subsystem_add_host", with("dhchap_key", "k"));
     assert_eq!(added["result"], true, "{added}");
-    let keys_at = || manager.server().exports().authentication.keys_at;
+    let keys_at = || manager.server().exports().authentication.keys_at.clone();
     assert!(keys_at()[&nqn][&host].host.is_some());
     let shown = call_method(&manager, "nvmf_get_subsystems", json!({"nqn": nqn}));
     assert_eq!(shown["result"][0]["hosts"], json!([{"nqn": host, "dhchap_key": "k"}]));

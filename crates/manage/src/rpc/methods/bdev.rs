@@ -7,9 +7,10 @@ use super::devices::{
 use super::{Method, MethodParams, change, device_params, query};
 use crate::model::{DeviceKind, ManagedDevice};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
+use roadtrain_store::{StoreKind, StoreSpec, open};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,6 +62,7 @@ fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
     let is_meant = |device: &&Arc<ManagedDevice>| {
         name.is_none_or(|name| device.name == name || device.is_called(name))
     };
+    let claims = model.claims_by_device();
     let mut volumes = super::lvol::specifics(&model, model.devices.iter().filter(is_meant));
     let own = model.devices.iter().filter(is_meant).map(|device| {
         let specific = match &device.kind {
@@ -80,7 +82,7 @@ fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
         let shape = (geometry.lba_bytes(), geometry.blocks, geometry.read_only);
         let shape = (shape, device.store.limits());
         let is_claimed =
-            model.claim(&device.name).is_some() || model.lvstore_on(&device.name).is_some();
+            claims.contains_key(&*device.name) || model.lvstore_on(&device.name).is_some();
         let names = (device.name.as_str(), &device.aliases[..], device.product());
         let mut view = view(names, &device.uuid, shape, is_claimed, specific);
         if let Some(limits) = model.limits.get(&device.name) {
@@ -187,18 +189,36 @@ struct CreateAioBdevParams {
     #[allow(dead_code, reason = "nothing waits here anyway")]
     nowait: Option<bool>,
     uuid: Option<String>,
+    /// Size in bytes with which a missing file is created; not of SPDK.
+    size: Option<u64>,
 }
 
 fn aio(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
-    let CreateAioBdevParams { name, filename, block_size, readonly, uuid, .. } =
+    let CreateAioBdevParams { name, filename, block_size, readonly, uuid, size, .. } =
         device_params(&params)?;
-    let (path, uuid) = (manager.allowed(&filename)?, uuid_of(uuid.as_deref())?);
-    let (lba, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
-    let kind = DeviceKind::Aio(path);
+    let path = match size {
+        Some(_) => manager.allowed_new(&filename)?,
+        None => manager.allowed(&filename).map_err(|error| with_way_to_make(error, &filename))?,
+    };
+    let uuid = uuid_of(uuid.as_deref())?;
+    let (lba_bytes, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
     add(manager, Some(name), uuid, |name| {
-        ManagedDevice::open((name, uuid), kind, (lba, 0, read_only))
+        if size.is_some() {
+            let kind = StoreKind::File { path: path.clone(), size, create: true };
+            let made = open(&StoreSpec { kind, lba_bytes, read_only });
+            made.map(drop).map_err(|error| refused(&error))?;
+        }
+        ManagedDevice::open((name, uuid), DeviceKind::Aio(path), (lba_bytes, 0, read_only))
             .map_err(|error| refused(&error))
     })
+}
+
+/// Says how a missing file is made.
+fn with_way_to_make(mut error: RpcError, path: &Path) -> RpcError {
+    if error.code == RpcError::no_file("").code && !path.starts_with("/dev") {
+        error.message += &format!(": truncate -s SIZE {}, or size", path.display());
+    }
+    error
 }
 
 fn uring(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {

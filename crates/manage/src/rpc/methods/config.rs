@@ -3,7 +3,7 @@
 use super::{Method, MethodParams, lvstore, params_of, query};
 use crate::model::{
     Base, DeviceKind, HostKeys, KeySpec, LvStore, ManagedDevice, ManagedModel, RateLimitsSpec,
-    SavedSubsystem, VolumeDevice, show_uuid,
+    SavedGroup, SavedSubsystem, VolumeDevice, show_uuid,
 };
 use crate::rpc::methods::{devices, place, qos, rbd};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
@@ -203,8 +203,17 @@ fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: 
         if let Some(path) = &one.reservations {
             namespace["ptpl_file"] = json!(path);
         }
+        namespace["anagrpid"] = one.ana_group.into();
+        if one.hosts.is_some() {
+            namespace["no_auto_visible"] = true.into();
+        }
         call("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}))
     }));
+    for one in &subsystem.namespaces {
+        calls.extend(one.hosts.iter().flatten().map(|host| {
+            call("nvmf_ns_add_host", json!({"nqn": nqn, "nsid": one.nsid, "host": host}))
+        }));
+    }
     calls.extend(subsystem.listeners.iter().map(|one| {
         let mut params = json!({"nqn": nqn, "listen_address": place::show_listener(one)});
         if subsystem.ana_reporting {
@@ -215,6 +224,15 @@ fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: 
         }
         call("nvmf_subsystem_add_listener", params)
     }));
+    for one in &subsystem.listeners {
+        let address = place::show_listener(one);
+        calls.extend(one.groups.iter().map(|SavedGroup { group, ana }| {
+            let params = json!({
+                "nqn": nqn, "listen_address": address, "ana_state": ana, "anagrpid": group,
+            });
+            call("nvmf_subsystem_listener_set_ana_state", params)
+        }));
+    }
 }
 
 fn host_params((nqn, host): (&str, &str), keys: HostKeys) -> Value {

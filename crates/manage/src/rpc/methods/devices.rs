@@ -2,7 +2,7 @@
 
 use super::{MethodParams, device_params};
 use crate::model::{
-    DeviceKind, MIB, ManagedDevice, RateLimitsSpec, new_uuid, parse_uuid, show_uuid,
+    DeviceKind, MIB, ManagedDevice, ManagedModel, RateLimitsSpec, new_uuid, parse_uuid, show_uuid,
 };
 use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_reactor::metrics::name_in_file;
@@ -10,6 +10,7 @@ use roadtrain_store::{BlockLimits, OpenError, StoreKind};
 use roadtrain_target_engine::{ConfigError, ConfigOperation, Export, ExportBlocks};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Longest name in bytes.
@@ -27,8 +28,9 @@ pub(super) fn files_devices(manager: &ManagerSession<'_>) -> Vec<Value> {
     let own = seen.subsystems.iter().filter(|subsystem| !model.serves(&subsystem.nqn));
     let all =
         own.flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&subsystem.nqn, one)));
-    let is_lent =
-        |nqn: &str, nsid| model.lent.values().any(|at| (at.0.as_str(), at.1) == (nqn, nsid));
+    let lent: HashSet<(&str, u32)> =
+        model.lent.values().map(|(nqn, nsid)| (nqn.as_str(), *nsid)).collect();
+    let is_lent = |nqn: &str, nsid| lent.contains(&(nqn, nsid));
     let all = all.filter(|(nqn, one)| !is_lent(nqn, one.nsid));
     all.map(|(nqn, namespace)| {
         let uuid = namespace.id.map(|id| id.uuid).unwrap_or_default();
@@ -61,9 +63,7 @@ pub(super) fn add(
         return Err(RpcError::exists("the configuration file has such a device"));
     }
     manager.change(RpcError::internal, |model| {
-        let free =
-            || (0_u32..).map(|n| format!("Malloc{n}")).find(|one| model.device(one).is_none());
-        let name = name.or_else(free).unwrap_or_default();
+        let name = name.or_else(|| free_name(model)).unwrap_or_default();
         let is_odd = |c: char| c.is_control();
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(is_odd) {
             return Err(RpcError::invalid(format!(
@@ -80,6 +80,14 @@ pub(super) fn add(
         model.devices.push(Arc::new(device));
         Ok(json!(name))
     })
+}
+
+/// Returns a name for a device without one.
+fn free_name(model: &ManagedModel) -> Option<String> {
+    let devices = model.devices.iter();
+    let used: HashSet<&str> =
+        devices.flat_map(|one| [&one.name].into_iter().chain(&one.aliases)).map(|n| &**n).collect();
+    (0_u32..).map(|n| format!("Malloc{n}")).find(|name| !used.contains(&**name))
 }
 
 /// Returns the reply to a store that cannot be opened.

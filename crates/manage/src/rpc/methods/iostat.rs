@@ -10,6 +10,7 @@ use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_reactor::metrics::{IoCounters, Latency, MetricsSnapshot, NamespaceSample};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
 
 pub(super) const METHODS: &[Method] = &[
     query("bdev_get_iostat", "Counters of devices.", iostat),
@@ -30,14 +31,16 @@ fn counted(
 ) -> Vec<(String, IoCounters)> {
     let of_file = seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none());
     let of_file = of_file.map(|one| (one.name.clone(), one.io.clone()));
+    let claims = model.claims_by_device();
+    let samples = seen.namespaces.iter().map(|one| ((one.nqn.as_str(), one.nsid), one));
+    let samples: HashMap<(&str, u32), &NamespaceSample> = samples.collect();
     let own = model.devices.iter().map(|device| {
-        let claim = model.claim(&device.name);
-        let is_it = |one: &&NamespaceSample| claim == Some((one.nqn.as_str(), one.nsid));
-        let io = seen.namespaces.iter().find(is_it).map(|one| one.io.clone());
-        (device.name.clone(), io.unwrap_or_default())
+        let sample = claims.get(&*device.name).and_then(|claim| samples.get(claim));
+        (device.name.clone(), sample.map(|one| one.io.clone()).unwrap_or_default())
     });
     let all: Vec<(String, IoCounters)> = of_file.chain(own).collect();
-    baselines.retain(|name| all.iter().any(|(there, _)| there == name));
+    let there: HashSet<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    baselines.retain(|name| there.contains(name));
     all
 }
 

@@ -4,17 +4,19 @@ use super::devices::of_file;
 use super::place;
 use super::transport::check_target;
 use super::{Method, MethodParams, change, params_of, query};
-use crate::model::{ManagedModel, RateLimitsSpec, SavedListener, SavedSubsystem, show_uuid};
+use crate::model::{
+    ManagedModel, RateLimitsSpec, SavedListener, SavedNamespace, SavedSubsystem, show_uuid,
+};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_target_engine::{ConfigOperation, Subsystem};
+use roadtrain_target_engine::{ConfigOperation, Export, Subsystem};
 use roadtrain_target_proto::{
     self as target_proto, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
     TargetListener,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use tracing::warn;
 
@@ -71,7 +73,9 @@ impl CreateSubsystemParams {
         self.dmrsl()?;
         self.wzsl()?;
         match self.max_namespaces.unwrap_or(NAMESPACES) {
-            count if count > NAMESPACES_MAX => bad("max_namespaces is at most 1024"),
+            count if count > NAMESPACES_MAX => {
+                bad(&format!("max_namespaces is at most {NAMESPACES_MAX}"))
+            }
             _ => Ok(()),
         }
     }
@@ -208,8 +212,10 @@ fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
         seen.subsystems.iter().filter(|subsystem| wanted(&subsystem.nqn)).collect();
     subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
     let discovery = wanted(DISCOVERY).then(|| discovery(&seen.listeners));
-    let exports = manager.server().exports().subsystems;
-    let rates = |nqn: &str| exports.iter().find(|one| one.nqn == nqn);
+    let exports = manager.server().exports();
+    let by_nqn: HashMap<&str, &Subsystem> =
+        exports.subsystems.iter().map(|one| (one.nqn.as_str(), one)).collect();
+    let rates = |nqn: &str| by_nqn.get(nqn).copied();
     let owner = |nqn: &str| match model.serves(nqn) {
         true => "state",
         false => manager.plane().file_owner(),
@@ -246,16 +252,20 @@ fn show(
     let hosts = hosts.into_iter().flatten().map(|nqn| host(spec, nqn));
     let mut by_nsid: Vec<&NamespaceConfig> = subsystem.namespaces.iter().collect();
     by_nsid.sort_by_key(|one| one.nsid);
+    let exported = export.into_iter().flat_map(|export| &export.namespaces);
+    let exported: HashMap<u32, &Export> = exported.map(|one| (one.nsid, one)).collect();
     let rates = |nsid: u32| {
-        let own = export.and_then(|export| export.namespaces.iter().find(|one| one.nsid == nsid));
+        let own = exported.get(&nsid);
         own.map(|one| RateLimitsSpec::from(&one.rates)).unwrap_or_default()
     };
-    let lent = |nsid: u32| {
-        let mut lent = model.lent.iter();
-        lent.find(|(_, place)| **place == (nqn.clone(), nsid)).map(|(device, _)| device.clone())
-    };
+    let lent = model.lent.iter().filter(|(_, (of, _))| of == nqn);
+    let lent: HashMap<u32, &String> = lent.map(|(device, (_, nsid))| (*nsid, device)).collect();
+    let saved = spec.into_iter().flat_map(|spec| &spec.namespaces);
+    let saved: HashMap<u32, &SavedNamespace> = saved.map(|one| (one.nsid, one)).collect();
     let namespaces = by_nsid.into_iter().map(|one| {
-        let device = lent(one.nsid).unwrap_or_else(|| name_in_file(nqn, one.nsid));
+        let device = saved.get(&one.nsid).map(|saved| &saved.device);
+        let device = device.or(lent.get(&one.nsid).copied()).cloned();
+        let device = device.unwrap_or_else(|| name_in_file(nqn, one.nsid));
         namespace((device, rates(one.nsid)), spec, one)
     });
     let cntlids = subsystem.cntlid_range(&seen.limits);
@@ -305,19 +315,21 @@ pub(super) fn addresses(spec: Option<&SavedSubsystem>, listeners: &[TargetListen
 }
 
 fn namespace(
-    (device, limits): (String, RateLimitsSpec),
+    (name, limits): (String, RateLimitsSpec),
     spec: Option<&SavedSubsystem>,
     one: &NamespaceConfig,
 ) -> Value {
-    let known = spec.and_then(|spec| spec.namespaces.iter().find(|known| known.nsid == one.nsid));
-    let name = known.map_or(device, |known| known.device.clone());
     let id = one.id.unwrap_or_else(|| roadtrain_target_proto::NamespaceId::of_store(0));
     let mut shown = json!({
         "nsid": one.nsid, "bdev_name": name, "name": name,
         "nguid": format!("{:032X}", u128::from_be_bytes(id.nguid)), "uuid": show_uuid(&id.uuid),
     });
     if spec.is_none_or(|spec| spec.ana_reporting) {
-        shown["anagrpid"] = one.nsid.into();
+        shown["anagrpid"] = one.view.ana_group.into();
+    }
+    // SPDK has no such member, so it is left out where all hosts see the namespace.
+    if let Some(hosts) = &one.view.hosts {
+        shown["hosts"] = json!(hosts);
     }
     if limits.is_limited() {
         shown["limits"] = json!(limits);

@@ -62,7 +62,7 @@ impl Address {
             },
         };
         let (address, ana) = (self.traddr.clone(), Default::default());
-        Ok(SavedListener { address, port, ana, secure: false })
+        Ok(SavedListener { address, port, ana, secure: false, groups: Vec::new() })
     }
 }
 

@@ -72,9 +72,9 @@ fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
         let GetReferralsParams { tgt_name } = params_of(&params)?;
         check_target(tgt_name.as_deref())?;
     }
-    let referrals = manager.server().exports().referrals;
-    let shown = referrals.into_iter().map(|address| {
-        json!({"address": place::show(address), "secure_channel": false, "subnqn": DISCOVERY})
+    let exports = manager.server().exports();
+    let shown = exports.referrals.iter().map(|address| {
+        json!({"address": place::show(*address), "secure_channel": false, "subnqn": DISCOVERY})
     });
     Ok(shown.collect())
 }

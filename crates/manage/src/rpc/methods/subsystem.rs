@@ -8,12 +8,12 @@ use super::{Method, MethodParams, change, params_of, query};
 use crate::model::{AnaWord, SavedListener, SavedNamespace, SavedSubsystem, parse_uuid, show_uuid};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_target_engine::{
-    AnaState, ConfigError, ConfigOperation, Export, Subsystem, TargetListener, TlsUse,
+    AnaListener, AnaState, ConfigError, ConfigOperation, Export, Subsystem, TargetListener, TlsUse,
 };
-use roadtrain_target_proto::ControllerKind;
+use roadtrain_target_proto::{ANA_GROUPS_MAX, ControllerKind, NamespaceView};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing::warn;
@@ -36,11 +36,6 @@ pub(super) const METHODS: &[Method] = &[
         "nvmf_subsystem_listener_set_ana_state",
         "Says how good the path of a listener is.",
         set_ana,
-    ),
-    change(
-        "nvmf_subsystem_set_ns_ana_group",
-        "Nothing: the ANA group of a namespace is its NSID, and any other is refused.",
-        set_group,
     ),
     query("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
 ];
@@ -88,6 +83,22 @@ struct NewNamespace {
     ptpl_file: Option<PathBuf>,
 }
 
+impl NewNamespace {
+    /// Returns the namespace as the state has it. Without an ANA group it has one by itself, as far as there are enough.
+    fn saved(&self, nsid: u32, device: &str, reservations: Option<PathBuf>) -> SavedNamespace {
+        let own_group = if nsid <= ANA_GROUPS_MAX { nsid } else { NamespaceView::ALL.ana_group };
+        SavedNamespace {
+            nsid,
+            device: device.to_owned(),
+            uuid: self.uuid.clone(),
+            nguid: self.nguid.clone(),
+            reservations,
+            hosts: (self.no_auto_visible == Some(true)).then(BTreeSet::new),
+            ana_group: self.anagrpid.filter(|group| *group != 0).unwrap_or(own_group),
+        }
+    }
+}
+
 fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let AddNamespaceParams { nqn, namespace: new, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
@@ -96,8 +107,8 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
     if is_none(&new.uuid) || is_none(&new.nguid) {
         return bad("uuid and nguid have 32 hexadecimal digits, not all zeroes");
     }
-    if new.eui64.is_some() || [new.no_auto_visible, new.hide_metadata].contains(&Some(true)) {
-        return bad("no eui64, no_auto_visible and hide_metadata here");
+    if new.eui64.is_some() || new.hide_metadata == Some(true) {
+        return bad("no eui64 and hide_metadata here");
     }
     let reservations =
         new.ptpl_file.as_deref().map(|path| reservation_file(manager, path)).transpose()?;
@@ -114,12 +125,11 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
             return Err(RpcError::params(format!("{device} has the store {}", lvstore.name)));
         }
         if let Some(subsystem) = &file {
-            let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|one| one.nsid != *nsid);
+            let used: BTreeSet<u32> = subsystem.namespaces.iter().map(|one| one.nsid).collect();
+            let is_free = |nsid: &u32| !used.contains(nsid);
             let nsid = new.nsid.filter(|nsid| *nsid != 0).or_else(|| (1..).find(is_free));
             let nsid = nsid.unwrap_or_default();
-            let (uuid, nguid) = (new.uuid.clone(), new.nguid.clone());
-            let spec = SavedNamespace { nsid, device: device.clone(), uuid, nguid, reservations };
-            let namespace = spec.export(model);
+            let namespace = new.saved(nsid, &device, reservations).export(model);
             let namespace = namespace.ok_or_else(|| RpcError::params("it has no device"))?;
             operations.push(ConfigOperation::AddNamespace { nqn: nqn.clone(), namespace });
             model.lent.insert(device, (nqn.clone(), nsid));
@@ -136,11 +146,7 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
         if subsystem.namespaces.iter().any(|other| other.nsid == nsid) {
             return Err(RpcError::params(format!("nsid {nsid} is taken")));
         }
-        if new.anagrpid.is_some_and(|group| group != 0 && group != nsid) {
-            return Err(RpcError::params("the ANA group of a namespace is its nsid"));
-        }
-        let (uuid, nguid) = (new.uuid.clone(), new.nguid.clone());
-        subsystem.namespaces.push(SavedNamespace { nsid, device, uuid, nguid, reservations });
+        subsystem.namespaces.push(new.saved(nsid, &device, reservations));
         subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
         Ok(json!(nsid))
     });
@@ -351,12 +357,12 @@ fn get_listeners(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<
     let shown = addresses.into_iter().enumerate().map(|(at, address)| {
         let mut shown = json!({"address": address});
         if let Some(spec) = spec.filter(|spec| spec.ana_reporting) {
-            let ana = spec.listeners.get(at).map(|listener| listener.ana).unwrap_or_default();
-            let groups = spec
-                .namespaces
-                .iter()
-                .map(|namespace| json!({"ana_group": namespace.nsid, "ana_state": ana}));
-            shown["ana_states"] = groups.collect();
+            let listener = spec.listeners.get(at);
+            let groups: BTreeSet<u32> = spec.namespaces.iter().map(|one| one.ana_group).collect();
+            let of = |group| listener.map(|listener| listener.ana_of(group)).unwrap_or_default();
+            let states = groups.into_iter();
+            let states = states.map(|group| json!({"ana_group": group, "ana_state": of(group)}));
+            shown["ana_states"] = states.collect();
         }
         shown
     });
@@ -376,52 +382,37 @@ fn set_ana(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value>
     let SetAnaStateParams { nqn, listen_address, ana_state, anagrpid, tgt_name } =
         params_of(&params)?;
     let listener = listen_address.listener()?;
-    if anagrpid.is_some_and(|group| group != 0) {
-        return Err(RpcError::params(
-            "a listener has one state for all groups: leave anagrpid out",
-        ));
-    }
+    let group = anagrpid.filter(|group| *group != 0);
     let of_file = |subsystem: &Subsystem| {
-        let mut all = listeners_of_file(manager, subsystem);
-        let known = all.get_mut(&socket(&listener)?);
-        *known.ok_or_else(|| RpcError::params("it does not listen there"))? = ana_state.into();
-        let nqn = subsystem.nqn.clone();
-        Ok(vec![ConfigOperation::SetListeners { nqn, listeners: Some(all) }])
+        let (mut all, address) = (listeners_of_file(manager, subsystem), socket(&listener)?);
+        let known = all.get_mut(&address);
+        let known = known.ok_or_else(|| RpcError::params("it does not listen there"))?;
+        let (nqn, at) = (subsystem.nqn.clone(), AnaListener::Tcp(address));
+        let set = |group, state| ConfigOperation::SetGroupAna {
+            nqn: nqn.clone(),
+            group,
+            listener: at,
+            state,
+        };
+        if let Some(group) = group {
+            return Ok(vec![set(group, Some(ana_state.into()))]);
+        }
+        *known = ana_state.into();
+        let own = subsystem.ana_groups.iter().filter(|(_, states)| states.get(at).is_some());
+        let mut operations: Vec<_> = own.map(|(group, _)| set(*group, None)).collect();
+        let (nqn, listeners) = (nqn.clone(), Some(all));
+        operations.push(ConfigOperation::SetListeners { nqn, listeners });
+        Ok(operations)
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         if !subsystem.ana_reporting {
             return Err(RpcError::new(-32603, "error setting ANA state: -22", "no ana_reporting"));
         }
         let known = subsystem.listeners.iter_mut().find(|other| is_same(other, &listener));
-        known.ok_or_else(|| RpcError::params("it does not listen there"))?.ana = ana_state;
+        let known = known.ok_or_else(|| RpcError::params("it does not listen there"))?;
+        known.set_ana(group, ana_state);
         Ok(json!(true))
     })
-}
-
-/// Checks an ANA group: each namespace is a group of its own, so that it can move to another path by itself.
-fn set_group(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct SetAnaGroupParams {
-        nqn: String,
-        nsid: u32,
-        anagrpid: u32,
-        tgt_name: Option<String>,
-    }
-    let SetAnaGroupParams { nqn, nsid, anagrpid, tgt_name } = params_of(&params)?;
-    check_target(tgt_name.as_deref())?;
-    let exports = manager.server().exports().subsystems;
-    let subsystem = exports.iter().find(|subsystem| subsystem.nqn == nqn);
-    let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
-    if !subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid) {
-        return Err(RpcError::params(format!("no nsid {nsid}")));
-    }
-    match anagrpid == nsid {
-        true => Ok(json!(true)),
-        false => Err(RpcError::params(format!(
-            "anagrpid {anagrpid}: the ANA group of a namespace is its nsid, {nsid}"
-        ))),
-    }
 }
 
 fn get_controllers(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {

@@ -8,7 +8,7 @@ use roadtrain_target_proto::{
     AnaListener, AnaState, AnaStates, ConfigError, ConfigObject, ConfigOperation, NamespaceConfig,
     TargetConfig, TargetEvent, TargetListener, TlsUse,
 };
-use roadtrain_wire::ana::ana_log_bytes;
+use roadtrain_wire::ana::{ana_groups, ana_log_bytes};
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::feature::{SetFeatures, fid};
@@ -63,26 +63,30 @@ fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
 
 /// Returns the ANA log, as long as hosts read it, up to its last NSID.
 fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
-    let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(1024, 1024) as u32) };
+    let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(516, 16_384) as u32) };
     let mut page = script.succeed(cntlid, get.emit(NSID_ALL)).data;
     let groups = usize::from(page[8]);
-    assert!(page.split_off(16 + (32 + 4) * groups).iter().all(|byte| *byte == 0));
+    let nsids: usize = ana_groups(&page).map(|(_, nsids)| nsids.len()).sum();
+    assert!(page.split_off(16 + 32 * groups + 4 * nsids).iter().all(|byte| *byte == 0));
     page
 }
 
-/// Returns a page of namespaces 1 and 3, each a group, in these states.
-fn page_of(changes: u8, states: [u8; 2]) -> Vec<u8> {
-    let mut page = vec![changes, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]; // two groups
-    for (nsid, state) in [1, 3].into_iter().zip(states) {
-        page.extend([nsid, 0, 0, 0, 1, 0, 0, 0, changes, 0, 0, 0, 0, 0, 0, 0, state]);
+/// Returns a page of namespaces 1 and 3, in groups with these states.
+fn page_of(changes: u8, groups: &[(u16, u8, &[u8])]) -> Vec<u8> {
+    let count = groups.len() as u8;
+    let mut page = vec![changes, 0, 0, 0, 0, 0, 0, 0, count, 0, 0, 0, 0, 0, 0, 0];
+    for (group, state, nsids) in groups {
+        page.extend(u32::from(*group).to_le_bytes());
+        page.extend((nsids.len() as u32).to_le_bytes());
+        page.extend([changes, 0, 0, 0, 0, 0, 0, 0, *state]);
         page.extend([0; 15]);
-        page.extend([nsid, 0, 0, 0]);
+        page.extend(nsids.iter().flat_map(|nsid| [*nsid, 0, 0, 0]));
     }
     page
 }
 
 fn page(changes: u8, state: u8) -> Vec<u8> {
-    page_of(changes, [state; 2])
+    page_of(changes, &[(1, state, &[1, 3])])
 }
 
 fn ana_changed(cntlid: u16, cid: u16) -> TargetEvent {
@@ -200,8 +204,8 @@ fn a_namespace_has_a_state_of_its_own() {
     script.target.apply(&[set(AnaState::Inaccessible, whole.blocks)]).unwrap();
     let events = [ana_changed(here, cids[0]), ana_changed(there, other_cids[0]), tables_changed()];
     assert_eq!(script.events(), events, "it is the way alone that has changed");
-    assert_eq!(log(&mut script, here, false), page_of(2, [1, 3]));
-    assert_eq!(log(&mut script, there, false), page_of(2, [2, 3]));
+    assert_eq!(log(&mut script, here, false), page_of(2, &[(1, 1, &[1]), (514, 3, &[3])]));
+    assert_eq!(log(&mut script, there, false), page_of(2, &[(1, 2, &[1]), (514, 3, &[3])]));
     for cntlid in [here, there] {
         let table = script.target.namespaces_for(NQN, cntlid).unwrap();
         let refusals = [1, 3, NSID_ALL].map(|nsid| table.refusal(nsid));
@@ -209,7 +213,7 @@ fn a_namespace_has_a_state_of_its_own() {
         assert!(!table.is_usable());
         let answer = script.succeed(cntlid, identify(cns::NAMESPACE, 3));
         let namespace: &IdentifyNamespace = answer.page();
-        assert_eq!((namespace.nuse.get(), namespace.anagrpid.get()), (0, 3));
+        assert_eq!((namespace.nuse.get(), namespace.anagrpid.get()), (0, 514));
     }
 
     script.target.apply(&[set(AnaState::Optimized, whole.blocks * 2)]).unwrap();
@@ -217,7 +221,7 @@ fn a_namespace_has_a_state_of_its_own() {
     assert_eq!(script.events(), events);
     let answer = script.succeed(here, GetLogPage::new(lid::CHANGED_NAMESPACES, 4096).emit(0));
     assert_eq!(answer.data[..8], [3, 0, 0, 0, 0, 0, 0, 0], "its size has changed besides");
-    assert_eq!(log(&mut script, there, false), page_of(3, [2, 2]));
+    assert_eq!(log(&mut script, there, false), page(3, 2));
     assert!(script.target.namespaces_for(NQN, here).unwrap().is_usable());
 }
 
@@ -243,9 +247,9 @@ fn the_controller_says_what_may_come() {
     let page: &IdentifyController = answer.page();
     assert_eq!(page.cmic & cmic::ANA, cmic::ANA);
     let states = anacap::OPTIMIZED | anacap::NON_OPTIMIZED | anacap::INACCESSIBLE;
-    let others = anacap::PERSISTENT_LOSS | anacap::CHANGE | anacap::GROUP_FIXED;
+    let others = anacap::PERSISTENT_LOSS | anacap::CHANGE;
     assert_eq!((page.anacap, page.anatt), (states | others, 10));
-    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1024, 1024));
+    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (516, 516));
 }
 
 #[test]

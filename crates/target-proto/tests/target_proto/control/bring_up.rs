@@ -38,7 +38,7 @@ fn linux_connects_uses_and_leaves() {
     let ana_bytes = 16 + 32 * controller_groups(controller) + 4 * controller.mnan.get();
     let answer = script.succeed(cntlid, GetLogPage::new(lid::ANA, ana_bytes).emit(NSID_ALL));
     let groups = ana_groups(&answer.data);
-    assert!(groups.map(|(group, nsids)| (group.grpid.get(), nsids.len())).eq([(1, 1), (3, 1)]));
+    assert!(groups.map(|(group, nsids)| (group.grpid.get(), nsids.len())).eq([(1, 2)]));
 
     let queues = script.succeed(cntlid, SetFeatures::emit(fid::NUMBER_OF_QUEUES, 0x0001_0001));
     assert_eq!(queues.result, 0x007f_007f);

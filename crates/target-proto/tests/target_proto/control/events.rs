@@ -4,7 +4,7 @@ use super::script::{NQN, Script, add, remove, resize};
 use roadtrain_target_proto::{AdminOutcome, NamespaceConfig, TargetEvent};
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
 use roadtrain_wire::feature::{SetFeatures, fid};
-use roadtrain_wire::identify::NamespaceList;
+use roadtrain_wire::identify::{NSID_ALL, NamespaceList};
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -56,6 +56,29 @@ fn every_change_of_a_namespace_is_reported_and_listed() {
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[2]), tables_changed()]);
     assert_eq!(changed_list(&mut script, cntlid, false), [2]);
     assert_eq!(changed_list(&mut script, cntlid, false), [] as [u32; 0]);
+}
+
+/// More changes than a page holds: the list says that any namespace may have changed.
+#[test]
+fn a_list_of_changes_overflows() {
+    let mut script = Script::new();
+    let (cntlid, cids) = listening(&mut script, 2);
+    let added = |nsids: std::ops::RangeInclusive<u32>| -> Vec<_> {
+        nsids.map(|nsid| add(NQN, NamespaceConfig::new(nsid, 64, 9))).collect()
+    };
+    script.target.apply(&added(101..=1124)).unwrap();
+    let reported = |script: &mut Script, cid| {
+        let events = script.events();
+        events.iter().filter(|event| **event == namespace_changed(cntlid, cid)).count()
+    };
+    assert_eq!(reported(&mut script, cids[0]), 1);
+    assert!(changed_list(&mut script, cntlid, true).into_iter().eq(101..=1124));
+    script.target.apply(&added(1125..=1125)).unwrap();
+    assert_eq!(changed_list(&mut script, cntlid, false), [NSID_ALL]);
+    assert_eq!(changed_list(&mut script, cntlid, false), [] as [u32; 0]);
+    script.target.apply(&[remove(1125)]).unwrap();
+    assert_eq!(reported(&mut script, cids[1]), 1, "the next change is an event again");
+    assert_eq!(changed_list(&mut script, cntlid, false), [1125]);
 }
 
 #[test]

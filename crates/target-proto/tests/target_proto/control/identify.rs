@@ -2,7 +2,9 @@
 
 use super::script::{NQN, Script, add, config};
 use roadtrain_proto::block_limits::BlockLimits;
-use roadtrain_target_proto::NamespaceConfig;
+use roadtrain_target_proto::{
+    ConfigOperation, NamespaceConfig, NamespaceId, SubsystemConfig, TargetConfig,
+};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{
     IdentifyCommandSets, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
@@ -40,11 +42,11 @@ fn the_controller_claims_what_is_there() {
     assert_eq!((page.oaes.get(), page.ctratt.get()), (0x10_0900, 0x41));
     assert_eq!((page.aerl, page.elpe, page.lpa, page.frmw), (3, 63, 0b10_0110, 3));
     assert_eq!((page.oacs.get(), page.fuses.get(), page.fna, page.sanicap.get()), (0x200, 1, 0, 0));
-    assert_eq!((page.kas.get(), page.anacap), (1, 0x5f));
+    assert_eq!((page.kas.get(), page.anacap), (1, 0x1f));
     assert!(page.ciu != 0 && page.cirn.get() != 0 && page.ccrl == 4);
-    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1024, 1024));
+    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (516, 516));
     assert_eq!((page.sqes, page.cqes, page.maxcmd.get()), (0x66, 0x44, 1024));
-    assert_eq!((page.nn.get(), page.mnan.get()), (1024, 1024));
+    assert_eq!((page.nn.get(), page.mnan.get()), (16_384, 16_384));
     assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1_1011_1111, 0b111, 0x30_0001));
     assert_eq!((page.cdfs.get(), page.acwu.get(), page.awun.get(), page.awupf.get()), (1, 0, 0, 0));
     assert_eq!((page.ioccsz.get(), page.iorcsz.get()), ((64 + 16384) / 16, 1));
@@ -127,15 +129,15 @@ fn inactive_namespaces_are_all_zero_and_invalid_ones_refused() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     for cns in [cns::NAMESPACE, cns::NAMESPACE_INDEPENDENT, cns::NAMESPACE_COMMAND_SET] {
-        for inactive in [2, 1024] {
+        for inactive in [2, 16_384] {
             let answer = script.succeed(cntlid, identify(cns, inactive));
             assert_eq!(answer.data, [0; 4096], "{cns:#x}");
         }
-        for invalid in [0, 1025, 0xffff_fffe, NSID_ALL] {
+        for invalid in [0, 16_385, 0xffff_fffe, NSID_ALL] {
             script.fail(cntlid, identify(cns, invalid), Status::INVALID_NAMESPACE);
         }
     }
-    for nsid in [0, 2, 1025, NSID_ALL] {
+    for nsid in [0, 2, 16_385, NSID_ALL] {
         script.fail(cntlid, identify(cns::NAMESPACE_DESCRIPTORS, nsid), Status::INVALID_NAMESPACE);
     }
 }
@@ -153,6 +155,64 @@ fn lists_hold_the_namespaces_above() {
             script.fail(cntlid, identify(cns, invalid), Status::INVALID_NAMESPACE);
         }
     }
+}
+
+/// A host that continues after the last entry of each full page finds every namespace once.
+#[test]
+fn a_list_longer_than_a_page_is_read_in_pages() {
+    let few = (1..=1023).collect::<Vec<u32>>();
+    let sparse = (1..=5000).map(|n| n * 3 + 1).collect::<Vec<u32>>();
+    let all = (1..=16_384).collect::<Vec<u32>>();
+    for (nsids, pages) in [(few, 1), ((1..=1024).collect(), 2), (sparse, 5), (all, 17)] {
+        let namespaces = nsids.iter().map(|nsid| NamespaceConfig::new(*nsid, 8, 9)).collect();
+        let subsystem = SubsystemConfig { namespaces, ..SubsystemConfig::new(NQN) };
+        let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+        let mut script = Script::with(&config);
+        let cntlid = script.controller(NQN);
+        let (mut found, mut reads) = (Vec::new(), 0);
+        loop {
+            let after = found.last().copied().unwrap_or(0);
+            let answer = script.succeed(cntlid, identify(cns::ACTIVE_NAMESPACES, after));
+            let page: Vec<u32> = answer.page::<NamespaceList>().iter().collect();
+            reads += 1;
+            found.extend(&page);
+            if page.len() < 1024 {
+                break;
+            }
+        }
+        assert!(found == nsids, "{} of {} namespaces", found.len(), nsids.len());
+        assert_eq!(reads, pages, "{} namespaces", nsids.len());
+    }
+}
+
+/// The first page of a list does not say that a namespace of the second is gone: the NSID stays hidden until the host
+/// has read that.
+#[test]
+fn a_page_says_nothing_about_later_ones() {
+    let namespaces = (1..=3000).map(|nsid| {
+        let id = Some(NamespaceId::of_store(nsid.into()));
+        NamespaceConfig { id, ..NamespaceConfig::new(nsid, 8, 9) }
+    });
+    let namespaces: Vec<_> = namespaces.collect();
+    let (early, late) = (namespaces[99].clone(), namespaces[1999].clone());
+    let subsystem = SubsystemConfig { namespaces, ..SubsystemConfig::new(NQN) };
+    let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    let mut script = Script::with(&config);
+    let cntlid = script.controller(NQN);
+    for namespace in [early, late] {
+        let nsid = namespace.nsid;
+        script.target.apply(&[ConfigOperation::RemoveNamespace { nqn: NQN.into(), nsid }]).unwrap();
+        script.target.apply(&[add(NQN, namespace)]).unwrap();
+    }
+    let has = |script: &mut Script, above: u32, nsid| {
+        script.target.handle_timeout(script.now);
+        let answer = script.succeed(cntlid, identify(cns::ACTIVE_NAMESPACES, above));
+        answer.page::<NamespaceList>().iter().any(|one| one == nsid)
+    };
+    assert!(!has(&mut script, 0, 100));
+    assert!(has(&mut script, 0, 100), "it is back, as the host has read that it was gone");
+    assert!(!has(&mut script, 1025, 2000), "the host reads it now");
+    assert!(has(&mut script, 1025, 2000));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn ranges_are_those_of_the_namespace() {
         (3, 1000, None, Err(Status::LBA_OUT_OF_RANGE)),
         (2, 0, None, Err(Status::INVALID_NAMESPACE)),
         (0, 0, None, Err(Status::INVALID_NAMESPACE)),
-        (1025, 0, None, Err(Status::INVALID_NAMESPACE)),
+        (16_385, 0, None, Err(Status::INVALID_NAMESPACE)),
         (u32::MAX, 0, None, Err(Status::INVALID_NAMESPACE)),
     ] {
         let found = wanted(&mut script, cntlid, GetLbaStatus { slba, blocks, ..GET }.emit(nsid));

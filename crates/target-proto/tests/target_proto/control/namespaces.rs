@@ -58,7 +58,7 @@ fn impossible_changes_change_nothing() {
     let missing = Err(ConfigError::Unknown(ConfigObject::Namespace(nqn.clone(), 2)));
     assert_eq!(target.apply(&[remove(2)]), missing);
     assert_eq!(target.apply(&[resize(2, 5)]), missing);
-    for nsid in [0, 1025, u32::MAX] {
+    for nsid in [0, 16_385, u32::MAX] {
         let error = target.apply(&[add(NQN, new(nsid, 1, 9))]).unwrap_err();
         assert_eq!(*error.place(), ConfigObject::Namespace(nqn.clone(), nsid));
         assert!(matches!(error, ConfigError::Invalid { field: "nsid", .. }), "{error}");

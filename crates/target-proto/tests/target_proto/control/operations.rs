@@ -132,13 +132,13 @@ proptest! {
             Ok(next) => {
                 prop_assert_eq!(next.check(), Ok(()));
                 script.target.apply(&operations).unwrap();
-                prop_assert_eq!(script.target.config(), &next);
+                prop_assert_eq!(&**script.target.config(), &next);
                 prop_assert_eq!(seen(&script), seen(&Script::with(&next)));
             }
             Err(error) => {
                 let before = seen(&script);
                 prop_assert_eq!(script.target.apply(&operations), Err(error.clone()));
-                prop_assert_eq!(script.target.config(), &from);
+                prop_assert_eq!(&**script.target.config(), &from);
                 prop_assert_eq!((seen(&script), script.events()), (before, vec![]));
                 let (place, text) = (error.place().to_string(), error.to_string());
                 prop_assert!(text.contains(&place), "{} does not say where: {}", text, place);
