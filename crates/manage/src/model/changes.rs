@@ -1,4 +1,4 @@
-//! Differences between a model and its changed copy: found without a look-up for each of thousands of objects.
+//! Differences between a model and its changed copy, found without a search for each of thousands of objects.
 
 use super::{ManagedModel, SavedNamespace};
 use roadtrain_target_engine::Subsystem;
