@@ -77,10 +77,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND", default_value = "roadtrain", help_heading = "Node")]
     pub(crate) roadtrain: String,
     /// Folder for mountpoints of FUSE and for keys of attached volumes; on a file system of memory.
-    #[arg(long, value_name = "DIRECTORY", default_value = "/run/roadtrain-csi", help_heading = "Node")]
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/run/roadtrain-csi",
+        help_heading = "Node"
+    )]
     pub(crate) run_dir: PathBuf,
     /// Further options of `roadtrain attach`, such as --attach-options '--lanes 4 --cores 0-3'.
-    #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true, help_heading = "Node")]
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        default_value = "",
+        allow_hyphen_values = true,
+        help_heading = "Node"
+    )]
     pub(crate) attach_options: String,
 }
 

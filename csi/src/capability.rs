@@ -15,13 +15,17 @@ pub(crate) struct CheckedCapability<'a> {
     pub(crate) is_read_only: bool,
     /// True if several nodes may use it at the same time.
     pub(crate) is_shared: bool,
+    /// True if only one pod may use it.
+    pub(crate) is_for_one_pod: bool,
 }
 
 /// Checks one capability.
 ///
 /// # Errors
 /// INVALID_ARGUMENT, with the reason.
-pub(crate) fn check(capability: Option<&VolumeCapability>) -> Result<CheckedCapability<'_>, Status> {
+pub(crate) fn check(
+    capability: Option<&VolumeCapability>,
+) -> Result<CheckedCapability<'_>, Status> {
     let invalid = |what: &str| Err(Status::invalid_argument(format!("volume capability: {what}")));
     let Some(capability) = capability else { return invalid("is missing") };
     let mode = capability.access_mode.map_or(Mode::Unknown, |access| access.mode());
@@ -42,12 +46,15 @@ pub(crate) fn check(capability: Option<&VolumeCapability>) -> Result<CheckedCapa
                 return invalid(&format!("file system {}: use ext4 or xfs", mount.fs_type));
             };
             if is_shared && !is_read_only {
-                return invalid("only one node may write a file system: use a block volume, or another access mode");
+                return invalid(
+                    "only one node may write a file system: use a block volume, or another access mode",
+                );
             }
             Some((kind, mount.mount_flags.as_slice()))
         }
     };
-    Ok(CheckedCapability { file_system, is_read_only, is_shared })
+    let is_for_one_pod = mode == Mode::SingleNodeSingleWriter;
+    Ok(CheckedCapability { file_system, is_read_only, is_shared, is_for_one_pod })
 }
 
 /// Checks all capabilities of a call.
@@ -91,7 +98,8 @@ mod tests {
         assert_eq!(check_one(Mode::SingleNodeWriter, Some("ntfs")), None);
         assert_eq!(check_one(Mode::Unknown, None), None);
         assert!(check(None).is_err() && check_all(&[]).is_err());
-        let bare = VolumeCapability { access_type: None, ..capability(Mode::SingleNodeWriter, None) };
+        let bare =
+            VolumeCapability { access_type: None, ..capability(Mode::SingleNodeWriter, None) };
         assert!(check_all(&[bare]).is_err());
     }
 }

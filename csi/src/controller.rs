@@ -100,7 +100,9 @@ pub(crate) fn status_of(failure: &RpcFailure) -> Status {
         RpcFailure::Unreachable { .. } => Status::unavailable(message),
         _ if failure.says("no space left") => Status::resource_exhausted(message),
         // A name that is reserved by a call that has not ended.
-        _ if failure.says("file exists") || failure.says("is being copied") => Status::aborted(message),
+        _ if failure.says("file exists") || failure.says("is being copied") => {
+            Status::aborted(message)
+        }
         _ if failure.is_busy() => Status::failed_precondition(message),
         _ if failure.is_absence() => Status::not_found(message),
         _ => Status::internal(message),

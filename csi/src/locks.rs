@@ -24,7 +24,9 @@ impl Locks {
         let key = key.into();
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.insert(key.clone()) {
-            return Err(Status::aborted(format!("{key}: another call for it has not ended: try again")));
+            return Err(Status::aborted(format!(
+                "{key}: another call for it has not ended: try again"
+            )));
         }
         Ok(LockGuard { locks: self.clone(), key })
     }

@@ -18,15 +18,23 @@ mod target;
 
 use args::Args;
 use clap::Parser;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    tracing_subscriber::fmt()
-        .with_max_level(args.log_level)
+    // Messages of libraries are for those who write them.
+    let own = Targets::new().with_target("roadtrain_csi", args.log_level).with_default(Level::WARN);
+    let format = tracing_subscriber::fmt::layer()
         .with_target(false)
-        .with_writer(std::io::stderr)
-        .init();
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(format.with_filter(own)).init();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -62,7 +62,9 @@ impl Metrics {
     pub(crate) fn call(&self, method: &'static str, code: tonic::Code, duration: Duration) {
         let labels = [("method", method.to_owned()), ("code", format!("{code:?}"))];
         self.calls.get_or_create(&labels).inc();
-        self.seconds.get_or_create(&[("method", method.to_owned())]).observe(duration.as_secs_f64());
+        self.seconds
+            .get_or_create(&[("method", method.to_owned())])
+            .observe(duration.as_secs_f64());
     }
 
     /// Counts a call of a target.
@@ -101,7 +103,11 @@ pub(crate) trait Refresh: Send + Sync + 'static {
 }
 
 /// Serves GET /metrics until the process ends.
-pub(crate) async fn serve<R: Refresh>(listener: TcpListener, metrics: Arc<Metrics>, refresh: Arc<R>) {
+pub(crate) async fn serve<R: Refresh>(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    refresh: Arc<R>,
+) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -112,8 +118,8 @@ pub(crate) async fn serve<R: Refresh>(listener: TcpListener, metrics: Arc<Metric
             let service = service_fn(|request: Request<Incoming>| {
                 reply(request, metrics.clone(), refresh.clone())
             });
-            let connection =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
             // One that keeps its connection without requests is not waited for.
             let _ = tokio::time::timeout(Duration::from_secs(600), connection).await;
         });

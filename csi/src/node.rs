@@ -131,7 +131,9 @@ impl Node for NodeService {
         Ok(Response::new(proto::NodeGetInfoResponse {
             node_id: self.attachments.node.clone(),
             max_volumes_per_node: self.max_volumes,
-            accessible_topology: Some(Topology { segments: self.segments.iter().cloned().collect() }),
+            accessible_topology: Some(Topology {
+                segments: self.segments.iter().cloned().collect(),
+            }),
         }))
     }
 }

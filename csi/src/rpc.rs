@@ -133,8 +133,13 @@ struct RpcReplyError {
 ///
 /// # Errors
 /// The target does not reply, or refuses.
-pub(crate) async fn call(place: &RpcPlace, method: &str, params: Value) -> Result<Value, RpcFailure> {
-    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+pub(crate) async fn call(
+    place: &RpcPlace,
+    method: &str,
+    params: Value,
+) -> Result<Value, RpcFailure> {
+    let request =
+        json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
     let exchanged = async {
         match place {
             RpcPlace::Unix(path) => over_unix(path, request).await,
@@ -143,8 +148,7 @@ pub(crate) async fn call(place: &RpcPlace, method: &str, params: Value) -> Resul
             }
         }
     };
-    let unreachable =
-        |reason: String| RpcFailure::Unreachable { place: place.to_string(), reason };
+    let unreachable = |reason: String| RpcFailure::Unreachable { place: place.to_string(), reason };
     let reply = match tokio::time::timeout(PATIENCE, exchanged).await {
         Ok(reply) => reply.map_err(|error| unreachable(format!("{error:#}")))?,
         Err(_) => return Err(unreachable(format!("no reply within {} s", PATIENCE.as_secs()))),

@@ -37,13 +37,19 @@ pub(crate) async fn run(args: Args) -> Result<(), String> {
     let target = |(settings, place)| Target::new(settings, place, metrics.clone());
     let targets: Vec<Target> = settings.into_iter().map(target).collect();
     if targets.is_empty() && args.node_id.is_none() {
-        return Err("give --rpc or --targets for the controller service, --node-id for the node service".into());
+        return Err(
+            "give --rpc or --targets for the controller service, --node-id for the node service"
+                .into(),
+        );
     }
     let controller =
         ControllerService::new(args.driver_name.clone(), targets.clone(), metrics.clone());
-    let node = args.node_id.as_ref().map(|id| node_service(&args, id, &targets, &metrics)).transpose()?;
+    let node =
+        args.node_id.as_ref().map(|id| node_service(&args, id, &targets, &metrics)).transpose()?;
     if let Some(address) = args.metrics {
-        let listener = TcpListener::bind(address).await.map_err(|error| format!("--metrics {address}: {error}"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("--metrics {address}: {error}"))?;
         tokio::spawn(metrics::serve(listener, metrics.clone(), Arc::new(controller.clone())));
     }
     if let Some(node) = &node {
@@ -119,7 +125,9 @@ async fn recover(node: NodeService) {
 }
 
 async fn end() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         return;
     };
     tokio::select! {

@@ -50,7 +50,9 @@ impl TargetSettings {
             let (host, port) = split_address(address);
             if host.parse::<std::net::IpAddr>().is_err() || port.parse::<u16>().is_err() {
                 let what = format!("target {name}: {address} is no address");
-                return Err(format!("{what}: write ADDRESS:PORT, such as 192.0.2.7:4420 or [2001:db8::7]:4420"));
+                return Err(format!(
+                    "{what}: write ADDRESS:PORT, such as 192.0.2.7:4420 or [2001:db8::7]:4420"
+                ));
             }
         }
         let read = |path: &PathBuf| {
@@ -122,7 +124,9 @@ mod tests {
     #[test]
     fn files_are_checked() {
         let text = |name: &str, address: &str, rest: &str| {
-            format!("[[target]]\nname = {name:?}\naddresses = [{address:?}]\nrpc = \"/a\"\n{rest}\n")
+            format!(
+                "[[target]]\nname = {name:?}\naddresses = [{address:?}]\nrpc = \"/a\"\n{rest}\n"
+            )
         };
         let check = |text: &str| {
             let folder = tempfile::tempdir().unwrap();

@@ -161,7 +161,11 @@ impl Target {
         result
     }
 
-    async fn read<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T, RpcFailure> {
+    async fn read<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> Result<T, RpcFailure> {
         let result = self.call(method, params).await?;
         serde_json::from_value(result).map_err(|error| RpcFailure::Unreachable {
             place: self.place.to_string(),
@@ -185,8 +189,10 @@ impl Target {
     pub(crate) async fn lvols(&self) -> Result<Vec<Lvol>, RpcFailure> {
         let rows: Vec<LvolRow> = self.read("bdev_lvol_get_lvols", json!({})).await?;
         let devices: Vec<DeviceRow> = self.read("bdev_get_bdevs", json!({})).await?;
-        let sizes: HashMap<&str, u64> =
-            devices.iter().map(|row| (row.name.as_str(), row.block_size * row.num_blocks)).collect();
+        let sizes: HashMap<&str, u64> = devices
+            .iter()
+            .map(|row| (row.name.as_str(), row.block_size * row.num_blocks))
+            .collect();
         let is_ours = |row: &LvolRow| self.settings.stores.contains(&row.lvs.name);
         let lvol = |row: LvolRow| Lvol {
             bytes: sizes.get(row.uuid.as_str()).copied().unwrap_or(0),
@@ -307,8 +313,11 @@ impl Target {
         keys: &HostKeys,
     ) -> Result<(), RpcFailure> {
         let mut params = json!({"nqn": names::subsystem(uuid), "host": host});
-        let pairs =
-            [("dhchap_key", &keys.dhchap), ("dhchap_ctrlr_key", &keys.dhchap_ctrl), ("psk", &keys.tls)];
+        let pairs = [
+            ("dhchap_key", &keys.dhchap),
+            ("dhchap_ctrlr_key", &keys.dhchap_ctrl),
+            ("psk", &keys.tls),
+        ];
         for (name, key) in pairs {
             if let Some(key) = key {
                 params[name] = json!(key);

@@ -162,8 +162,9 @@ class Life:
 
     def is_healthy(self):
         """True if the volume is attached and mounted: then a file that is not there is lost."""
-        stats = self.csi.until("NodeGetVolumeStats", volume_id=self.pod.volume_id, volume_path=self.pod.target)
-        return not stats.volume_condition.abnormal
+        health = self.csi.until("NodeGetVolumeHealth", volume_id=self.pod.volume_id,
+                                volume_publish_path=self.pod.target).volume_health
+        return not health.health_statuses
 
 
 def worker(csi, numbers, node, failures):

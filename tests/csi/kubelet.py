@@ -28,8 +28,9 @@ def publish_context(pod):
     return dict(pod.published)
 
 
-def condition(pod):
-    return csi("NodeGetVolumeStats", volume_id=pod.volume_id, volume_path=pod.target).volume_condition
+def reasons(pod):
+    health = csi("NodeGetVolumeHealth", volume_id=pod.volume_id, volume_publish_path=pod.target).volume_health
+    return [status.reason for status in health.health_statuses]
 
 
 def raw_write(path, at, content):
@@ -61,7 +62,8 @@ def first():
                                            node_id=node + "x", volume_capability=files.capability)
     entries = {entry.volume.volume_id: entry.status for entry in csi("ListVolumes").entries}
     assert list(entries[files.volume_id].published_node_ids) == [node] and len(entries) == 3, entries
-    assert not entries[files.volume_id].volume_condition.abnormal
+    assert not csi("ControllerGetVolumeHealth", volume_id=files.volume_id).volume_health.health_statuses
+    assert not csi("ControllerListVolumeHealth").entries
     assert "publish" in csi.refused("FAILED_PRECONDITION", "DeleteVolume", volume_id=files.volume_id)
     for pod in [files, other, block]:
         pod.up(node)
@@ -82,7 +84,7 @@ def first():
         pass
     reader.unpublish()
     usage = csi("NodeGetVolumeStats", volume_id=files.volume_id, volume_path=files.target)
-    assert not usage.volume_condition.abnormal and usage.usage[0].total > 40 * MIB, usage
+    assert usage.usage[0].total > 40 * MIB and reasons(files) == [], usage
     usage = csi("NodeGetVolumeStats", volume_id=block.volume_id, volume_path=block.target)
     assert usage.usage[0].total == 64 * MIB, usage
     known["published"] = {pod.name: publish_context(pod) for pod in [files, other, block]}
@@ -119,13 +121,12 @@ def again(known):
 
 def after_death(known):
     files, other, block = pods(known)
-    bad = condition(files)
-    assert bad.abnormal and "died" in bad.message, bad
+    assert reasons(files) == ["ProcessDied"], reasons(files)
     for pod in [files, other, block]:
         pod.unpublish()
         pod.stage()
         pod.publish()
-    assert not condition(files).abnormal
+    assert reasons(files) == [], reasons(files)
     assert read(files.file("a")) == b"first" * 1000 and read(other.file("a")) == b"other" * 1000
     assert raw_read(block.target, 4096, 300) == b"raw" * 100
     write(files.file("b"), b"second")

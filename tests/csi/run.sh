@@ -9,6 +9,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 if [ -z "${CSI-}" ]; then
     cargo build --quiet --manifest-path "$top/csi/Cargo.toml" || exit
 fi
-export CSI=${CSI:-$top/csi/target/debug/roadtrain-csi}
+export CSI=${CSI:-$top/target/debug/roadtrain-csi}
 at_once=1
 run_folder "$here" "$@"

@@ -35,7 +35,7 @@ csi_driver() {
 csi_clean_up() {
     local device backing mount
     [ -z "${driver-}" ] || ! is_own "$driver" || kill -KILL "$driver" 2>/dev/null || true
-    grep -o " $work/[^ ]*" /proc/self/mounts | grep -v " $work/xfs$" | sort -r | while read -r mount; do
+    awk -v w="$work/" 'index($2, w) == 1 && $2 != w "xfs" {print $2}' /proc/self/mounts | sort -r | while read -r mount; do
         umount -l "$mount" || true
     done
     "$ROADTRAIN" detach --all --timeout 5 >/dev/null 2>&1 || true

@@ -53,7 +53,9 @@ pub(super) async fn provide(
     let [dhchap, dhchap_ctrl, tls] = names;
     if target.settings.tls && tls.is_none() && dhchap.is_none() {
         let what = "the target takes connections with TLS only";
-        return Err(Status::invalid_argument(format!("{what}: the Secret needs tls-key or tls-key-name")));
+        return Err(Status::invalid_argument(format!(
+            "{what}: the Secret needs tls-key or tls-key-name"
+        )));
     }
     Ok(HostKeys { dhchap, dhchap_ctrl, tls })
 }

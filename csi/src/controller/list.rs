@@ -6,10 +6,10 @@ use crate::capability;
 use crate::health::{VolumeProblem, health};
 use crate::names;
 use crate::proto::{
-    ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse, ControllerGetVolumeRequest,
-    ControllerGetVolumeResponse, ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse, GetCapacityRequest, GetCapacityResponse,
-    ListVolumesRequest, ListVolumesResponse, controller_get_volume_response,
-    list_volumes_response,
+    ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,
+    ControllerListVolumeHealthResponse, GetCapacityRequest, GetCapacityResponse,
+    ListVolumesRequest, ListVolumesResponse, controller_get_volume_response, list_volumes_response,
 };
 use crate::rpc::RpcFailure;
 use crate::target::{CLUSTER_BYTES, Lvol, Store, Subsystem};
@@ -29,7 +29,9 @@ pub(super) fn page(
     let entries_max = usize::try_from(entries_max)
         .map_err(|_| Status::invalid_argument("max_entries is negative"))?;
     if !token.is_empty() && names::ObjectId::parse(token).is_none() {
-        return Err(Status::aborted(format!("starting token {token} is none: list from the start")));
+        return Err(Status::aborted(format!(
+            "starting token {token} is none: list from the start"
+        )));
     }
     let begin = ids.partition_point(|id| id.as_str() < token);
     let end = match entries_max {
@@ -47,7 +49,8 @@ fn problem(lvol: &Lvol, stores: &[Store]) -> Option<VolumeProblem> {
     }
     let is_full = |store: &&Store| store.name == lvol.store && store.free_bytes() == 0;
     let store = stores.iter().find(is_full).filter(|_| lvol.is_thin)?;
-    let message = format!("the store {} is full: writes to new blocks of the volume fail", store.name);
+    let message =
+        format!("the store {} is full: writes to new blocks of the volume fail", store.name);
     Some(VolumeProblem::degraded("StoreFull", message))
 }
 
@@ -134,7 +137,9 @@ pub(super) async fn get_capacity(
     request: GetCapacityRequest,
 ) -> Result<GetCapacityResponse, Status> {
     let parameters = parameters::parse(&request.parameters)?;
-    if !request.volume_capabilities.is_empty() && capability::check_all(&request.volume_capabilities).is_err() {
+    if !request.volume_capabilities.is_empty()
+        && capability::check_all(&request.volume_capabilities).is_err()
+    {
         return Ok(GetCapacityResponse::default());
     }
     let (mut available, mut largest) = (0, 0);

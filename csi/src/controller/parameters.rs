@@ -39,7 +39,9 @@ pub(super) fn parse(parameters: &HashMap<String, String>) -> Result<VolumeParame
             }
             (key, _) if key.starts_with(KUBERNETES) => {}
             (key, _) => {
-                let what = format!("parameter {key} is not known: there are store, provisioning, {MAKE_OPTIONS}");
+                let what = format!(
+                    "parameter {key} is not known: there are store, provisioning, {MAKE_OPTIONS}"
+                );
                 return Err(Status::invalid_argument(what));
             }
         }
@@ -54,7 +56,12 @@ mod tests {
     #[test]
     fn parameters_are_checked() {
         let parse_pairs = |pairs: &[(&str, &str)]| {
-            parse(&pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+            parse(
+                &pairs
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect(),
+            )
         };
         assert_eq!(parse_pairs(&[]).unwrap(), VolumeParameters::default());
         let all = [

@@ -9,8 +9,8 @@ use crate::plan::publication::{
     DesiredPublication, PublishStep, UnpublishStep, next_publish_step, next_unpublish_step,
 };
 use crate::proto::{
-    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
 };
 use crate::rpc::RpcFailure;
 use crate::target::Target;
@@ -55,7 +55,9 @@ async fn publish(target: &Target, desired: &DesiredPublication<'_>) -> Result<()
     for _ in 0..STEPS_MAX + desired.addresses.len() {
         let subsystem = target.subsystem(uuid).await.map_err(|failure| status_of(&failure))?;
         let step = next_publish_step(subsystem.as_ref(), desired).map_err(|other| {
-            Status::failed_precondition(format!("the node {other} uses the volume: unpublish it there first"))
+            Status::failed_precondition(format!(
+                "the node {other} uses the volume: unpublish it there first"
+            ))
         })?;
         let result = match &step {
             PublishStep::Done => return Ok(()),

@@ -7,7 +7,8 @@ use crate::names::{self, ObjectId};
 use crate::plan::volume::{SnapshotStep, next_snapshot_step};
 use crate::proto::{
     CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
-    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, Snapshot, list_snapshots_response,
+    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, Snapshot,
+    list_snapshots_response,
 };
 use crate::target::{Lvol, Target};
 use tonic::Status;
@@ -34,8 +35,11 @@ pub(super) async fn create_snapshot(
 ) -> Result<CreateSnapshotResponse, Status> {
     check_name(&request.name)?;
     let source = needed(&request.source_volume_id, "source volume ID")?;
-    if let Some(key) = request.parameters.keys().find(|key| !key.starts_with("csi.storage.k8s.io/")) {
-        return Err(Status::invalid_argument(format!("parameter {key} is not known: there is none")));
+    if let Some(key) = request.parameters.keys().find(|key| !key.starts_with("csi.storage.k8s.io/"))
+    {
+        return Err(Status::invalid_argument(format!(
+            "parameter {key} is not known: there is none"
+        )));
     }
     let none = || Status::not_found(format!("no volume {source}"));
     let (target, parsed) = service.target_of(&source).ok_or_else(none)?;
@@ -43,13 +47,17 @@ pub(super) async fn create_snapshot(
     let _source_lock = service.locks.lock(&source)?;
     for _ in 0..2 {
         let lvols = target.lvols().await.map_err(|failure| status_of(&failure))?;
-        let step = next_snapshot_step(&lvols, &request.name, &parsed.uuid).map_err(refusal_status)?;
+        let step =
+            next_snapshot_step(&lvols, &request.name, &parsed.uuid).map_err(refusal_status)?;
         match step {
             SnapshotStep::Done(lvol) => {
                 return Ok(CreateSnapshotResponse { snapshot: view(target, &lvol) });
             }
             SnapshotStep::Create { name } => {
-                target.snapshot(&parsed.uuid, &name).await.map_err(|failure| status_of(&failure))?;
+                target
+                    .snapshot(&parsed.uuid, &name)
+                    .await
+                    .map_err(|failure| status_of(&failure))?;
             }
         }
     }
@@ -94,7 +102,9 @@ pub(super) async fn list_snapshots(
     let mut snapshots = Vec::new();
     for target in &service.targets {
         let lvols = target.lvols().await.map_err(|failure| status_of(&failure))?;
-        snapshots.extend(lvols.iter().filter(|lvol| lvol.is_snapshot).filter_map(|lvol| view(target, lvol)));
+        snapshots.extend(
+            lvols.iter().filter(|lvol| lvol.is_snapshot).filter_map(|lvol| view(target, lvol)),
+        );
     }
     let is_wanted = |snapshot: &Snapshot| {
         let matches = |wanted: &str, id: &str| wanted.is_empty() || wanted == id;

@@ -79,10 +79,18 @@ mod tests {
     fn targets_are_chosen_by_topology() {
         let service = service(&["a", "b", "c"]);
         let chosen = |requisite: &[Topology], preferred: &[Topology]| {
-            let requirement =
-                TopologyRequirement { requisite: requisite.to_vec(), preferred: preferred.to_vec() };
+            let requirement = TopologyRequirement {
+                requisite: requisite.to_vec(),
+                preferred: preferred.to_vec(),
+            };
             let found = candidates(&service, Some(&requirement)).ok()?;
-            Some(found.iter().map(|target| target.settings.name.clone()).collect::<Vec<_>>().concat())
+            Some(
+                found
+                    .iter()
+                    .map(|target| target.settings.name.clone())
+                    .collect::<Vec<_>>()
+                    .concat(),
+            )
         };
         assert_eq!(candidates(&service, None).unwrap().len(), 3);
         assert_eq!(chosen(&[], &[]).as_deref(), Some("abc"));

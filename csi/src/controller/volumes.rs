@@ -10,8 +10,8 @@ use crate::plan::volume::{
 };
 use crate::proto::volume_content_source::Type as SourceType;
 use crate::proto::{
-    CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
     VolumeContentSource, validate_volume_capabilities_response,
 };
@@ -75,7 +75,8 @@ pub(super) async fn create_volume(
     let parameters = parameters::parse(&request.parameters)?;
     let source = parse_source(request.volume_content_source.as_ref())?;
     let _lock = service.locks.lock(format!("volume {}", request.name))?;
-    let target = choose_target(service, &request, source.as_ref(), parameters.store.as_deref()).await?;
+    let target =
+        choose_target(service, &request, source.as_ref(), parameters.store.as_deref()).await?;
     let source_lvol = match &source {
         Some((_, id)) => target.lvol(&id.uuid).await.map_err(|failure| status_of(&failure))?,
         None => None,
@@ -147,8 +148,9 @@ async fn choose_target<'a>(
             ))),
         };
     }
-    let has_store =
-        |target: &&Target| store.is_none_or(|store| target.settings.stores.iter().any(|one| one == store));
+    let has_store = |target: &&Target| {
+        store.is_none_or(|store| target.settings.stores.iter().any(|one| one == store))
+    };
     let candidates: Vec<&Target> = candidates.into_iter().filter(has_store).collect();
     let Some(first) = candidates.first() else {
         let what = format!("no accessible target has the store {}", store.unwrap_or_default());
@@ -198,7 +200,10 @@ pub(super) async fn delete_volume(
     let failed = |failure: RpcFailure| status_of(&failure);
     let lvol = target.lvol(&parsed.uuid).await.map_err(failed)?;
     if let Some(lvol) = lvol.as_ref().filter(|lvol| !names::is_volume(&lvol.name)) {
-        let what = format!("{id} is {}, which the driver has not made: delete it at the target", lvol.name);
+        let what = format!(
+            "{id} is {}, which the driver has not made: delete it at the target",
+            lvol.name
+        );
         return Err(Status::failed_precondition(what));
     }
     let subsystem = target.subsystem(&parsed.uuid).await.map_err(failed)?;

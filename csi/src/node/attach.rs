@@ -111,10 +111,11 @@ impl Attachments {
 
     async fn rows(&self) -> Result<Vec<ListedRow>, String> {
         let text = self.roadtrain(&["list", "--json"], SHORT).await?.ok()?;
-        let rows: Vec<ListedRow> =
-            serde_json::from_str(&text).map_err(|error| format!("roadtrain list --json: {error}"))?;
-        let is_ours =
-            |row: &ListedRow| row.kind == "attachment" && names::attachment_volume(&row.id).is_some();
+        let rows: Vec<ListedRow> = serde_json::from_str(&text)
+            .map_err(|error| format!("roadtrain list --json: {error}"))?;
+        let is_ours = |row: &ListedRow| {
+            row.kind == "attachment" && names::attachment_volume(&row.id).is_some()
+        };
         Ok(rows.into_iter().filter(is_ours).collect())
     }
 
@@ -180,10 +181,14 @@ impl Attachments {
     ) -> Result<(), String> {
         let folder = self.folder(uuid);
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-        make_private_folder(&self.run_dir).and_then(|()| make_private_folder(&folder)).map_err(failed)?;
+        make_private_folder(&self.run_dir)
+            .and_then(|()| make_private_folder(&folder))
+            .map_err(failed)?;
         for (name, ..) in KEYS {
             match secrets.get(name) {
-                Some(key) => write_private(&folder.join(name), key.trim().as_bytes()).map_err(failed)?,
+                Some(key) => {
+                    write_private(&folder.join(name), key.trim().as_bytes()).map_err(failed)?
+                }
                 None => remove(&folder.join(name)).map_err(failed)?,
             }
         }
@@ -200,8 +205,8 @@ impl Attachments {
         let folder = self.folder(uuid);
         let path = folder.join("publication.json");
         let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let publication: Publication =
-            serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let publication: Publication = serde_json::from_slice(&text)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         let host_id = names::host_id(&self.node);
         if self.mode == AttachMode::Kernel {
             let read = |(name, _, option): (&str, &str, Option<&'static str>)| {
@@ -275,7 +280,9 @@ impl Attachments {
         // Files are removed one by one: below a folder `disk` there may be a volume.
         for path in [folder.join("disk"), folder.clone()] {
             match fs::remove_dir(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(error));
+                }
                 _ => {}
             }
         }
@@ -309,7 +316,9 @@ impl Attachments {
         let inaccessible = |reason, message: &str| VolumeProblem::inaccessible(reason, message);
         match attached {
             Attached::No => return Some(inaccessible("NotAttached", "the volume is not attached")),
-            Attached::Starting => return Some(inaccessible("Starting", "the attachment is starting")),
+            Attached::Starting => {
+                return Some(inaccessible("Starting", "the attachment is starting"));
+            }
             Attached::Gone { .. } => {
                 return Some(inaccessible("ProcessDied", "the process of the attachment has died"));
             }

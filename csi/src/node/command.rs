@@ -75,7 +75,8 @@ mod tests {
     async fn commands_end() {
         let limit = Duration::from_secs(20);
         assert_eq!(run(&["echo", "a"], limit).await.unwrap().ok(), Ok("a\n".to_owned()));
-        let failed = run(&["sh", "-c", "echo first; echo second >&2; exit 3"], limit).await.unwrap();
+        let failed =
+            run(&["sh", "-c", "echo first; echo second >&2; exit 3"], limit).await.unwrap();
         assert_eq!(failed.status, Some(3));
         assert_eq!(failed.ok().unwrap_err(), "sh -c: status 3: second");
         assert!(run(&["/nonexistent/program"], limit).await.is_err());

@@ -78,7 +78,9 @@ async fn probe(device: &str) -> Result<Option<String>, String> {
     let path = device.to_owned();
     let first = tokio::task::spawn_blocking(move || first_block(&path));
     match tokio::time::timeout(SHORT, first).await {
-        Ok(read) => read.map_err(|error| error.to_string())?.map_err(|error| format!("{device}: {error}"))?,
+        Ok(read) => read
+            .map_err(|error| error.to_string())?
+            .map_err(|error| format!("{device}: {error}"))?,
         Err(_) => return Err(format!("{device} does not answer within {} s", SHORT.as_secs())),
     };
     let found = command::run(&["blkid", "-p", "-o", "export", device], SHORT).await?;
@@ -87,7 +89,8 @@ async fn probe(device: &str) -> Result<Option<String>, String> {
     }
     let text = found.ok()?;
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
-    let what = value("TYPE=").or_else(|| value("PTTYPE=").map(|name| format!("partition table {name}")));
+    let what =
+        value("TYPE=").or_else(|| value("PTTYPE=").map(|name| format!("partition table {name}")));
     Ok(Some(what.unwrap_or_else(|| "something unknown".into())))
 }
 
@@ -98,7 +101,8 @@ fn first_block(device: &str) -> std::io::Result<()> {
 /// True if the device has an XFS whose mkfs was killed.
 fn is_half_made_xfs(device: &str) -> bool {
     let mut byte = [0];
-    let read = std::fs::File::open(device).and_then(|file| file.read_exact_at(&mut byte, XFS_IN_PROGRESS));
+    let read =
+        std::fs::File::open(device).and_then(|file| file.read_exact_at(&mut byte, XFS_IN_PROGRESS));
     read.is_ok() && byte[0] == 1
 }
 
@@ -156,7 +160,9 @@ pub(crate) async fn grow(device: &str, point: &Path) -> Result<(), String> {
     let point = point.display().to_string();
     match probe(device).await?.as_deref().and_then(FileSystemKind::parse) {
         Some(FileSystemKind::Ext4) => command::run(&["resize2fs", device], LONG).await?.ok()?,
-        Some(FileSystemKind::Xfs) => command::run(&["xfs_growfs", "-d", &point], LONG).await?.ok()?,
+        Some(FileSystemKind::Xfs) => {
+            command::run(&["xfs_growfs", "-d", &point], LONG).await?.ok()?
+        }
         None => return Err(format!("{device} has no file system that can grow")),
     };
     Ok(())

@@ -1,10 +1,12 @@
 //! A volume that has grown at the target: the file system grows, too.
 
 use super::attach::device_bytes;
-use super::{NodeService, failed, filesystem, mounts, path, uuid};
+use super::{NodeService, failed, filesystem, mounts, uuid};
+use crate::controller::needed;
 use crate::plan::stage::Attached;
 use crate::proto::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::target::CLUSTER_BYTES;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tonic::Status;
 
@@ -15,11 +17,9 @@ pub(super) async fn node_expand_volume(
     service: &NodeService,
     request: NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Status> {
-    if request.volume_id.is_empty() {
-        return Err(Status::invalid_argument("volume ID is missing"));
-    }
-    let volume_path = path(&request.volume_path, "volume path")?;
-    let uuid = uuid(&request.volume_id)?;
+    let id = needed(&request.volume_id, "volume ID")?;
+    let volume_path = PathBuf::from(needed(&request.volume_path, "volume path")?);
+    let uuid = uuid(&id)?;
     let _lock = service.locks.lock(&uuid)?;
     let attached = service.attachments.find(&uuid).await.map_err(failed)?;
     let Attached::Ready(device) = attached else {

@@ -82,12 +82,22 @@ impl KernelHost {
         let mut last = None;
         for address in &publication.addresses {
             let options = options(publication, address, node, host_id, secrets);
-            let write = || fs::OpenOptions::new().write(true).open(&self.fabrics)?.write_all(options.as_bytes());
+            let write = || {
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(&self.fabrics)?
+                    .write_all(options.as_bytes())
+            };
             match write() {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::ALREADY.raw_os_error()) => {}
-                Err(error) => last = Some(format!("nvme-tcp: {address}: {error}; the kernel's log has the reason")),
+                Err(error)
+                    if error.raw_os_error() == Some(rustix::io::Errno::ALREADY.raw_os_error()) => {}
+                Err(error) => {
+                    last = Some(format!(
+                        "nvme-tcp: {address}: {error}; the kernel's log has the reason"
+                    ))
+                }
             }
         }
         match last {
@@ -159,7 +169,10 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         for (number, nqn) in [(0, "nqn.a:1"), (1, "nqn.a:2")] {
-            put(&format!("sys/class/nvme-subsystem/nvme-subsys{number}/subsysnqn"), &format!("{nqn}\n"));
+            put(
+                &format!("sys/class/nvme-subsystem/nvme-subsys{number}/subsysnqn"),
+                &format!("{nqn}\n"),
+            );
             put(&format!("sys/class/nvme/nvme{number}/subsysnqn"), &format!("{nqn}\n"));
             put(&format!("sys/class/nvme/nvme{number}/state"), "live\n");
             put(&format!("sys/class/nvme/nvme{number}/delete_controller"), "");
@@ -195,6 +208,8 @@ mod tests {
         let path = folder.path().join("sys/class/nvme/nvme0/delete_controller");
         assert_eq!(fs::read_to_string(path).unwrap(), "1");
         let gone = KernelHost { fabrics: "/nonexistent".into(), ..host };
-        assert!(gone.connect(&Publication { nqn: "n".into(), ..publication() }, "h", "i", &[]).is_err());
+        assert!(
+            gone.connect(&Publication { nqn: "n".into(), ..publication() }, "h", "i", &[]).is_err()
+        );
     }
 }

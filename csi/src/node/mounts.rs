@@ -1,6 +1,6 @@
 //! Mounts of this node.
 
-use crate::plan::stage::DeviceNumber;
+use crate::plan::stage::{BlockDevice, DeviceNumber};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct MountEntry {
     /// Device of its file system.
     pub(crate) number: DeviceNumber,
+    /// Folder or file of its file system that is shown.
+    pub(crate) root: PathBuf,
     /// Where it is.
     pub(crate) point: PathBuf,
     /// True if it is read-only.
@@ -22,9 +24,10 @@ fn parse(text: &str) -> Vec<MountEntry> {
         let mut words = line.split(' ');
         let (major, minor) = words.nth(2)?.split_once(':')?;
         let number = (major.parse().ok()?, minor.parse().ok()?);
-        let point = unescape(words.nth(1)?);
+        let root = unescape(words.next()?).into();
+        let point = unescape(words.next()?);
         let is_read_only = words.next()?.split(',').any(|option| option == "ro");
-        Some(MountEntry { number, point: point.into(), is_read_only })
+        Some(MountEntry { number, root, point: point.into(), is_read_only })
     };
     text.lines().filter_map(entry).collect()
 }
@@ -60,8 +63,27 @@ pub(crate) fn at(path: &Path) -> io::Result<Option<MountEntry>> {
     Ok(parse(&text).into_iter().rev().find(|entry| entry.point == path))
 }
 
+/// Returns where a device is mounted, as a file system or, bound over a file, as itself.
+///
+/// # Errors
+/// The mounts cannot be read.
+pub(crate) fn of_device(device: &BlockDevice) -> io::Result<Vec<PathBuf>> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(mounts_of(parse(&text), device))
+}
+
+fn mounts_of(entries: Vec<MountEntry>, device: &BlockDevice) -> Vec<PathBuf> {
+    let node = device.path.strip_prefix("/dev");
+    let is_of_device = |entry: &MountEntry| {
+        let is_node =
+            entry.root.to_str().is_some_and(|root| Some(root) == node || root == device.path);
+        entry.number == device.number || is_node
+    };
+    entries.into_iter().filter(is_of_device).map(|entry| entry.point).collect()
+}
+
 /// Resolves links in all of a path but its last part, which may be a mount that does not answer.
-fn resolved(path: &Path) -> PathBuf {
+pub(crate) fn resolved(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, path.file_name()) {
         (Some(parent), Some(name)) => parent.join(name),
@@ -96,10 +118,27 @@ mod tests {
         let text = "36 35 98:0 / /mnt\\040a rw,noatime master:1 - ext3 /dev/root rw\n\
             37 35 0:22 /x /b ro,relatime - tmpfs tmpfs rw\nnonsense\n";
         let entries = parse(text);
-        let first = MountEntry { number: (98, 0), point: "/mnt a".into(), is_read_only: false };
+        let first = MountEntry {
+            number: (98, 0),
+            root: "/".into(),
+            point: "/mnt a".into(),
+            is_read_only: false,
+        };
         assert_eq!(entries[0], first);
         assert!(entries[1].is_read_only && entries.len() == 2);
         assert_eq!(unescape("a\\134b\\"), "a\\b\\");
+    }
+
+    #[test]
+    fn mounts_of_a_device() {
+        let text = "1 0 7:2 / /staging rw - ext4 /dev/loop2 rw\n\
+            2 0 7:2 / /pod rw - ext4 /dev/loop2 rw\n\
+            3 0 0:5 /loop2 /raw rw - devtmpfs devtmpfs rw\n\
+            4 0 0:5 /loop20 /other rw - devtmpfs devtmpfs rw\n\
+            5 0 0:5 / /dev rw - devtmpfs devtmpfs rw\n";
+        let device = BlockDevice { path: "/dev/loop2".into(), number: (7, 2) };
+        let points = ["/staging", "/pod", "/raw"].map(PathBuf::from);
+        assert_eq!(mounts_of(parse(text), &device), points);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::attach::device_number;
 use super::{NodeService, failed, mounts, path, uuid};
 use crate::capability;
 use crate::plan::stage::{
-    Attached, DeviceNumber, PublishPathStep, PublishedMount, next_publish_path_step,
+    Attached, BlockDevice, PublishPathStep, PublishedMount, next_publish_path_step,
 };
 use crate::proto::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
@@ -23,7 +23,7 @@ struct Staged {
     /// What is bind-mounted: the staging path, or the device.
     source: PathBuf,
     /// Its device.
-    number: DeviceNumber,
+    device: BlockDevice,
     /// True for a device.
     is_block: bool,
 }
@@ -44,11 +44,11 @@ async fn staged(
         return Err(Status::failed_precondition(format!("{uuid} is not attached: stage it first")));
     };
     if is_block {
-        return Ok(Staged { source: device.path.into(), number: device.number, is_block });
+        return Ok(Staged { source: device.path.clone().into(), device, is_block });
     }
     let mount = mounts::at(staging).map_err(|error| io_failed(staging, &error))?;
     match mount.filter(|mount| mount.number == device.number) {
-        Some(mount) => Ok(Staged { source: staging.to_owned(), number: mount.number, is_block }),
+        Some(_) => Ok(Staged { source: staging.to_owned(), device, is_block }),
         None => {
             let what = format!("{uuid} is not mounted at {}: stage it first", staging.display());
             Err(Status::failed_precondition(what))
@@ -79,17 +79,23 @@ pub(super) async fn node_publish_volume(
     let uuid = uuid(&request.volume_id)?;
     let _lock = service.locks.lock(&uuid)?;
     let staged = staged(service, &uuid, &staging, checked.file_system.is_none()).await?;
+    if checked.is_for_one_pod {
+        refuse_second(&staged, &staging, &target)?;
+    }
     let is_read_only = request.readonly || checked.is_read_only;
     for _ in 0..MOUNTS_MAX {
         let published = published(&target, staged.is_block)?;
-        match next_publish_path_step(published, staged.number, is_read_only) {
+        match next_publish_path_step(published, staged.device.number, is_read_only) {
             PublishPathStep::Done => return Ok(NodePublishVolumeResponse {}),
             PublishPathStep::UnmountStale => {
-                mounts::unmount_top(&target, true).await.map_err(|error| io_failed(&target, &error))?;
+                mounts::unmount_top(&target, true)
+                    .await
+                    .map_err(|error| io_failed(&target, &error))?;
             }
             PublishPathStep::Bind => {
                 make_place(&target, staged.is_block).map_err(|error| io_failed(&target, &error))?;
-                mounts::bind(&staged.source, &target).map_err(|error| io_failed(&target, &error))?;
+                mounts::bind(&staged.source, &target)
+                    .map_err(|error| io_failed(&target, &error))?;
             }
             PublishPathStep::RemountReadOnly => {
                 mounts::remount_read_only(&target).map_err(|error| io_failed(&target, &error))?;
@@ -101,6 +107,19 @@ pub(super) async fn node_publish_volume(
         }
     }
     Err(failed(format!("{} is not published after many steps", target.display())))
+}
+
+/// A volume for one pod (ReadWriteOncePod) is published once.
+fn refuse_second(staged: &Staged, staging: &Path, target: &Path) -> Result<(), Status> {
+    let mounted = mounts::of_device(&staged.device).map_err(|error| failed(error.to_string()))?;
+    let own = [mounts::resolved(staging), mounts::resolved(target)];
+    match mounted.iter().find(|point| !own.contains(point)) {
+        None => Ok(()),
+        Some(point) => {
+            let what = format!("the volume is for one pod, and published at {}", point.display());
+            Err(Status::failed_precondition(what))
+        }
+    }
 }
 
 /// Makes the folder or file that is mounted over.

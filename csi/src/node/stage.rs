@@ -6,7 +6,8 @@ use super::{NodeService, failed, mounts, path, uuid};
 use crate::capability;
 use crate::plan::stage::{Attached, StageFacts, StageStep, next_stage_step, next_unstage_step};
 use crate::proto::{
-    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse,
 };
 use std::path::Path;
 use tonic::Status;
@@ -37,7 +38,9 @@ pub(super) async fn node_stage_volume(
     let checked = capability::check(request.volume_capability.as_ref())?;
     let uuid = uuid(&request.volume_id)?;
     let publication = Publication::of_context(&request.publish_context).ok_or_else(|| {
-        Status::invalid_argument("publish context has no nqn or addresses: publish the volume first")
+        Status::invalid_argument(
+            "publish context has no nqn or addresses: publish the volume first",
+        )
     })?;
     let _lock = service.locks.lock(&uuid)?;
     let is_block = checked.file_system.is_none();
@@ -45,7 +48,8 @@ pub(super) async fn node_stage_volume(
         let facts = facts(service, &uuid, &staging).await?;
         match next_stage_step(&facts, is_block) {
             StageStep::Attach => {
-                let attached = service.attachments.attach(&uuid, &publication, &request.secrets).await;
+                let attached =
+                    service.attachments.attach(&uuid, &publication, &request.secrets).await;
                 attached.map_err(Status::unavailable)?;
             }
             StageStep::Wait => service.attachments.wait(&uuid).await.map_err(failed)?,
@@ -53,7 +57,9 @@ pub(super) async fn node_stage_volume(
             StageStep::Detach => detach(service, &uuid).await?,
             StageStep::Mount => mount(&facts, &staging, &request).await?,
             StageStep::Done => {
-                if let (Attached::Ready(device), false) = (&facts.attached, is_block || checked.is_read_only) {
+                if let (Attached::Ready(device), false) =
+                    (&facts.attached, is_block || checked.is_read_only)
+                {
                     // A copy may be larger than what it was copied from.
                     filesystem::grow(&device.path, &staging).await.map_err(failed)?;
                 }
@@ -70,7 +76,8 @@ async fn mount(
     request: &NodeStageVolumeRequest,
 ) -> Result<(), Status> {
     let checked = capability::check(request.volume_capability.as_ref())?;
-    let (Attached::Ready(device), Some((kind, options))) = (&facts.attached, checked.file_system) else {
+    let (Attached::Ready(device), Some((kind, options))) = (&facts.attached, checked.file_system)
+    else {
         return Err(failed("a block volume is not mounted".into()));
     };
     std::fs::create_dir_all(staging)
@@ -83,6 +90,20 @@ async fn mount(
 /// Detaches; what had been left undone by the process is reported, once.
 async fn detach(service: &NodeService, uuid: &str) -> Result<(), Status> {
     service.attachments.detach(uuid).await.map_err(failed)
+}
+
+/// A device that is mounted somewhere is not taken away.
+fn refuse_in_use(facts: &StageFacts) -> Result<(), Status> {
+    let Attached::Ready(device) = &facts.attached else { return Ok(()) };
+    let mounted = mounts::of_device(device).map_err(|error| failed(error.to_string()))?;
+    match mounted.first() {
+        None => Ok(()),
+        Some(point) => {
+            let what =
+                format!("the volume is published at {}: unpublish it first", point.display());
+            Err(Status::failed_precondition(what))
+        }
+    }
 }
 
 pub(super) async fn node_unstage_volume(
@@ -99,7 +120,10 @@ pub(super) async fn node_unstage_volume(
         let facts = facts(service, &uuid, &staging).await?;
         match next_unstage_step(&facts) {
             StageStep::Unmount { is_dead } => unmount(&staging, is_dead).await?,
-            StageStep::Detach => detach(service, &uuid).await?,
+            StageStep::Detach => {
+                refuse_in_use(&facts)?;
+                detach(service, &uuid).await?;
+            }
             StageStep::Attach => {
                 service.attachments.attach_again(&uuid).await.map_err(Status::unavailable)?;
             }

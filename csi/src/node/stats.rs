@@ -1,7 +1,7 @@
 //! Use and health of a volume on this node.
 
 use super::attach::device_bytes;
-use super::{NodeService, failed, mounts, path, uuid};
+use super::{NodeService, failed, mounts, uuid};
 use crate::controller::needed;
 use crate::health::{VolumeProblem, health};
 use crate::plan::stage::{Attached, BlockDevice};
@@ -52,7 +52,7 @@ pub(super) async fn node_get_volume_stats(
     request: NodeGetVolumeStatsRequest,
 ) -> Result<NodeGetVolumeStatsResponse, Status> {
     let id = needed(&request.volume_id, "volume ID")?;
-    let volume_path = path(&request.volume_path, "volume path")?;
+    let volume_path = PathBuf::from(needed(&request.volume_path, "volume path")?);
     let found = find(service, &id, &volume_path).await?;
     let usage = match &found.attached {
         Attached::Ready(_) if found.is_mounted => {
@@ -72,17 +72,21 @@ pub(super) async fn node_get_volume_health(
     request: NodeGetVolumeHealthRequest,
 ) -> Result<NodeGetVolumeHealthResponse, Status> {
     let id = needed(&request.volume_id, "volume ID")?;
-    let staged = [&request.volume_publish_path, &request.staging_target_path];
-    let given = staged.into_iter().find(|path| !path.is_empty());
-    let volume_path = path(given.map_or("", String::as_str), "volume publish path")?;
-    let found = find(service, &id, &volume_path).await?;
-    let mut problem = service.attachments.problem(&uuid(&id)?, &found.attached).await;
-    if problem.is_none() && found.is_mounted {
-        let used = file_system_usage(volume_path).await.err();
-        problem = used.map(|message| VolumeProblem::inaccessible("FileSystemFails", message));
-    } else if problem.is_none() && !found.is_device && given == Some(&request.volume_publish_path) {
-        let message = "the path is of an earlier attachment: restart the pod";
-        problem = Some(VolumeProblem::inaccessible("StaleMount", message));
+    let paths = [&request.volume_publish_path, &request.staging_target_path];
+    let attached = service.attachments.find(&uuid(&id)?).await.map_err(failed)?;
+    if attached == Attached::No {
+        return Err(Status::not_found(format!("{id} is not attached to this node")));
+    }
+    let mut problem = service.attachments.problem(&uuid(&id)?, &attached).await;
+    for text in paths.into_iter().filter(|path| !path.is_empty()) {
+        let found = find(service, &id, Path::new(text)).await?;
+        if problem.is_none() && found.is_mounted {
+            let used = file_system_usage(text.into()).await.err();
+            problem = used.map(|message| VolumeProblem::inaccessible("FileSystemFails", message));
+        } else if problem.is_none() && !found.is_device && *text == request.volume_publish_path {
+            let message = "the path is of an earlier attachment: restart the pod";
+            problem = Some(VolumeProblem::inaccessible("StaleMount", message));
+        }
     }
     Ok(NodeGetVolumeHealthResponse { volume_health: Some(health(id, problem)) })
 }
@@ -126,7 +130,9 @@ mod tests {
     #[tokio::test]
     async fn file_systems_have_use() {
         let usage = file_system_usage("/".into()).await.unwrap();
-        assert!(usage.iter().any(|one| one.unit == i32::from(Unit::Bytes) && one.total >= one.used));
+        assert!(
+            usage.iter().any(|one| one.unit == i32::from(Unit::Bytes) && one.total >= one.used)
+        );
         assert!(file_system_usage("/nonexistent".into()).await.is_err());
     }
 }

@@ -166,7 +166,8 @@ mod tests {
         let steps = [PublishStep::ReplaceHost, PublishStep::AddHost, PublishStep::Done];
         assert_eq!(publish(&mut subsystem, &keyed).unwrap(), steps);
 
-        let step = |subsystem: &Option<Subsystem>, host| next_unpublish_step(subsystem.as_ref(), host);
+        let step =
+            |subsystem: &Option<Subsystem>, host| next_unpublish_step(subsystem.as_ref(), host);
         assert_eq!(step(&subsystem, Some("nqn.a:3")), UnpublishStep::Done);
         assert_eq!(step(&subsystem, Some("nqn.a:1")), UnpublishStep::RemoveHost);
         subsystem.as_mut().unwrap().hosts.clear();

@@ -233,7 +233,8 @@ mod tests {
     #[test]
     fn paths_of_pods() {
         let mount = |number, is_read_only| Some(PublishedMount { number, is_read_only });
-        let step = |published, is_read_only| next_publish_path_step(published, (7, 1), is_read_only);
+        let step =
+            |published, is_read_only| next_publish_path_step(published, (7, 1), is_read_only);
         assert_eq!(step(None, false), PublishPathStep::Bind);
         assert_eq!(step(mount((7, 2), false), false), PublishPathStep::UnmountStale);
         assert_eq!(step(mount((7, 1), false), false), PublishPathStep::Done);

@@ -103,7 +103,8 @@ pub(crate) fn next_create_step(
     let name = names::volume(desired.csi_name, desired.source.map(VolumeSource::uuid));
     let copy = names::copy(&name);
     let copy = lvols.iter().find(|lvol| lvol.is_snapshot && lvol.name == copy);
-    if let Some(found) = lvols.iter().find(|lvol| names::is_volume_of(&lvol.name, desired.csi_name)) {
+    if let Some(found) = lvols.iter().find(|lvol| names::is_volume_of(&lvol.name, desired.csi_name))
+    {
         return continue_with(found, &name, copy, desired);
     }
     let Some(source) = desired.source else { return Ok(CreateStep::Create { name }) };
@@ -126,7 +127,9 @@ pub(crate) fn next_create_step(
     }
     Ok(match (source, copy) {
         (VolumeSource::Snapshot(uuid), _) => CreateStep::Clone { snapshot: uuid.to_owned(), name },
-        (VolumeSource::Volume(_), Some(copy)) => CreateStep::Clone { snapshot: copy.uuid.clone(), name },
+        (VolumeSource::Volume(_), Some(copy)) => {
+            CreateStep::Clone { snapshot: copy.uuid.clone(), name }
+        }
         (VolumeSource::Volume(uuid), None) => {
             CreateStep::SnapshotSource { source: uuid.to_owned(), name: names::copy(&name) }
         }
@@ -191,7 +194,9 @@ pub(crate) fn next_snapshot_step(
     if let Some(found) = lvols.iter().find(|lvol| names::is_snapshot_of(&lvol.name, csi_name)) {
         return match found.name == name {
             true => Ok(SnapshotStep::Done(found.clone())),
-            false => Err(PlanRefusal::Exists(format!("the snapshot {csi_name} is of another volume"))),
+            false => {
+                Err(PlanRefusal::Exists(format!("the snapshot {csi_name} is of another volume")))
+            }
         };
     }
     match lvols.iter().any(|lvol| lvol.uuid == source && !lvol.is_snapshot) {

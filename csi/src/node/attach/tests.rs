@@ -94,9 +94,14 @@ async fn devices_of_dead_processes_are_taken_over() {
         let id = names::attachment(&UUID.replace("01234567", &format!("0123456{number}")));
         serde_json::json!({"kind": "attachment", "state": state, "id": id, "as": spec})
     };
-    let rows = serde_json::json!([row(1, "gone", "ublk"), row(2, "gone", "fuse:/x"), row(3, "ready", "ublk")]);
+    let rows = serde_json::json!([
+        row(1, "gone", "ublk"),
+        row(2, "gone", "fuse:/x"),
+        row(3, "ready", "ublk")
+    ]);
     let log = folder.path().join("words");
-    let script = format!("case $1 in list) echo '{rows}';; *) echo \"$@\" >>{};; esac", log.display());
+    let script =
+        format!("case $1 in list) echo '{rows}';; *) echo \"$@\" >>{};; esac", log.display());
     let one = attachments(folder.path(), &script);
     for number in 1..4 {
         let uuid = UUID.replace("01234567", &format!("0123456{number}"));

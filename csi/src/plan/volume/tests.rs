@@ -55,7 +55,14 @@ fn run(lvols: &mut Vec<Lvol>, desired: &DesiredVolume<'_>) -> Vec<String> {
 }
 
 fn desired<'a>(source: Option<VolumeSource<'a>>) -> DesiredVolume<'a> {
-    DesiredVolume { csi_name: "pvc-2", bytes: 2 * GIB, bytes_max: 0, store: None, is_thin: true, source }
+    DesiredVolume {
+        csi_name: "pvc-2",
+        bytes: 2 * GIB,
+        bytes_max: 0,
+        store: None,
+        is_thin: true,
+        source,
+    }
 }
 
 /// A volume and a snapshot of it.
@@ -93,7 +100,8 @@ fn what_exists_and_differs_is_refused() {
     let mut lvols = present();
     run(&mut lvols, &desired(None));
     let refused = |desired: DesiredVolume<'_>| next_create_step(&lvols, &desired).unwrap_err();
-    let exists = |refusal: PlanRefusal| assert!(matches!(refusal, PlanRefusal::Exists(_)), "{refusal:?}");
+    let exists =
+        |refusal: PlanRefusal| assert!(matches!(refusal, PlanRefusal::Exists(_)), "{refusal:?}");
     exists(refused(DesiredVolume { bytes: 3 * GIB, ..desired(None) }));
     exists(refused(DesiredVolume { bytes: GIB, bytes_max: GIB, ..desired(None) }));
     exists(refused(DesiredVolume { store: Some("other"), ..desired(None) }));
@@ -118,7 +126,10 @@ fn what_exists_and_differs_is_refused() {
 fn steps_of_a_snapshot() {
     let lvols = present();
     let (one, two) = (uuid(1), uuid(2));
-    assert_eq!(next_snapshot_step(&lvols, "snap-1", &one), Ok(SnapshotStep::Done(lvols[1].clone())));
+    assert_eq!(
+        next_snapshot_step(&lvols, "snap-1", &one),
+        Ok(SnapshotStep::Done(lvols[1].clone()))
+    );
     let name = names::snapshot("snap-2", &one);
     assert_eq!(next_snapshot_step(&lvols, "snap-2", &one), Ok(SnapshotStep::Create { name }));
     let other = next_snapshot_step(&lvols, "snap-1", &two).unwrap_err();
