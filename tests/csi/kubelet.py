@@ -12,6 +12,11 @@ notes = os.path.join(os.path.dirname(folder), "kubelet.json")
 info = csi("NodeGetInfo")
 node, topology = info.node_id, info.accessible_topology
 assert csi("Probe").ready.value
+# The kernel grows ext4 for those with CAP_SYS_RESOURCE only, which containers may lack.
+with open("/proc/self/status", encoding="ascii") as status:
+    can_grow_ext4 = int(status.read().split("CapEff:")[1].split()[0], 16) >> 24 & 1
+if not can_grow_ext4:
+    print("measured: not tested here: growth of ext4, as CAP_SYS_RESOURCE is missing")
 
 
 def pods(known):
@@ -105,6 +110,8 @@ def again(known):
         grown = csi("ControllerExpandVolume", volume_id=pod.volume_id, capacity_range=csi.size(mib),
                     volume_capability=pod.capability)
         assert grown.capacity_bytes == mib * MIB and grown.node_expansion_required == (pod is not block)
+        if pod is files and not can_grow_ext4:
+            continue
         for _ in range(2):
             done = csi("NodeExpandVolume", volume_id=pod.volume_id, volume_path=pod.target,
                        staging_target_path=pod.staging, capacity_range=csi.size(mib), volume_capability=pod.capability)
@@ -158,7 +165,7 @@ def end(known):
         copy.up(node)
         assert read(copy.file("c")) == b"third"
         total = csi("NodeGetVolumeStats", volume_id=copy.volume_id, volume_path=copy.target).usage[0].total
-        assert total > volume.capacity_bytes * 3 // 4, "the file system has all of the copy"
+        assert total > volume.capacity_bytes * 3 // 4 or not can_grow_ext4, "the file system has all of the copy"
         copy.down(node)
     for pod in [other, block]:
         pod.down(node)

@@ -108,6 +108,7 @@ test_csi_kubelet_order() {
     kill -KILL "$driver" && ended "$driver" 10
     csi_driver
     kubelet kubelet.py again "$work/kubelet" >kubelet.log 2>&1 || fail "$(cat kubelet.log)"
+    grep '^measured' kubelet.log || true
     # The process of an attachment dies: what was synced is there after staging.
     pkill_attachments
     kubelet kubelet.py after_death "$work/kubelet" >kubelet.log 2>&1 || fail "$(cat kubelet.log)"

@@ -60,8 +60,13 @@ pub(super) async fn node_stage_volume(
                 if let (Attached::Ready(device), false) =
                     (&facts.attached, is_block || checked.is_read_only)
                 {
-                    // A copy may be larger than what it was copied from.
-                    filesystem::grow(&device.path, &staging).await.map_err(failed)?;
+                    // A copy may be larger than what it was copied from. It can be used with the old size, too.
+                    if let Err(failure) = filesystem::grow(&device.path, &staging).await {
+                        tracing::warn!(
+                            volume = request.volume_id,
+                            "its file system is not grown: {failure}"
+                        );
+                    }
                 }
                 return Ok(NodeStageVolumeResponse {});
             }
