@@ -156,7 +156,9 @@ class Life:
                 if error.errno == errno.ENOENT and self.is_healthy():
                     raise AssertionError(f"{self.pod.name}: {error}") from None
                 self.pod.unpublish()
-                self.pod.stage()
+                # Kubernetes does not stage again for a new pod.
+                if self.choose.random() < 0.5:
+                    self.pod.stage()
                 self.pod.publish()
         raise AssertionError(f"{self.pod.name}: the disk fails again and again")
 

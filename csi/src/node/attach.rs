@@ -197,6 +197,11 @@ impl Attachments {
         self.attach_again(uuid).await
     }
 
+    /// True if a volume was attached, and [`Attachments::forget`] was not called since then.
+    pub(crate) fn was_attached(&self, uuid: &str) -> bool {
+        self.folder(uuid).join("publication.json").exists()
+    }
+
     /// Attaches a volume once more, as it was attached the last time.
     ///
     /// # Errors

@@ -1,11 +1,10 @@
 //! Publishing: a staged volume appears at the path of a pod.
 
 use super::attach::device_number;
+use super::stage::{DesiredStaging, stage};
 use super::{NodeService, failed, mounts, path, uuid};
 use crate::capability;
-use crate::plan::stage::{
-    Attached, BlockDevice, PublishPathStep, PublishedMount, next_publish_path_step,
-};
+use crate::plan::stage::{BlockDevice, PublishPathStep, PublishedMount, next_publish_path_step};
 use crate::proto::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
     NodeUnpublishVolumeResponse,
@@ -32,28 +31,24 @@ fn io_failed(path: &Path, error: &std::io::Error) -> Status {
     failed(format!("{}: {error}", path.display()))
 }
 
-/// Finds what is published.
+/// Finds what is published. A volume that was staged, and whose attachment has died since then, is staged again: Kubernetes
+/// publishes to a new pod without staging.
 async fn staged(
     service: &NodeService,
     uuid: &str,
     staging: &Path,
-    is_block: bool,
+    request: &NodePublishVolumeRequest,
 ) -> Result<Staged, Status> {
-    let attached = service.attachments.find(uuid).await.map_err(failed)?;
-    let Attached::Ready(device) = attached else {
-        return Err(Status::failed_precondition(format!("{uuid} is not attached: stage it first")));
-    };
-    if is_block {
-        return Ok(Staged { source: device.path.clone().into(), device, is_block });
+    let capability = capability::check(request.volume_capability.as_ref())?;
+    if !service.attachments.was_attached(uuid) {
+        return Err(Status::failed_precondition(format!("{uuid} is not staged: stage it first")));
     }
-    let mount = mounts::at(staging).map_err(|error| io_failed(staging, &error))?;
-    match mount.filter(|mount| mount.number == device.number) {
-        Some(_) => Ok(Staged { source: staging.to_owned(), device, is_block }),
-        None => {
-            let what = format!("{uuid} is not mounted at {}: stage it first", staging.display());
-            Err(Status::failed_precondition(what))
-        }
-    }
+    let context = &request.volume_context;
+    let desired = DesiredStaging { uuid, path: staging, capability, context, publication: None };
+    let device = stage(service, &desired).await?;
+    let is_block = capability.file_system.is_none();
+    let source = if is_block { device.path.clone().into() } else { staging.to_owned() };
+    Ok(Staged { source, device, is_block })
 }
 
 /// What is at the path of a pod.
@@ -78,7 +73,7 @@ pub(super) async fn node_publish_volume(
     let staging = path(&request.staging_target_path, "staging target path")?;
     let uuid = uuid(&request.volume_id)?;
     let _lock = service.locks.lock(&uuid)?;
-    let staged = staged(service, &uuid, &staging, checked.file_system.is_none()).await?;
+    let staged = staged(service, &uuid, &staging, &request).await?;
     if checked.is_for_one_pod {
         refuse_second(&staged, &staging, &target)?;
     }

@@ -3,12 +3,15 @@
 use super::attach::Publication;
 use super::filesystem::{self, DesiredMount};
 use super::{NodeService, failed, mounts, path, uuid};
-use crate::capability;
-use crate::plan::stage::{Attached, StageFacts, StageStep, next_stage_step, next_unstage_step};
+use crate::capability::{self, CheckedCapability};
+use crate::plan::stage::{
+    Attached, BlockDevice, StageFacts, StageStep, next_stage_step, next_unstage_step,
+};
 use crate::proto::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest,
     NodeUnstageVolumeResponse,
 };
+use std::collections::HashMap;
 use std::path::Path;
 use tonic::Status;
 
@@ -27,6 +30,50 @@ async fn unmount(staging: &Path, is_dead: bool) -> Result<(), Status> {
         .map_err(|error| failed(format!("cannot unmount {}: {error}", staging.display())))
 }
 
+/// Volume that is to be staged.
+pub(super) struct DesiredStaging<'a> {
+    /// UUID of the volume.
+    pub(super) uuid: &'a str,
+    /// Staging path.
+    pub(super) path: &'a Path,
+    /// Capability, checked.
+    pub(super) capability: CheckedCapability<'a>,
+    /// Context of the volume.
+    pub(super) context: &'a HashMap<String, String>,
+    /// Where it can be reached, and the Secret; `None`: as it was attached the last time.
+    pub(super) publication: Option<(&'a Publication, &'a HashMap<String, String>)>,
+}
+
+/// Takes steps until the volume is staged; returns its device.
+pub(super) async fn stage(
+    service: &NodeService,
+    desired: &DesiredStaging<'_>,
+) -> Result<BlockDevice, Status> {
+    let (uuid, staging) = (desired.uuid, desired.path);
+    let is_block = desired.capability.file_system.is_none();
+    for _ in 0..STEPS_MAX {
+        let facts = facts(service, uuid, staging).await?;
+        match (next_stage_step(&facts, is_block), &facts.attached) {
+            (StageStep::Attach, _) => {
+                let attached = match desired.publication {
+                    Some((publication, secrets)) => {
+                        service.attachments.attach(uuid, publication, secrets).await
+                    }
+                    None => service.attachments.attach_again(uuid).await,
+                };
+                attached.map_err(Status::unavailable)?;
+            }
+            (StageStep::Wait, _) => service.attachments.wait(uuid).await.map_err(failed)?,
+            (StageStep::Unmount { is_dead }, _) => unmount(staging, is_dead).await?,
+            (StageStep::Detach, _) => detach(service, uuid).await?,
+            (StageStep::Mount, Attached::Ready(device)) => mount(device, desired).await?,
+            (StageStep::Done, Attached::Ready(device)) => return Ok(device.clone()),
+            (StageStep::Mount | StageStep::Done, _) => break,
+        }
+    }
+    Err(failed(format!("{uuid} is not staged after many steps")))
+}
+
 pub(super) async fn node_stage_volume(
     service: &NodeService,
     request: NodeStageVolumeRequest,
@@ -35,7 +82,7 @@ pub(super) async fn node_stage_volume(
         return Err(Status::invalid_argument("volume ID is missing"));
     }
     let staging = path(&request.staging_target_path, "staging target path")?;
-    let checked = capability::check(request.volume_capability.as_ref())?;
+    let capability = capability::check(request.volume_capability.as_ref())?;
     let uuid = uuid(&request.volume_id)?;
     let publication = Publication::of_context(&request.publish_context).ok_or_else(|| {
         Status::invalid_argument(
@@ -43,53 +90,34 @@ pub(super) async fn node_stage_volume(
         )
     })?;
     let _lock = service.locks.lock(&uuid)?;
-    let is_block = checked.file_system.is_none();
-    for _ in 0..STEPS_MAX {
-        let facts = facts(service, &uuid, &staging).await?;
-        match next_stage_step(&facts, is_block) {
-            StageStep::Attach => {
-                let attached =
-                    service.attachments.attach(&uuid, &publication, &request.secrets).await;
-                attached.map_err(Status::unavailable)?;
-            }
-            StageStep::Wait => service.attachments.wait(&uuid).await.map_err(failed)?,
-            StageStep::Unmount { is_dead } => unmount(&staging, is_dead).await?,
-            StageStep::Detach => detach(service, &uuid).await?,
-            StageStep::Mount => mount(&facts, &staging, &request).await?,
-            StageStep::Done => {
-                if let (Attached::Ready(device), false) =
-                    (&facts.attached, is_block || checked.is_read_only)
-                {
-                    // A copy may be larger than what it was copied from. It can be used with the old size, too.
-                    if let Err(failure) = filesystem::grow(&device.path, &staging).await {
-                        tracing::warn!(
-                            volume = request.volume_id,
-                            "its file system is not grown: {failure}"
-                        );
-                    }
-                }
-                return Ok(NodeStageVolumeResponse {});
-            }
+    let desired = DesiredStaging {
+        uuid: &uuid,
+        path: &staging,
+        capability,
+        context: &request.volume_context,
+        publication: Some((&publication, &request.secrets)),
+    };
+    let device = stage(service, &desired).await?;
+    if capability.file_system.is_some() && !capability.is_read_only {
+        // A copy may be larger than what it was copied from. It can be used with the old size, too.
+        if let Err(failure) = filesystem::grow(&device.path, &staging).await {
+            tracing::warn!(uuid, "its file system is not grown: {failure}");
         }
     }
-    Err(failed(format!("{uuid} is not staged after many steps")))
+    Ok(NodeStageVolumeResponse {})
 }
 
-async fn mount(
-    facts: &StageFacts,
-    staging: &Path,
-    request: &NodeStageVolumeRequest,
-) -> Result<(), Status> {
-    let checked = capability::check(request.volume_capability.as_ref())?;
-    let (Attached::Ready(device), Some((kind, options))) = (&facts.attached, checked.file_system)
-    else {
+async fn mount(device: &BlockDevice, desired: &DesiredStaging<'_>) -> Result<(), Status> {
+    let Some((kind, options)) = desired.capability.file_system else {
         return Err(failed("a block volume is not mounted".into()));
     };
+    let staging = desired.path;
     std::fs::create_dir_all(staging)
         .map_err(|error| failed(format!("{}: {error}", staging.display())))?;
-    let make_options = request.volume_context.get("mkfsOptions").map_or("", String::as_str);
-    let desired = DesiredMount { kind, make_options, options, is_read_only: checked.is_read_only };
-    filesystem::mount(&device.path, staging, &desired).await.map_err(failed)
+    let make_options = desired.context.get("mkfsOptions").map_or("", String::as_str);
+    let is_read_only = desired.capability.is_read_only;
+    let mount = DesiredMount { kind, make_options, options, is_read_only };
+    filesystem::mount(&device.path, staging, &mount).await.map_err(failed)
 }
 
 /// Detaches; what had been left undone by the process is reported, once.
