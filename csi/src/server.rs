@@ -17,7 +17,7 @@ use crate::target::Target;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -25,6 +25,9 @@ use tonic::transport::Server;
 
 /// Pause between two looks for processes of attachments that have died.
 const RECOVERY: Duration = Duration::from_secs(10);
+
+/// Most time in which the child of a driver that was killed still has its socket.
+const CHILD: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -153,8 +156,13 @@ async fn listen(path: &Path) -> Result<UnixListener, String> {
         if !metadata.file_type().is_socket() {
             return Err(format!("{} exists and is no socket", path.display()));
         }
-        if UnixStream::connect(path).await.is_ok() {
-            return Err(format!("{}: another driver listens there", path.display()));
+        // A child of a driver that was killed may have the socket until it becomes another program.
+        let end = Instant::now() + CHILD;
+        while UnixStream::connect(path).await.is_ok() {
+            if Instant::now() > end {
+                return Err(format!("{}: another driver listens there", path.display()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         std::fs::remove_file(path).map_err(failed)?;
     }
