@@ -41,3 +41,4 @@ fi
 deny Cargo.toml -A license-exception-not-encountered -A unused-wrapper
 deny lab/Cargo.toml -A license-exception-not-encountered -A license-not-encountered -A unmatched-skip -A unused-wrapper
 deny fuzz/Cargo.toml -A license-not-encountered -A unmatched-skip
+deny csi/Cargo.toml -A license-exception-not-encountered -A license-not-encountered -A unmatched-skip -A unused-wrapper

@@ -8,7 +8,7 @@ mod snapshots;
 mod topology;
 mod volumes;
 
-use crate::locks::Locks;
+use crate::locks::VolumeLocks;
 use crate::metrics::Metrics;
 use crate::names::ObjectId;
 use crate::plan::volume::PlanRefusal;
@@ -30,7 +30,7 @@ pub(crate) use topology::segment;
 pub(crate) struct ControllerService {
     driver_name: String,
     targets: Vec<Target>,
-    locks: Locks,
+    locks: VolumeLocks,
     metrics: Arc<Metrics>,
 }
 
@@ -57,7 +57,7 @@ impl ControllerService {
         targets: Vec<Target>,
         metrics: Arc<Metrics>,
     ) -> ControllerService {
-        ControllerService { driver_name, targets, locks: Locks::default(), metrics }
+        ControllerService { driver_name, targets, locks: VolumeLocks::default(), metrics }
     }
 
     /// Finds the target of a volume or snapshot.

@@ -3,7 +3,7 @@
 use crate::proto::volume_health::VolumeHealthEntry;
 use crate::proto::{VolumeHealth, VolumeHealthErrorType};
 
-/// What is wrong with a volume.
+/// Problem of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeProblem {
     /// Effect.

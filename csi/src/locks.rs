@@ -6,17 +6,17 @@ use tonic::Status;
 
 /// Objects that calls work on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Locks(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct VolumeLocks(Arc<Mutex<HashSet<String>>>);
 
 /// A lock of an object, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LockGuard {
-    locks: Locks,
+    locks: VolumeLocks,
     key: String,
 }
 
-impl Locks {
-    /// Locks an object.
+impl VolumeLocks {
+    /// VolumeLocks an object.
     ///
     /// # Errors
     /// ABORTED: another call works on it.
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn one_call_at_a_time() {
-        let locks = Locks::default();
+        let locks = VolumeLocks::default();
         let held = locks.lock("a").unwrap();
         assert_eq!(locks.lock("a").unwrap_err().code(), tonic::Code::Aborted);
         let _other = locks.lock("b").unwrap();

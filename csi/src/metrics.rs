@@ -96,7 +96,7 @@ impl Metrics {
     }
 }
 
-/// What is brought up to date before metrics are shown.
+/// Gauges that are set before metrics are shown.
 pub(crate) trait Refresh: Send + Sync + 'static {
     /// Sets gauges.
     fn refresh(&self) -> impl Future<Output = ()> + Send;

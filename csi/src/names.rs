@@ -181,7 +181,7 @@ mod tests {
         }
         assert_eq!(volume("pvc-1", None), "csi.pvc-1");
         assert_ne!(volume("pvc-1", Some(UUID)), volume("pvc-1", None));
-        // A name that looks like the digest of another one gets a digest itself.
+        // A name with the form of another one's digest gets a digest itself.
         let digest_of_long = volume(&long, None)[4..].to_owned();
         assert_ne!(volume(&digest_of_long, None), volume(&long, None));
         assert!(copy(&volume(&long, Some(UUID))).len() <= 63 && !is_volume(&copy("a")));

@@ -11,7 +11,7 @@ mod stage;
 mod stats;
 
 use crate::controller::run_call;
-use crate::locks::Locks;
+use crate::locks::VolumeLocks;
 use crate::metrics::Metrics;
 use crate::names::ObjectId;
 use crate::proto::node_server::Node;
@@ -34,7 +34,7 @@ pub(crate) struct NodeService {
     /// Most volumes; 0: no limit.
     pub(crate) max_volumes: i64,
     /// One call for each volume.
-    pub(crate) locks: Locks,
+    pub(crate) locks: VolumeLocks,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
 }

@@ -117,14 +117,14 @@ impl RpcFailure {
 }
 
 #[derive(Deserialize)]
-struct RpcReply {
+struct TargetReply {
     #[serde(default)]
     result: Value,
-    error: Option<RpcReplyError>,
+    error: Option<TargetReplyError>,
 }
 
 #[derive(Deserialize)]
-struct RpcReplyError {
+struct TargetReplyError {
     code: i64,
     message: String,
 }
@@ -153,11 +153,11 @@ pub(crate) async fn call(
         Ok(reply) => reply.map_err(|error| unreachable(format!("{error:#}")))?,
         Err(_) => return Err(unreachable(format!("no reply within {} s", PATIENCE.as_secs()))),
     };
-    let reply: RpcReply =
+    let reply: TargetReply =
         serde_json::from_slice(&reply).map_err(|error| unreachable(error.to_string()))?;
     match reply.error {
         None => Ok(reply.result),
-        Some(RpcReplyError { code, message }) => {
+        Some(TargetReplyError { code, message }) => {
             Err(RpcFailure::Refused { method: method.to_owned(), code, message })
         }
     }

@@ -3,7 +3,7 @@
 use crate::args::{Args, AttachMode};
 use crate::controller::{ControllerService, segment};
 use crate::identity::IdentityService;
-use crate::locks::Locks;
+use crate::locks::VolumeLocks;
 use crate::metrics::{self, Metrics};
 use crate::names;
 use crate::node::NodeService;
@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-/// Pause between two looks for processes of attachments that have died.
+/// Pause between two searches for processes of attachments that have died.
 const RECOVERY: Duration = Duration::from_secs(10);
 
 /// Most time in which the child of a driver that was killed still has its socket.
@@ -107,7 +107,7 @@ fn node_service(
         attachments: Arc::new(attachments),
         segments: reached.iter().map(|name| segment(&args.driver_name, name)).collect(),
         max_volumes: args.max_volumes,
-        locks: Locks::default(),
+        locks: VolumeLocks::default(),
         metrics: metrics.clone(),
     })
 }

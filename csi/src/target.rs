@@ -36,7 +36,7 @@ pub(crate) struct Lvol {
 
 /// A store of a target.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Store {
+pub(crate) struct TargetStore {
     /// Its name.
     pub(crate) name: String,
     free_clusters: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Store {
     cluster_size: u64,
 }
 
-impl Store {
+impl TargetStore {
     /// Free bytes.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free_clusters * self.cluster_size
@@ -59,7 +59,7 @@ impl Store {
 /// A subsystem, as far as the driver uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Subsystem {
+pub(crate) struct VolumeSubsystem {
     /// Its NQN.
     pub(crate) nqn: String,
     /// Hosts that may connect.
@@ -102,7 +102,7 @@ pub(crate) struct ListenAddress {
 
 /// Names of keys in the keyring of the target that a host needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HostKeys {
+pub(crate) struct NodeKeyNames {
     /// Key of the host for authentication.
     pub(crate) dhchap: Option<String>,
     /// Key of the target for authentication.
@@ -179,9 +179,9 @@ impl Target {
     }
 
     /// Returns the stores that the driver may use.
-    pub(crate) async fn stores(&self) -> Result<Vec<Store>, RpcFailure> {
-        let all: Vec<Store> = self.read("bdev_lvol_get_lvstores", json!({})).await?;
-        let is_ours = |store: &Store| self.settings.stores.contains(&store.name);
+    pub(crate) async fn stores(&self) -> Result<Vec<TargetStore>, RpcFailure> {
+        let all: Vec<TargetStore> = self.read("bdev_lvol_get_lvstores", json!({})).await?;
+        let is_ours = |store: &TargetStore| self.settings.stores.contains(&store.name);
         Ok(all.into_iter().filter(is_ours).collect())
     }
 
@@ -257,9 +257,9 @@ impl Target {
     }
 
     /// Returns the subsystems of volumes of the driver, by the UUIDs of the volumes.
-    pub(crate) async fn subsystems(&self) -> Result<HashMap<String, Subsystem>, RpcFailure> {
-        let all: Vec<Subsystem> = self.read("nvmf_get_subsystems", json!({})).await?;
-        let own = |subsystem: Subsystem| {
+    pub(crate) async fn subsystems(&self) -> Result<HashMap<String, VolumeSubsystem>, RpcFailure> {
+        let all: Vec<VolumeSubsystem> = self.read("nvmf_get_subsystems", json!({})).await?;
+        let own = |subsystem: VolumeSubsystem| {
             let uuid = names::subsystem_volume(&subsystem.nqn)?.to_owned();
             Some((uuid, subsystem))
         };
@@ -267,9 +267,12 @@ impl Target {
     }
 
     /// Returns a volume's subsystem.
-    pub(crate) async fn subsystem(&self, uuid: &str) -> Result<Option<Subsystem>, RpcFailure> {
+    pub(crate) async fn subsystem(
+        &self,
+        uuid: &str,
+    ) -> Result<Option<VolumeSubsystem>, RpcFailure> {
         let params = json!({"nqn": names::subsystem(uuid)});
-        match self.read::<Vec<Subsystem>>("nvmf_get_subsystems", params).await {
+        match self.read::<Vec<VolumeSubsystem>>("nvmf_get_subsystems", params).await {
             Ok(found) => Ok(found.into_iter().next()),
             Err(failure) if failure.is_absence() => Ok(None),
             Err(failure) => Err(failure),
@@ -310,7 +313,7 @@ impl Target {
         &self,
         uuid: &str,
         host: &str,
-        keys: &HostKeys,
+        keys: &NodeKeyNames,
     ) -> Result<(), RpcFailure> {
         let mut params = json!({"nqn": names::subsystem(uuid), "host": host});
         let pairs = [

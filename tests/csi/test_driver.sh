@@ -85,11 +85,10 @@ test_csi_sanity() {
     nothing_left
 }
 
-# csi_sanity_program: builds it once; leaves its path in $csi_sanity
+# csi_sanity_program: leaves its path in $csi_sanity; builds it once
 csi_sanity_program() {
+    "$top/scripts/csi-tools.sh" csi-sanity >tools.out 2>&1 || skip "$(tail -n 1 tools.out)"
     csi_sanity=$top/target/csi-tools/csi-sanity
-    [ -x "$csi_sanity" ] || "$top/scripts/setup.sh" csi >setup.log 2>&1 || true
-    [ -x "$csi_sanity" ] || skip "no csi-sanity: $(tail -n 1 setup.log)"
 }
 
 # Calls in the order of kubelet, of a file system and of a block volume: stage, publish, write, unpublish, a new driver,
@@ -151,4 +150,47 @@ test_csi_secrets() {
     r keyring_get_keys && is '. == []'
     [ -z "$(ls files/keys)" ] || fail "left: $(ls files/keys)"
     nothing_left
+}
+
+# The chart: each document is what Kubernetes' schemas say, with default values and with all that can be set.
+test_csi_chart() {
+    local values
+    python_with kubernetes-validate-1.37.0 kubernetes-validate==1.37.0
+    "$top/scripts/csi-tools.sh" helm >tools.out 2>&1 || skip "$(tail -n 1 tools.out)"
+    local helm=$top/target/csi-tools/helm chart=$top/packaging/helm/roadtrain-csi
+    cat >all.yaml <<'EOF'
+targets:
+  - {name: rack-a, addresses: ["192.0.2.7:4420", "[2001:db8::7]:4420"], rpc: /run/roadtrain-serve/rpc.sock, stores: [fast, large], tls: true}
+  - {name: rack-b, addresses: ["192.0.2.8:4420"], rpc: "http://192.0.2.8:8000", stores: [vols]}
+rpcCredentialsSecret: credentials
+imagePullSecrets: [{name: pull}]
+controller: {hostRpcDir: /run/roadtrain-serve, hostKeyDir: /etc/roadtrain/keys, nodeSelector: {a: b}, tolerations: [{operator: Exists}]}
+node: {attach: ublk, reaches: [rack-a], attachOptions: --lanes 2, maxVolumes: 64, nodeSelector: {a: b}}
+storageClasses:
+  - {name: fast, default: true, fsType: xfs, mountOptions: [noatime], secret: {name: keys}, parameters: {store: fast, provisioning: thin, mkfsOptions: -i size=512}}
+snapshotClass: {create: true}
+EOF
+    "$helm" lint --strict "$chart" >lint.log 2>&1 || fail "$(cat lint.log)"
+    for values in "$chart/values.yaml" all.yaml; do
+        "$helm" template --namespace storage csi "$chart" -f "$values" >manifests.yaml 2>helm.log || fail "$(cat helm.log)"
+        # Its own schema is of the snapshot controller's CRD.
+        "$python/python" "$top/tests/csi/schemas.py" manifests.yaml 1.28 1.37 >schemas.log 2>&1 || fail "$(cat schemas.log)"
+        cat schemas.log
+    done
+    # What the chart's own schema refuses.
+    for values in targets[0].name=a/b node.attach=nbd storageClasses[0].parameters.provisioning=fat metricsPort=-1; do
+        ! "$helm" template csi "$chart" --set "$values" >refused.log 2>&1 || fail "$values is taken"
+    done
+    # The plain manifests are those of the chart.
+    "$helm" template --namespace roadtrain-csi roadtrain-csi "$chart" | sed '/^# Source: /d' >plain.yaml
+    diff <(sed '/^#/d' "$top/packaging/kubernetes/roadtrain-csi.yaml") plain.yaml >diff.log ||
+        fail "packaging/kubernetes/roadtrain-csi.yaml differs from the chart: $(head -n 20 diff.log)"
+    # The driver takes the file of targets of the chart.
+    "$helm" template csi "$chart" -f all.yaml -s templates/driver.yaml |
+        "$python/python" -c 'import sys, yaml
+for one in yaml.safe_load_all(sys.stdin):
+    if one["kind"] == "ConfigMap": print(one["data"]["targets.toml"].replace("/etc/roadtrain-csi", "."))' >targets.toml
+    (umask 077 && echo user:word >credentials)
+    background driver.log "$CSI" --endpoint "unix://$work/csi.sock" --targets targets.toml
+    until_line driver.log ' ready ' "$pid"
 }

@@ -28,7 +28,7 @@ const ONE_READ: &str = "docs/internals/one-read.md";
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// First folders of backticked paths of this repository.
 const ROOTS: &[&str] =
-    &["crates/", "docs/", "examples/", "fuzz/", "lab/", "scripts/", "systemd/", "tests/", "xtask/"];
+    &["crates/", "csi/", "docs/", "examples/", "fuzz/", "lab/", "scripts/", "systemd/", "tests/", "xtask/"];
 
 /// Fails, naming every fault of every page.
 pub(crate) fn check(root: &Path) -> Result<()> {

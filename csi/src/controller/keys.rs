@@ -5,7 +5,7 @@
 
 use super::status_of;
 use crate::node::attach::{remove as remove_file, write_private};
-use crate::target::{HostKeys, Target};
+use crate::target::{NodeKeyNames, Target};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs;
@@ -36,7 +36,7 @@ pub(super) async fn provide(
     uuid: &str,
     node: &str,
     secrets: &HashMap<String, String>,
-) -> Result<HostKeys, Status> {
+) -> Result<NodeKeyNames, Status> {
     let mut names = [None, None, None];
     for (kind, name) in KINDS.into_iter().zip(&mut names) {
         *name = secrets.get(&format!("{kind}-name")).cloned();
@@ -57,7 +57,7 @@ pub(super) async fn provide(
             "{what}: the Secret needs tls-key or tls-key-name"
         )));
     }
-    Ok(HostKeys { dhchap, dhchap_ctrl, tls })
+    Ok(NodeKeyNames { dhchap, dhchap_ctrl, tls })
 }
 
 /// Gives a key to the target: a file first, then its name.

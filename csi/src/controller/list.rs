@@ -12,7 +12,7 @@ use crate::proto::{
     ListVolumesRequest, ListVolumesResponse, controller_get_volume_response, list_volumes_response,
 };
 use crate::rpc::RpcFailure;
-use crate::target::{CLUSTER_BYTES, Lvol, Store, Subsystem};
+use crate::target::{CLUSTER_BYTES, Lvol, TargetStore, VolumeSubsystem};
 use std::collections::HashMap;
 use tonic::Status;
 
@@ -42,12 +42,12 @@ pub(super) fn page(
 }
 
 /// Finds what is wrong with a volume at the target.
-fn problem(lvol: &Lvol, stores: &[Store]) -> Option<VolumeProblem> {
+fn problem(lvol: &Lvol, stores: &[TargetStore]) -> Option<VolumeProblem> {
     if lvol.bytes == 0 {
         let message = "the target cannot use its file: see the log of the target";
         return Some(VolumeProblem::inaccessible("FileUnusable", message));
     }
-    let is_full = |store: &&Store| store.name == lvol.store && store.free_bytes() == 0;
+    let is_full = |store: &&TargetStore| store.name == lvol.store && store.free_bytes() == 0;
     let store = stores.iter().find(is_full).filter(|_| lvol.is_thin)?;
     let message =
         format!("the store {} is full: writes to new blocks of the volume fail", store.name);
@@ -55,7 +55,7 @@ fn problem(lvol: &Lvol, stores: &[Store]) -> Option<VolumeProblem> {
 }
 
 /// Nodes that may use a volume.
-fn nodes(subsystem: Option<&Subsystem>) -> Vec<String> {
+fn nodes(subsystem: Option<&VolumeSubsystem>) -> Vec<String> {
     let hosts = subsystem.map(|subsystem| subsystem.hosts.as_slice()).unwrap_or_default();
     hosts.iter().map(|host| host.nqn.clone()).collect()
 }
@@ -68,7 +68,8 @@ pub(super) async fn list_volumes(
     let mut entries: Vec<(String, list_volumes_response::Entry)> = Vec::new();
     for target in &service.targets {
         let lvols = target.lvols().await.map_err(failed)?;
-        let subsystems: HashMap<String, Subsystem> = target.subsystems().await.map_err(failed)?;
+        let subsystems: HashMap<String, VolumeSubsystem> =
+            target.subsystems().await.map_err(failed)?;
         for lvol in lvols.iter().filter(|lvol| names::is_volume(&lvol.name)) {
             let volume = view(service, target, lvol);
             let status = list_volumes_response::VolumeStatus {
@@ -210,7 +211,7 @@ mod tests {
         let store = |free: u64| {
             let store = serde_json::json!({"name": "vols", "free_clusters": free,
                 "total_data_clusters": 9, "cluster_size": CLUSTER_BYTES});
-            [serde_json::from_value::<Store>(store).unwrap()]
+            [serde_json::from_value::<TargetStore>(store).unwrap()]
         };
         let thin = Lvol { store: "vols".into(), bytes: 1, is_thin: true, ..Lvol::default() };
         let reason = |lvol: &Lvol, free| problem(lvol, &store(free)).map(|problem| problem.reason);

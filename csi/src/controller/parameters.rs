@@ -15,7 +15,7 @@ pub(super) struct VolumeParameters {
     pub(super) store: Option<String>,
     /// True if space is allocated by writes.
     pub(super) is_thin: bool,
-    /// What nodes need to know.
+    /// Parameters that nodes need.
     pub(super) context: HashMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! Which node may use a volume.
+//! Publishing: a node may use a volume.
 
 use super::volumes::{STEPS_MAX, find};
 use super::{ControllerService, keys, needed, status_of};

@@ -4,7 +4,7 @@ use super::command;
 use super::kernel::KernelHost;
 use crate::args::AttachMode;
 use crate::health::VolumeProblem;
-use crate::locks::Locks;
+use crate::locks::VolumeLocks;
 use crate::names;
 use crate::plan::stage::{Attached, BlockDevice};
 use rustix::fs::{major, minor};
@@ -298,7 +298,10 @@ impl Attachments {
     ///
     /// # Errors
     /// Attachments cannot be listed.
-    pub(crate) async fn recover(&self, locks: &Locks) -> Result<HashMap<String, usize>, String> {
+    pub(crate) async fn recover(
+        &self,
+        locks: &VolumeLocks,
+    ) -> Result<HashMap<String, usize>, String> {
         let mut states = HashMap::new();
         for row in self.rows().await? {
             if row.state == "gone" && row.spec.starts_with("ublk") {

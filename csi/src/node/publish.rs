@@ -19,7 +19,7 @@ const MOUNTS_MAX: usize = 16;
 
 /// Volume that is to appear at a path.
 struct Staged {
-    /// What is bind-mounted: the staging path, or the device.
+    /// Source of the bind mount: the staging path, or the device.
     source: PathBuf,
     /// Its device.
     device: BlockDevice,
@@ -51,7 +51,7 @@ async fn staged(
     Ok(Staged { source, device, is_block })
 }
 
-/// What is at the path of a pod.
+/// Finds the mount at the path of a pod.
 fn published(target: &Path, is_block: bool) -> Result<Option<PublishedMount>, Status> {
     let mount = mounts::at(target).map_err(|error| io_failed(target, &error))?;
     Ok(mount.map(|mount| {

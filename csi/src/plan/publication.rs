@@ -1,6 +1,6 @@
 //! Steps that let a node use a volume, and that end that.
 
-use crate::target::{HostKeys, Subsystem};
+use crate::target::{NodeKeyNames, VolumeSubsystem};
 
 /// Node that is to use a volume.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct DesiredPublication<'a> {
     /// Addresses of the target.
     pub(crate) addresses: &'a [String],
     /// Keys of the node.
-    pub(crate) keys: &'a HostKeys,
+    pub(crate) keys: &'a NodeKeyNames,
     /// True if other nodes may use it at the same time.
     pub(crate) is_shared: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) enum PublishStep {
 /// # Errors
 /// NQN of another node that uses the volume, which nodes may not share.
 pub(crate) fn next_publish_step(
-    subsystem: Option<&Subsystem>,
+    subsystem: Option<&VolumeSubsystem>,
     desired: &DesiredPublication<'_>,
 ) -> Result<PublishStep, String> {
     let Some(subsystem) = subsystem else { return Ok(PublishStep::CreateSubsystem) };
@@ -78,7 +78,7 @@ pub(crate) enum UnpublishStep {
 
 /// Returns the next step after which the node `host`, or no node, can use the volume with this subsystem.
 pub(crate) fn next_unpublish_step(
-    subsystem: Option<&Subsystem>,
+    subsystem: Option<&VolumeSubsystem>,
     host: Option<&str>,
 ) -> UnpublishStep {
     let Some(subsystem) = subsystem else { return UnpublishStep::Done };
@@ -98,12 +98,12 @@ mod tests {
     use crate::target::{AllowedHost, ListenAddress, SubsystemNamespace};
 
     fn apply(
-        subsystem: &mut Option<Subsystem>,
+        subsystem: &mut Option<VolumeSubsystem>,
         step: &PublishStep,
         desired: &DesiredPublication<'_>,
     ) {
         if *step == PublishStep::CreateSubsystem {
-            *subsystem = Some(Subsystem::default());
+            *subsystem = Some(VolumeSubsystem::default());
         }
         let subsystem = subsystem.as_mut().unwrap();
         match step {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn publish(
-        subsystem: &mut Option<Subsystem>,
+        subsystem: &mut Option<VolumeSubsystem>,
         desired: &DesiredPublication<'_>,
     ) -> Result<Vec<PublishStep>, String> {
         let mut steps = Vec::new();
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn publishes_and_ends_it() {
         let addresses = ["192.0.2.7:4420".to_owned(), "[2001:db8::7]:4420".to_owned()];
-        let keys = HostKeys::default();
+        let keys = NodeKeyNames::default();
         let desired = DesiredPublication {
             uuid: "u",
             host: "nqn.a:1",
@@ -161,13 +161,14 @@ mod tests {
         assert_eq!(publish(&mut subsystem, &second), Err("nqn.a:1".into()));
         let second = DesiredPublication { is_shared: true, ..second };
         publish(&mut subsystem, &second).unwrap();
-        let other = HostKeys { dhchap: Some("k".into()), ..HostKeys::default() };
+        let other = NodeKeyNames { dhchap: Some("k".into()), ..NodeKeyNames::default() };
         let keyed = DesiredPublication { keys: &other, ..second };
         let steps = [PublishStep::ReplaceHost, PublishStep::AddHost, PublishStep::Done];
         assert_eq!(publish(&mut subsystem, &keyed).unwrap(), steps);
 
-        let step =
-            |subsystem: &Option<Subsystem>, host| next_unpublish_step(subsystem.as_ref(), host);
+        let step = |subsystem: &Option<VolumeSubsystem>, host| {
+            next_unpublish_step(subsystem.as_ref(), host)
+        };
         assert_eq!(step(&subsystem, Some("nqn.a:3")), UnpublishStep::Done);
         assert_eq!(step(&subsystem, Some("nqn.a:1")), UnpublishStep::RemoveHost);
         subsystem.as_mut().unwrap().hosts.clear();

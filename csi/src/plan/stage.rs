@@ -89,7 +89,7 @@ pub(crate) fn next_unstage_step(facts: &StageFacts) -> StageStep {
     }
 }
 
-/// What is at the target path of a pod.
+/// Mount at the target path of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PublishedMount {
     /// Device of the file system; of a block volume the device itself.

@@ -108,7 +108,7 @@ async fn devices_of_dead_processes_are_taken_over() {
         one.attach(&uuid, &publication(false), &HashMap::new()).await.unwrap();
     }
     fs::write(&log, "").unwrap();
-    let states = one.recover(&Locks::default()).await.unwrap();
+    let states = one.recover(&VolumeLocks::default()).await.unwrap();
     assert_eq!((states["gone"], states["ready"]), (2, 1));
     let words = fs::read_to_string(&log).unwrap();
     assert!(words.lines().count() == 1 && words.contains("csi-01234561"), "{words}");
