@@ -9,3 +9,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- define "csi.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
+{{- define "csi.reaches" -}}
+{{- $names := list }}
+{{- range .Values.targets }}{{ $names = append $names .name }}{{ end }}
+{{- join "," (.Values.node.reaches | default $names) }}
+{{- end }}
