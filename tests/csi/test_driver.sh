@@ -6,12 +6,12 @@
 # shellcheck source=tests/lib/fuse.sh
 . "$top/tests/lib/fuse.sh"
 
-# csi_target [OPTIONS]: a target with the stores vols and more, on a file system that shares extents if there is one
+# csi_target: a target with the stores vols and more, on a file system that shares extents if there is one
 csi_target() {
     port=${port:-$(free_port)}
     [ -n "${stores-}" ] || csi_stores
     # Without a subsystem at first: the driver makes them.
-    managed --lvstore "vols=$stores/vols,size=4GiB" --lvstore "more=$stores/more,size=1GiB" "$@"
+    managed --lvstore "vols=$stores/vols,size=4GiB" --lvstore "more=$stores/more,size=1GiB"
 }
 
 csi_stores() {
