@@ -15,6 +15,7 @@ import threading
 import time
 
 from csi_client import Csi, Pod, read, write
+from processes import Process
 
 socket, proto, rounds, roadtrain, driver, port, rpc, stores, work = sys.argv[1:10]
 seed = int(os.environ.get("KILL_SEED", random.randrange(1 << 32)))
@@ -24,42 +25,12 @@ kills = {"driver": 0, "target": 0, "attachment": 0}
 stop = threading.Event()
 
 
-class Process:
-    """A process that is started again whenever it ends."""
-
-    def __init__(self, name, words, environment, ready):
-        self.name, self.words, self.ready = name, words, ready
-        self.environment = {**os.environ, **environment}
-        self.process = None
-
-    def start(self):
-        log = open(f"{work}/{self.name}.log", "ab")
-        at = log.tell()
-        self.process = subprocess.Popen(self.words, env=self.environment, stdout=log, stderr=log)
-        log.close()
-        with open(f"{work}/.pids", "a", encoding="utf-8") as pids:
-            pids.write(f"{self.process.pid}\n")
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with open(f"{work}/{self.name}.log", "rb") as text:
-                text.seek(at)
-                if self.ready in text.read():
-                    return
-            assert self.process.poll() is None, f"{self.name} has ended"
-            time.sleep(0.02)
-        raise AssertionError(f"{self.name} does not get ready")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-
 target = Process("target", [roadtrain, "serve", "--rpc", rpc, "--state", f"{work}/state.toml", "--lvstore",
                             f"vols={stores}/vols,size=4GiB", "--lvstore", f"more={stores}/more,size=1GiB"],
-                 {"ROADTRAIN_RUNTIME_DIR": f"{work}/served"}, b"ready")
+                 {"ROADTRAIN_RUNTIME_DIR": f"{work}/served"}, b"ready", work)
 plugin = Process("driver", [driver, "--endpoint", f"unix://{socket}", "--node-id", "node-1", "--target",
                             f"127.0.0.1:{port}", "--rpc", rpc, "--store", "vols", "--store", "more", "--attach", "fuse",
-                            "--roadtrain", roadtrain, "--run-dir", f"{work}/node"], {}, b" ready ")
+                            "--roadtrain", roadtrain, "--run-dir", f"{work}/node"], {}, b" ready ", work)
 
 
 def kill_attachment(choose):

@@ -139,6 +139,18 @@ test_csi_kills() {
     nothing_left
 }
 
+# The driver is killed at each of its steps, one after the other.
+test_csi_kill_points() {
+    need_loop
+    csi_stores
+    port=$(free_port) rpc=$work/rpc.sock csi=$work/csi.sock
+    kubelet kill_points.py "$ROADTRAIN" "$CSI" "$port" "$rpc" "$stores" "$work" >points.log 2>&1 ||
+        { tail -n 40 points.log driver.log; fail 'kill points'; }
+    sed -n 's/^measured/&/p' points.log
+    target=$(cat target.pid) driver=$(cat driver.pid)
+    nothing_left
+}
+
 # A Secret's key gets to the target by --key-dir, and to the attachment by a file: a host without it is refused.
 test_csi_secrets() {
     need_loop
