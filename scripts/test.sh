@@ -61,6 +61,8 @@ run_part() {
     unit-all) THOROUGH=1 UNIT_TIMES=$logs/unit.times scripts/unit.sh run ;;
     e2e | vm | ceph) shell_suite "$suite" "$names" ;;
     e2e-all | vm-all | ceph-all) THOROUGH=1 shell_suite "${suite%-all}" "$names" ;;
+    # Its tests are counted each, as those of the shell suites.
+    csi) scripts/parts.sh csi "$names" ;;
     *) one_test "$suite" scripts/parts.sh "$suite" "$names" ;;
     esac
 }
