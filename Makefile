@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
 .PHONY: help build demo demo-ceph check hooks test test-all soak instructions e2e ceph-test vm-test bench eval lint \
-    fuzz docs book man install sbom deb image clean
+    csi csi-sanity fuzz docs book man install sbom deb image clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,13 @@ eval: build ## published figures, applications, Ethernet's bars: eval.html, apps
 	cargo lab apps $(if $(QUICK),--quick)
 	cargo build --release --package roadtrain-exercise
 	cargo lab ether $(if $(QUICK),--rounds 1 --seconds 0.5 --only use,tcp,cost)
+
+csi: ## roadtrain-csi, the CSI driver for Kubernetes, in target/release
+	@scripts/setup.sh build
+	cargo build --release --manifest-path csi/Cargo.toml
+
+csi-sanity: ## Kubernetes' csi-sanity against the driver and a target; SKIPPED where it cannot be had
+	@scripts/test.sh csi=csi_sanity
 
 lint: ## format, clippy, layers, sizes, documents, dependencies, shell scripts
 	@scripts/setup.sh build lint
