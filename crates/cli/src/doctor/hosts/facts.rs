@@ -67,7 +67,7 @@ const ESXI: &[HostFact] = &[
     },
     HostFact {
         check: "fused command",
-        requirement: "Compare and Write of one block, with which ESXi locks what hosts share",
+        requirement: "Compare and Write of one block as fused commands, which ESXi 7.0.3 sends",
         tried: "not tried with ESXi; tried: Compare and Write of our own host",
         source: Some(SPDK_2428),
         judge: compare_and_write,
