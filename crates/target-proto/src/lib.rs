@@ -103,6 +103,7 @@ mod namespace;
 mod namespace_operations;
 mod operations;
 mod outcome;
+mod path_states;
 mod paths;
 mod property;
 mod removed;

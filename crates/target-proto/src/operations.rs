@@ -258,15 +258,7 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 self.listeners.push(*listener);
                 Ok(())
             }
-            ConfigOperation::Unlisten(listener) => {
-                let at = self.listeners.iter().position(|other| other == listener);
-                self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
-                self.ana.retain(&self.listeners);
-                for subsystem in &mut self.subsystems {
-                    subsystem.retain_groups(&self.listeners);
-                }
-                Ok(())
-            }
+            ConfigOperation::Unlisten(listener) => self.unlisten(listener),
             ConfigOperation::SetTls(listener) => {
                 let mut all = self.listeners.iter_mut();
                 let there = all.find(|one| one.is_same_listener(listener));
@@ -312,6 +304,18 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 subsystem.ok_or_else(unknown)?.apply(operation)
             }
         }
+    }
+
+    /// Removes a listener with its ANA states.
+    fn unlisten(&mut self, listener: &TargetListener) -> Result<(), ConfigError> {
+        let unknown = ConfigError::Unknown(ConfigObject::Listener(listener.address));
+        let at = self.listeners.iter().position(|other| other == listener);
+        self.listeners.remove(at.ok_or(unknown)?);
+        self.ana.retain(&self.listeners);
+        for subsystem in &mut self.subsystems {
+            subsystem.retain_groups(&self.listeners);
+        }
+        Ok(())
     }
 }
 

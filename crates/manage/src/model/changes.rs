@@ -126,7 +126,8 @@ mod tests {
             subsystems: model.exports(),
             ..TargetConfig::default()
         };
-        let changes: &[(&str, usize, fn(&mut ManagedModel))] = &[
+        type ModelChange = (&'static str, usize, fn(&mut ManagedModel));
+        let changes: &[ModelChange] = &[
             ("nothing", 0, |_| ()),
             ("a new device", 0, |model| model.devices.push(device("new"))),
             ("a new namespace", 1, |model| {
