@@ -118,7 +118,8 @@ mod tests {
             subsystems: model.exports(),
             ..TargetConfig::default()
         };
-        let changes: &[(&str, usize, fn(&mut ManagedModel))] = &[
+        type Change = (&'static str, usize, fn(&mut ManagedModel));
+        let changes: &[Change] = &[
             ("nothing", 0, |_| ()),
             ("a new device", 0, |model| model.devices.push(device("new"))),
             ("a new namespace", 1, |model| {
