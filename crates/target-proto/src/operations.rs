@@ -353,14 +353,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 check_namespace(&self.nqn, namespace)?;
                 *self.namespace(namespace.nsid())? = namespace.clone();
             }
-            ConfigOperation::ResizeNamespace { nsid, bytes, .. } => {
-                let nqn = self.nqn.clone();
-                let namespace = self.namespace(*nsid)?;
-                let unfit = |hint| ConfigError::invalid(place(), "size", bytes, hint);
-                let resized = namespace.resized(*bytes).map_err(unfit)?;
-                check_namespace(&nqn, &resized)?;
-                *namespace = resized;
-            }
+            ConfigOperation::ResizeNamespace { nsid, bytes, .. } => self.resize(*nsid, *bytes)?,
             ConfigOperation::AllowAnyHost { allow, .. } => match (allow, &self.allowed_hosts) {
                 (true, _) => self.allowed_hosts = None,
                 (false, None) => self.allowed_hosts = Some(BTreeSet::new()),
@@ -407,6 +400,17 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             | ConfigOperation::RemoveReferral(_)
             | ConfigOperation::SetAuthentication(_) => {}
         }
+        Ok(())
+    }
+
+    fn resize(&mut self, nsid: u32, bytes: u64) -> Result<(), ConfigError> {
+        let nqn = self.nqn.clone();
+        let namespace = self.namespace(nsid)?;
+        let place = || ConfigObject::namespace(&nqn, nsid);
+        let unfit = |hint| ConfigError::invalid(place(), "size", bytes, hint);
+        let resized = namespace.resized(bytes).map_err(unfit)?;
+        check_namespace(&nqn, &resized)?;
+        *namespace = resized;
         Ok(())
     }
 
