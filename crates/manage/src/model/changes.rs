@@ -126,13 +126,8 @@ mod tests {
             subsystems: model.exports(),
             ..TargetConfig::default()
         };
-<<<<<<< HEAD
         type ModelChange = (&'static str, usize, fn(&mut ManagedModel));
         let changes: &[ModelChange] = &[
-=======
-        type Change = (&'static str, usize, fn(&mut ManagedModel));
-        let changes: &[Change] = &[
->>>>>>> many
             ("nothing", 0, |_| ()),
             ("a new device", 0, |model| model.devices.push(device("new"))),
             ("a new namespace", 1, |model| {
