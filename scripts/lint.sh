@@ -10,6 +10,7 @@ everyday() {
     step format
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo fmt --manifest-path csi/Cargo.toml --check
     step clippy
     cargo clippy --workspace --all-targets --quiet -- -D warnings
     for chore in layers circles size names conformance docs suites; do
@@ -22,7 +23,7 @@ everyday() {
     # 2034, 2154: the tests share variables with their harness, file by file.
     git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning --exclude=SC2034,SC2154
     # A suite's files are read into one shell: the later of two functions of one name would be everybody's.
-    for suite in e2e vm; do
+    for suite in e2e vm csi; do
         twice=$(git ls-files "tests/lib/*.sh" "tests/$suite/run-*.sh" "tests/$suite/test_*.sh" |
             xargs grep -ho '^[a-z0-9_]*()' | sort | uniq -d)
         [ -z "$twice" ] || { echo "$suite: defined twice: $twice" >&2; exit 1; }

@@ -47,6 +47,19 @@ lab() {
     cargo test --manifest-path lab/Cargo.toml
 }
 
+# The CSI driver: its own checks, then with a running target. NAMES: only these tests of tests/csi.
+csi() {
+    if [ -z "$names" ]; then
+        cargo clippy --manifest-path csi/Cargo.toml --all-targets --quiet -- -D warnings
+        cargo fmt --manifest-path csi/Cargo.toml --check
+        cargo test --manifest-path csi/Cargo.toml --quiet
+    fi
+    tests/csi/run.sh "$names"
+}
+
+# 1,000 lives of volumes, while driver, target and attachments are killed.
+csi-soak() { ROUNDS=${CSI_ROUNDS:-1000} tests/csi/run.sh csi_kills; }
+
 lint-all() { scripts/lint.sh all; }
 
 book() { scripts/book.sh; }
@@ -59,7 +72,7 @@ soak() {
 }
 
 case ${1-} in
-release | instructions | seeds | fuzz | packages | lab | lint-all | book | soak) "$1" ;;
+release | instructions | seeds | fuzz | packages | lab | csi | csi-soak | lint-all | book | soak) "$1" ;;
 *)
     echo "parts.sh: no part '${1-}'; scripts/test.sh lists them" >&2
     exit 2

@@ -3,8 +3,10 @@
 #   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
 #   lint   shellcheck, cargo-deny   vm   QEMU and what goes into the guest
 #   ceph   a Ceph cluster of one machine, librbd
+#   containers, libvirt  what runs the container image, and what runs machines as the guide has them; LVM
 #   fuzz   a C++ compiler            instructions valgrind
 #   book   what mdBook is installed by
+#   csi    what the CSI driver calls, and csi-sanity, if Go is there
 #   deb    what makes and checks Debian packages
 #   eval   perf, applications, and what our devices are compared with
 # Debian packages are installed when run as root; else, and for Rust, it says what to install.
@@ -17,9 +19,12 @@ declare -A packages=(
         curl python3 prometheus chromium
         dpkg-dev lintian systemd procps strace cbindgen g++ tmux pkg-config'
     [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils python3-venv python3-dev'
+    [csi]='jq curl python3-venv util-linux e2fsprogs xfsprogs'
     [lint]='shellcheck python3-venv'
     [book]='python3-venv'
     [deb]='dpkg-dev lintian'
+    [containers]='crun podman uidmap docker-compose'
+    [libvirt]='libvirt-daemon libvirt-clients libvirt-daemon-driver-qemu libxml2-utils lvm2'
     [fuzz]='g++'
     [instructions]='valgrind'
     [eval]='linux-perf fio util-linux iproute2 e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin
@@ -80,3 +85,5 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 case " $* " in *' build '*) check_rust ;; esac
 case " $* " in *' lint '*) "$(dirname "$0")/deny.sh" get ;; esac
+# Without it the suite is skipped, and says so.
+case " $* " in *' csi '*) "$(dirname "$0")/csi-tools.sh" csi-sanity || true ;; esac

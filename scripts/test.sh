@@ -12,6 +12,7 @@
 #   seeds[=SCENARIO,...]   SEEDS (100000) runs of the simulation, shared between the scenarios
 #   fuzz[=TARGET,...]      each fuzz target for SECONDS_EACH (5) seconds
 #   packages lab lint-all  Debian packages; the laboratory's tests; lint of what is seldom built
+#   csi[=NAME,...]  the CSI driver with a running target; csi-soak: 1,000 lives of volumes with kills
 #   book            the documents as a book, and its links
 # Parts joined by + run at the same time. The end names the slowest tests and what has failed; the last lines are
 # "took: setup N s, build N s, unit N s, e2e N s, vm N s, ceph N s" and "N passed, N failed, N skipped".
@@ -60,6 +61,8 @@ run_part() {
     unit-all) THOROUGH=1 UNIT_TIMES=$logs/unit.times scripts/unit.sh run ;;
     e2e | vm | ceph) shell_suite "$suite" "$names" ;;
     e2e-all | vm-all | ceph-all) THOROUGH=1 shell_suite "${suite%-all}" "$names" ;;
+    # Its tests are counted each, as those of the shell suites.
+    csi) scripts/parts.sh csi "$names" ;;
     *) one_test "$suite" scripts/parts.sh "$suite" "$names" ;;
     esac
 }
@@ -122,12 +125,15 @@ groups() {
     echo build
     for part; do
         case $part in
+        e2e-all | e2e=*image*) echo e2e && echo containers ;;
         e2e*) echo e2e ;;
+        vm-all | vm=*libvirt* | vm=*proxmox* | vm=*lvm*) echo vm && echo e2e && echo libvirt ;;
         vm*) echo vm && echo e2e ;;
         ceph*) echo ceph && echo e2e ;;
         instructions) echo instructions ;;
         fuzz*) echo fuzz ;;
         packages) echo deb && echo e2e ;;
+        csi*) echo csi && echo e2e ;;
         lint-all) echo lint ;;
         book) echo book ;;
         esac
@@ -149,7 +155,7 @@ run() {
 # Pieces of everything that `normal` leaves out, one a line.
 rest() {
     local suite scenario target
-    printf '%s\n' release instructions packages lab lint-all book
+    printf '%s\n' release instructions packages lab csi lint-all book
     for suite in e2e vm ceph; do
         "tests/$suite/run.sh" --list --thorough | sed "s/^/$suite=/"
     done
@@ -207,9 +213,9 @@ main() {
     for part; do
         case $part in
         normal) run unit e2e+vm+ceph ;;
-        all) run lint-all book unit-all release instructions e2e-all+vm-all+ceph-all seeds fuzz packages lab ;;
+        all) run lint-all book unit-all release instructions e2e-all+vm-all+ceph-all seeds fuzz packages lab csi ;;
         ci) ci ;;
-        soak) FAULTS=200 ROUNDS=100 OPS=1000000 SEEDS=200000 SECONDS_EACH=60 run soak seeds fuzz ;;
+        soak) FAULTS=200 ROUNDS=100 OPS=1000000 SEEDS=200000 SECONDS_EACH=60 run soak csi-soak seeds fuzz ;;
         *) run "$part" ;;
         esac
     done

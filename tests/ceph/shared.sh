@@ -11,12 +11,13 @@ own_network='' # not empty: the run has a network of its own, in which the clust
 
 # run_shared FOLDER [ARGUMENTS]: runs the folder's tests
 run_shared() {
-    local rc=0
+    local rc
     trap 'end_shared' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     [ "/proc/self/fd/$CEPH_OUTSIDE" -ef /proc/self/ns/net ] || configure_network
-    run_folder "$@" || rc=$?
+    run_folder "$@" # with || behind it no failing command would end a test
+    rc=$?
     [ $rc = 0 ] || keep_cluster_logs
     return $rc
 }

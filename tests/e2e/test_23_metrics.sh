@@ -94,7 +94,7 @@ test_metrics_of_what_rpc_has_made() {
     said roadtrain_bdev_reads_completed_total bdev_name=spare 0
     said roadtrain_subsystem_namespace_metadata "nqn=$n" nsid=1 bdev_name=disk 1
     said roadtrain_subsystem_namespace_limit "nqn=$n" 7
-    said roadtrain_subsystem_namespace_limit "nqn=$own" 1024
+    said roadtrain_subsystem_namespace_limit "nqn=$own" 16384
     said roadtrain_subsystem_listener_count "nqn=$n" 2
     said roadtrain_subsystem_listener_count "nqn=$own" 1
     said roadtrain_subsystem_host_count "nqn=$n" 1

@@ -6,7 +6,7 @@
 
 # These install Python packages, or take long.
 thorough+=(rpc_spdk_clients rpc_spdk_clients_of_26_5 rpc_what_is_saved_is_loaded rpc_spdk_cli rpc_hostile
-    rpc_killed_at_every_call rpc_many_clients)
+    rpc_killed_at_every_call rpc_many_clients rpc_thousands_of_namespaces)
 
 # Methods of the first step, one after the other, and what SPDK's save_config and load_config make of them.
 test_rpc_spdk_clients() { spdk_clients_do_all 26.9; }

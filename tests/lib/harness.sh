@@ -254,6 +254,33 @@ end_all() {
     kill -KILL "$@" 2>/dev/null || true
 }
 
+# become_user: a user without privileges whom this test alone knows, with numbers of others for containers. $user is its
+# number, "${as_user[@]}" COMMAND... runs as this user, with the folder $work/home; $program is a copy of the program.
+become_user() {
+    local file
+    [ "$(id -u)" = 0 ] || skip 'needs root, to become another user'
+    [ "$(readlink /proc/self/ns/mnt)" != "$(readlink /proc/1/ns/mnt)" ] || skip 'needs a mount namespace, for a user of its own'
+    user=54320
+    mkdir etc home
+    for file in passwd group subuid subgid; do
+        [ -e "/etc/$file" ] || touch "/etc/$file"
+        cp "/etc/$file" "etc/$file"
+        case $file in
+        passwd) echo "roadtrain-test:x:$user:$user::$work/home:/bin/sh" ;;
+        group) echo "roadtrain-test:x:$user:" ;;
+        *) echo roadtrain-test:600000:65536 ;;
+        esac >>"etc/$file"
+        mount --bind "etc/$file" "/etc/$file"
+    done
+    program=$work/home/roadtrain
+    strip -o "$program" "$ROADTRAIN"
+    mkdir -m 700 home/run
+    chown -R $user:$user home
+    chmod 711 "$work"
+    as_user=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all env -i "PATH=$PATH" "HOME=$work/home"
+        "XDG_RUNTIME_DIR=$work/home/run" "TMPDIR=$work/home" LANG=C)
+}
+
 # seconds_since MICROSECONDS: so many have passed since then, with a tenth
 seconds_since() {
     local tenths=$(((${EPOCHREALTIME/[.,]/} - $1 + 50000) / 100000))
@@ -373,6 +400,8 @@ run_tests() {
     select_tests "${1-}"
     [ $left_out = 0 ] || echo "$left_out tests only in test-all"
     [ "${at_once:-1}" = 1 ] || [ ${#names[@]} -lt 2 ] || { run_at_once "${names[@]}"; return; }
+    # Behind the caller's || or && a shell ignores `set -e`, in all that it calls.
+    (set -e && { false; true; }) & ! wait $! || { echo 'run_tests: failing commands would not end a test here' >&2; exit 2; }
     passed=0 failed=0 skipped=0
     for name in "${names[@]}"; do
         before_test "$name"

@@ -55,7 +55,8 @@ elif [ -z "${RT_VM_NETWORK-}" ]; then
 else
     set_network
     trap end_guest EXIT
-    run_tests "$@" || rc=$?
+    run_tests "$@" # with || behind it no failing command would end a test
+    rc=$?
 fi
 [ -n "${HARNESS_CHILD-}${RT_VM_NETWORK-}" ] || echo "$(wc -l <"$RT_VM_BOOTS") guests booted"
 exit $rc

@@ -27,8 +27,18 @@ const ONE_READ: &str = "docs/internals/one-read.md";
 /// Page that explains each external dependency.
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// First folders of backticked paths of this repository.
-const ROOTS: &[&str] =
-    &["crates/", "docs/", "examples/", "fuzz/", "lab/", "scripts/", "systemd/", "tests/", "xtask/"];
+const ROOTS: &[&str] = &[
+    "crates/",
+    "csi/",
+    "docs/",
+    "examples/",
+    "fuzz/",
+    "lab/",
+    "scripts/",
+    "systemd/",
+    "tests/",
+    "xtask/",
+];
 
 /// Fails, naming every fault of every page.
 pub(crate) fn check(root: &Path) -> Result<()> {

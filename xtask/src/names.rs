@@ -13,7 +13,7 @@ use std::path::Path;
 
 const BUDGETS: &str = "xtask/names.txt";
 const WORDS: &str = "xtask/words.txt";
-const FOLDERS: &[&str] = &["crates", "fuzz", "lab", "tests", "xtask"];
+const FOLDERS: &[&str] = &["crates", "csi", "fuzz", "lab", "tests", "xtask"];
 const DOCUMENTS: &[&str] = &["README.md", "docs/guide", "docs/reference", "docs/internals"];
 /// First words that make a comment a riddle: a comment begins with a noun or a verb.
 const RIDDLES: &[&str] = &["What", "Whether", "Whose", "Of", "That", "Which"];

@@ -19,7 +19,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     let mut found = Vec::new();
-    for folder in ["crates", "lab", "xtask"] {
+    for folder in ["crates", "csi", "lab", "xtask"] {
         for source in source::files(root, folder)?.iter().filter(|s| !s.path.contains("/tests/")) {
             found.extend(oversize(source));
         }

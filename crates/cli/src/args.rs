@@ -60,7 +60,7 @@ pub use ctl::{
     ReferralCommand, RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand,
     SubsystemCommand, SubsystemRef, VolumeCommand,
 };
-pub use doctor::{DoctorArgs, HostName};
+pub use doctor::{DoctorArgs, ForeignHost};
 pub use ether::{EtherArgs, PortKindName};
 pub use gateway::{CephArgs, MemberArgs};
 pub use generate::{CompletionsArgs, ManArgs};

@@ -295,15 +295,11 @@ impl ServeConfig {
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
         let subsystem = nqn.map(|nqn| SubsystemSettings {
-            nqn,
             serial,
             model,
             allow_hosts,
-            require_auth: false,
-            require_tls: false,
-            host_rates: BTreeMap::new(),
-            ana_groups: Vec::new(),
             namespaces: assign_nsids(namespaces),
+            ..SubsystemSettings::new(nqn)
         });
         let mut config = ServeConfig {
             address: Addresses(addresses),
@@ -670,6 +666,21 @@ fn split_transports(entries: Vec<String>, transport: TransportName) -> (Vec<Stri
 }
 
 impl SubsystemSettings {
+    /// Creates a subsystem without namespaces that any host may use.
+    pub(crate) fn new(nqn: String) -> SubsystemSettings {
+        SubsystemSettings {
+            nqn,
+            serial: None,
+            model: None,
+            allow_hosts: None,
+            require_auth: false,
+            require_tls: false,
+            host_rates: BTreeMap::new(),
+            ana_groups: Vec::new(),
+            namespaces: Vec::new(),
+        }
+    }
+
     /// Builds the subsystem for the engine.
     ///
     /// # Errors

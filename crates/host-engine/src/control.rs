@@ -39,6 +39,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
+/// Most namespaces that a warning names one by one.
+const STALE_NAMED_MAX: usize = 8;
 /// Timeout while nothing is due.
 const SELDOM: Duration = Duration::from_secs(3600);
 
@@ -460,12 +462,18 @@ impl PathControl {
             true => "they take other paths",
             false => "they fail until it is back",
         };
-        for nsid in barred.stale().iter().filter(|nsid| !self.warned.stale().contains(nsid)) {
+        let is_new = |nsid: &&u32| self.warned.stale().binary_search(nsid).is_err();
+        let mut new = barred.stale().iter().filter(is_new);
+        for nsid in new.by_ref().take(STALE_NAMED_MAX) {
             warn!(
                 %target,
                 nsid,
                 "the namespace is gone, or another one has its NSID; its requests: {means}"
             );
+        }
+        match new.count() {
+            0 => {}
+            more => warn!(%target, "the same of {more} more namespaces"),
         }
         self.warned = barred.clone();
     }

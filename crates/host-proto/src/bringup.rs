@@ -3,7 +3,7 @@
 
 use super::authenticate;
 pub use super::namespace_info::NamespaceInfo;
-use super::namespace_scan;
+use super::namespace_scan::{self, identify};
 use super::old_commands::OldCommands;
 use super::procedure::{ControllerCommand, ProcedureDriver, ProcedureFailure};
 pub use super::wants::Wants;
@@ -18,7 +18,7 @@ use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, cattr, property,
 };
 use roadtrain_wire::feature::{HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid};
-use roadtrain_wire::identify::{IDENTIFY_BYTES, IdentifyController, cns, ctratt, oaes};
+use roadtrain_wire::identify::{IdentifyController, cns, ctratt, oaes};
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -218,20 +218,6 @@ pub async fn shut_down<E>(
         driver.pause(CSTS_PAUSE).await;
     }
     Ok(())
-}
-
-pub(super) async fn identify<E>(
-    driver: &ProcedureDriver<E>,
-    cns: u8,
-    nsid: u32,
-) -> Result<Vec<u8>, ProcedureFailure<E>> {
-    let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
-    sqe.cdw10 = u32::from(cns).into();
-    let command = ControllerCommand {
-        bytes_in: IDENTIFY_BYTES as u32,
-        ..ControllerCommand::new("Identify", sqe)
-    };
-    Ok(driver.run(command).await?.1)
 }
 
 /// Reads the controller's properties and requests `io_queues` I/O queues, and `express_queues` more for express

@@ -1,15 +1,15 @@
 //! Reads the namespaces of a controller and their ANA states: lists and logs of several pages, within limits.
 
-use super::bringup::identify;
 use super::namespace_info::NamespaceInfo;
 use super::paths::AnaTable;
 use super::procedure::{ControllerCommand, ProcedureDriver, ProcedureFailure};
 use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaState, ana_groups, ana_log_bytes, ana_log_end};
 use roadtrain_wire::identify::{
-    IdentifyController, IdentifyNamespace, NAMESPACE_LIST_ENTRIES, NSID_ALL, NamespaceDescriptor,
-    NamespaceList, cmic, cns, dlfeat, lpa, namespace_descriptors, nsfeat,
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NAMESPACE_LIST_ENTRIES, NSID_ALL,
+    NamespaceDescriptor, NamespaceList, cmic, cns, dlfeat, lpa, namespace_descriptors, nsfeat,
 };
 use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 use roadtrain_wire::zerocopy::little_endian::U16;
@@ -60,6 +60,21 @@ impl ChangedNsids {
             ChangedNsids::Only(nsids) => nsids.contains(&nsid),
         }
     }
+}
+
+/// Reads the Identify data structure `cns`.
+pub(super) async fn identify<E>(
+    driver: &ProcedureDriver<E>,
+    cns: u8,
+    nsid: u32,
+) -> Result<Vec<u8>, ProcedureFailure<E>> {
+    let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
+    sqe.cdw10 = u32::from(cns).into();
+    let command = ControllerCommand {
+        bytes_in: IDENTIFY_BYTES as u32,
+        ..ControllerCommand::new("Identify", sqe)
+    };
+    Ok(driver.run(command).await?.1)
 }
 
 /// Reads the Changed Namespace List after an event, which acknowledges the event.

@@ -2,7 +2,7 @@
 //!
 //! The store writes a physical block as a whole or not at all. A change of a part of one reads the physical block, puts
 //! the new logical blocks into it, and writes it back. Nothing else may change the physical block between the read and
-//! the write, or its change would be lost: [`BlockAdmission`] sees to that. An [`RmwTask`] decides which physical blocks are
+//! the write, or its change would be lost: [`RmwAdmission`] sees to that. An [`RmwTask`] decides which physical blocks are
 //! read and written, and moves the bytes.
 //!
 //! ```text
@@ -23,8 +23,8 @@
 mod admission;
 mod task;
 
-pub use admission::{BlockAdmission, BlockClaim};
-pub use task::{BOUNCE_BYTES_MAX, BlockPlan, RmwStep, RmwTask};
+pub use admission::{RmwAdmission, RmwClaim};
+pub use task::{BOUNCE_BYTES_MAX, RmwPlan, RmwStep, RmwTask};
 
 use crate::op::ByteRange;
 

@@ -4,7 +4,7 @@
 use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskWork, SimDisk};
 use roadtrain_proto::op::StoreOperation;
 use roadtrain_proto::read_modify_write::{
-    BOUNCE_BYTES_MAX, BlockAdmission, BlockClaim, BlockPlan, RmwStep, RmwTask,
+    BOUNCE_BYTES_MAX, RmwAdmission, RmwClaim, RmwPlan, RmwStep, RmwTask,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 /// A command of logical blocks in flight.
 struct EmulatedCommand {
-    /// What to do once it is admitted.
-    plan: Option<BlockPlan>,
+    /// Plan until it is admitted.
+    plan: Option<RmwPlan>,
     /// Progress of a read-modify-write.
     task: Option<RmwTask>,
     /// Data to write, or read so far.
@@ -27,7 +27,7 @@ pub struct EmulatedDisk {
     /// Storage of physical blocks.
     pub physical: SimDisk,
     physical_bytes: u64,
-    admission: BlockAdmission<u64>,
+    admission: RmwAdmission<u64>,
     commands: BTreeMap<u64, EmulatedCommand>,
     /// Commands by the number of their step on the disk.
     steps: BTreeMap<u64, u64>,
@@ -74,13 +74,13 @@ impl EmulatedDisk {
         };
         self.last += 1;
         let number = self.last;
-        let plan = BlockPlan::of(&op, data.len() as u64, self.physical_bytes);
+        let plan = RmwPlan::of(&op, data.len() as u64, self.physical_bytes);
         let admitted = match &plan {
-            BlockPlan::Claimed(_, claim) | BlockPlan::Task(_, claim) => {
+            RmwPlan::Claimed(_, claim) | RmwPlan::Task(_, claim) => {
                 let is_exclusive = claim.is_exclusive && !self.is_careless;
-                self.admission.begin(number, BlockClaim { is_exclusive, ..*claim })
+                self.admission.begin(number, RmwClaim { is_exclusive, ..*claim })
             }
-            BlockPlan::Pass(_) | BlockPlan::Nothing => true,
+            RmwPlan::Pass(_) | RmwPlan::Nothing => true,
         };
         let (task, bounce) = (None, Vec::new());
         let command = EmulatedCommand { plan: Some(plan), task, data, bounce, is_unforced: false };
@@ -95,18 +95,18 @@ impl EmulatedDisk {
     fn begin(&mut self, now: Instant, number: u64) {
         let Some(command) = self.commands.get_mut(&number) else { return };
         match command.plan.take() {
-            Some(BlockPlan::Pass(op) | BlockPlan::Claimed(op, _)) => {
+            Some(RmwPlan::Pass(op) | RmwPlan::Claimed(op, _)) => {
                 let data = command.data.clone();
                 self.submit(now, number, &op, data);
             }
-            Some(BlockPlan::Task(mut task, _)) => {
+            Some(RmwPlan::Task(mut task, _)) => {
                 command.bounce = vec![0xdd; task.bounce_bytes() as usize];
                 let step = task.begin(&mut command.bounce, &command.data);
                 command.task = Some(task);
                 let ended = self.take(now, number, step);
                 debug_assert!(ended.is_none(), "a task begins with a read or a write");
             }
-            Some(BlockPlan::Nothing) | None => {
+            Some(RmwPlan::Nothing) | None => {
                 unreachable!("a command has blocks, and begins once")
             }
         }
@@ -192,6 +192,6 @@ impl EmulatedDisk {
 }
 
 /// Makes the admission of a process that starts, with little memory.
-fn admission() -> BlockAdmission<u64> {
-    BlockAdmission::new(u64::from(BOUNCE_BYTES_MAX))
+fn admission() -> RmwAdmission<u64> {
+    RmwAdmission::new(u64::from(BOUNCE_BYTES_MAX))
 }

@@ -1,7 +1,7 @@
 //! A store of small blocks over a store of larger ones, by read-modify-write (512-byte emulation, "512e").
 //!
 //! `roadtrain_proto::read_modify_write` decides which physical blocks are read and written, and which operations wait for
-//! each other. All reactors share one [`BlockAdmission`], so an operation may be admitted by the end of one on another
+//! each other. All reactors share one [`RmwAdmission`], so an operation may be admitted by the end of one on another
 //! reactor: it is then continued by a completion that is sent to its own reactor. Its buffers stay on its thread.
 //!
 //! Reads, compares and flushes of whole physical blocks go to the store below as they are. Changes of whole physical
@@ -15,7 +15,7 @@ use crate::{
     StoreGeometry, StoreIo, StoreOperation, StoreToken,
 };
 use allocated::PhysicalQuery;
-use roadtrain_proto::read_modify_write::{BlockAdmission, BlockPlan, enclosing};
+use roadtrain_proto::read_modify_write::{RmwAdmission, RmwPlan, enclosing};
 use roadtrain_system::buffer::Buffer;
 use std::collections::HashMap;
 use std::fmt;
@@ -38,7 +38,7 @@ impl EmulatedBlockStore {
     pub fn new(below: Arc<dyn Store>, lba_shift: u8) -> EmulatedBlockStore {
         let physical_shift = below.geometry().lba_shift;
         let operations = EmulatedOperations {
-            admission: BlockAdmission::new(BOUNCE_BUDGET_BYTES),
+            admission: RmwAdmission::new(BOUNCE_BUDGET_BYTES),
             waiting: HashMap::new(),
         };
         let blocks = EmulatedBlocks { below, physical_shift, operations: Mutex::new(operations) };
@@ -80,10 +80,10 @@ impl Store for EmulatedBlockStore {
             );
         }
         let bytes = buffer.as_ref().map_or(0, Buffer::len) as u64;
-        match BlockPlan::of(&op, bytes, blocks.physical_bytes()) {
-            BlockPlan::Nothing => io.complete(StoreCompletion::new(token, Ok(()), buffer)),
-            BlockPlan::Pass(op) => blocks.below.submit(op, buffer, token, io),
-            BlockPlan::Claimed(op, claim) => {
+        match RmwPlan::of(&op, bytes, blocks.physical_bytes()) {
+            RmwPlan::Nothing => io.complete(StoreCompletion::new(token, Ok(()), buffer)),
+            RmwPlan::Pass(op) => blocks.below.submit(op, buffer, token, io),
+            RmwPlan::Claimed(op, claim) => {
                 let key = (io.executor(), token);
                 let mut operations = blocks.lock();
                 if operations.admission.begin(key, claim) {
@@ -94,7 +94,7 @@ impl Store for EmulatedBlockStore {
                 let task = EmulatedTask::new(blocks, key, EmulatedWork::Whole(op), buffer);
                 operations.waiting.insert(key, task.wait(io));
             }
-            BlockPlan::Task(rmw, claim) => {
+            RmwPlan::Task(rmw, claim) => {
                 let key = (io.executor(), token);
                 let task = EmulatedTask::new(blocks, key, EmulatedWork::Parts(rmw), buffer);
                 let mut operations = blocks.lock();
@@ -134,7 +134,7 @@ struct EmulatedBlocks {
 
 /// Operations in flight, and the continuations of those that wait.
 struct EmulatedOperations {
-    admission: BlockAdmission<OperationKey>,
+    admission: RmwAdmission<OperationKey>,
     waiting: HashMap<OperationKey, AdmissionWaiter>,
 }
 

@@ -108,11 +108,31 @@ macro_rules! with {
     };
 }
 
+/// Adds what to change to an error of `io_uring_setup`; the kind stays.
+fn explained(error: io::Error) -> io::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            "the kernel counts io_uring's memory as locked: raise that limit (ulimit -l, LimitMEMLOCK=, \
+             --ulimit memlock) to 256 KiB for each reactor of all processes of this user"
+        }
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
+            "io_uring is forbidden here: let the seccomp profile of the container or service have \
+             io_uring_setup, io_uring_enter and io_uring_register, and set kernel.io_uring_disabled=0"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}: {advice}"))
+}
+
 impl ReactorRing {
     /// A ring for the calling thread with `entries` submission entries and four times as many for
     /// completions. Older kernels get the same ring without the newer flags.
+    ///
+    /// # Errors
+    /// The kernel's, which say what to change where rings are forbidden or too little memory may be locked.
     pub fn new(entries: u32) -> io::Result<ReactorRing> {
-        Ok(ReactorRing::of(Entries::Narrow(EntryQueue::new(entries)?)))
+        let queue = EntryQueue::new(entries).map_err(explained)?;
+        Ok(ReactorRing::of(Entries::Narrow(queue)))
     }
 
     /// A ring like [`ReactorRing::new`]'s with entries of 128 bytes, so that it takes [commands](ReactorRing::command), where the
@@ -121,7 +141,7 @@ impl ReactorRing {
         match EntryQueue::new(entries) {
             Ok(queue) => Ok(ReactorRing::of(Entries::Wide(queue))),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => ReactorRing::new(entries),
-            Err(error) => Err(error),
+            Err(error) => Err(explained(error)),
         }
     }
 

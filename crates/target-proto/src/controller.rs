@@ -1,7 +1,7 @@
 //! Controllers: the state of one association with a host.
 
 use super::aborts::Aborts;
-use super::ana::{AnaOfController, AnaState};
+use super::ana::AnaState;
 use super::carrier::QueueAdmission;
 use super::changed_namespaces::ChangedNamespaces;
 use super::config::NamespaceConfig;
@@ -10,6 +10,7 @@ use super::events::Events;
 use super::feature_values::FeatureValues;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
+use super::path_states::AnaOfController;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
 use super::reservations::ReservationNotices;

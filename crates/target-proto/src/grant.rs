@@ -10,7 +10,6 @@
 //! listeners, a controller ends that would not be admitted any more ([`TargetControl::end_unadmitted`]).
 
 use super::aborts::Aborts;
-use super::ana::AnaOfController;
 use super::carrier::{Carrier, QueueAdmission};
 use super::changed_namespaces::ChangedNamespaces;
 use super::connected::{ConnectNames, ConnectRefused, ConnectedQueue, no_controller_left};
@@ -20,6 +19,7 @@ use super::events::Events;
 use super::feature_values::FeatureValues;
 use super::keep_alive::KeepAlive;
 use super::kind::{ControllerKind, optional_events};
+use super::path_states::AnaOfController;
 use super::property::{Issuer, Properties};
 use super::removed::RemovedNamespaces;
 use super::reservations::ReservationNotices;

@@ -1,7 +1,7 @@
 //! Identify (NVMe Base 2.1, section 5.1.13): the data reports supported functions only.
 
 use super::aborts::ABORTS_MAX;
-use super::ana::{ANA_GROUP_IDS_MAX, TRANSITION_SECONDS};
+use super::ana::TRANSITION_SECONDS;
 use super::config::{NAMESPACES_MAX, TargetLimits};
 use super::context::{CommandContext, bad_namespace, byte};
 use super::controller::TargetController;
@@ -14,6 +14,7 @@ use super::kind::optional_events;
 use super::namespace::ExportedNamespace;
 use super::namespace_management::allocated;
 use super::namespace_request::NamespaceManagement;
+use super::path_states::ANA_GROUP_IDS_MAX;
 use super::property::VERSION;
 use super::resets::RESETS_MAX;
 use super::subsystem::TargetSubsystem;

@@ -105,6 +105,7 @@ mod namespace_operations;
 mod namespace_request;
 mod operations;
 mod outcome;
+mod path_states;
 mod paths;
 mod property;
 mod removed;

@@ -1,6 +1,5 @@
 //! Get Log Page (NVMe Base 2.1, section 5.1.12).
 
-use super::ana::ANA_GROUP_IDS_MAX;
 use super::config::NAMESPACES_MAX;
 use super::context::{CommandContext, byte};
 use super::controller::TargetController;
@@ -10,6 +9,7 @@ use super::features;
 use super::identify::REVISION;
 use super::kind::{ControllerKind, supported_opcodes};
 use super::namespace::ExportedNamespace;
+use super::path_states::ANA_GROUP_IDS_MAX;
 use super::subsystem::TargetSubsystem;
 use core::time::Duration;
 use roadtrain_proto::error::CommandError;

@@ -269,15 +269,7 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 self.listeners.push(*listener);
                 Ok(())
             }
-            ConfigOperation::Unlisten(listener) => {
-                let at = self.listeners.iter().position(|other| other == listener);
-                self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
-                self.ana.retain(&self.listeners);
-                for subsystem in &mut self.subsystems {
-                    subsystem.retain_groups(&self.listeners);
-                }
-                Ok(())
-            }
+            ConfigOperation::Unlisten(listener) => self.unlisten(listener),
             ConfigOperation::SetTls(listener) => {
                 let mut all = self.listeners.iter_mut();
                 let there = all.find(|one| one.is_same_listener(listener));
@@ -325,6 +317,18 @@ impl<N: NamespaceDescription> TargetConfig<N> {
             }
         }
     }
+
+    /// Removes a listener with its ANA states.
+    fn unlisten(&mut self, listener: &TargetListener) -> Result<(), ConfigError> {
+        let unknown = ConfigError::Unknown(ConfigObject::Listener(listener.address));
+        let at = self.listeners.iter().position(|other| other == listener);
+        self.listeners.remove(at.ok_or(unknown)?);
+        self.ana.retain(&self.listeners);
+        for subsystem in &mut self.subsystems {
+            subsystem.retain_groups(&self.listeners);
+        }
+        Ok(())
+    }
 }
 
 fn add_unless<T: Clone, N: NamespaceDescription>(
@@ -364,14 +368,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 check_namespace(&self.nqn, namespace)?;
                 *self.namespace(namespace.nsid())? = namespace.clone();
             }
-            ConfigOperation::ResizeNamespace { nsid, bytes, .. } => {
-                let nqn = self.nqn.clone();
-                let namespace = self.namespace(*nsid)?;
-                let unfit = |hint| ConfigError::invalid(place(), "size", bytes, hint);
-                let resized = namespace.resized(*bytes).map_err(unfit)?;
-                check_namespace(&nqn, &resized)?;
-                *namespace = resized;
-            }
+            ConfigOperation::ResizeNamespace { nsid, bytes, .. } => self.resize(*nsid, *bytes)?,
             ConfigOperation::AllowAnyHost { allow, .. } => match (allow, &self.allowed_hosts) {
                 (true, _) => self.allowed_hosts = None,
                 (false, None) => self.allowed_hosts = Some(BTreeSet::new()),
@@ -418,6 +415,17 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             | ConfigOperation::RemoveReferral(_)
             | ConfigOperation::SetAuthentication(_) => {}
         }
+        Ok(())
+    }
+
+    fn resize(&mut self, nsid: u32, bytes: u64) -> Result<(), ConfigError> {
+        let nqn = self.nqn.clone();
+        let namespace = self.namespace(nsid)?;
+        let place = || ConfigObject::namespace(&nqn, nsid);
+        let unfit = |hint| ConfigError::invalid(place(), "size", bytes, hint);
+        let resized = namespace.resized(bytes).map_err(unfit)?;
+        check_namespace(&nqn, &resized)?;
+        *namespace = resized;
         Ok(())
     }
 

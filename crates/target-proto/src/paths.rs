@@ -1,11 +1,12 @@
 //! ANA states of controllers' paths at a running target, which may change, and end with the target.
 
-use super::ana::{AnaState, PathStates};
+use super::ana::AnaState;
 use super::control::TargetControl;
 use super::controller::TargetController;
 use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen;
+use super::path_states::PathStates;
 use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use std::collections::BTreeSet;

@@ -32,7 +32,7 @@ Examples:
 pub struct DoctorArgs {
     /// Check a target for hosts of this maker, instead of this machine.
     #[arg(long = "for", value_name = "HOST", value_enum)]
-    pub host: Option<HostName>,
+    pub host: Option<ForeignHost>,
     /// Configuration file of `serve` to check.
     #[arg(long, value_name = "FILE", requires = "host", conflicts_with = "id")]
     pub config: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct DoctorArgs {
 
 /// Host of another maker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HostName {
+pub enum ForeignHost {
     /// VMware ESXi.
     Esxi,
     /// The initiator of Windows Server.

@@ -39,7 +39,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval: Duration,
     /// Most namespaces of a process, the busiest first; the others are counted.
-    #[arg(long, value_name = "NUMBER", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200)]
     pub limit: usize,
     /// Take two samples, an interval apart, print what happened in between, and end.
     #[arg(long)]

@@ -266,15 +266,13 @@ impl NewSubsystemArgs {
     pub(super) fn spec(self) -> SubsystemSettings {
         let NewSubsystemArgs { nqn, serial, model, allow_hosts, namespaces, require } = self;
         SubsystemSettings {
-            nqn,
             serial,
             model,
             allow_hosts: (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect()),
             require_auth: require.require_auth,
             require_tls: require.require_tls,
-            host_rates: Default::default(),
-            ana_groups: Vec::new(),
             namespaces: assign_nsids(namespaces),
+            ..SubsystemSettings::new(nqn)
         }
     }
 }

@@ -11,7 +11,7 @@ mod facts;
 #[cfg(test)]
 mod tests;
 
-use crate::args::{DoctorArgs, HostName};
+use crate::args::{DoctorArgs, ForeignHost};
 use crate::config::ServeConfig;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
@@ -56,7 +56,7 @@ struct HostFinding {
 ///
 /// # Errors
 /// The configuration cannot be read, no such target runs, or something does not fit.
-pub(super) fn run(args: &DoctorArgs, host: HostName, json: bool) -> CommandResult {
+pub(super) fn run(args: &DoctorArgs, host: ForeignHost, json: bool) -> CommandResult {
     let export = match &args.config {
         Some(path) => CheckedExport::of_config(&ServeConfig::read(path)?),
         None => CheckedExport::of_target(&running_target(args.id.as_deref())?)?,

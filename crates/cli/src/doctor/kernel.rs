@@ -39,12 +39,11 @@ pub(super) fn io_uring(machine: &ExaminedMachine) -> Vec<Finding> {
             let text = format!("only for the group of kernel.io_uring_group and root: {error}");
             Finding::problem(check, text, enable)
         }
-        (Some(error), _) => Finding::problem(
-            check,
-            format!("no ring can be made: {error}"),
-            "a container or service forbids it: let its seccomp profile have io_uring_setup, \
-             io_uring_enter and io_uring_register",
-        ),
+        (Some(error), _) => {
+            let (error, advice) =
+                error.split_once(": ").unwrap_or((error, "use Linux 6.1 or later"));
+            Finding::problem(check, format!("no ring can be made: {error}"), advice)
+        }
         (None, 1) => {
             Finding::advice(check, "works here, and not for users outside a group", enable)
         }

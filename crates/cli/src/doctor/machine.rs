@@ -7,6 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Submission entries of a ring of `serve`.
+const RING_ENTRIES: u32 = 1024;
+
 /// A machine.
 pub(super) struct ExaminedMachine {
     root: PathBuf,
@@ -17,7 +20,7 @@ pub(super) struct ExaminedMachine {
 /// Results of calls and programs; tests supply their own.
 #[derive(Default)]
 pub(super) struct MachineProbes {
-    /// Error of the attempt to create an io_uring.
+    /// Error of the attempt to create an io_uring as `serve` does; what to do follows a colon.
     pub(super) no_ring: Option<String>,
     /// The firewall's rules, as `nft` and `iptables-save` list them.
     pub(super) rules: FirewallRules,
@@ -56,7 +59,7 @@ impl ExaminedMachine {
         let names = machine.entries("sys/class/net");
         let of = |name: &String| Some((name.clone(), Offloads::read(name).ok()?));
         machine.probes = MachineProbes {
-            no_ring: ReactorRing::new(8).err().map(|error| error.to_string()),
+            no_ring: ReactorRing::new(RING_ENTRIES).err().map(|error| error.to_string()),
             rules: FirewallRules {
                 nft: list(&[&["nft", "-n", "list", "ruleset"]]),
                 iptables: list(&[&["iptables-save"], &["ip6tables-save"]]),

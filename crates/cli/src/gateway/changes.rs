@@ -131,17 +131,7 @@ fn subsystem<'a>(
     let known = config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
     let at = known.unwrap_or_else(|| {
         changes.push(format!("subsystem {nqn}"));
-        config.subsystems.push(SubsystemSettings {
-            nqn: nqn.to_owned(),
-            serial: None,
-            model: None,
-            allow_hosts: None,
-            host_rates: Default::default(),
-            require_auth: false,
-            require_tls: false,
-            ana_groups: Vec::new(),
-            namespaces: Vec::new(),
-        });
+        config.subsystems.push(SubsystemSettings::new(nqn.to_owned()));
         config.subsystems.len() - 1
     });
     &mut config.subsystems[at]

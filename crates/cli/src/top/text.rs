@@ -38,7 +38,7 @@ pub(super) fn all(dashboard: &Dashboard) -> String {
         text.push('\n');
         text.push_str(&output::columns(&head, &cells));
         if let (count, left_out @ 1..) = dashboard.count(view) {
-            text.push_str(&format!("the {count} busiest, {left_out} more: --limit NUMBER\n"));
+            text.push_str(&format!("the {count} busiest, {left_out} more: --limit N\n"));
         }
     }
     text

@@ -1,4 +1,4 @@
-//! Differences between a model and its changed copy: found without a look-up for each of thousands of objects.
+//! Differences between a model and its changed copy, found without a search for each of thousands of objects.
 
 use super::{ManagedModel, SavedNamespace};
 use roadtrain_target_engine::Subsystem;
@@ -21,15 +21,15 @@ pub(super) fn differing<'a, T>(
 }
 
 /// Namespaces of the two models that may differ.
-struct ChangedNamespaces<'a> {
+struct ModelDifference<'a> {
     /// Names of devices that were added, removed or replaced, or have other limits.
     devices: BTreeSet<&'a str>,
     /// NQN and NSID of namespaces that were added, removed or replaced.
     namespaces: BTreeSet<(&'a str, u32)>,
 }
 
-impl<'a> ChangedNamespaces<'a> {
-    fn between(old: &'a ManagedModel, new: &'a ManagedModel) -> ChangedNamespaces<'a> {
+impl<'a> ModelDifference<'a> {
+    fn between(old: &'a ManagedModel, new: &'a ManagedModel) -> ModelDifference<'a> {
         let (gone, come) = differing(&old.devices, &new.devices, Arc::ptr_eq);
         let mut devices: BTreeSet<&str> = gone.iter().chain(come).map(|one| &*one.name).collect();
         let limits = |of: &'a ManagedModel, other: &ManagedModel| {
@@ -50,7 +50,7 @@ impl<'a> ChangedNamespaces<'a> {
             let (gone, come) = differing(was, is, PartialEq::eq);
             namespaces.extend(gone.iter().chain(come).map(|one| (nqn, one.nsid)));
         }
-        ChangedNamespaces { devices, namespaces }
+        ModelDifference { devices, namespaces }
     }
 
     fn has(&self, nqn: &str, one: &SavedNamespace) -> bool {
@@ -64,7 +64,7 @@ impl ManagedModel {
     /// namespaces only that may differ.
     #[must_use]
     pub fn differing_exports(&self, next: &ManagedModel) -> (Vec<Subsystem>, Vec<Subsystem>) {
-        let changed = ChangedNamespaces::between(self, next);
+        let changed = ModelDifference::between(self, next);
         let is_few = changed.namespaces.len() + changed.devices.len() <= SEARCHED_MAX;
         let of = |model: &ManagedModel| -> Vec<Subsystem> {
             let by_name = if is_few { None } else { Some(model.devices_by_name()) };
@@ -126,7 +126,8 @@ mod tests {
             subsystems: model.exports(),
             ..TargetConfig::default()
         };
-        let changes: &[(&str, usize, fn(&mut ManagedModel))] = &[
+        type ModelChange = (&'static str, usize, fn(&mut ManagedModel));
+        let changes: &[ModelChange] = &[
             ("nothing", 0, |_| ()),
             ("a new device", 0, |model| model.devices.push(device("new"))),
             ("a new namespace", 1, |model| {

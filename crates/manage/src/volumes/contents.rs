@@ -58,6 +58,9 @@ pub struct Volume {
     /// True while shared space is replaced by its own in the background; the volume stays thin.
     #[serde(default, skip_serializing_if = "is_false")]
     pub detaching: bool,
+    /// Time of its creation in seconds since 1970; `None` if an older version created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_unix_seconds: Option<u64>,
 }
 
 impl Volume {

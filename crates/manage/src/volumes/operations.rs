@@ -11,7 +11,7 @@ use super::volume_space;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::{info, warn};
 
 /// Interval between two log lines about one copy.
@@ -345,6 +345,7 @@ impl SharedStore {
     fn new_volume(&self, name: &str, size: u64) -> Result<Volume, VolumeError> {
         let uuid =
             Uuid::random().map_err(|e| VolumeError::io(self.store_files.path(), "name", e))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(Volume {
             uuid,
             name: name.into(),
@@ -355,6 +356,7 @@ impl SharedStore {
             parent: None,
             inflating: false,
             detaching: false,
+            created_unix_seconds: now.ok().map(|since| since.as_secs()),
         })
     }
 

@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 /// Needs of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockClaim {
+pub struct RmwClaim {
     /// Range that the operation changes, whole physical blocks; a length of 0: it changes nothing.
     pub range: ByteRange,
     /// True for a read-modify-write: no other change of the range runs meanwhile.
@@ -15,8 +15,8 @@ pub struct BlockClaim {
     pub bytes: u32,
 }
 
-impl BlockClaim {
-    fn conflicts(&self, other: &BlockClaim) -> bool {
+impl RmwClaim {
+    fn conflicts(&self, other: &RmwClaim) -> bool {
         (self.is_exclusive || other.is_exclusive) && self.range.overlaps(&other.range)
     }
 }
@@ -24,7 +24,7 @@ impl BlockClaim {
 /// State of an operation that has begun.
 #[derive(Debug)]
 struct ClaimState<K> {
-    claim: BlockClaim,
+    claim: RmwClaim,
     /// Earlier operations with a conflicting claim.
     blockers: u32,
     /// Later operations that this one blocks, in their order.
@@ -38,7 +38,7 @@ struct ClaimState<K> {
 /// waits for no other one, and a waiting one only for earlier ones or for memory that admitted ones have: so each
 /// is admitted in the end.
 #[derive(Debug)]
-pub struct BlockAdmission<K> {
+pub struct RmwAdmission<K> {
     claims: HashMap<K, ClaimState<K>>,
     /// Number of exclusive claims. Shared ones need no comparison while there are none.
     exclusive: usize,
@@ -47,11 +47,11 @@ pub struct BlockAdmission<K> {
     memory_waiters: VecDeque<K>,
 }
 
-impl<K: Copy + Eq + Hash> BlockAdmission<K> {
+impl<K: Copy + Eq + Hash> RmwAdmission<K> {
     /// Creates the admission with a budget of memory in bytes, which no single operation exceeds.
     #[must_use]
     pub fn new(budget_bytes: u64) -> Self {
-        BlockAdmission {
+        RmwAdmission {
             claims: HashMap::new(),
             exclusive: 0,
             free_bytes: budget_bytes,
@@ -60,7 +60,7 @@ impl<K: Copy + Eq + Hash> BlockAdmission<K> {
     }
 
     /// Begins an operation. True if it is admitted now; otherwise [`end`](Self::end) returns it later.
-    pub fn begin(&mut self, key: K, claim: BlockClaim) -> bool {
+    pub fn begin(&mut self, key: K, claim: RmwClaim) -> bool {
         let mut blockers = 0;
         if claim.range.len > 0 && (claim.is_exclusive || self.exclusive > 0) {
             for earlier in self.claims.values_mut() {
@@ -154,12 +154,12 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
-    fn claim(first: u64, blocks: u64, is_exclusive: bool, bytes: u32) -> BlockClaim {
+    fn claim(first: u64, blocks: u64, is_exclusive: bool, bytes: u32) -> RmwClaim {
         let range = ByteRange { offset: first * BLOCK, len: blocks * BLOCK };
-        BlockClaim { range, is_exclusive, bytes }
+        RmwClaim { range, is_exclusive, bytes }
     }
 
-    fn end(admission: &mut BlockAdmission<u32>, key: u32) -> Vec<u32> {
+    fn end(admission: &mut RmwAdmission<u32>, key: u32) -> Vec<u32> {
         let mut admitted = Vec::new();
         admission.end(key, &mut admitted);
         admitted
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_read_modify_write_is_alone_and_in_turn() {
-        let mut admission = BlockAdmission::new(1 << 20);
+        let mut admission = RmwAdmission::new(1 << 20);
         assert!(admission.begin(1, claim(0, 4, false, 0)));
         assert!(admission.begin(2, claim(2, 4, false, 0)), "shared claims overlap");
         assert!(!admission.begin(3, claim(3, 1, true, 4096)), "both shared ones are in flight");
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_withdrawn_operation_blocks_none_and_its_key_is_free() {
-        let mut admission = BlockAdmission::new(1 << 20);
+        let mut admission = RmwAdmission::new(1 << 20);
         assert!(admission.begin(1, claim(0, 1, true, 4096)));
         assert!(!admission.begin(2, claim(0, 1, true, 4096)));
         assert!(!admission.begin(3, claim(0, 1, true, 4096)));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn memory_is_limited_and_given_in_turn() {
-        let mut admission = BlockAdmission::new(10);
+        let mut admission = RmwAdmission::new(10);
         assert!(admission.begin(1, claim(0, 0, false, 6)));
         assert!(!admission.begin(2, claim(0, 0, false, 8)));
         assert!(!admission.begin(3, claim(0, 0, false, 2)), "2 was first");
@@ -218,9 +218,9 @@ mod tests {
             steps in prop::collection::vec(
                 (0..8u64, 1..4u64, any::<bool>(), 0..5u32, 0..6usize), 1..120),
         ) {
-            let mut admission = BlockAdmission::new(8);
-            let mut begun: Vec<(u32, BlockClaim, bool)> = Vec::new();
-            let admit = |begun: &mut Vec<(u32, BlockClaim, bool)>, key: u32| {
+            let mut admission = RmwAdmission::new(8);
+            let mut begun: Vec<(u32, RmwClaim, bool)> = Vec::new();
+            let admit = |begun: &mut Vec<(u32, RmwClaim, bool)>, key: u32| {
                 let at = begun.iter().position(|(k, ..)| *k == key).unwrap();
                 assert!(!begun[at].2, "admitted twice");
                 let claim = begun[at].1;

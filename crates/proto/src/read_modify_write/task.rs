@@ -1,6 +1,6 @@
 //! Execution of one operation by operations on whole physical blocks.
 
-use super::{BlockClaim, enclosed, enclosing};
+use super::{RmwClaim, enclosed, enclosing};
 use crate::op::{ByteRange, StoreOperation};
 use roadtrain_wire::status::Status;
 
@@ -9,21 +9,21 @@ pub const BOUNCE_BYTES_MAX: u32 = 128 << 10;
 
 /// How an operation on logical blocks is executed.
 #[derive(Debug)]
-pub enum BlockPlan {
+pub enum RmwPlan {
     /// There is nothing to do.
     Nothing,
     /// The store below executes this operation; no claim is needed.
     Pass(StoreOperation),
     /// The store below executes this operation, once the claim is admitted.
-    Claimed(StoreOperation, BlockClaim),
+    Claimed(StoreOperation, RmwClaim),
     /// The task executes it, once the claim is admitted.
-    Task(RmwTask, BlockClaim),
+    Task(RmwTask, RmwClaim),
 }
 
-impl BlockPlan {
+impl RmwPlan {
     /// Plans an operation, checked against the capacity, with a buffer of `buffer_bytes`.
     #[must_use]
-    pub fn of(op: &StoreOperation, buffer_bytes: u64, physical_bytes: u64) -> BlockPlan {
+    pub fn of(op: &StoreOperation, buffer_bytes: u64, physical_bytes: u64) -> RmwPlan {
         let range = match *op {
             StoreOperation::Read { offset }
             | StoreOperation::Write { offset, .. }
@@ -33,10 +33,10 @@ impl BlockPlan {
             | StoreOperation::QueryAllocation { range } => range,
             // Advice, which is followed for whole physical blocks.
             StoreOperation::Discard { range } => enclosed(range, physical_bytes),
-            StoreOperation::Flush => return BlockPlan::Pass(*op),
+            StoreOperation::Flush => return RmwPlan::Pass(*op),
         };
         if range.len == 0 {
-            return BlockPlan::Nothing;
+            return RmwPlan::Nothing;
         }
         let op = match *op {
             StoreOperation::Discard { .. } => StoreOperation::Discard { range },
@@ -44,16 +44,16 @@ impl BlockPlan {
         };
         let blocks = enclosing(range, physical_bytes);
         match (blocks == range, op.changes()) {
-            (true, false) => BlockPlan::Pass(op),
+            (true, false) => RmwPlan::Pass(op),
             (true, true) => {
-                let claim = BlockClaim { range, is_exclusive: false, bytes: 0 };
-                BlockPlan::Claimed(op, claim)
+                let claim = RmwClaim { range, is_exclusive: false, bytes: 0 };
+                RmwPlan::Claimed(op, claim)
             }
             (false, changes) => {
                 let task = RmwTask::new(op, range, physical_bytes);
                 let claimed = if changes { blocks } else { ByteRange { len: 0, ..blocks } };
                 let (is_exclusive, bytes) = (changes, task.bounce_bytes());
-                BlockPlan::Task(task, BlockClaim { range: claimed, is_exclusive, bytes })
+                RmwPlan::Task(task, RmwClaim { range: claimed, is_exclusive, bytes })
             }
         }
     }

@@ -7,7 +7,7 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// What a task does once it is admitted.
+/// Work of a task, which begins once it is admitted.
 pub(super) enum EmulatedWork {
     /// The store below executes the operation as it is.
     Whole(StoreOperation),

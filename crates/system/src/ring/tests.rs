@@ -198,3 +198,20 @@ fn a_role_ends_its_own_poll() {
     assert_eq!(ended.len(), 2, "the other role's poll stays: {ended:?}");
     assert!(ended.contains(&(7, RingRole::Second, -libc::ECANCELED)), "{ended:?}");
 }
+
+#[test]
+fn an_error_of_the_kernel_says_what_to_change() {
+    for (errno, kind, advice) in [
+        (libc::ENOMEM, io::ErrorKind::OutOfMemory, "ulimit -l"),
+        (libc::EPERM, io::ErrorKind::PermissionDenied, "seccomp"),
+        (libc::ENOSYS, io::ErrorKind::Unsupported, "seccomp"),
+    ] {
+        let error = explained(io::Error::from_raw_os_error(errno));
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    assert_eq!(
+        explained(io::Error::from_raw_os_error(libc::EMFILE)).raw_os_error(),
+        Some(libc::EMFILE)
+    );
+}

@@ -14,9 +14,14 @@ use roadtrain_target_proto::{
     ConfigError, ConfigOperation, ConnectedQueue, NamespaceKeys, SubsystemNamespaces, TargetConfig,
     TargetEvent,
 };
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use tracing::info;
+
+/// Most namespaces of a subsystem that a lane finds at once. With more it finds each at the first command, which takes
+/// the control plane's lock.
+const FOUND_AT_ONCE_MAX: usize = 64;
 
 impl TargetControlPlane {
     /// Applies `operations`, which change the namespaces `keys` and nothing else. The other namespaces are not touched,
@@ -100,7 +105,7 @@ impl TargetControlPlane {
                 && is_same_limit(known.limits[1].as_ref(), host_limit.as_ref())
         };
         let kept = before.used().into_iter().filter(|(nsid, known)| is_same(*nsid, known));
-        let kept: Vec<_> = kept.collect();
+        let mut used: Vec<_> = kept.collect();
         let finder = LaneNamespaceFinder {
             control: self.clone(),
             connected: connected.clone(),
@@ -110,7 +115,13 @@ impl TargetControlPlane {
             stores: stores.of(&connected.subnqn),
         };
         drop(state);
-        LaneNamespaces::new(table, Rc::new(finder), kept)
+        if table.iter().nth(FOUND_AT_ONCE_MAX).is_none() {
+            let known: HashSet<u32> = used.iter().map(|(nsid, _)| *nsid).collect();
+            let new = table.iter().map(|(nsid, _)| nsid).filter(|nsid| !known.contains(nsid));
+            let found = new.filter_map(|nsid| Some((nsid, Rc::new(finder.find(nsid)?))));
+            used.extend(found.collect::<Vec<_>>());
+        }
+        LaneNamespaces::new(table, Rc::new(finder), used)
     }
 
     /// Returns the stores that a Flush of all namespaces of a lane concerns.

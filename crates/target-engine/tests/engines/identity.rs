@@ -237,7 +237,7 @@ fn a_reload_that_fails_changes_nothing() {
         ("a directory", vec![file_at(5, directory.path(), None)]),
         ("no whole blocks", vec![memory(5, 1000, 512)]),
         ("a file that is exported", vec![file_at(5, &path("two"), None)]),
-        ("an NSID out of range", vec![memory(5000, MIB, 512)]),
+        ("an NSID out of range", vec![memory(50_000, MIB, 512)]),
         ("an identity twice", vec![twice.clone(), Export { nsid: 6, ..twice.clone() }]),
     ] {
         let wanted = [changes.clone(), wrong].concat();

@@ -3,7 +3,7 @@
 
 use super::export::{CheckedExport, CheckedNamespace};
 use super::{HostFinding, HostFindingState};
-use crate::args::HostName;
+use crate::args::ForeignHost;
 
 /// Result of a check: state, found value, action.
 type HostVerdict = (HostFindingState, String, Option<String>);
@@ -35,12 +35,12 @@ const LINUX_CORE: &str = "Linux, drivers/nvme/host/core.c";
 const SPDK_BDEV: &str = "SPDK, module/bdev/nvme/bdev_nvme.c";
 
 /// Checks the export against all facts about the host.
-pub(super) fn check(host: HostName, export: &CheckedExport) -> Vec<HostFinding> {
+pub(super) fn check(host: ForeignHost, export: &CheckedExport) -> Vec<HostFinding> {
     let facts = match host {
-        HostName::Esxi => ESXI,
-        HostName::Windows => WINDOWS,
-        HostName::Kernel => KERNEL,
-        HostName::Spdk => SPDK,
+        ForeignHost::Esxi => ESXI,
+        ForeignHost::Windows => WINDOWS,
+        ForeignHost::Kernel => KERNEL,
+        ForeignHost::Spdk => SPDK,
     };
     let finding = |fact: &HostFact| {
         let (state, finding, advice) = (fact.judge)(export);
@@ -67,7 +67,7 @@ const ESXI: &[HostFact] = &[
     },
     HostFact {
         check: "fused command",
-        requirement: "Compare and Write of one block, with which ESXi locks what hosts share",
+        requirement: "Compare and Write of one block as fused commands, which ESXi 7.0.3 sends",
         tried: "not tried with ESXi; tried: Compare and Write of our own host",
         source: Some(SPDK_2428),
         judge: compare_and_write,
@@ -88,7 +88,7 @@ const ESXI: &[HostFact] = &[
     },
     HostFact {
         check: "keep alive",
-        requirement: "a keep-alive timeout of 60 s, unless the host is told another one",
+        requirement: "a keep-alive timeout of 60 s by default",
         tried: NO_ESXI,
         source: Some(VSPHERE_CONNECT),
         judge: any_keep_alive,
@@ -206,7 +206,7 @@ const KERNEL: &[HostFact] = &[
     },
     HostFact {
         check: "keep alive",
-        requirement: "a keep-alive timeout of 5 s, unless nvme connect is told another one",
+        requirement: "a keep-alive timeout of 5 s by default",
         tried: IN_GUESTS,
         source: Some(LINUX_FABRICS),
         judge: any_keep_alive,

@@ -19,7 +19,7 @@ const FILE_4K: &str = "kind = \"file\"\npath = \"/disk\"\nsize = \"1GiB\"\nlba =
 const MEMORY: &str = "kind = \"mem\"\nsize = \"1GiB\"";
 
 /// Checks the state of a check for a host.
-fn shows(text: &str, host: HostName, check: &str, state: HostFindingState) {
+fn shows(text: &str, host: ForeignHost, check: &str, state: HostFindingState) {
     let findings = facts::check(host, &config(text));
     let found = findings.iter().find(|finding| finding.check == check);
     let found = found.unwrap_or_else(|| panic!("{check}: {findings:?}"));
@@ -30,16 +30,16 @@ fn shows(text: &str, host: HostName, check: &str, state: HostFindingState) {
 
 #[test]
 fn esxi_needs_blocks_of_512_bytes() {
-    shows(&subsystem(FILE_512), HostName::Esxi, "block size", HostFindingState::Ok);
-    shows(&subsystem(FILE_4K), HostName::Esxi, "block size", HostFindingState::Problem);
-    shows(&subsystem(FILE_4K), HostName::Kernel, "block size", HostFindingState::Ok);
-    shows(&subsystem(FILE_4K), HostName::Spdk, "block size", HostFindingState::Ok);
-    shows(&subsystem(FILE_4K), HostName::Windows, "block size", HostFindingState::Unknown);
+    shows(&subsystem(FILE_512), ForeignHost::Esxi, "block size", HostFindingState::Ok);
+    shows(&subsystem(FILE_4K), ForeignHost::Esxi, "block size", HostFindingState::Problem);
+    shows(&subsystem(FILE_4K), ForeignHost::Kernel, "block size", HostFindingState::Ok);
+    shows(&subsystem(FILE_4K), ForeignHost::Spdk, "block size", HostFindingState::Ok);
+    shows(&subsystem(FILE_4K), ForeignHost::Windows, "block size", HostFindingState::Unknown);
 }
 
 #[test]
 fn memory_has_another_identity_each_time() {
-    for host in [HostName::Esxi, HostName::Kernel, HostName::Spdk] {
+    for host in [ForeignHost::Esxi, ForeignHost::Kernel, ForeignHost::Spdk] {
         shows(&subsystem(FILE_512), host, "identity", HostFindingState::Ok);
         shows(&subsystem(MEMORY), host, "identity", HostFindingState::Advice);
         let named = format!("{MEMORY}\nuuid = \"6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e\"");
@@ -55,34 +55,34 @@ fn a_host_needs_an_active_path() {
         ("non-optimized", HostFindingState::Ok),
         ("optimized", HostFindingState::Ok),
     ] {
-        shows(&ana(state), HostName::Esxi, "paths", expected);
+        shows(&ana(state), ForeignHost::Esxi, "paths", expected);
     }
 }
 
 #[test]
 fn short_queues_are_named_to_linux() {
     let limits = format!("{}[limits]\nqueue_size = 64\n", subsystem(FILE_512));
-    shows(&limits, HostName::Kernel, "queues", HostFindingState::Advice);
-    shows(&subsystem(FILE_512), HostName::Kernel, "queues", HostFindingState::Ok);
+    shows(&limits, ForeignHost::Kernel, "queues", HostFindingState::Advice);
+    shows(&subsystem(FILE_512), ForeignHost::Kernel, "queues", HostFindingState::Ok);
 }
 
 #[test]
 fn a_fact_without_a_source_is_unknown() {
     let export = config(&subsystem(FILE_512));
-    for host in [HostName::Esxi, HostName::Windows, HostName::Kernel, HostName::Spdk] {
+    for host in [ForeignHost::Esxi, ForeignHost::Windows, ForeignHost::Kernel, ForeignHost::Spdk] {
         for finding in facts::check(host, &CheckedExport { requires_tls: true, ..export.clone() }) {
             let is_unknown = finding.state == HostFindingState::Unknown;
             assert!(finding.source.is_some() || is_unknown, "{host:?}: {finding:?}");
-            let tells =
+            let has_test =
                 finding.tried.starts_with("tried:") || finding.tried.starts_with("not tried");
-            assert!(tells && !finding.requirement.is_empty(), "{host:?}: {finding:?}");
+            assert!(has_test && !finding.requirement.is_empty(), "{host:?}: {finding:?}");
         }
     }
 }
 
 #[test]
 fn text_has_requirement_test_and_source() {
-    let text = text(&facts::check(HostName::Esxi, &config(&subsystem(FILE_4K))));
+    let text = text(&facts::check(ForeignHost::Esxi, &config(&subsystem(FILE_4K))));
     for part in ["PROBLEM  block size", "-> serve it with lba=512", "needs: logical blocks of 512"]
     {
         assert!(text.contains(part), "{text}");

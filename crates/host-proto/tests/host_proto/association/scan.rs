@@ -11,7 +11,7 @@ use roadtrain_wire::log::GetLogPage;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 use std::collections::BTreeSet;
 
-type Scanned<T> = Result<T, ProcedureFailure<&'static str>>;
+type ScanResult<T> = Result<T, ProcedureFailure<&'static str>>;
 
 /// Controller with these active namespaces, each in an ANA group of its own.
 #[derive(Default)]
@@ -77,10 +77,10 @@ impl ScannedController {
         page
     }
 
-    fn carry_out<T, F: Future<Output = Scanned<T>> + Send + 'static>(
+    fn carry_out<T, F: Future<Output = ScanResult<T>> + Send + 'static>(
         &mut self,
         body: impl FnOnce(ProcedureDriver<&'static str>) -> F,
-    ) -> Scanned<T> {
+    ) -> ScanResult<T> {
         let mut procedure = Procedure::new(body);
         loop {
             match procedure.poll(Instant(0)) {

@@ -78,13 +78,17 @@ fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let views = stores.iter().flat_map(|lvstore| {
         let view = |info: VolumeInfo| {
             let volume = &info.volume;
-            json!({
+            let mut row = json!({
                 "alias": lvstore.alias(&volume.name), "uuid": volume.uuid, "name": volume.name,
                 "is_thin_provisioned": volume.thin, "is_snapshot": volume.snapshot,
                 "is_clone": volume.parent.is_some(), "is_esnap_clone": false, "is_degraded": false,
                 "num_allocated_clusters": info.clusters,
                 "lvs": {"name": lvstore.name, "uuid": lvstore.uuid},
-            })
+            });
+            if let Some(created) = volume.created_unix_seconds {
+                row["created_unix_seconds"] = created.into();
+            }
+            row
         };
         lvstore.store.volumes().into_iter().map(view).collect::<Vec<_>>()
     });

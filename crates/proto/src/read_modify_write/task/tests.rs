@@ -1,8 +1,8 @@
-//! Writers of neighbouring logical blocks over a model of a disk, at each point of which a crash is looked at.
+//! Writers of neighbouring logical blocks over a model of a disk, with a crash at each point.
 
 use super::*;
 use crate::cases::cases;
-use crate::read_modify_write::BlockAdmission;
+use crate::read_modify_write::RmwAdmission;
 use proptest::prelude::*;
 
 const LOGICAL: usize = 512;
@@ -37,7 +37,7 @@ struct DiskPart {
 #[derive(Debug)]
 enum WriterWork {
     Idle,
-    Waits(BlockPlan),
+    Waits(RmwPlan),
     Runs(Option<RmwTask>),
 }
 
@@ -58,7 +58,7 @@ struct DiskModel {
     disk: Vec<u8>,
     parts: Vec<DiskPart>,
     writers: Vec<Writer>,
-    admission: BlockAdmission<usize>,
+    admission: RmwAdmission<usize>,
     random: Lcg,
     /// True to treat exclusive claims as shared ones, which loses neighbours.
     is_careless: bool,
@@ -82,7 +82,7 @@ impl DiskModel {
             disk: vec![0; BLOCKS * PHYSICAL],
             parts: Vec::new(),
             writers: REGIONS.windows(2).map(writer).collect(),
-            admission: BlockAdmission::new(2 * u64::from(BOUNCE_BYTES_MAX)),
+            admission: RmwAdmission::new(2 * u64::from(BOUNCE_BYTES_MAX)),
             random: Lcg(seed),
             is_careless,
         }
@@ -125,15 +125,15 @@ impl DiskModel {
                 writer.next[here].fill(writer.written);
             }
         }
-        match BlockPlan::of(&writer.op, writer.data.len() as u64, PHYSICAL as u64) {
-            BlockPlan::Nothing => self.acknowledge(index, Ok(())),
-            plan @ BlockPlan::Pass(_) => self.run(index, plan),
+        match RmwPlan::of(&writer.op, writer.data.len() as u64, PHYSICAL as u64) {
+            RmwPlan::Nothing => self.acknowledge(index, Ok(())),
+            plan @ RmwPlan::Pass(_) => self.run(index, plan),
             plan => {
-                let (BlockPlan::Claimed(_, claim) | BlockPlan::Task(_, claim)) = plan else {
+                let (RmwPlan::Claimed(_, claim) | RmwPlan::Task(_, claim)) = plan else {
                     unreachable!("the others were handled");
                 };
                 let is_exclusive = claim.is_exclusive && !self.is_careless;
-                match self.admission.begin(index, BlockClaim { is_exclusive, ..claim }) {
+                match self.admission.begin(index, RmwClaim { is_exclusive, ..claim }) {
                     true => self.run(index, plan),
                     false => self.writers[index].work = WriterWork::Waits(plan),
                 }
@@ -142,16 +142,16 @@ impl DiskModel {
     }
 
     /// Runs an operation that is admitted.
-    fn run(&mut self, index: usize, plan: BlockPlan) {
+    fn run(&mut self, index: usize, plan: RmwPlan) {
         let writer = &mut self.writers[index];
         match plan {
-            BlockPlan::Nothing => unreachable!("acknowledged at once"),
-            BlockPlan::Pass(op) | BlockPlan::Claimed(op, _) => {
+            RmwPlan::Nothing => unreachable!("acknowledged at once"),
+            RmwPlan::Pass(op) | RmwPlan::Claimed(op, _) => {
                 writer.work = WriterWork::Runs(None);
                 let bytes = writer.data.clone();
                 self.submit(index, op, bytes);
             }
-            BlockPlan::Task(mut task, _) => {
+            RmwPlan::Task(mut task, _) => {
                 writer.bounce = vec![0xdd; task.bounce_bytes() as usize];
                 let step = task.begin(&mut writer.bounce, &writer.data);
                 writer.work = WriterWork::Runs(Some(task));
@@ -306,25 +306,25 @@ fn a_read_modify_write_that_is_not_alone_is_found() {
 #[test]
 fn whole_physical_blocks_pass_as_they_are() {
     let range = ByteRange { offset: 8192, len: 4096 };
-    let plan = |op: StoreOperation, bytes| BlockPlan::of(&op, bytes, 4096);
+    let plan = |op: StoreOperation, bytes| RmwPlan::of(&op, bytes, 4096);
     for op in [StoreOperation::Read { offset: 8192 }, StoreOperation::Compare { offset: 0 }] {
-        assert!(matches!(plan(op, 4096), BlockPlan::Pass(passed) if passed == op));
+        assert!(matches!(plan(op, 4096), RmwPlan::Pass(passed) if passed == op));
     }
-    assert!(matches!(plan(StoreOperation::Flush, 0), BlockPlan::Pass(_)));
+    assert!(matches!(plan(StoreOperation::Flush, 0), RmwPlan::Pass(_)));
     let write = StoreOperation::Write { offset: 8192, fua: true };
-    let shared = BlockClaim { range, is_exclusive: false, bytes: 0 };
+    let shared = RmwClaim { range, is_exclusive: false, bytes: 0 };
     assert!(
-        matches!(plan(write, 4096), BlockPlan::Claimed(op, claim) if (op, claim) == (write, shared))
+        matches!(plan(write, 4096), RmwPlan::Claimed(op, claim) if (op, claim) == (write, shared))
     );
-    assert!(matches!(plan(StoreOperation::Read { offset: 512 }, 0), BlockPlan::Nothing));
+    assert!(matches!(plan(StoreOperation::Read { offset: 512 }, 0), RmwPlan::Nothing));
 }
 
 #[test]
 fn a_discard_is_of_the_whole_physical_blocks_inside() {
     let plan = |offset, len| {
         let range = ByteRange { offset, len };
-        match BlockPlan::of(&StoreOperation::Discard { range }, 0, 4096) {
-            BlockPlan::Claimed(StoreOperation::Discard { range }, _) => {
+        match RmwPlan::of(&StoreOperation::Discard { range }, 0, 4096) {
+            RmwPlan::Claimed(StoreOperation::Discard { range }, _) => {
                 Some((range.offset, range.len))
             }
             _ => None,
@@ -336,9 +336,9 @@ fn a_discard_is_of_the_whole_physical_blocks_inside() {
     assert_eq!(plan(1024, 512), None);
 }
 
-fn task(op: StoreOperation, bytes: u64) -> (RmwTask, BlockClaim) {
-    match BlockPlan::of(&op, bytes, 4096) {
-        BlockPlan::Task(task, claim) => (task, claim),
+fn task(op: StoreOperation, bytes: u64) -> (RmwTask, RmwClaim) {
+    match RmwPlan::of(&op, bytes, 4096) {
+        RmwPlan::Task(task, claim) => (task, claim),
         plan => panic!("{plan:?}"),
     }
 }
