@@ -376,9 +376,8 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             },
             ConfigOperation::AllowHost { host, .. } => {
                 check_host(&self.nqn, host)?;
-                if !self.hosts(host)?.insert(host.clone()) {
-                    return Err(ConfigError::Exists(place()));
-                }
+                let is_new = self.hosts(host)?.insert(host.clone());
+                is_new.then_some(()).ok_or_else(|| ConfigError::Exists(place()))?;
             }
             ConfigOperation::DisallowHost { host, .. } => {
                 if !self.hosts(host)?.remove(host) {
@@ -400,8 +399,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             ConfigOperation::LimitHost { host, rates, .. } => {
                 check_host(&self.nqn, host)?;
                 self.host_rates.remove(host);
-                let limited = rates.is_limited().then(|| (host.clone(), *rates));
-                self.host_rates.extend(limited);
+                self.host_rates.extend(rates.is_limited().then(|| (host.clone(), *rates)));
             }
             // These concern no subsystem, or a whole one.
             ConfigOperation::AddSubsystem(_)
