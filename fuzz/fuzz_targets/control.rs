@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
-    AdminOutcome, NamespaceConfig, SubsystemConfig, TargetConfig, TargetControl, TargetListener,
-    TlsUse,
+    AdminOutcome, NamespaceConfig, NamespaceManagement, SubsystemConfig, TargetConfig,
+    TargetControl, TargetListener, TlsUse,
 };
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::Sqe;
@@ -56,6 +56,8 @@ fn config() -> TargetConfig {
     let mut subsystem = SubsystemConfig::new(NQN);
     subsystem.namespaces =
         vec![NamespaceConfig::new(1, 1 << 20, 9), NamespaceConfig::new(7, 1 << 10, 12)];
+    let administrators = [HOST.to_owned()].into();
+    subsystem.management = Some(NamespaceManagement { administrators, lba_shift: 9 });
     TargetConfig {
         subsystems: vec![subsystem],
         listeners: vec![TargetListener {

@@ -34,13 +34,14 @@ class Host:
         return kind, self.exactly(length - 8)
 
     def command(self, sqe, data=b""):
-        """Status and result of a command; what it returns is left out."""
+        """Status and result of a command; the data that it returns is in `data`."""
         self.cid = (self.cid + 1) % 1000
         sqe = bytearray(sqe)
         struct.pack_into("<H", sqe, 2, self.cid)
         offset = 72 if data else 0
         header = struct.pack("<BBBBI", 4, 0, 72, offset, 72 + len(data))
         self.socket.sendall(header + bytes(sqe) + data)
+        self.data = b""
         while True:
             kind, body = self.pdu()
             if kind == 5:
@@ -48,6 +49,7 @@ class Host:
                 assert cid == self.cid, (cid, self.cid)
                 return status >> 1, result
             assert kind == 7, f"PDU {kind}"
+            self.data += body[16:]
 
     def fabrics(self, kind, fields=b"", data=b""):
         sqe = bytearray(64)

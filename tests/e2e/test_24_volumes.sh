@@ -202,3 +202,31 @@ test_volumes_killed() {
     python3 "$top/tests/e2e/volumes_killed.py" "$rpc" "$work/vols" "$port" "$ROADTRAIN" 1000 0 <known.json >killed.log 2>&1 ||
         { cat target.log; fail "$(cat killed.log)"; }
 }
+
+# An administrator creates, attaches, detaches and deletes namespaces by commands; all of it outlives kill -9.
+test_volumes_managed_by_hosts() {
+    local host=nqn.2026-11.test:administrator other=nqn.2026-11.test:other disk=nqn.2026-11.test:managed
+    port=$(free_port)
+    managed -a 127.0.0.1 -s "$port" --lvstore "vols=$work/vols,size=256MiB"
+    c subsystem add -n "$disk" --namespace mem:8MiB
+    no 2 'namespace-store <STORE>' subsystem set -n "$disk" --administrator "$host"
+    no 2 'administrator <NQN>' subsystem set -n "$disk" --namespace-store vols
+    no 1 'no store of volumes none' subsystem set -n "$disk" --administrator "$host" --namespace-store none
+    c subsystem set -n "$disk" --administrator "$host" --namespace-store vols
+    "$ROADTRAIN" ctl --rpc "$rpc" rpc nvmf_get_subsystems >r.json
+    is '.[-1].administrators == [$h] and .[-1].namespace_store == "vols"' --arg h "$host"
+    python3 "$here/namespace_management.py" "$port" "$disk" "$host" "$other" >managed.out 2>&1 || {
+        cat target.log
+        fail "$(cat managed.out)"
+    }
+    grep -q '^kept 3$' managed.out || fail "$(cat managed.out)"
+    c namespace list -n "$disk" && is '[.[].nsid] == [1, 3] and .[1].seen_by == [] and .[1].capacity_bytes == 4194304'
+    c volume list && is 'length == 1'
+    kill -KILL "$target"
+    ended "$target" 60
+    managed -a 127.0.0.1 -s "$port" --lvstore "vols=$work/vols,size=256MiB"
+    c namespace list -n "$disk" && is '[.[].nsid] == [1, 3] and .[1].seen_by == []'
+    c subsystem set -n "$disk" --no-administrators
+    "$ROADTRAIN" ctl --rpc "$rpc" rpc nvmf_get_subsystems >r.json
+    is '.[-1].administrators == null'
+}

@@ -1,11 +1,15 @@
 # shellcheck shell=bash
 # The kernel's host against our target.
 
+# shellcheck source=tests/lib/rpc.sh
+. "$top/tests/lib/rpc.sh"
+
 thorough+=(kernel_host_without_sq_flow_control kernel_host_keep_alive_by_any_command kernel_host_commands
     kernel_host_reservations kernel_nbd_client kernel_host_persistent_discovery
-    kernel_host_thousands_of_namespaces)
+    kernel_host_thousands_of_namespaces kernel_host_manages_namespaces)
 for name in kernel_host_{memory_two_queues,file_digests_4kn,without_sq_flow_control,keep_alive_by_any_command} \
     kernel_host_{survives_target_restart,sees_namespaces_change,commands,reservations,persistent_discovery,first_hour} \
+    kernel_host_manages_namespaces \
     kernel_nbd_client; do
     group_of[$name]=${RT_VM_KERNEL:-stable}
 done
@@ -106,6 +110,18 @@ test_kernel_host_thousands_of_namespaces() {
     kill -HUP "$target"
     guest_ends "$vm"
     grep '^measured' guest.log
+}
+
+# The kernel as administrator: a namespace is created, attached, used, detached and deleted.
+test_kernel_host_manages_namespaces() {
+    local host=nqn.2026-11.test:administrator
+    port=$(free_port) nqn=nqn.2026-11.test:managed
+    managed -a "$target_address" -s "$port" --lvstore "vols=$work/vols,size=256MiB"
+    c subsystem add -n "$nqn"
+    c subsystem set -n "$nqn" --administrator "$host" --namespace-store vols
+    guest -e "HOST=$host" "$here/guest-manages-namespaces.sh"
+    c volume list && is 'length == 0'
+    alive "$target"
 }
 
 # Compare, Verify, Copy and Get LBA Status as nvme-cli sends them.

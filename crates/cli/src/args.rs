@@ -56,9 +56,9 @@ pub use connect::{
 pub use ctl::{
     ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
     DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
-    ListenerCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, ReferralCommand,
-    RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand,
-    SubsystemRef, VolumeCommand,
+    ListenerCommand, ManagementArgs, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
+    ReferralCommand, RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand,
+    SubsystemCommand, SubsystemRef, VolumeCommand,
 };
 pub use doctor::{DoctorArgs, ForeignHost};
 pub use ether::{EtherArgs, PortKindName};

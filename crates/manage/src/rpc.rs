@@ -12,6 +12,7 @@ mod histogram;
 mod manager;
 pub mod message;
 pub mod methods;
+mod namespace_requests;
 mod table;
 mod unix;
 mod web;

@@ -3,12 +3,14 @@
 mod driver;
 mod expiry;
 mod lanes;
+mod namespace_requests;
 mod namespaces;
 mod reservations;
 mod standby;
 #[cfg(test)]
 pub(super) use standby::poll_owners;
 
+use self::namespace_requests::NumberedRequest;
 use super::dh_worker::DhWorker;
 use super::export::{Export, Subsystem};
 use super::handshakes::SharedPsks;
@@ -65,6 +67,8 @@ pub(super) struct TargetControlPlane {
     dh_worker: Mutex<Option<DhWorker>>,
     /// Saves reservations. `None` before the first reservation that persists.
     saver: Mutex<Option<Saver>>,
+    /// Sends requests of hosts to the thread that changes namespaces; `None`: hosts cannot change them.
+    namespace_requests: Mutex<Option<Sender<NumberedRequest>>>,
     /// True while a thread watches the namespaces that stand by.
     standby: Mutex<bool>,
     /// Weak reference to this control plane, for the threads that it starts.
@@ -103,6 +107,7 @@ impl TargetControlPlane {
             resized,
             dh_worker: Mutex::new(None),
             saver: Mutex::new(None),
+            namespace_requests: Mutex::new(None),
             standby: Mutex::new(false),
             weak: weak.clone(),
             psks: SharedPsks::default(),
@@ -326,6 +331,7 @@ impl TargetControlPlane {
 
     /// Flushes every store after the last write. Returns the failures with subsystem NQN and NSID.
     pub(super) fn close(&self) -> Vec<(String, u32, io::Error)> {
+        self.end_namespace_requests();
         let saver = self.saver.lock().unwrap_or_else(PoisonError::into_inner).take();
         saver.into_iter().for_each(Saver::finish);
         let stores = self.lock().stores.clone();

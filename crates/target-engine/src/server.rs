@@ -33,8 +33,10 @@ use roadtrain_system::platform::{
 use roadtrain_target_proto::qpair::TargetQpairConfig as QpairConfig;
 use roadtrain_target_proto::{
     AnaStates, ConfigError, ConfigObject, ConfigOperation, ConnectionLimits, ControllerSummary,
-    HostAuthentication, TargetConfig, TargetControl, TargetLimits, TlsUse, changed_namespaces,
+    HostAuthentication, NamespaceRequest, TargetConfig, TargetControl, TargetLimits, TlsUse,
+    changed_namespaces,
 };
+use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -307,6 +309,20 @@ impl Server {
     /// The namespace does not exist, the owner of its blocks cannot be fenced, or it took too long.
     pub fn claim(&self, nqn: &str, nsid: u32, timeout: Duration) -> Result<bool, ConfigError> {
         self.control.claim(nqn, nsid, timeout)
+    }
+
+    /// Executes requests of hosts for changes of namespaces by `execute`, on a thread of its own, one after the other. It
+    /// returns DW0 of the completion (the NSID of a new namespace, else 0), or the status of a failure. Without this call,
+    /// requests fail.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn manage_namespaces(
+        &self,
+        execute: impl Fn(&str, &NamespaceRequest) -> Result<u32, Status> + Send + 'static,
+    ) -> io::Result<()> {
+        self.control.manage_namespaces(execute)
     }
 
     /// Returns the store of a namespace; `None` if the namespace does not exist or is not accessible.

@@ -7,7 +7,7 @@ use super::discovery::DiscoveryLogSource;
 use super::kind::supported_opcodes;
 use super::outcome::AdminOutcome;
 use super::target_event::TargetEvent;
-use super::{fabrics, features, identify, lba_status, log_page};
+use super::{fabrics, features, identify, lba_status, log_page, namespace_management};
 use roadtrain_proto::error::CommandError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -104,6 +104,9 @@ impl TargetControl {
             Ok(CommandReply::CrossReset(named)) => {
                 self.reset_named_controller(now, cntlid, sqe.cid.get(), named)
             }
+            Ok(CommandReply::ManageNamespaces(request)) => {
+                self.request_namespaces(cntlid, sqe.cid.get(), request)
+            }
             Ok(CommandReply::Disconnected) => AdminOutcome::Disconnected,
             Err(CommandError { status, result, .. }) => {
                 AdminOutcome::Complete { status, result: result.into() }
@@ -125,7 +128,8 @@ impl CommandContext<'_> {
         if !self.controller.properties.is_ready() {
             return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, byte::OPCODE));
         }
-        if !supported_opcodes(self.controller.kind).contains(&self.sqe.opcode) {
+        let opcodes = supported_opcodes(self.controller.kind, self.management().is_some());
+        if !opcodes.contains(&self.sqe.opcode) {
             return Err(CommandError::at(Status::INVALID_OPCODE, byte::OPCODE));
         }
         match self.sqe.opcode {
@@ -141,6 +145,9 @@ impl CommandContext<'_> {
             opcode::CROSS_CONTROLLER_RESET => return self.cross_reset(),
             opcode::GET_LBA_STATUS => {
                 return lba_status::parse(self).map(CommandReply::QueryLbaStatus);
+            }
+            opcode::NAMESPACE_MANAGEMENT | opcode::NAMESPACE_ATTACHMENT => {
+                return namespace_management::parse(self);
             }
             opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
             _ => Err(CommandError::at(Status::INVALID_OPCODE, byte::OPCODE)),

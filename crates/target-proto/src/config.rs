@@ -5,6 +5,7 @@ use super::authentication::HostAuthentication;
 use super::config_error::{ConfigError, ConfigObject};
 use super::identity::{self, NamespaceId};
 use super::listen::{TargetListener, TlsUse};
+use super::namespace_request::NamespaceManagement;
 use super::rate::RateSettings;
 use super::view::{NamespaceView, check_group};
 use core::net::SocketAddr;
@@ -213,6 +214,8 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     pub dmrsl: u32,
     /// Write Zeroes size limit (WZSL) as a power of two of 4 KiB pages, advisory for hosts; 0: none.
     pub wzsl: u8,
+    /// Management of the namespaces by hosts; `None`: no host may manage them.
+    pub management: Option<NamespaceManagement>,
     pub namespaces: Vec<N>,
 }
 
@@ -231,6 +234,7 @@ impl<N> SubsystemConfig<N> {
             cntlids: 1..=TargetLimits::CNTLID_MAX,
             dmrsl: 0,
             wzsl: 0,
+            management: None,
             namespaces: Vec::new(),
         }
     }
@@ -472,7 +476,9 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 )));
             }
         }
+        let administrators = self.management.iter().flat_map(|one| &one.administrators);
         let hosts = self.allowed_hosts.iter().flatten().chain(self.host_rates.keys());
+        let hosts = hosts.chain(administrators);
         hosts.into_iter().try_for_each(|host| check_host(&self.nqn, host))
     }
 }

@@ -3,6 +3,7 @@
 use super::config::TargetLimits;
 use super::controller::TargetController;
 use super::discovery::DiscoveryLogSource;
+use super::namespace_request::NamespaceRequest;
 use super::outcome::LbaStatusQuery;
 use super::subsystem::TargetSubsystem;
 use super::target_event::TargetEvent;
@@ -28,7 +29,7 @@ pub(super) mod byte {
 }
 
 /// Result of a successful command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CommandReply {
     Result(u64),
     Pending,
@@ -39,6 +40,13 @@ pub(super) enum CommandReply {
     CrossReset(ControllerInstance),
     /// New value of Reservation Persistence for the namespaces.
     Persist(bool),
+    /// The owner of the configuration changes namespaces.
+    ManageNamespaces(NamespaceRequest),
+}
+
+/// Returns the error of a command with an NSID that no namespace can have.
+pub(super) fn bad_namespace() -> CommandError {
+    CommandError::at(Status::INVALID_NAMESPACE, byte::NSID)
 }
 
 /// One command, with all state it may use.

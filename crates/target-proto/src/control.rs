@@ -53,6 +53,8 @@ pub struct TargetControl {
     pub(super) departing: bool,
     /// [`TargetControl::hand_over`] was called.
     pub(super) handing_over: bool,
+    /// Number of requests of hosts for changes of namespaces.
+    pub(super) namespace_requests: u64,
     pub(super) outbox: VecDeque<TargetEvent>,
 }
 
@@ -81,6 +83,7 @@ impl TargetControl {
             timer: None,
             departing: false,
             handing_over: false,
+            namespace_requests: 0,
             outbox: VecDeque::new(),
         })
     }
@@ -387,6 +390,7 @@ impl TargetControl {
             let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
             subsystem.rename(config, self.config.origin);
             let is_elsewhere = subsystem.listeners != config.listeners;
+            subsystem.management.clone_from(&config.management);
             subsystem.listeners.clone_from(&config.listeners);
             subsystem.ana_groups.clone_from(&config.ana_groups);
             if is_elsewhere {
@@ -445,6 +449,7 @@ impl TargetControl {
             }
             // See `admit` and `apply`.
             ConfigOperation::SetSubsystem { .. }
+            | ConfigOperation::SetNamespaceManagement { .. }
             | ConfigOperation::SetListeners { .. }
             | ConfigOperation::SetGroupAna { .. }
             | ConfigOperation::AllowAnyHost { .. }

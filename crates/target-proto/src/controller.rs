@@ -78,6 +78,8 @@ pub(super) struct TargetController {
     /// Pending Set Features commands with Reservation Persistence, by identifier: outstanding namespaces, and the
     /// status so far.
     pub(super) persisting: BTreeMap<u16, (usize, Status)>,
+    /// Request of the host for a change of namespaces in progress: its number, and the command's identifier.
+    pub(super) namespace_request: Option<(u64, u16)>,
     /// ANA states of its path to the namespaces.
     pub(super) ana: AnaOfController,
 }

@@ -50,6 +50,7 @@ fn reset(context: &mut CommandContext<'_>) {
     context.outbox.extend(controller.events.reset().into_iter().map(event));
     let requests = controller.aborts.reset().into_iter().chain(controller.resets.reset());
     let requests = requests.chain(core::mem::take(&mut controller.persisting).into_keys());
+    let requests = requests.chain(controller.namespace_request.take().map(|(_, cid)| cid));
     let completion = |cid| TargetEvent::Completion { cntlid, cid, status, result };
     context.outbox.extend(requests.map(completion));
     // CSTS reports the reset once the lanes have nothing in a store.

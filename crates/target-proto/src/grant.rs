@@ -24,6 +24,7 @@ use super::property::{Issuer, Properties};
 use super::removed::RemovedNamespaces;
 use super::reservations::ReservationNotices;
 use super::resets::CrossResets;
+use super::subsystem::AttachedController;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,10 +136,13 @@ impl TargetControl {
             resets: CrossResets::default(),
             notices: ReservationNotices::default(),
             persisting: BTreeMap::new(),
+            namespace_request: None,
             ana: AnaOfController::new(self.path_states(&queue.subnqn, claim.local)),
         };
         if let Some(subsystem) = self.subsystems.get_mut(&queue.subnqn) {
-            subsystem.attach(cntlid, controller.shared.clone());
+            let shared = controller.shared.clone();
+            let hostnqn = controller.hostnqn.clone();
+            subsystem.attach(cntlid, AttachedController { shared, hostnqn });
         }
         self.set_timer(controller.keep_alive.deadline());
         self.controllers.insert(cntlid, controller);

@@ -3,7 +3,7 @@
 use super::aborts::ABORTS_MAX;
 use super::ana::TRANSITION_SECONDS;
 use super::config::{NAMESPACES_MAX, TargetLimits};
-use super::context::{CommandContext, byte};
+use super::context::{CommandContext, bad_namespace, byte};
 use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
@@ -12,6 +12,8 @@ use super::identity;
 use super::keep_alive::KEEP_ALIVE_GRANULARITY;
 use super::kind::optional_events;
 use super::namespace::ExportedNamespace;
+use super::namespace_management::allocated;
+use super::namespace_request::NamespaceManagement;
 use super::path_states::ANA_GROUP_IDS_MAX;
 use super::property::VERSION;
 use super::resets::RESETS_MAX;
@@ -20,9 +22,11 @@ use roadtrain_proto::error::CommandError;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
     CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
-    IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cdfs,
-    cmic, cns, cntrltype, ctratt, fuses, lpa, oacs, ofcs, oncs, sgls, vwc,
+    IdentifyNamespace, IdentifyNamespaceNvm, LbaFormat, NMIC_SHARED, NSID_ALL, NamespaceDescriptor,
+    NamespaceList, anacap, ascii_field, cdfs, cmic, cns, cntrltype, ctratt, fuses, lpa, oacs, ofcs,
+    oncs, sgls, vwc,
 };
+use roadtrain_wire::namespace_management::ControllerList;
 use roadtrain_wire::sqe::SQE_BYTES;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -80,17 +84,18 @@ fn identify_io(
     out: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
     match cns {
-        cns::NAMESPACE => match namespace(context, subsystem)? {
-            Some(namespace) => {
-                let ana = &context.controller.ana;
-                let mut page = namespace.identify(ana.group_of(&namespace.config));
-                if ana.hides_capacity(&namespace.config) {
-                    page.nuse = 0.into();
-                }
-                emit(out, &page);
-            }
-            None => out.resize(IDENTIFY_BYTES, 0),
+        cns::NAMESPACE => match (context.management(), context.sqe.nsid.get()) {
+            (Some(management), NSID_ALL) => emit(out, &common_namespace(management)),
+            _ => emit_namespace(context, namespace(context, subsystem)?, out),
         },
+        cns::ALLOCATED_NAMESPACES
+        | cns::ALLOCATED_NAMESPACE
+        | cns::ATTACHED_CONTROLLERS
+        | cns::CONTROLLERS
+            if context.management().is_some() =>
+        {
+            identify_managed(context, subsystem, cns, out)?;
+        }
         cns::NAMESPACE_INDEPENDENT => match namespace(context, subsystem)? {
             Some(namespace) => {
                 let group = context.controller.ana.group_of(&namespace.config);
@@ -132,8 +137,57 @@ fn identify_io(
     Ok(())
 }
 
-fn bad_namespace() -> CommandError {
-    CommandError::at(Status::INVALID_NAMESPACE, byte::NSID)
+/// Returns the data for administrators.
+fn identify_managed(
+    context: &CommandContext<'_>,
+    subsystem: &TargetSubsystem,
+    cns: u8,
+    out: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    let (nsid, first) = (context.sqe.nsid.get(), (context.sqe.cdw10.get() >> 16) as u16);
+    let controllers = || subsystem.attached.range(first..);
+    match cns {
+        cns::ALLOCATED_NAMESPACES if nsid >= 0xffff_fffe => return Err(bad_namespace()),
+        cns::ALLOCATED_NAMESPACES => {
+            let above = subsystem.namespaces.range(nsid + 1..);
+            emit(out, &NamespaceList::from_nsids(above.map(|(nsid, _)| *nsid)));
+        }
+        cns::ALLOCATED_NAMESPACE => match nsid {
+            1..=NAMESPACES_MAX => emit_namespace(context, subsystem.namespaces.get(&nsid), out),
+            _ => return Err(bad_namespace()),
+        },
+        cns::ATTACHED_CONTROLLERS => {
+            let config = subsystem.config(allocated(subsystem, nsid)?);
+            let view = config.map(|config| &config.view).ok_or(bad_namespace())?;
+            let attached = controllers().filter(|(_, one)| view.shows_to(&one.hostnqn));
+            emit(out, &ControllerList::from_cntlids(attached.map(|(cntlid, _)| *cntlid)));
+        }
+        _ => emit(out, &ControllerList::from_cntlids(controllers().map(|(cntlid, _)| *cntlid))),
+    }
+    Ok(())
+}
+
+/// Emits Identify Namespace of a namespace; `None`: zeroes.
+fn emit_namespace(
+    context: &CommandContext<'_>,
+    namespace: Option<&ExportedNamespace>,
+    out: &mut Vec<u8>,
+) {
+    let Some(namespace) = namespace else { return out.resize(IDENTIFY_BYTES, 0) };
+    let ana = &context.controller.ana;
+    let mut page = namespace.identify(ana.group_of(&namespace.config));
+    if ana.hides_capacity(&namespace.config) {
+        page.nuse = 0.into();
+    }
+    emit(out, &page);
+}
+
+/// Returns the properties common to all namespaces that an administrator creates.
+fn common_namespace(management: &NamespaceManagement) -> IdentifyNamespace {
+    let mut page = IdentifyNamespace::new_zeroed();
+    page.nmic = NMIC_SHARED;
+    page.lbaf[0] = LbaFormat { ms: 0.into(), lbads: management.lba_shift, rp: 0 };
+    page
 }
 
 /// Returns the namespace that the command names; `None` if it is valid but inactive.
@@ -195,6 +249,9 @@ fn controller(context: &CommandContext<'_>) -> IdentifyController {
     match context.subsystem {
         Some(subsystem) => {
             fill_io(&mut page, subsystem, limits);
+            if context.management().is_some() {
+                page.oacs = (page.oacs.get() | oacs::NAMESPACE_MANAGEMENT).into();
+            }
             let instance = controller.properties.instance();
             if controller.keeps_order() {
                 page.fuses = fuses::COMPARE_AND_WRITE.into(); // of one block: ACWU is 0

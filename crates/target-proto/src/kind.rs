@@ -12,9 +12,9 @@ pub enum ControllerKind {
     Discovery,
 }
 
-/// Returns the admin opcodes of a kind of controller.
-pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
-    const ALL: [u8; 9] = [
+/// Returns the admin opcodes of a kind of controller. `manages` is true for the host of an administrator.
+pub(super) fn supported_opcodes(kind: ControllerKind, manages: bool) -> &'static [u8] {
+    const ALL: [u8; 11] = [
         opcode::GET_LOG_PAGE,
         opcode::IDENTIFY,
         opcode::SET_FEATURES,
@@ -24,9 +24,12 @@ pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
         opcode::ABORT,
         opcode::CROSS_CONTROLLER_RESET,
         opcode::GET_LBA_STATUS,
+        opcode::NAMESPACE_MANAGEMENT,
+        opcode::NAMESPACE_ATTACHMENT,
     ];
     match kind {
-        ControllerKind::Io => &ALL,
+        ControllerKind::Io if manages => &ALL,
+        ControllerKind::Io => ALL.split_at(9).0,
         ControllerKind::Discovery => ALL.split_at(6).0,
     }
 }

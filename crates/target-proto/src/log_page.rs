@@ -120,7 +120,9 @@ fn page(context: &CommandContext<'_>, get: &GetLogPage) -> Vec<u8> {
             log.as_bytes().to_vec()
         }
         (lid::CHANGED_NAMESPACES, _) => controller.changed.page().as_bytes().to_vec(),
-        (lid::COMMAND_EFFECTS, _) => command_effects(kind).as_bytes().to_vec(),
+        (lid::COMMAND_EFFECTS, _) => {
+            command_effects(kind, context.management().is_some()).as_bytes().to_vec()
+        }
         (lid::SMART, Some(subsystem)) => smart(context, subsystem).as_bytes().to_vec(),
         (lid::ANA, Some(subsystem)) => ana(subsystem, controller, get.lsp & ANA_GROUPS_ONLY != 0),
         // NVMe-MI commands: none are supported.
@@ -175,11 +177,18 @@ fn smart(context: &CommandContext<'_>, subsystem: &TargetSubsystem) -> SmartLog 
     log
 }
 
-fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
+fn command_effects(kind: ControllerKind, manages: bool) -> CommandEffectsLog {
     const NAMESPACE: u32 = effects::SUPPORTED | effects::SCOPE_NAMESPACE;
     let mut log = CommandEffectsLog::new_zeroed();
-    for &admin in supported_opcodes(kind) {
-        log.admin[usize::from(admin)] = (effects::SUPPORTED | effects::SCOPE_CONTROLLER).into();
+    for &admin in supported_opcodes(kind, manages) {
+        let inventory = match admin {
+            opcode::NAMESPACE_MANAGEMENT | opcode::NAMESPACE_ATTACHMENT => {
+                effects::INVENTORY_CHANGE
+            }
+            _ => 0,
+        };
+        let all = effects::SUPPORTED | effects::SCOPE_CONTROLLER | inventory;
+        log.admin[usize::from(admin)] = all.into();
     }
     for (io, effect) in [
         (opcode::FLUSH, NAMESPACE),

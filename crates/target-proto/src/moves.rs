@@ -85,7 +85,9 @@ impl Departures {
             // A lane fetches its namespaces, and is fenced, on arrival.
             TargetEvent::NamespacesChanged { .. } | TargetEvent::Fence { .. } => None,
             // These are for no lane, or for a command that keeps its lane from leaving.
-            TargetEvent::Save { .. } | TargetEvent::Reserved { .. } => None,
+            TargetEvent::Save { .. }
+            | TargetEvent::Reserved { .. }
+            | TargetEvent::NamespaceRequest { .. } => None,
         };
         let of_it = self.0.iter().filter(move |departed| Some(departed.queue) == queue);
         of_it.map(|departed| (departed.to, departed.ticket))

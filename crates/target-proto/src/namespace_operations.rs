@@ -51,6 +51,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             cntlids: self.cntlids.clone(),
             dmrsl: self.dmrsl,
             wzsl: self.wzsl,
+            management: self.management.clone(),
             namespaces,
         }
     }

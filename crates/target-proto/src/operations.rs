@@ -15,6 +15,7 @@ use super::config::{
 };
 use super::config_error::{ConfigError, ConfigObject};
 use super::listen::{TargetListener, TlsUse};
+use super::namespace_request::NamespaceManagement;
 use super::rate::RateSettings;
 use super::view::NamespaceView;
 use core::fmt;
@@ -36,6 +37,11 @@ pub enum ConfigOperation<N = NamespaceConfig> {
         nqn: String,
         serial: Option<String>,
         model: String,
+    },
+    /// Sets which hosts may manage the namespaces of a subsystem; `None`: none.
+    SetNamespaceManagement {
+        nqn: String,
+        management: Option<NamespaceManagement>,
     },
     /// Sets the listeners at which a subsystem is reachable; existing controllers stay.
     SetListeners {
@@ -140,6 +146,7 @@ impl<N: NamespaceDescription> ConfigOperation<N> {
             ConfigOperation::AddSubsystem(SubsystemConfig { nqn, .. })
             | ConfigOperation::RemoveSubsystem { nqn }
             | ConfigOperation::SetSubsystem { nqn, .. }
+            | ConfigOperation::SetNamespaceManagement { nqn, .. }
             | ConfigOperation::SetListeners { nqn, .. }
             | ConfigOperation::SetGroupAna { nqn, .. }
             | ConfigOperation::AllowAnyHost { nqn, .. } => ConfigObject::subsystem(nqn),
@@ -189,6 +196,10 @@ impl<N: NamespaceDescription> fmt::Display for ConfigOperation<N> {
             ConfigOperation::SetSubsystem { serial: None, model, .. } => {
                 return write!(f, "{}: its own serial number, model number {model}", self.place());
             }
+            ConfigOperation::SetNamespaceManagement { management, .. } => match management {
+                Some(_) => "administrators may manage its namespaces",
+                None => "no host may manage its namespaces",
+            },
             ConfigOperation::SetListeners { .. } => "can be reached at other listeners",
             ConfigOperation::ReplaceNamespace { .. } => "replaced",
             ConfigOperation::ResizeNamespace { bytes, .. } => {
@@ -287,6 +298,7 @@ impl<N: NamespaceDescription> TargetConfig<N> {
                 Ok(())
             }
             ConfigOperation::SetSubsystem { nqn, .. }
+            | ConfigOperation::SetNamespaceManagement { nqn, .. }
             | ConfigOperation::SetListeners { nqn, .. }
             | ConfigOperation::AddNamespace { nqn, .. }
             | ConfigOperation::RemoveNamespace { nqn, .. }
@@ -338,6 +350,9 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
         match operation {
             ConfigOperation::SetSubsystem { serial, model, .. } => {
                 (self.serial, self.model) = (serial.clone(), model.clone());
+            }
+            ConfigOperation::SetNamespaceManagement { management, .. } => {
+                self.management.clone_from(management);
             }
             ConfigOperation::SetListeners { listeners, .. } => self.listeners.clone_from(listeners),
             ConfigOperation::AddNamespace { namespace, .. } => {
@@ -515,6 +530,10 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
         if (&self.serial, &self.model) != (&wanted.serial, &wanted.model) {
             let (serial, model) = (wanted.serial.clone(), wanted.model.clone());
             operations.push(ConfigOperation::SetSubsystem { nqn: nqn(), serial, model });
+        }
+        if self.management != wanted.management {
+            let management = wanted.management.clone();
+            operations.push(ConfigOperation::SetNamespaceManagement { nqn: nqn(), management });
         }
         let free = self.host_rates.keys().filter(|host| !wanted.host_rates.contains_key(*host));
         let free = free.map(|host| (host, &RateSettings::UNLIMITED));

@@ -10,7 +10,7 @@ use roadtrain_wire::status::Status;
 pub enum AdminOutcome {
     /// Complete the command so; data, if any, only with success.
     Complete { status: Status, result: u64 },
-    /// The command is an Asynchronous Event Request, an Abort or a Cross-Controller Reset: a
+    /// The command is an Asynchronous Event Request, an Abort, a Cross-Controller Reset or a change of namespaces: a
     /// [`TargetEvent::Completion`](super::TargetEvent::Completion) will complete it, maybe at once.
     Pending,
     /// The command is a valid Get LBA Status: the lane queries the namespace's store, and completes the command.

@@ -6,6 +6,7 @@ use super::config::{NamespaceConfig, NamespaceDescription, SubsystemConfig, Targ
 use super::controller::{CommandUsage, ControllerShared, TargetController};
 use super::identity;
 use super::namespace::{ExportedNamespace, SubsystemNamespaces};
+use super::namespace_request::NamespaceManagement;
 use super::reservations::{NamespaceReservations, ReservationOrigin};
 use super::view::NamespaceView;
 use core::net::SocketAddr;
@@ -41,11 +42,20 @@ pub(super) struct TargetSubsystem {
     has_hidden: bool,
     /// True until [`TargetSubsystem::rebuild_table`] has followed the last change.
     is_table_stale: bool,
-    /// Controllers, for the sums in the SMART log.
-    pub(super) attached: BTreeMap<u16, Arc<ControllerShared>>,
+    /// Management of its namespaces by hosts.
+    pub(super) management: Option<NamespaceManagement>,
+    /// Its controllers.
+    pub(super) attached: BTreeMap<u16, AttachedController>,
     /// Usage of controllers that are gone.
     pub(super) retired: CommandUsage,
     transfer_bytes_max: u32,
+}
+
+/// A controller of a subsystem.
+#[derive(Debug)]
+pub(super) struct AttachedController {
+    pub(super) shared: Arc<ControllerShared>,
+    pub(super) hostnqn: Arc<str>,
 }
 
 impl TargetSubsystem {
@@ -71,6 +81,7 @@ impl TargetSubsystem {
             table: Arc::default(),
             has_hidden: false,
             is_table_stale: true,
+            management: config.management.clone(),
             attached: BTreeMap::new(),
             retired: CommandUsage::default(),
             transfer_bytes_max: limits.transfer_bytes_max(),
@@ -201,16 +212,16 @@ impl TargetSubsystem {
 
     /// Returns the usage of all hosts since the target's start.
     pub(super) fn usage(&self) -> CommandUsage {
-        self.attached.values().fold(self.retired, |sum, shared| sum.plus(&shared.usage()))
+        self.attached.values().fold(self.retired, |sum, one| sum.plus(&one.shared.usage()))
     }
 
-    pub(super) fn attach(&mut self, cntlid: u16, shared: Arc<ControllerShared>) {
-        self.attached.insert(cntlid, shared);
+    pub(super) fn attach(&mut self, cntlid: u16, controller: AttachedController) {
+        self.attached.insert(cntlid, controller);
     }
 
     pub(super) fn detach(&mut self, cntlid: u16) {
-        if let Some(shared) = self.attached.remove(&cntlid) {
-            self.retired = self.retired.plus(&shared.usage());
+        if let Some(gone) = self.attached.remove(&cntlid) {
+            self.retired = self.retired.plus(&gone.shared.usage());
         }
     }
 }

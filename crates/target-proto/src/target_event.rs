@@ -1,12 +1,13 @@
 //! Requests of the control plane to the owner of the connections.
 
+use super::namespace_request::NamespaceRequest;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
 /// A request to the owner of the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// Complete an Abort, a Cross-Controller Reset or a Set Features on the controller's admin queue.
+    /// Complete an Abort, a Cross-Controller Reset, a Set Features or a change of namespaces on the controller's admin queue.
     Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
     /// Complete an Asynchronous Event Request on the controller's admin queue, unless another command has its
     /// identifier by now.
@@ -27,6 +28,9 @@ pub enum TargetEvent {
     Reserved { token: u64, status: Status, report: Arc<[u8]> },
     /// Fetch the subsystem's [`SubsystemNamespaces`](super::SubsystemNamespaces) again.
     NamespacesChanged { nqn: Arc<str> },
+    /// Change the namespaces of a subsystem as a host requests, then call
+    /// [`TargetControl::namespace_request_done`](super::TargetControl::namespace_request_done). A refusal is a status, too.
+    NamespaceRequest { id: u64, nqn: Arc<str>, request: NamespaceRequest },
 }
 
 /// A command's turn in the reservations of a namespace.

@@ -31,6 +31,14 @@ pub mod cns {
     pub const ACTIVE_NAMESPACES_COMMAND_SET: u8 = 0x07;
     /// I/O Command Set Independent Identify Namespace data structure.
     pub const NAMESPACE_INDEPENDENT: u8 = 0x08;
+    /// NSIDs of the subsystem, attached or not.
+    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
+    /// Identify Namespace data structure of an allocated NSID.
+    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
+    /// Controllers that a namespace is attached to, from CNTID on.
+    pub const ATTACHED_CONTROLLERS: u8 = 0x12;
+    /// Controllers of the subsystem, from CNTID on.
+    pub const CONTROLLERS: u8 = 0x13;
     /// Identify I/O Command Set data structure.
     pub const COMMAND_SETS: u8 = 0x1c;
 }
@@ -89,6 +97,8 @@ pub mod anacap {
 
 /// OACS: optional admin commands.
 pub mod oacs {
+    /// See [`crate::namespace_management`].
+    pub const NAMESPACE_MANAGEMENT: u16 = 1 << 3;
     /// See [`crate::lba_status`].
     pub const GET_LBA_STATUS: u16 = 1 << 9;
 }
@@ -512,7 +522,7 @@ pub struct IdentifyCommandSets {
     pub vectors: [U64; 512],
 }
 
-/// A list of NSIDs in increasing order, zero-filled (CNS 02h, 07h).
+/// A list of NSIDs in increasing order, zero-filled (CNS 02h, 07h, 10h).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct NamespaceList {

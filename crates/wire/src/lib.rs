@@ -41,6 +41,7 @@ pub mod fuse;
 pub mod identify;
 pub mod lba_status;
 pub mod log;
+pub mod namespace_management;
 pub mod nbd;
 pub mod pdu;
 pub mod reservation;

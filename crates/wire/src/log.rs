@@ -171,6 +171,8 @@ pub mod effects {
     pub const SUPPORTED: u32 = 1 << 0;
     /// Logical block content may change.
     pub const CONTENT_CHANGE: u32 = 1 << 1;
+    /// The inventory of namespaces may change.
+    pub const INVENTORY_CHANGE: u32 = 1 << 3;
     pub const SCOPE_NAMESPACE: u32 = 1 << 20;
     pub const SCOPE_CONTROLLER: u32 = 1 << 21;
 }

@@ -56,6 +56,9 @@ pub mod opcode {
     pub const SET_FEATURES: u8 = 0x09;
     pub const GET_FEATURES: u8 = 0x0a;
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// See [`crate::namespace_management`].
+    pub const NAMESPACE_MANAGEMENT: u8 = 0x0d;
+    pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
     pub const KEEP_ALIVE: u8 = 0x18;
     pub const CROSS_CONTROLLER_RESET: u8 = 0x38;
     /// See [`crate::lba_status`].

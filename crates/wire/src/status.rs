@@ -67,6 +67,15 @@ statuses! {
     FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
     FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";
     ATOMIC_WRITE_UNIT_EXCEEDED = 1, 0x14, "Atomic Write Unit Exceeded";
+    INVALID_FORMAT = 1, 0x0a, "Invalid Format";
+    NAMESPACE_INSUFFICIENT_CAPACITY = 1, 0x15, "Namespace Insufficient Capacity";
+    NAMESPACE_ID_UNAVAILABLE = 1, 0x16, "Namespace Identifier Unavailable";
+    NAMESPACE_ALREADY_ATTACHED = 1, 0x18, "Namespace Already Attached";
+    NAMESPACE_IS_PRIVATE = 1, 0x19, "Namespace Is Private";
+    NAMESPACE_NOT_ATTACHED = 1, 0x1a, "Namespace Not Attached";
+    THIN_PROVISIONING_NOT_SUPPORTED = 1, 0x1b, "Thin Provisioning Not Supported";
+    CONTROLLER_LIST_INVALID = 1, 0x1c, "Controller List Invalid";
+    ANA_GROUP_INVALID = 1, 0x24, "ANA Group Identifier Invalid";
     COMMAND_SET_NOT_SUPPORTED = 1, 0x29, "I/O Command Set Not Supported";
     CROSS_RESET_IN_PROGRESS = 1, 0x3f, "Cross-Controller Reset in Progress";
     CROSS_RESET_LOG_FULL = 1, 0x40, "Cross-Controller Reset Log Page Full";

@@ -9,8 +9,8 @@ pub use managed::{
 };
 pub use objects::{
     ConnectionCommand, HostCommand, HostKeyArgs, HostRef, ListenerAddress, ListenerCommand,
-    NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs, SeeingHosts, SnapshotCommand,
-    SnapshotRef, SubsystemCommand, SubsystemRef,
+    ManagementArgs, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs, SeeingHosts,
+    SnapshotCommand, SnapshotRef, SubsystemCommand, SubsystemRef,
 };
 pub use volumes::{StoreCommand, VolumeCommand};
 

@@ -46,16 +46,22 @@ pub(crate) fn change(command: &CtlCommand) -> CommandResult<Option<GroupChange>>
             require_tls: new.require.require_tls,
             ..GroupAddition::default()
         }),
-        CtlCommand::Subsystem(SubsystemCommand::Set { subsystem, serial, model, require }) => {
-            addition(GroupAddition {
-                nqn: Some(named(&subsystem.nqn)?),
-                serial,
-                model,
-                require_auth: require.require_auth,
-                require_tls: require.require_tls,
-                ..GroupAddition::default()
-            })
+        CtlCommand::Subsystem(SubsystemCommand::Set { management, .. })
+            if management.is_given() =>
+        {
+            let hint = "the namespaces of a group are images: hosts cannot manage them";
+            Err(CommandFailure::usage(hint))
         }
+        CtlCommand::Subsystem(SubsystemCommand::Set {
+            subsystem, serial, model, require, ..
+        }) => addition(GroupAddition {
+            nqn: Some(named(&subsystem.nqn)?),
+            serial,
+            model,
+            require_auth: require.require_auth,
+            require_tls: require.require_tls,
+            ..GroupAddition::default()
+        }),
         CtlCommand::Subsystem(SubsystemCommand::Remove { nqn }) => {
             removal(GroupRemoval { nqn: Some(nqn), ..GroupRemoval::default() })
         }

@@ -3,8 +3,8 @@
 use super::limits::{self, report};
 use super::target::ControlledTarget;
 use crate::args::{
-    ConnectionCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs,
-    SnapshotCommand, SnapshotRef, SubsystemCommand,
+    ConnectionCommand, ManagementArgs, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
+    RequireArgs, SnapshotCommand, SnapshotRef, SubsystemCommand,
 };
 use crate::config::{SubsystemSettings, assign_nsids};
 use crate::control::{
@@ -22,13 +22,29 @@ impl ControlledTarget {
                 check_require(new.require)?;
                 self.apply(ExportChange::AddSubsystem { subsystem: new.spec() })
             }
-            SubsystemCommand::Set { subsystem, serial, model, require } => {
+            SubsystemCommand::Set { subsystem, management, .. } if management.is_given() => {
+                self.set_management(subsystem.nqn.as_deref(), &management)
+            }
+            SubsystemCommand::Set { subsystem, serial, model, require, .. } => {
                 check_require(require)?;
                 self.apply(ExportChange::SetSubsystem { nqn: subsystem.nqn, serial, model })
             }
             SubsystemCommand::Remove { nqn } => self.apply(ExportChange::RemoveSubsystem { nqn }),
             SubsystemCommand::List { subsystem } => self.list_subsystems(subsystem.nqn.as_deref()),
         }
+    }
+
+    fn set_management(&self, nqn: Option<&str>, management: &ManagementArgs) -> CommandResult {
+        let ManagementArgs { administrators, namespace_store, .. } = management;
+        let nqn = self.nqn_or_only(nqn)?;
+        let params = json!({
+            "nqn": nqn, "administrators": administrators, "namespace_store": namespace_store,
+        });
+        let now = match namespace_store {
+            Some(store) => format!("{} manage namespaces in {store}", administrators.join(", ")),
+            None => "no host manages namespaces".to_owned(),
+        };
+        self.change("roadtrain_set_namespace_management", &params, &format!("{nqn}: {now}"))
     }
 
     fn list_subsystems(&self, nqn: Option<&str>) -> CommandResult {

@@ -330,6 +330,7 @@ mod tests {
             ConfigOperation::SetSubsystem { .. } => "set_subsystem",
             // Only RPC makes this operation.
             ConfigOperation::SetListeners { .. } => "set_listeners",
+            ConfigOperation::SetNamespaceManagement { .. } => "set_namespace_management",
             ConfigOperation::ViewNamespace { .. } => "view_namespace",
             ConfigOperation::SetGroupAna { .. } => "set_group_ana",
             ConfigOperation::SetKeys { .. } => "set_keys",

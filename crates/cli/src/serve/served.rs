@@ -28,9 +28,10 @@ use roadtrain_target_engine::{
     AnaListener, AnaStates, ConfigError, ConfigObject, ConfigOperation, Export, Server,
     ServerConfig, ServerError, Subsystem, TlsUse,
 };
-use roadtrain_target_proto::HostAuthentication;
 #[cfg(feature = "rbd")]
 use roadtrain_target_proto::SubsystemConfig;
+use roadtrain_target_proto::{HostAuthentication, NamespaceRequest};
+use roadtrain_wire::status::Status;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -109,6 +110,19 @@ impl RunningTarget {
     /// Sets the RPC manager.
     pub(super) fn managed_by(&self, manager: &Arc<Manager>) {
         *lock(&self.manager) = Arc::downgrade(manager);
+        self.execute_namespace_requests(&self.server());
+    }
+
+    /// Lets the RPC manager execute requests of hosts for changes of namespaces.
+    fn execute_namespace_requests(&self, server: &Server) {
+        let manager = lock(&self.manager).clone();
+        let execute = move |nqn: &str, request: &NamespaceRequest| match manager.upgrade() {
+            Some(manager) => manager.execute_namespace_request(nqn, request),
+            None => Err(Status::COMMAND_INTERRUPTED),
+        };
+        if let Err(error) = server.manage_namespaces(execute) {
+            warn!("hosts cannot manage namespaces, as no thread can be started: {error}");
+        }
     }
 
     /// Returns the RPC manager.
@@ -175,6 +189,7 @@ impl RunningTarget {
     /// Replaces the server after a failed takeover.
     pub(super) fn replace(&self, server: Server) {
         server.on_failure(signals::stop_self);
+        self.execute_namespace_requests(&server);
         *lock(&self.server) = Arc::new(server);
         self.write_listeners();
     }

@@ -4,7 +4,7 @@
 //! has the old content or the new one after any crash.
 
 use super::journal::{journal_of, replay};
-use super::{ManagedDevice, ManagedModel, NamedKey, SavedModel};
+use super::{ManagedDevice, ManagedModel, NamedKey, SavedModel, SavedSubsystem};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -83,6 +83,7 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<ManagedModel, StateError> 
         model.keys.push(Arc::new(key));
     }
     model.check_keys().map_err(&unfit)?;
+    model.subsystems.iter().try_for_each(SavedSubsystem::check_management).map_err(&unfit)?;
     for spec in &state.devices {
         let device = ManagedDevice::from_spec(spec);
         let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
@@ -183,6 +184,7 @@ mod tests {
         SavedNamespace, SavedSubsystem, new_uuid,
     };
     use crate::volumes::VolumeStore;
+    use std::collections::BTreeSet;
 
     fn model() -> ManagedModel {
         let device = ManagedDevice::open(
@@ -214,6 +216,8 @@ mod tests {
             max_namespaces: 32,
             allow_any_host: false,
             hosts: ["nqn.2025-01.io.example:h".to_owned()].into(),
+            administrators: BTreeSet::new(),
+            namespace_store: None,
             ana_reporting: true,
             host_keys: [("nqn.2025-01.io.example:h".to_owned(), HostKeys::default())].into(),
             host_limits: [("nqn.2025-01.io.example:h".to_owned(), host)].into(),

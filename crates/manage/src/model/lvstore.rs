@@ -125,8 +125,9 @@ impl ManagedModel {
         self.lvstores.iter().find(|one| Arc::ptr_eq(&one.store, store))
     }
 
-    /// Renames a store, and updates the aliases of its volumes.
+    /// Renames a store, and updates the aliases of its volumes and the subsystems that name it.
     pub fn rename_lvstore(&mut self, store: &Arc<VolumeStore>, name: &str) {
+        let Some(old) = self.lvstore_with(store).map(|one| Some(one.name.clone())) else { return };
         for lvstore in self.lvstores.iter_mut().filter(|one| Arc::ptr_eq(&one.store, store)) {
             let LvStore { store, uuid, base, is_from_startup, .. } = &**lvstore;
             *lvstore = Arc::new(LvStore {
@@ -138,6 +139,11 @@ impl ManagedModel {
             });
         }
         self.name_volumes(store);
+        for subsystem in &mut self.subsystems {
+            if subsystem.namespace_store == old {
+                subsystem.namespace_store = Some(name.to_owned());
+            }
+        }
     }
 
     /// Updates the aliases of a store's volumes to the present names.

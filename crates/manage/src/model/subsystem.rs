@@ -5,7 +5,7 @@ use roadtrain_reactor::ip_address;
 use roadtrain_target_engine::{
     AnaListener, AnaState, AnaStates, Export, KeptPlace, Subsystem, TlsUse,
 };
-use roadtrain_target_proto::NamespaceView;
+use roadtrain_target_proto::{NamespaceManagement, NamespaceView};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -31,6 +31,12 @@ pub struct SavedSubsystem {
     /// NQNs of the hosts that may connect.
     #[serde(default, rename = "allow_hosts", skip_serializing_if = "BTreeSet::is_empty")]
     pub hosts: BTreeSet<String>,
+    /// NQNs of the hosts that may manage its namespaces by NVMe commands.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub administrators: BTreeSet<String>,
+    /// Store of volumes in which those hosts create namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_store: Option<String>,
     /// True if listeners may have ANA states of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ana_reporting: bool,
@@ -219,8 +225,29 @@ impl SavedSubsystem {
                 ..=self.max_cntlid.unwrap_or(*plain.cntlids.end()),
             dmrsl: self.dmrsl,
             wzsl: self.wzsl,
+            management: self.management(model),
             ..plain
         }
+    }
+
+    /// Returns which hosts may manage its namespaces; `None` without their store.
+    fn management(&self, model: &ManagedModel) -> Option<NamespaceManagement> {
+        let lvstore = model.lvstore(self.namespace_store.as_deref()?)?;
+        let lba_shift = lvstore.store.lba().trailing_zeros() as u8;
+        Some(NamespaceManagement { administrators: self.administrators.clone(), lba_shift })
+    }
+
+    /// Checks that it has both administrators and a store for their namespaces, or neither.
+    ///
+    /// # Errors
+    /// The value that is missing.
+    pub fn check_management(&self) -> Result<(), String> {
+        let missing = match (self.administrators.is_empty(), &self.namespace_store) {
+            (true, None) | (false, Some(_)) => return Ok(()),
+            (true, Some(_)) => "administrators: no host could use its namespace_store",
+            (false, None) => "namespace_store: administrators need a store of volumes",
+        };
+        Err(format!("subsystem {} lacks {missing}", self.nqn))
     }
 
     fn ana_groups(&self) -> BTreeMap<u32, AnaStates> {
@@ -244,6 +271,8 @@ impl SavedSubsystem {
             max_namespaces: self.max_namespaces,
             allow_any_host: self.allow_any_host,
             hosts: self.hosts.clone(),
+            administrators: self.administrators.clone(),
+            namespace_store: self.namespace_store.clone(),
             ana_reporting: self.ana_reporting,
             host_keys: self.host_keys.clone(),
             host_limits: self.host_limits.clone(),

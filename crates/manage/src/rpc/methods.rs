@@ -9,6 +9,7 @@ mod iostat;
 mod keyring;
 mod lvol;
 mod lvstore;
+mod namespace_management;
 mod namespace_view;
 mod nvmf;
 mod place;
@@ -58,6 +59,7 @@ const TABLES: &[&[Method]] = &[
     referral::METHODS,
     subsystem::METHODS,
     namespace_view::METHODS,
+    namespace_management::METHODS,
     host::METHODS,
 ];
 

@@ -9,6 +9,7 @@ use crate::stores::OpenNamespaces;
 use crate::tasks::TaskOwner;
 use roadtrain_target_proto::{TargetControl, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tracing::warn;
@@ -77,6 +78,11 @@ impl TargetControlPlane {
                     let is_begun = place.is_some_and(|place| self.save(&turn, place, image));
                     if !is_begun {
                         target.saved(&turn, false);
+                    }
+                }
+                TargetEvent::NamespaceRequest { id, nqn, request } => {
+                    if !self.queue_request((id, nqn, request)) {
+                        target.namespace_request_done(id, Err(Status::INTERNAL_ERROR.dnr()));
                     }
                 }
                 event => return Some(event),

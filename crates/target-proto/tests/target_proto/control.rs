@@ -16,6 +16,7 @@ mod keep_alive;
 mod lba_status;
 mod log_page;
 mod mandatory;
+mod namespace_management;
 mod namespaces;
 mod operations;
 mod recorded;

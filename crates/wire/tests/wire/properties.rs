@@ -14,6 +14,7 @@ use roadtrain_wire::identify::{
     IdentifyNamespace, NAMESPACE_LIST_ENTRIES, NamespaceList, namespace_descriptors, parse_ascii,
 };
 use roadtrain_wire::log::GetLogPage;
+use roadtrain_wire::namespace_management::{CONTROLLERS_MAX, ControllerList};
 use roadtrain_wire::pdu::{
     CH_BYTES, CapsuleCmd, CommonHeader, DIGEST_BYTES, Digests, Fes, FieldError, HEADER_BYTES_MAX,
     IcReq, IcResp, PduType, TERM_DATA_BYTES_MAX, TermReq, alignment_bytes,
@@ -220,6 +221,21 @@ proptest! {
         prop_assert_eq!(NumberOfQueues::parse(queues.emit()), Some(queues));
         let event = AsyncEvent { event_type: kind, information: fid, lid: fid ^ 0x55 };
         prop_assert_eq!(AsyncEvent::parse(event.emit()), event);
+    }
+
+    #[test]
+    fn controller_lists_round_trip(cntlids in proptest::collection::btree_set(any::<u16>(), 0..2047)) {
+        let list = ControllerList::from_cntlids(cntlids.iter().copied());
+        let parsed = ControllerList::read_from_bytes(list.as_bytes()).expect("the list's bytes");
+        let parsed = parsed.cntlids().expect("a valid list").iter().map(|cntlid| cntlid.get());
+        prop_assert!(parsed.eq(cntlids));
+    }
+
+    #[test]
+    fn any_controller_list_is_parsed(bytes in proptest::collection::vec(any::<u8>(), 4096)) {
+        let list = ControllerList::ref_from_bytes(&bytes).expect("4,096 bytes");
+        let is_short = usize::from(list.count.get()) <= CONTROLLERS_MAX;
+        prop_assert!(is_short || list.cntlids().is_none());
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub enum SubsystemCommand {
         /// Requirements for hosts; of a group of gateways.
         #[command(flatten)]
         require: RequireArgs,
+        /// Hosts that may manage its namespaces.
+        #[command(flatten)]
+        management: ManagementArgs,
     },
     /// Remove a subsystem with its namespaces. Its connections end; its files, images and volumes stay.
     Remove {
@@ -102,6 +105,28 @@ pub struct NewSubsystemArgs {
     /// Requirements for hosts; of a group of gateways.
     #[command(flatten)]
     pub require: RequireArgs,
+}
+
+/// Hosts that may manage the namespaces of a subsystem by NVMe commands.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ManagementArgs {
+    /// NQN of a host that may create, delete, attach and detach namespaces (repeatable).
+    #[arg(long = "administrator", value_name = "NQN", requires = "namespace_store",
+        conflicts_with_all = ["serial", "model"], add = ArgValueCandidates::new(completion::hosts))]
+    pub administrators: Vec<String>,
+    /// Store of volumes in which administrators create namespaces.
+    #[arg(long, value_name = "STORE", requires = "administrators")]
+    pub namespace_store: Option<String>,
+    /// Let no host manage namespaces. Those that hosts have created stay.
+    #[arg(long, conflicts_with_all = ["administrators", "serial", "model"])]
+    pub no_administrators: bool,
+}
+
+impl ManagementArgs {
+    /// True if one of the options is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.no_administrators || self.namespace_store.is_some()
+    }
 }
 
 /// Requirements for the hosts of a subsystem. A target has them from its configuration file.

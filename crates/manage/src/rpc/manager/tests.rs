@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
+mod namespace_requests;
+
 struct TestControlPlane(Arc<Server>);
 
 impl ControlPlane for TestControlPlane {

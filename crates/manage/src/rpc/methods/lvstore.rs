@@ -274,6 +274,12 @@ fn delete(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     let name = &lvstore.name;
     check_owner(&lvstore)?;
+    let model = manager.model();
+    let mut subsystems = model.subsystems.iter();
+    if let Some(one) = subsystems.find(|one| one.namespace_store.as_ref() == Some(name)) {
+        let (nqn, advice) = (&one.nqn, "end that first (ctl subsystem set --no-administrators)");
+        return Err(RpcError::busy(format!("hosts create namespaces of {nqn} in it: {advice}")));
+    }
     if force != Some(true) {
         check_unused(manager, &lvstore)?;
     }

@@ -146,6 +146,8 @@ fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
         },
         allow_any_host: new.allow_any_host == Some(true),
         hosts: BTreeSet::new(),
+        administrators: BTreeSet::new(),
+        namespace_store: None,
         ana_reporting: new.ana_reporting == Some(true),
         host_keys: BTreeMap::new(),
         host_limits: BTreeMap::new(),
@@ -278,7 +280,11 @@ fn show(
         "dmrsl": subsystem.dmrsl, "wzsl": subsystem.wzsl,
         "namespaces": namespaces.collect::<Vec<_>>(),
     });
-    // SPDK has no such member, so it is left out when empty.
+    // SPDK has no such members, so they are left out when empty.
+    if let Some(store) = spec.and_then(|spec| spec.namespace_store.as_ref()) {
+        shown["namespace_store"] = json!(store);
+        shown["administrators"] = json!(spec.map(|spec| &spec.administrators));
+    }
     if !subsystem.host_rates.is_empty() {
         let limits = subsystem.host_rates.iter();
         let limits = limits.map(|(host, rates)| (host.clone(), json!(RateLimitsSpec::from(rates))));

@@ -1,11 +1,14 @@
 //! Any command of a host completes, and nothing panics.
 
-use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, remove, resize};
+use super::script::{
+    HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, managed, remove, resize,
+};
 use crate::cases::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use roadtrain_target_proto::{AdminOutcome, ConfigOperation, NamespaceConfig};
+use roadtrain_target_proto::{AdminOutcome, ConfigOperation, NamespaceConfig, TargetEvent};
 use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN};
+use roadtrain_wire::namespace_management::ControllerList;
 use roadtrain_wire::sqe::{FLAG_SGL, SGL_TRANSPORT, Sgl, Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
@@ -23,7 +26,7 @@ fn dword() -> impl Strategy<Value = u32> {
 /// Returns an SQE that a host may send: known opcodes, plausible fields and lengths are likely.
 fn sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
-        8 => prop::sample::select(vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f, 0x86]),
+        8 => prop::sample::select(vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x0d, 0x15, 0x18, 0x38, 0x7f, 0x86]),
         1 => any::<u8>(),
     ];
     let flags = prop_oneof![8 => Just(FLAG_SGL), 1 => any::<u8>()];
@@ -63,9 +66,14 @@ enum ArbitraryStep {
     Disconnect(u16),
 }
 
+/// Returns a controller list with the first controller.
+fn list() -> Vec<u8> {
+    ControllerList::from_cntlids([1]).as_bytes().to_vec()
+}
+
 fn step() -> impl Strategy<Value = ArbitraryStep> {
     prop_oneof![
-        12 => (sqe(), prop_oneof![Just(vec![]), Just(vec![0; 512]), vec(any::<u8>(), 0..600)])
+        12 => (sqe(), prop_oneof![Just(vec![]), Just(vec![0; 512]), Just(list()), vec(any::<u8>(), 0..600)])
             .prop_map(|(sqe, data)| ArbitraryStep::Admin(sqe, data)),
         2 => (0..4u16, sqe()).prop_map(|(qid, sqe)| ArbitraryStep::Fabrics(qid, sqe)),
         1 => (vec(any::<u8>(), 64), vec(any::<u8>(), 1024)).prop_map(|(a, b)| ArbitraryStep::Connect(a, b)),
@@ -77,7 +85,13 @@ fn step() -> impl Strategy<Value = ArbitraryStep> {
 }
 
 /// Commands that may complete later.
-const WAIT: [u8; 3] = [opcode::ASYNC_EVENT_REQUEST, opcode::ABORT, opcode::CROSS_CONTROLLER_RESET];
+const WAIT: [u8; 5] = [
+    opcode::ASYNC_EVENT_REQUEST,
+    opcode::ABORT,
+    opcode::CROSS_CONTROLLER_RESET,
+    opcode::NAMESPACE_MANAGEMENT,
+    opcode::NAMESPACE_ATTACHMENT,
+];
 
 /// Checks conditions that hold for any outcome.
 fn check_outcome(sqe: &Sqe, outcome: AdminOutcome, out: &[u8]) {
@@ -86,7 +100,8 @@ fn check_outcome(sqe: &Sqe, outcome: AdminOutcome, out: &[u8]) {
             assert!(out.is_empty() || out.len() == sqe.sgl.length.get() as usize);
         }
         AdminOutcome::Complete { status, .. } => {
-            assert!(status.is_dnr() || status == Status::ABORTED_SQ_DELETION, "{status}");
+            let may_be_retried = [Status::ABORTED_SQ_DELETION, Status::COMMAND_INTERRUPTED];
+            assert!(status.is_dnr() || may_be_retried.contains(&status), "{status}");
             assert!(out.is_empty(), "data with an error");
         }
         AdminOutcome::Pending => assert!(WAIT.contains(&sqe.opcode), "{:#04x}", sqe.opcode),
@@ -147,10 +162,15 @@ proptest! {
         discovery in any::<bool>(),
         steps in vec(step(), 1..80),
     ) {
-        let mut script = Script::new();
+        let mut script = Script::with(&managed());
         let cntlid = script.controller(if discovery { DISCOVERY_NQN } else { NQN });
-        for step in &steps {
+        for (at, step) in steps.iter().enumerate() {
             run(&mut script, cntlid, step);
+            for event in script.events() {
+                if let TargetEvent::NamespaceRequest { id, .. } = event && at % 2 == 0 {
+                    script.target.namespace_request_done(id, Ok(1));
+                }
+            }
             script.events();
         }
         // After all steps the target serves the next host.

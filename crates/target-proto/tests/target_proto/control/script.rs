@@ -5,7 +5,8 @@ use roadtrain_proto::security::ConnectionSecurity;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
     AdminOutcome, ConfigOperation, ConnectRefused, ConnectedQueue, NamespaceConfig,
-    SubsystemConfig, TargetConfig, TargetControl, TargetEvent, TargetListener, TlsUse,
+    NamespaceManagement, SubsystemConfig, TargetConfig, TargetControl, TargetEvent, TargetListener,
+    TlsUse,
 };
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, property,
@@ -68,6 +69,14 @@ pub(crate) fn config() -> TargetConfig {
     let listeners =
         vec![TargetListener { portid: 1, address: local(), tls: TlsUse::Off, named_only: false }];
     TargetConfig { subsystems: vec![open, private], listeners, ..TargetConfig::default() }
+}
+
+/// Returns the configuration, where [`HOST`] may manage namespaces of 4,096-byte blocks.
+pub(crate) fn managed() -> TargetConfig {
+    let mut config = config();
+    config.subsystems[0].management =
+        Some(NamespaceManagement { administrators: [HOST.to_owned()].into(), lba_shift: 12 });
+    config
 }
 
 /// Adds a namespace to subsystem `nqn`.
