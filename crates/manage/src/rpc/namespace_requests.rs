@@ -115,7 +115,7 @@ impl Manager {
         let why = "it is too large";
         let bytes = blocks.checked_mul(1 << lba_shift);
         let bytes = bytes.ok_or_else(|| refused(Status::NAMESPACE_INSUFFICIENT_CAPACITY, why))?;
-        let random = new_uuid().map_err(|error| RpcError::internal(error))?;
+        let random = new_uuid().map_err(RpcError::internal)?;
         let name = format!("namespace-{}", show_uuid(&random));
         let uuid = lvstore.store.create(&name, bytes, false)?;
         let added = self.add_volume(nqn, (&lvstore, uuid), ana_group);
