@@ -94,6 +94,17 @@ impl TargetControl {
         }
         let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
         self.set_timer(deadlines.into_iter().flatten().min());
+        self.outcome(now, cntlid, sqe, reply)
+    }
+
+    /// Returns the outcome of a command; some are completed by an event.
+    fn outcome(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        sqe: &Sqe,
+        reply: Result<CommandReply, CommandError>,
+    ) -> AdminOutcome {
         match reply {
             Ok(CommandReply::Result(result)) => {
                 AdminOutcome::Complete { status: Status::SUCCESS, result }

@@ -369,11 +369,10 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 *self.namespace(namespace.nsid())? = namespace.clone();
             }
             ConfigOperation::ResizeNamespace { nsid, bytes, .. } => self.resize(*nsid, *bytes)?,
-            ConfigOperation::AllowAnyHost { allow, .. } => match (allow, &self.allowed_hosts) {
-                (true, _) => self.allowed_hosts = None,
-                (false, None) => self.allowed_hosts = Some(BTreeSet::new()),
-                (false, Some(_)) => {}
-            },
+            ConfigOperation::AllowAnyHost { allow: true, .. } => self.allowed_hosts = None,
+            ConfigOperation::AllowAnyHost { allow: false, .. } => {
+                self.allowed_hosts.get_or_insert_default();
+            }
             ConfigOperation::AllowHost { host, .. } => {
                 check_host(&self.nqn, host)?;
                 if !self.hosts(host)?.insert(host.clone()) {
