@@ -108,6 +108,7 @@ test_volumes_hosts_hear() {
     port=$(free_port) nqn=$disk metrics=$(free_port)
     managed --lvstore "vols=$work/vols,size=256MiB" --metrics "127.0.0.1:$metrics"
     r bdev_lvol_create '{"lvol_name": "disk", "lvs_name": "vols", "size_in_mib": 8, "thin_provision": true}'
+    r bdev_lvol_get_lvols && is 'map(.created_unix_seconds - now | fabs < 3600) == [true]'
     ! r bdev_lvol_delete '{"name": "vols/none"}' 2>refused.log
     curl -sf "http://127.0.0.1:$metrics/metrics" >metrics.txt
     for line in 'store_volumes{lvstore="vols"} 1' 'store_capacity_bytes{lvstore="vols"} 268435456' \

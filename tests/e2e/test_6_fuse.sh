@@ -420,3 +420,17 @@ test_fuse_below_a_target_goes_away() {
     [ $rc = 1 ] || { cat target.log; fail "status $rc"; }
     grep -i 'may be lost' target.log
 }
+
+# An attachment may be killed after it has made its loop device and before its entry has it: detach finds the device by its
+# file. Here the device is made by hand.
+test_fuse_loop_that_was_not_noted() {
+    need_loop
+    way=off
+    serve --namespace mem:8MiB
+    attach_fuse --id early
+    loop=$(losetup --find --show "$file")
+    kill -KILL "$attached" && ended "$attached" 10
+    "$ROADTRAIN" detach early >detach.log 2>&1 || fail "$(cat detach.log)"
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+    loop_gone
+}

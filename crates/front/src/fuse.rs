@@ -45,8 +45,10 @@ pub use uring::FuseUring;
 use std::io;
 use std::path::Path;
 
-/// Removes the mount of a killed process. Returns `false` if there is none.
+/// Removes the mount of a killed process, and loop devices over its files that the process had made and not yet noted.
+/// Returns `false` if there is none.
 pub(crate) fn remove_mount(path: &Path) -> io::Result<bool> {
+    loop_device::remove_all_over(path);
     mount::remove_leftover(path)
 }
 

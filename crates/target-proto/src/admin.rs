@@ -97,7 +97,7 @@ impl TargetControl {
         self.outcome(now, cntlid, sqe, reply)
     }
 
-    /// Returns the outcome of a command with that reply, after what remains to do for it.
+    /// Returns the outcome of a command; some are completed by an event.
     fn outcome(
         &mut self,
         now: Instant,

@@ -369,15 +369,15 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 *self.namespace(namespace.nsid())? = namespace.clone();
             }
             ConfigOperation::ResizeNamespace { nsid, bytes, .. } => self.resize(*nsid, *bytes)?,
-            ConfigOperation::AllowAnyHost { allow, .. } => match (allow, &self.allowed_hosts) {
-                (true, _) => self.allowed_hosts = None,
-                (false, None) => self.allowed_hosts = Some(BTreeSet::new()),
-                (false, Some(_)) => {}
-            },
+            ConfigOperation::AllowAnyHost { allow: true, .. } => self.allowed_hosts = None,
+            ConfigOperation::AllowAnyHost { allow: false, .. } => {
+                self.allowed_hosts.get_or_insert_default();
+            }
             ConfigOperation::AllowHost { host, .. } => {
                 check_host(&self.nqn, host)?;
-                let is_new = self.hosts(host)?.insert(host.clone());
-                is_new.then_some(()).ok_or_else(|| ConfigError::Exists(place()))?;
+                if !self.hosts(host)?.insert(host.clone()) {
+                    return Err(ConfigError::Exists(place()));
+                }
             }
             ConfigOperation::DisallowHost { host, .. } => {
                 if !self.hosts(host)?.remove(host) {
@@ -399,7 +399,8 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             ConfigOperation::LimitHost { host, rates, .. } => {
                 check_host(&self.nqn, host)?;
                 self.host_rates.remove(host);
-                self.host_rates.extend(rates.is_limited().then(|| (host.clone(), *rates)));
+                let limited = rates.is_limited().then(|| (host.clone(), *rates));
+                self.host_rates.extend(limited);
             }
             // These concern no subsystem, or a whole one.
             ConfigOperation::AddSubsystem(_)

@@ -33,7 +33,11 @@ impl ProcessIdentity {
     /// True while it runs as a process of its owner: one of another user has reused its ID.
     #[must_use]
     pub(crate) fn is_alive(self) -> bool {
-        start_of(self.pid) == Some(self.started) && owner_of(self.pid) == Some(self.owner)
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
+        let runs = |status: String| {
+            effective_user(&status) == Some(self.owner) && !is_killed_in_kernel(&status)
+        };
+        start_of(self.pid) == Some(self.started) && status.is_ok_and(runs)
     }
 
     /// Sends it a signal, if it still runs.
@@ -54,7 +58,18 @@ fn start_of(pid: u32) -> Option<u64> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// True for a process that was killed while it waits in the kernel: it executes nothing any more, and may wait for ever. One
+/// that serves a FUSE mount waits for itself, if it was opening a file there. Its end begins when the mount is removed.
+fn is_killed_in_kernel(status: &str) -> bool {
+    let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let pending = value("SigPnd:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let kill = 1 << (Signal::KILL.as_raw() - 1);
+    value("State:").is_some_and(|state| state.starts_with('D'))
+        && pending.is_some_and(|mask| mask & kill != 0)
+}
+
 /// Returns the user that a process runs as; `None` if it does not exist.
+#[cfg(test)]
 fn owner_of(pid: u32) -> Option<u32> {
     effective_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
@@ -89,6 +104,19 @@ mod tests {
         assert_eq!(parse(&format!("7 (a) {}", rest.replace('S', "Z"))), None);
         assert_eq!(parse("7 (a) S 1"), None);
         assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn killed_processes_that_wait_in_the_kernel_are_gone() {
+        let status = |state: &str, pending: &str| {
+            format!("Name:\ta\nState:\t{state}\nSigPnd:\t{pending}\nShdPnd:\t{pending}\n")
+        };
+        let killed = "0000000000000100";
+        assert!(is_killed_in_kernel(&status("D (disk sleep)", killed)));
+        assert!(!is_killed_in_kernel(&status("D (disk sleep)", "0000000000000000")));
+        assert!(!is_killed_in_kernel(&status("D (disk sleep)", "0000000000004000")));
+        assert!(!is_killed_in_kernel(&status("R (running)", killed)));
+        assert!(!is_killed_in_kernel(""));
     }
 
     #[test]

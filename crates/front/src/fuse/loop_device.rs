@@ -125,6 +125,16 @@ pub(super) fn remove_leftover(path: &Path, is_ours: impl Fn(&Path) -> bool) -> i
     sys::loop_clear(&File::open(path)?).map(|()| true)
 }
 
+/// Detaches the loop devices over files of the mount at `folder`, whose process is gone.
+pub(super) fn remove_all_over(folder: &Path) {
+    let entries = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    for path in entries.map(|entry| Path::new("/dev").join(entry.file_name())) {
+        if let Err(error) = remove_leftover(&path, |parent| parent == folder) {
+            debug!("{}: {error}", path.display());
+        }
+    }
+}
+
 /// Returns the file of the loop device `path`.
 fn backing_file(path: &Path) -> Option<PathBuf> {
     let file = Path::new("/sys/block").join(path.file_name()?).join("loop/backing_file");
