@@ -399,8 +399,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             ConfigOperation::LimitHost { host, rates, .. } => {
                 check_host(&self.nqn, host)?;
                 self.host_rates.remove(host);
-                let limited = rates.is_limited().then(|| (host.clone(), *rates));
-                self.host_rates.extend(limited);
+                self.host_rates.extend(rates.is_limited().then(|| (host.clone(), *rates)));
             }
             // These concern no subsystem, or a whole one.
             ConfigOperation::AddSubsystem(_)
