@@ -27,6 +27,7 @@ mod lba_status;
 mod listeners;
 mod loss;
 mod name;
+mod namespace_management;
 mod observing_policy;
 mod ops;
 mod paths;

@@ -5,8 +5,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use roadtrain_target_proto::{
-    AnaListener, AnaState, ConfigOperation, NamespaceConfig, NamespaceId, SubsystemConfig,
-    TargetConfig, TargetListener, TlsUse,
+    AnaListener, AnaState, ConfigOperation, NamespaceConfig, NamespaceId, NamespaceManagement,
+    SubsystemConfig, TargetConfig, TargetListener, TlsUse,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,16 +30,25 @@ fn listener(portid: u16) -> TargetListener {
     TargetListener { portid, address, tls: TlsUse::Off, named_only: false }
 }
 
+fn management() -> impl Strategy<Value = NamespaceManagement> {
+    let administrators = btree_set(prop::sample::select(vec![HOST, "nqn.x:h"]), 1..3);
+    (administrators, prop::sample::select(vec![9u8, 12])).prop_map(|(hosts, lba_shift)| {
+        let administrators = hosts.into_iter().map(str::to_owned).collect();
+        NamespaceManagement { administrators, lba_shift }
+    })
+}
+
 fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {
     let namespaces = vec((1u32..5).prop_flat_map(namespace), 0..4);
     let hosts = option::of(btree_set(prop::sample::select(vec![HOST, "nqn.x:h", "nqn.x:i"]), 0..3));
-    (namespaces, hosts, option::of("[a-c]{1,2}")).prop_map(move |(namespaces, hosts, serial)| {
+    let own = (option::of("[a-c]{1,2}"), option::of(management()));
+    (namespaces, hosts, own).prop_map(move |(namespaces, hosts, (serial, management))| {
         let mut subsystem = SubsystemConfig::new(nqn);
         let mut nsids = BTreeSet::new();
         subsystem.namespaces =
             namespaces.into_iter().filter(|namespace| nsids.insert(namespace.nsid)).collect();
         subsystem.allowed_hosts = hosts.map(|hosts| hosts.into_iter().map(str::to_owned).collect());
-        subsystem.serial = serial;
+        (subsystem.serial, subsystem.management) = (serial, management);
         subsystem
     })
 }
@@ -88,6 +97,9 @@ fn operation() -> impl Strategy<Value = ConfigOperation> {
             nqn,
             nsid,
             bytes: n * 2048
+        }),
+        (nqn(), option::of(management())).prop_map(|(nqn, management)| {
+            ConfigOperation::SetNamespaceManagement { nqn, management }
         }),
         (nqn(), any::<bool>())
             .prop_map(|(nqn, allow)| ConfigOperation::AllowAnyHost { nqn, allow }),
