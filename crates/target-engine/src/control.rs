@@ -10,7 +10,7 @@ mod standby;
 #[cfg(test)]
 pub(super) use standby::poll_owners;
 
-use self::namespace_requests::NumberedRequest;
+use self::namespace_requests::NamespaceTask;
 use super::dh_worker::DhWorker;
 use super::export::{Export, Subsystem};
 use super::handshakes::SharedPsks;
@@ -68,7 +68,7 @@ pub(super) struct TargetControlPlane {
     /// Saves reservations. `None` before the first reservation that persists.
     saver: Mutex<Option<Saver>>,
     /// Sends requests of hosts to the thread that changes namespaces; `None`: hosts cannot change them.
-    namespace_requests: Mutex<Option<Sender<NumberedRequest>>>,
+    namespace_requests: Mutex<Option<Sender<NamespaceTask>>>,
     /// True while a thread watches the namespaces that stand by.
     standby: Mutex<bool>,
     /// Weak reference to this control plane, for the threads that it starts.

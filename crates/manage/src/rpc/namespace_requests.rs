@@ -15,9 +15,9 @@ use tracing::{info, warn};
 
 /// Reason why a request of a host is refused: the status for the host, and a text for the log.
 #[derive(Debug)]
-struct RequestRefusal(Status, String);
+struct NamespaceRefusal(Status, String);
 
-impl From<VolumeError> for RequestRefusal {
+impl From<VolumeError> for NamespaceRefusal {
     fn from(error: VolumeError) -> Self {
         let status = match error {
             VolumeError::NoSpace { .. } | VolumeError::Invalid(_) => {
@@ -26,25 +26,25 @@ impl From<VolumeError> for RequestRefusal {
             VolumeError::Busy(_) => Status::COMMAND_INTERRUPTED,
             _ => Status::INTERNAL_ERROR,
         };
-        RequestRefusal(status, error.to_string())
+        NamespaceRefusal(status, error.to_string())
     }
 }
 
 /// Busy objects and failed writes: a retry may succeed.
-impl From<RpcError> for RequestRefusal {
+impl From<RpcError> for NamespaceRefusal {
     fn from(error: RpcError) -> Self {
         let is_busy = error.code == RpcError::busy("").code;
         let status = if is_busy { Status::COMMAND_INTERRUPTED } else { Status::INTERNAL_ERROR };
-        RequestRefusal(status, error.message)
+        NamespaceRefusal(status, error.message)
     }
 }
 
-fn refused(status: Status, why: impl Into<String>) -> RequestRefusal {
-    RequestRefusal(status.dnr(), why.into())
+fn refused(status: Status, why: impl Into<String>) -> NamespaceRefusal {
+    NamespaceRefusal(status.dnr(), why.into())
 }
 
 /// Returns the refusal of a change of a namespace that has gone meanwhile.
-fn gone(nqn: &str) -> RequestRefusal {
+fn gone(nqn: &str) -> NamespaceRefusal {
     refused(Status::INVALID_FIELD, format!("{nqn} has no such namespace"))
 }
 
@@ -85,15 +85,15 @@ impl Manager {
         };
         match &done {
             Ok(_) => info!("{nqn}: a host's request was executed: {request:?}"),
-            Err(RequestRefusal(status, why)) => {
+            Err(NamespaceRefusal(status, why)) => {
                 warn!("{nqn}: a host's request was refused ({status}): {request:?}: {why}");
             }
         }
-        done.map_err(|RequestRefusal(status, _)| status)
+        done.map_err(|NamespaceRefusal(status, _)| status)
     }
 
     /// Returns the store in which hosts create namespaces of a subsystem.
-    fn namespace_store(&self, nqn: &str) -> Result<Arc<LvStore>, RequestRefusal> {
+    fn namespace_store(&self, nqn: &str) -> Result<Arc<LvStore>, NamespaceRefusal> {
         let model = self.model();
         let name = model.subsystem(nqn).and_then(|one| one.namespace_store.clone());
         let store = name.and_then(|name| model.lvstore(&name).cloned());
@@ -107,7 +107,7 @@ impl Manager {
         nqn: &str,
         (blocks, lba_shift): (u64, u8),
         ana_group: u32,
-    ) -> Result<u32, RequestRefusal> {
+    ) -> Result<u32, NamespaceRefusal> {
         let lvstore = self.namespace_store(nqn)?;
         if lvstore.store.lba() != 1 << lba_shift {
             return Err(refused(Status::INVALID_FORMAT, "the store has blocks of another size"));
@@ -128,7 +128,7 @@ impl Manager {
         nqn: &str,
         (lvstore, uuid): (&LvStore, Uuid),
         ana_group: u32,
-    ) -> Result<u32, RequestRefusal> {
+    ) -> Result<u32, NamespaceRefusal> {
         let lost = || RpcError::busy(format!("volume {uuid} is gone"));
         let volume = lvstore.store.volume(uuid).ok_or_else(lost)?;
         let device = lvstore.device(&volume).map_err(RpcError::internal)?;
@@ -162,7 +162,7 @@ impl Manager {
     }
 
     /// Deletes a namespace, or all, with their volumes.
-    fn delete_namespaces(&self, nqn: &str, nsid: Option<u32>) -> Result<(), RequestRefusal> {
+    fn delete_namespaces(&self, nqn: &str, nsid: Option<u32>) -> Result<(), NamespaceRefusal> {
         let lvstore = self.namespace_store(nqn)?;
         let model = self.model();
         let subsystem = model.subsystem(nqn).ok_or_else(|| gone(nqn))?;
@@ -206,8 +206,8 @@ impl Manager {
         next: impl FnOnce(
             &SavedSubsystem,
             Option<&BTreeSet<String>>,
-        ) -> Result<Option<BTreeSet<String>>, RequestRefusal>,
-    ) -> Result<(), RequestRefusal> {
+        ) -> Result<Option<BTreeSet<String>>, NamespaceRefusal>,
+    ) -> Result<(), NamespaceRefusal> {
         let mut refusal = None;
         let done = self.change(RpcError::internal, |model| {
             let subsystem = model.subsystem_mut(nqn);

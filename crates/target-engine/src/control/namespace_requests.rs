@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 
 /// A request: its number, the subsystem, and the change.
-pub(super) type NumberedRequest = (u64, Arc<str>, NamespaceRequest);
+pub(super) type NamespaceTask = (u64, Arc<str>, NamespaceRequest);
 
 impl TargetControlPlane {
     /// Starts a thread that executes requests one after the other by `execute`. The thread ends with this value.
@@ -17,7 +17,7 @@ impl TargetControlPlane {
         &self,
         execute: impl Fn(&str, &NamespaceRequest) -> Result<u32, Status> + Send + 'static,
     ) -> io::Result<()> {
-        let (requests, inbox) = channel::<NumberedRequest>();
+        let (requests, inbox) = channel::<NamespaceTask>();
         let weak = self.weak.clone();
         let work = move || {
             while let Ok((id, nqn, request)) = inbox.recv() {
@@ -39,11 +39,11 @@ impl TargetControlPlane {
     }
 
     /// Queues a request. Returns true if it will be executed.
-    pub(super) fn queue_request(&self, request: NumberedRequest) -> bool {
+    pub(super) fn queue_request(&self, request: NamespaceTask) -> bool {
         self.lock_requests().as_ref().is_some_and(|requests| requests.send(request).is_ok())
     }
 
-    fn lock_requests(&self) -> std::sync::MutexGuard<'_, Option<Sender<NumberedRequest>>> {
+    fn lock_requests(&self) -> std::sync::MutexGuard<'_, Option<Sender<NamespaceTask>>> {
         self.namespace_requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -190,6 +190,7 @@ fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: 
     calls.extend(subsystem.host_limits.iter().map(|(host, limits)| {
         call(qos::OF_HOST, json!({"nqn": nqn, "host": host, "limits": limits}))
     }));
+    calls.extend(management_call(subsystem));
     calls.extend(subsystem.namespaces.iter().map(|one| {
         let device = lasting_name(model, &one.device);
         let mut namespace = json!({"nsid": one.nsid, "bdev_name": device});
@@ -233,6 +234,14 @@ fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: 
             call("nvmf_subsystem_listener_set_ana_state", params)
         }));
     }
+}
+
+/// Returns the call that names the administrators of a subsystem, if it has any.
+fn management_call(subsystem: &SavedSubsystem) -> Option<Value> {
+    let store = subsystem.namespace_store.as_ref()?;
+    let (nqn, administrators) = (&subsystem.nqn, &subsystem.administrators);
+    let params = json!({"nqn": nqn, "administrators": administrators, "namespace_store": store});
+    Some(call("roadtrain_set_namespace_management", params))
 }
 
 fn host_params((nqn, host): (&str, &str), keys: HostKeys) -> Value {

@@ -160,6 +160,11 @@ fn administrators_and_their_store_belong_together() {
     assert_eq!(call_method(&manager, "bdev_lvol_rename_lvstore", renamed)["result"], true);
     assert_eq!(shown(), (json!([HOST]), json!("t")));
     assert_eq!(manager.execute_namespace_request(NQN, &create(1)), Ok(2));
+    let kept = json!({
+        "method": "roadtrain_set_namespace_management",
+        "params": {"nqn": NQN, "administrators": [HOST], "namespace_store": "t"},
+    });
+    assert!(saved(&manager).contains(&kept), "{:?}", saved(&manager));
     assert_eq!(set(json!({}))["result"], true);
     assert_eq!(shown(), (Value::Null, Value::Null));
     let ended = Err(Status::INVALID_OPCODE.dnr());
