@@ -360,10 +360,7 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
                 let is_there = self.namespaces.iter().any(|old| old.nsid() == namespace.nsid());
                 add_unless(is_there, &mut self.namespaces, namespace, operation)?;
             }
-            ConfigOperation::RemoveNamespace { nsid, .. } => {
-                let at = self.namespaces.iter().position(|namespace| namespace.nsid() == *nsid);
-                self.namespaces.remove(at.ok_or_else(|| ConfigError::Unknown(place()))?);
-            }
+            ConfigOperation::RemoveNamespace { nsid, .. } => self.remove(*nsid)?,
             ConfigOperation::ReplaceNamespace { namespace, .. } => {
                 check_namespace(&self.nqn, namespace)?;
                 *self.namespace(namespace.nsid())? = namespace.clone();
@@ -413,6 +410,13 @@ impl<N: NamespaceDescription> SubsystemConfig<N> {
             | ConfigOperation::RemoveReferral(_)
             | ConfigOperation::SetAuthentication(_) => {}
         }
+        Ok(())
+    }
+
+    fn remove(&mut self, nsid: u32) -> Result<(), ConfigError> {
+        let unknown = ConfigError::Unknown(ConfigObject::namespace(&self.nqn, nsid));
+        let at = self.namespaces.iter().position(|namespace| namespace.nsid() == nsid);
+        self.namespaces.remove(at.ok_or(unknown)?);
         Ok(())
     }
 
