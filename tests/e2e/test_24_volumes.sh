@@ -210,7 +210,7 @@ test_volumes_managed_by_hosts() {
     port=$(free_port)
     managed -a 127.0.0.1 -s "$port" --lvstore "vols=$work/vols,size=256MiB"
     c subsystem add -n "$disk" --namespace mem:8MiB
-    no 2 'namespace-store <STORE>' subsystem set -n "$disk" --administrator "$host"
+    no 2 'namespace-store <NAME>' subsystem set -n "$disk" --administrator "$host"
     no 2 'administrator <NQN>' subsystem set -n "$disk" --namespace-store vols
     no 1 'no store of volumes none' subsystem set -n "$disk" --administrator "$host" --namespace-store none
     c subsystem set -n "$disk" --administrator "$host" --namespace-store vols

@@ -115,7 +115,7 @@ pub struct ManagementArgs {
         conflicts_with_all = ["serial", "model"], add = ArgValueCandidates::new(completion::hosts))]
     pub administrators: Vec<String>,
     /// Store of volumes in which administrators create namespaces.
-    #[arg(long, value_name = "STORE", requires = "administrators")]
+    #[arg(long, value_name = "NAME", requires = "administrators")]
     pub namespace_store: Option<String>,
     /// Let no host manage namespaces. Those that hosts have created stay.
     #[arg(long, conflicts_with_all = ["administrators", "serial", "model"])]
