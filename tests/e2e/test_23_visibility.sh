@@ -79,3 +79,33 @@ test_visibility_is_in_the_file() {
     sed -i 's/group = 7/group = 513/' target.toml
     refused_with 2 'choose a number from 1 to 512' "$ROADTRAIN" serve --config target.toml --check-config
 }
+
+# served_at ADDRESS: requests that went by the path to this address
+served_at() { "$ROADTRAIN" status --json | jq "[.[].paths[] | select(.address == \"$1:$port\") | .requests] | add // 0"; }
+
+# Each of two namespaces is used by the listener at which its group is optimized, also after they have changed places.
+test_visibility_groups_share_the_paths() {
+    local nsid here other
+    serve -a 127.0.0.2 --namespace mem:16MiB,ana-group=1 --namespace mem:16MiB,ana-group=2
+    visibly listener set -n "$nqn" -a 127.0.0.2 -s "$port" --ana non-optimized --ana-group 1 >ctl.out
+    visibly listener set -n "$nqn" -a 127.0.0.1 -s "$port" --ana non-optimized --ana-group 2 >ctl.out
+    grep -q 'non-optimized for ANA group 2' ctl.out || fail "$(cat ctl.out)"
+    for nsid in 1 2 1; do
+        here=127.0.0.$nsid other=127.0.0.$((3 - nsid))
+        if [ -e swapped ]; then here=127.0.0.2 other=127.0.0.1; fi
+        background bench.log "$ROADTRAIN" attach -t tcp -a "127.0.0.1:$port" -a "127.0.0.2:$port" -n "$nqn" --nsid "$nsid" \
+            --as "nbd:unix:$work/nbd.sock"
+        attached=$pid
+        until_line bench.log '^ready' "$attached"
+        fio --name=verify --ioengine=nbd --uri="nbd+unix:///?socket=$work/nbd.sock" --rw=randwrite --bs=4k --size=8M \
+            --iodepth=8 --verify=crc32c --verify_fatal=1 --eta=never --output=fio.log
+        [ "$(served_at "$here")" -gt 4000 ] && [ "$(served_at "$other")" -lt 400 ] ||
+            fail "namespace $nsid: $(served_at "$here") at $here, $(served_at "$other") at $other"
+        "$ROADTRAIN" detach --all >detach.log
+        if [ "$nsid" = 2 ]; then
+            visibly listener set -n "$nqn" -a 127.0.0.2 -s "$port" --ana optimized --ana-group 1 >ctl.out
+            visibly listener set -n "$nqn" -a 127.0.0.1 -s "$port" --ana non-optimized --ana-group 1 >ctl.out
+            touch swapped
+        fi
+    done
+}

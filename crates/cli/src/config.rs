@@ -29,7 +29,7 @@ use crate::units::{CoreList, seconds_field, show_bytes};
 use crate::usage::readable;
 use roadtrain_target_engine::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
 use roadtrain_target_proto::rate::RateSettings;
-use roadtrain_target_proto::{HostAuthentication, TargetConfig, TargetLimits};
+use roadtrain_target_proto::{ANA_GROUPS_MAX, HostAuthentication, TargetConfig, TargetLimits};
 use roadtrain_wire::pdu::Digests;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -687,6 +687,12 @@ impl SubsystemSettings {
     /// An invalid namespace.
     pub(crate) fn subsystem(&self) -> Result<Subsystem, String> {
         let plain = Subsystem::new(self.nqn.clone());
+        let mut groups = self.ana_groups.iter().map(|one| one.group);
+        if let Some(group) = groups.find(|group| !(1..=ANA_GROUPS_MAX).contains(group)) {
+            return Err(format!(
+                "ana_group: group = {group}: choose a number from 1 to {ANA_GROUPS_MAX}"
+            ));
+        }
         Ok(Subsystem {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),

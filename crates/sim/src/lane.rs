@@ -86,7 +86,7 @@ impl<E: SimTargetEnd> SimTargetLane<E> {
     ) {
         let control = &mut process.control;
         let connected = self.session.queue();
-        let table = connected.and_then(|own| control.namespaces_for(&own.subnqn, own.cntlid));
+        let table = connected.and_then(|own| control.namespaces_of(own));
         let table = table.as_deref();
         let queue = self.session.queue().map(|queue| (queue.subnqn.clone(), queue.hostid));
         let mut namespace = |(nsid, geometry): (u32, &_)| {

@@ -311,7 +311,7 @@ impl TargetControlPlane {
         nsid: u32,
     ) -> Result<Arc<OpenStore>, Status> {
         let state = self.lock();
-        let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
+        let table = state.target.namespaces_of(connected);
         if let Some(status) = table.and_then(|table| table.refusal(nsid)) {
             return Err(status);
         }

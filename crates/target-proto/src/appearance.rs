@@ -1,6 +1,7 @@
 //! Active namespaces of each controller, and when a namespace appears whose NSID another one had before.
 
 use super::config::NamespaceConfig;
+use super::connected::ConnectedQueue;
 use super::control::TargetControl;
 use super::controller::TargetController;
 use super::events::EventNotice;
@@ -15,10 +16,21 @@ impl TargetControl {
     /// Returns the namespaces of a subsystem that are active for its controller `cntlid`.
     #[must_use]
     pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<SubsystemNamespaces>> {
-        let subsystem = self.subsystems.get(nqn)?;
-        // A controller that is gone sees nothing: its queues are being closed.
-        let controller = self.controllers.get(&cntlid);
-        Some(controller.map(|controller| subsystem.table_of(controller)).unwrap_or_default())
+        let controller = self.controllers.get(&cntlid)?;
+        Some(self.subsystems.get(nqn)?.table_of(controller))
+    }
+
+    /// Returns the namespaces that are active for a queue. One whose controller is gone, and that is about to be closed,
+    /// keeps those that its host sees: commands that have begun are not refused.
+    #[must_use]
+    pub fn namespaces_of(&self, queue: &ConnectedQueue) -> Option<Arc<SubsystemNamespaces>> {
+        let subsystem = self.subsystems.get(&queue.subnqn)?;
+        // Another host may have the identifier by now.
+        let own = |controller: &&TargetController| controller.hostnqn == queue.hostnqn;
+        Some(match self.controllers.get(&queue.cntlid).filter(own) {
+            Some(controller) => subsystem.table_of(controller),
+            None => subsystem.table_of_host(&queue.hostnqn),
+        })
     }
 
     /// Records that the namespace `nsid` was `before` and is `after`, and notifies the hosts that see one of them. For a

@@ -193,6 +193,18 @@ impl TargetSubsystem {
         Arc::new(SubsystemNamespaces::new(self.generation, seen, ana.state(), transfer_max))
     }
 
+    /// Returns the namespaces that a host sees, over an optimized path.
+    pub(super) fn table_of_host(&self, hostnqn: &str) -> Arc<SubsystemNamespaces> {
+        if !self.has_hidden {
+            return self.table.clone();
+        }
+        let all = self.namespaces.values();
+        let seen = all.filter(|namespace| namespace.config.view.shows_to(hostnqn));
+        let seen = seen.map(|namespace| (namespace, namespace.config.ana));
+        let (ana, transfer_max) = (AnaState::Optimized, self.transfer_bytes_max);
+        Arc::new(SubsystemNamespaces::new(self.generation, seen, ana, transfer_max))
+    }
+
     /// Returns the namespaces that are active for a controller, in increasing order of NSID.
     pub(super) fn seen_by<'a>(
         &'a self,

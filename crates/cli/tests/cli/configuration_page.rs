@@ -71,6 +71,8 @@ fn the_page_has_every_key_and_no_other() {
     assert_eq!(on_page("lvstore"), expected_keys(&lvstore));
     let referral = format!("{HEAD}[[discovery.referral]]\nnonsense = 1\n");
     assert_eq!(on_page("discovery.referral"), expected_keys(&referral));
+    let group = format!("{HEAD}[[subsystem.ana_group]]\nnonsense = 1\n");
+    assert_eq!(on_page("subsystem.ana_group"), expected_keys(&group));
     let namespace = format!("{HEAD}[[subsystem.namespace]]\nnonsense = 1\n");
     assert_eq!(on_page("subsystem.namespace"), expected_keys(&namespace));
     let rates =
@@ -109,6 +111,11 @@ fn file_with(row: &KeyRow<'_>, line: &str) -> String {
         "subsystem.namespace.rates" => {
             let namespace = "[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = 4096\n";
             format!("{HEAD}{namespace}[subsystem.namespace.rates]\n{line}")
+        }
+        "subsystem.ana_group" => {
+            let place =
+                if *key == "group" { "listener = \"::1\"\nstate = \"optimized\"\n" } else { "" };
+            format!("{HEAD}[[subsystem.ana_group]]\n{place}{line}")
         }
         "batching" => {
             let policy = policy.expect("a setting has a policy");

@@ -95,7 +95,7 @@ impl TargetControlPlane {
         let mut state = self.lock();
         let ControlState { target, stores, host_limits, .. } = &mut *state;
         let host_limit = host_limits.get(&connected.subnqn, &connected.hostnqn);
-        let table = target.namespaces_for(&connected.subnqn, connected.cntlid);
+        let table = target.namespaces_of(connected);
         let Some(table) = table else { return LaneNamespaces::default() };
         let is_same = |nsid: u32, known: &LocalNamespace| {
             let open = stores.get(&connected.subnqn, nsid);
@@ -127,7 +127,7 @@ impl TargetControlPlane {
     /// Returns the stores that a Flush of all namespaces of a lane concerns.
     pub(crate) fn stores_to_flush(&self, connected: &ConnectedQueue) -> Vec<Arc<OpenStore>> {
         let state = self.lock();
-        let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
+        let table = state.target.namespaces_of(connected);
         let nsids = table.iter().flat_map(|table| {
             let in_reach = table.iter().filter(|(nsid, _)| table.refusal(*nsid).is_none());
             in_reach.map(|(nsid, _)| nsid)

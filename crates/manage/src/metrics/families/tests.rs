@@ -186,6 +186,7 @@ fn like_a_gateway() -> MetricsSnapshot {
     let image = NamespaceSample {
         nqn: "n:a".into(),
         nsid: 3,
+        ana_group: 7,
         name: "bdev_1".into(),
         product: "Ceph Rbd Disk".into(),
         device: "pool/of/disk".into(),
@@ -261,7 +262,7 @@ fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
             [("nqn", nqn), ("ha_enabled", ha), ("group", "blue"), ("allow_any_host", "yes")];
         has(&text, "roadtrain_subsystem_metadata", &labels, "1");
     }
-    let labels = [("nqn", "n:a"), ("nsid", "3"), ("bdev_name", "bdev_1"), ("anagrpid", "3")];
+    let labels = [("nqn", "n:a"), ("nsid", "3"), ("bdev_name", "bdev_1"), ("anagrpid", "7")];
     has(&text, "roadtrain_subsystem_namespace_metadata", &labels, "1");
     let state = |host, address, value| {
         let labels =

@@ -326,3 +326,20 @@ fn groups_and_hosts_are_checked() {
     let gone = set_view(1, NamespaceView::ALL);
     assert!(matches!(script.target.apply(&[gone]), Err(ConfigError::Unknown(_))));
 }
+
+#[test]
+fn a_queue_whose_controller_is_gone_keeps_what_its_host_sees() {
+    let mut config = empty();
+    config.subsystems[0].namespaces =
+        vec![namespace(1, 8, view(None, 1)), namespace(2, 8, view(Some(&[STRANGER]), 1))];
+    let mut script = Script::with(&config);
+    let queue = script.connect_as(HOST, NQN).unwrap();
+    let seen = |script: &Script| {
+        let table = script.target.namespaces_of(&queue).unwrap();
+        table.iter().map(|(nsid, _)| nsid).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&script), [1]);
+    script.target.disconnect(queue.cntlid, 0);
+    assert_eq!(script.target.namespaces_for(NQN, queue.cntlid), None);
+    assert_eq!(seen(&script), [1], "commands that have begun are not refused");
+}
