@@ -40,11 +40,11 @@ test_visibility_of_namespaces_follows_ctl() {
     ! wait "$load" || fail 'the load did not notice that its namespace is gone'
     grep -qi 'namespace' bench.log || fail "$(cat bench.log)"
     # Without a list of allowed hosts, one host cannot be left out.
-    refused_with 1 'hide it by --all' visibly namespace hide-from -n "$nqn" --nsid 1 "$one"
-    refused_with 1 'hide-from --all' visibly namespace show-to -n "$nqn" --nsid 1 "$one"
-    visibly namespace hide-from -n "$nqn" --nsid 1 --all >ctl.out
+    refused_with 1 'hide it by --all-hosts' visibly namespace hide-from -n "$nqn" --nsid 1 "$one"
+    refused_with 1 'hide-from --all-hosts' visibly namespace show-to -n "$nqn" --nsid 1 "$one"
+    visibly namespace hide-from -n "$nqn" --nsid 1 --all-hosts >ctl.out
     sees "$one" '[]'
-    visibly namespace show-to -n "$nqn" --nsid 1 --all >ctl.out
+    visibly namespace show-to -n "$nqn" --nsid 1 --all-hosts >ctl.out
     sees "$two" '[1, 3]'
     refused_with 2 'HOSTNQN' visibly namespace show-to -n "$nqn" --nsid 1
     # With such a list it can.

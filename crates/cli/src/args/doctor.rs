@@ -31,12 +31,12 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     /// Check a target for hosts of this maker, instead of this machine.
-    #[arg(long = "for", value_name = "HOST", value_enum)]
+    #[arg(long = "for", value_name = "WHAT", value_enum)]
     pub host: Option<ForeignHost>,
-    /// Configuration file of `serve` to check.
+    /// Configuration file. The one of `serve` to check.
     #[arg(long, value_name = "FILE", requires = "host", conflicts_with = "id")]
     pub config: Option<PathBuf>,
-    /// Name of the running target to check [default: the only one].
+    /// Name of a target or an attachment on this machine. The running target to check [default: the only one].
     #[arg(long, value_name = "ID", requires = "host", add = ArgValueCandidates::new(completion::ids))]
     pub id: Option<String>,
 }

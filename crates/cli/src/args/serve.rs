@@ -108,7 +108,7 @@ pub(super) fn with_short_help(serve: Command) -> Command {
 pub struct ServeArgs {
     /// Configuration file.
     #[arg(long, value_name = "FILE", help = concat!(
-        "Configuration file: takes the place of the options under Export, ",
+        "Configuration file. It takes the place of the options under Export, ",
         ether!("Ethernet, "),
         "Security, Limits, Batching and Waiting, of --slow-over and of --file-root. Options under Management win over its keys. Not with a gateway group"
     ), conflicts_with_all = [

@@ -22,7 +22,7 @@ impl ControlledTarget {
             return self.change(SET_HOSTS, &params, &format!("{place}: seen by all hosts"));
         };
         if self.seeing_hosts(&nqn, nsid)?.1.is_null() {
-            let hint = "all hosts see it: name those that see it by `hide-from --all` first";
+            let hint = "all hosts see it: name those that see it by `hide-from --all-hosts` first";
             return Err(CommandFailure::failed(format!("{place}: {hint}")));
         }
         let params = json!({"nqn": nqn, "nsid": nsid, "host": host});
@@ -44,7 +44,7 @@ impl ControlledTarget {
         }
         if subsystem["allow_any_host"] == true {
             return Err(CommandFailure::failed(format!(
-                "{place}: any host may use the subsystem, so a host cannot be left out: hide it by --all, and show it to \
+                "{place}: any host may use the subsystem, so a host cannot be left out: hide it by --all-hosts, and show it to \
                  those that may see it"
             )));
         }

@@ -244,7 +244,7 @@ pub struct SeeingHosts {
     pub hostnqn: Option<String>,
     /// All hosts that may use the subsystem.
     #[arg(long)]
-    pub all: bool,
+    pub all_hosts: bool,
 }
 
 /// A snapshot of a namespace.
