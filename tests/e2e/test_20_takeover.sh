@@ -107,7 +107,7 @@ test_takeover_that_cannot_be_is_seen_before() {
     serve_disk
     no_takeover 3 'no target called other' --namespace "file:$work/disk.img" --id other
     no_takeover 1 "$work/missing.img" --namespace "file:$work/missing.img"
-    no_takeover 2 'nsid' --namespace "file:$work/disk.img,nsid=5000"
+    no_takeover 2 'nsid' --namespace "file:$work/disk.img,nsid=20000"
     echo admin:secret >credentials && chmod 644 credentials
     no_takeover 2 "$PWD/credentials" --namespace "file:$work/disk.img" --rpc-http 127.0.0.1:0 \
         --rpc-credentials "$PWD/credentials"
