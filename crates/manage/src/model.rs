@@ -12,6 +12,8 @@ mod lvstore;
 mod place;
 mod rbd;
 mod referral;
+#[cfg(test)]
+mod samples;
 mod state_file;
 mod subsystem;
 

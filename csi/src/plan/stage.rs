@@ -80,7 +80,7 @@ pub(crate) fn next_unstage_step(facts: &StageFacts) -> StageStep {
         _ => false,
     };
     match (&facts.attached, facts.mounted) {
-        // What is cached for the device is written only when a process has taken it over.
+        // Writes that are cached for the device reach it only when a process has taken it over.
         (Attached::Gone { can_be_taken_over: true }, Some(_)) => StageStep::Attach,
         (_, Some(_)) => StageStep::Unmount { is_dead: !is_live },
         (Attached::No, None) => StageStep::Done,
@@ -224,7 +224,7 @@ mod tests {
             let steps = node.run(next_unstage_step);
             let end = StageFacts { attached: Attached::No, mounted: None };
             assert_eq!(node.facts, end, "{attached:?} {mounted:?}");
-            // What is mounted of a live device is written back, never dropped.
+            // Mounts of a live device are written back, never dropped.
             let is_live = attached == Attached::Ready(device(1)) && mounted == Some((7, 1));
             assert!(!is_live || steps[0] == StageStep::Unmount { is_dead: false });
         }

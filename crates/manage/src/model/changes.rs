@@ -81,29 +81,11 @@ impl ManagedModel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DeviceKind, ManagedDevice, RateLimitsSpec, SavedSubsystem, new_uuid};
+    use super::super::samples::{device, namespace};
+    use super::super::{RateLimitsSpec, SavedSubsystem};
     use super::*;
     use roadtrain_target_engine::Export;
     use roadtrain_target_proto::TargetConfig;
-
-    fn device(name: &str) -> Arc<ManagedDevice> {
-        let shape = (512, 1 << 20, false);
-        let uuid = new_uuid().unwrap();
-        Arc::new(ManagedDevice::open((name.into(), uuid), DeviceKind::Null, shape).unwrap())
-    }
-
-    fn namespace(nsid: u32, device: &str) -> SavedNamespace {
-        let (uuid, nguid, reservations) = Default::default();
-        SavedNamespace {
-            nsid,
-            device: device.into(),
-            uuid,
-            nguid,
-            reservations,
-            hosts: None,
-            ana_group: 1,
-        }
-    }
 
     fn model() -> ManagedModel {
         let of = |nqn: &str, from: u32| SavedSubsystem {

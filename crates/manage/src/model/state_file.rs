@@ -102,32 +102,10 @@ impl StateFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        DeviceKind, ManagedDevice, ManagedModel, SavedNamespace, SavedSubsystem, load, new_uuid,
-        read,
-    };
+    use super::super::samples::{device, namespace};
+    use super::super::{ManagedModel, SavedSubsystem, load, read};
     use super::*;
     use std::fs;
-    use std::sync::Arc;
-
-    fn device(name: &str) -> Arc<ManagedDevice> {
-        let shape = (512, 1 << 20, false);
-        let names = (name.to_owned(), new_uuid().unwrap());
-        Arc::new(ManagedDevice::open(names, DeviceKind::Null, shape).unwrap())
-    }
-
-    fn namespace(nsid: u32, device: &str) -> SavedNamespace {
-        let (uuid, nguid, reservations) = Default::default();
-        SavedNamespace {
-            nsid,
-            device: device.into(),
-            uuid,
-            nguid,
-            reservations,
-            hosts: None,
-            ana_group: 1,
-        }
-    }
 
     fn model(count: u32) -> ManagedModel {
         let subsystem = |nqn: &str| SavedSubsystem {
