@@ -50,7 +50,8 @@ pattern() { fio --name=pattern --filename=/dev/nvme0n1 --direct=1 --bs=64k --siz
     --verify_pattern='"plain text"' --output=/tmp/fio.log --allow_file_create=0 "$@"; }
 
 truncate -s 64M /tmp/disk.img
-disk=$(losetup --find --show /tmp/disk.img)
+disk=$(losetup -f)
+losetup "$disk" /tmp/disk.img
 (umask 077 && head -c 64 /dev/urandom >/tmp/keys/disk.key && head -c 64 /dev/urandom >/tmp/keys/wrong)
 say 'format, open, serve'
 block format
