@@ -20,13 +20,13 @@ fn describe(model: &ManagedModel, seen: &mut MetricsSnapshot) {
     let claims: HashMap<(&str, u32), &str> = model.claims().collect();
     for namespace in &mut seen.namespaces {
         if let Some(name) = claims.get(&(namespace.nqn.as_str(), namespace.nsid)) {
-            (*name).clone_into(&mut namespace.name);
+            (*name).clone_into(&mut namespace.device);
             devices.get(name).iter().for_each(|device| shown(namespace, device));
         }
     }
     let claimed: HashSet<&str> = claims.into_values().collect();
     let alone = model.devices.iter().filter(|device| !claimed.contains(device.name.as_str()));
-    seen.devices = alone.map(|device| sample(device)).collect();
+    seen.unused_devices = alone.map(|device| sample(device)).collect();
     let specs: HashMap<&str, &SavedSubsystem> =
         model.subsystems.iter().map(|spec| (spec.nqn.as_str(), spec)).collect();
     for subsystem in &mut seen.subsystems {
@@ -37,7 +37,7 @@ fn describe(model: &ManagedModel, seen: &mut MetricsSnapshot) {
 }
 
 fn shown(namespace: &mut NamespaceSample, device: &ManagedDevice) {
-    namespace.device = device.location();
+    namespace.store = device.location();
     device.product().clone_into(&mut namespace.product);
 }
 
@@ -45,7 +45,7 @@ fn sample(device: &ManagedDevice) -> DeviceSample {
     let geometry = device.store.geometry();
     DeviceSample {
         name: device.name.clone(),
-        device: device.location(),
+        store: device.location(),
         block_bytes: geometry.lba_bytes(),
         product: device.product().to_owned(),
         capacity_bytes: geometry.bytes(),
@@ -53,8 +53,8 @@ fn sample(device: &ManagedDevice) -> DeviceSample {
 }
 
 fn limited(subsystem: &mut SubsystemSample, spec: &SavedSubsystem) {
-    subsystem.namespace_limit = spec.max_namespaces.into();
-    subsystem.hosts = spec.hosts.iter().cloned().collect();
+    subsystem.namespaces_max = spec.max_namespaces.into();
+    subsystem.named_hosts = spec.hosts.iter().cloned().collect();
     subsystem.shared = spec.ana_reporting;
 }
 
@@ -111,14 +111,14 @@ mod tests {
         let sample = |nqn: &str, nsid| NamespaceSample {
             nqn: nqn.into(),
             nsid,
-            name: name_in_file(nqn, nsid),
-            device: "embedded".into(),
+            device: name_in_file(nqn, nsid),
+            store: "embedded".into(),
             product: "Embedded".into(),
             ..NamespaceSample::default()
         };
         let of = |nqn: &str| SubsystemSample {
             nqn: nqn.into(),
-            namespace_limit: 1024,
+            namespaces_max: 1024,
             ..SubsystemSample::default()
         };
         let mut seen = MetricsSnapshot {
@@ -128,19 +128,19 @@ mod tests {
         };
         describe(&model, &mut seen);
         let namespaces = seen.namespaces.iter();
-        let said: Vec<_> = namespaces.map(|n| [&*n.name, &*n.product, &*n.device]).collect();
+        let said: Vec<_> = namespaces.map(|n| [&*n.device, &*n.product, &*n.store]).collect();
         assert_eq!(said[0], ["image", "Ceph Rbd Disk", "pool/of/disk"]);
         assert_eq!(said[1], ["file", "AIO disk", "/srv/disk"]);
         assert_eq!(said[2], ["nqn.2026-11.test:b/1", "Embedded", "embedded"], "not RPC's");
-        let [DeviceSample { name, product, capacity_bytes, block_bytes, device }] =
-            &seen.devices[..]
+        let [DeviceSample { name, product, capacity_bytes, block_bytes, store }] =
+            &seen.unused_devices[..]
         else {
-            panic!("{:?}", seen.devices)
+            panic!("{:?}", seen.unused_devices)
         };
-        assert_eq!((&**name, &**product, &**device), ("spare", "Malloc disk", "mem"));
+        assert_eq!((&**name, &**product, &**store), ("spare", "Malloc disk", "mem"));
         assert_eq!((*capacity_bytes, *block_bytes), (1 << 20, 512));
         let [own, other] = &seen.subsystems[..] else { panic!("{:?}", seen.subsystems) };
-        assert_eq!((own.namespace_limit, own.shared, own.hosts.len()), (4, true, 1));
-        assert_eq!((other.namespace_limit, other.shared, other.hosts.len()), (1024, false, 0));
+        assert_eq!((own.namespaces_max, own.shared, own.named_hosts.len()), (4, true, 1));
+        assert_eq!((other.namespaces_max, other.shared, other.named_hosts.len()), (1024, false, 0));
     }
 }
