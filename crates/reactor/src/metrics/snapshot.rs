@@ -305,7 +305,6 @@ pub struct LaneSample {
     /// Number of the reactor.
     pub reactor: usize,
     /// Authentication of the host, at a target that requires it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSample>,
     /// I/O of the queue. At an attachment only in flight and errors: its reactors have the rest.
     pub io: IoCounters,
