@@ -17,7 +17,8 @@ impl Manager {
 fn describe(model: &ManagedModel, seen: &mut MetricsSnapshot) {
     let devices: HashMap<&str, &Arc<ManagedDevice>> =
         model.devices.iter().map(|device| (device.name.as_str(), device)).collect();
-    let claims: HashMap<(&str, u32), &str> = model.claims().collect();
+    let claims = model.claims_by_device().into_iter().map(|(device, place)| (place, device));
+    let claims: HashMap<(&str, u32), &str> = claims.collect();
     for namespace in &mut seen.namespaces {
         if let Some(name) = claims.get(&(namespace.nqn.as_str(), namespace.nsid)) {
             (*name).clone_into(&mut namespace.device);
@@ -106,8 +107,11 @@ mod tests {
             device("image", image("pool/of")),
             device("file", DeviceKind::Aio("/srv/disk".into())),
             device("spare", DeviceKind::Malloc),
+            device("lent", DeviceKind::Aio("/srv/lent".into())),
         ];
-        let model = ManagedModel { devices, subsystems: vec![spec], ..ManagedModel::default() };
+        let lent = [("lent".to_owned(), ("nqn.2026-11.test:b".to_owned(), 2))].into();
+        let subsystems = vec![spec];
+        let model = ManagedModel { devices, subsystems, lent, ..ManagedModel::default() };
         let sample = |nqn: &str, nsid| NamespaceSample {
             nqn: nqn.into(),
             nsid,
@@ -122,7 +126,12 @@ mod tests {
             ..SubsystemSample::default()
         };
         let mut seen = MetricsSnapshot {
-            namespaces: vec![sample(NQN, 1), sample(NQN, 2), sample("nqn.2026-11.test:b", 1)],
+            namespaces: vec![
+                sample(NQN, 1),
+                sample(NQN, 2),
+                sample("nqn.2026-11.test:b", 1),
+                sample("nqn.2026-11.test:b", 2),
+            ],
             subsystems: vec![of(NQN), of("nqn.2026-11.test:b")],
             ..MetricsSnapshot::default()
         };
@@ -132,6 +141,7 @@ mod tests {
         assert_eq!(said[0], ["image", "Ceph Rbd Disk", "pool/of/disk"]);
         assert_eq!(said[1], ["file", "AIO disk", "/srv/disk"]);
         assert_eq!(said[2], ["nqn.2026-11.test:b/1", "Embedded", "embedded"], "not RPC's");
+        assert_eq!(said[3], ["lent", "AIO disk", "/srv/lent"], "a namespace of the file has it");
         let [DeviceSample { name, product, capacity_bytes, block_bytes, store }] =
             &seen.unused_devices[..]
         else {
