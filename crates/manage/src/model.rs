@@ -14,6 +14,7 @@ mod rbd;
 mod referral;
 #[cfg(test)]
 mod samples;
+mod standby_store;
 mod state_file;
 mod subsystem;
 

@@ -1,8 +1,9 @@
 //! Devices: stores of blocks, exported or not. SPDK calls them bdevs.
 
 use super::place::{RbdImageSpec, VolumeDevice};
+use super::standby_store::StandbyStore;
 use crate::volumes::Uuid;
-use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, observe, open};
+use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
 use roadtrain_target_proto::NamespaceId;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -201,7 +202,7 @@ impl ManagedDevice {
         (lba_bytes, read_only): (u32, bool),
     ) -> Result<ManagedDevice, OpenError> {
         let spec = StoreSpec { kind: kind.shared_store()?, lba_bytes, read_only };
-        let store = observe(&spec)?;
+        let store = Arc::new(StandbyStore::of(&spec)?);
         let derive = || Ok(NamespaceId::choose(None, None, store.identity()?).uuid);
         let uuid = uuid.map_or_else(derive, Ok)?;
         let (aliases, file, standby) = (Vec::new(), file_of(&spec), Some(spec));

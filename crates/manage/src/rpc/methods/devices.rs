@@ -252,15 +252,19 @@ fn resize_standby(
     let saved = model.subsystem(&nqn).into_iter().flat_map(|one| &one.namespaces);
     let mut exports = saved.filter(|one| one.nsid == nsid).filter_map(|one| one.export(&model));
     let operation = match bytes {
-        Some(bytes) => ConfigOperation::ResizeNamespace { nqn, nsid, bytes },
+        Some(bytes) => ConfigOperation::ResizeNamespace { nqn: nqn.clone(), nsid, bytes },
         None => {
             let namespace = exports.next().ok_or_else(|| RpcError::no_device(&device.name))?;
-            ConfigOperation::ReplaceNamespace { nqn, namespace }
+            ConfigOperation::ReplaceNamespace { nqn: nqn.clone(), namespace }
         }
     };
     of_file(manager, RpcError::invalid, vec![operation])?;
-    let seen = device.store.plan(None).map_err(|error| refused(&error))?;
-    device.store.switch(&seen);
+    let (seen, _) = manager.server().view();
+    let subsystem = seen.subsystems.iter().find(|one| one.nqn == nqn);
+    let namespace = subsystem.into_iter().flat_map(|one| &one.namespaces);
+    let bytes = namespace.filter(|one| one.nsid == nsid).map(|one| one.blocks << one.lba_shift);
+    let resize = device.store.plan(bytes.last()).map_err(|error| refused(&error))?;
+    device.store.switch(&resize);
     Ok(json!(true))
 }
 
