@@ -245,25 +245,24 @@ fn resize_standby(
     bytes: Option<u64>,
 ) -> Rpc<Value> {
     let model = manager.model();
-    let claim = model.claim(&device.name);
-    let (nqn, nsid) = claim.map(|(nqn, nsid)| (nqn.to_owned(), nsid)).ok_or_else(|| {
-        RpcError::invalid(format!("{} stands by: show it as a namespace first", device.name))
-    })?;
-    let saved = model.subsystem(&nqn).into_iter().flat_map(|one| &one.namespaces);
+    let unshown =
+        || RpcError::invalid(format!("{} stands by: show it as a namespace first", device.name));
+    let (nqn, nsid) = model.claim(&device.name).ok_or_else(unshown)?;
+    let saved = model.subsystem(nqn).into_iter().flat_map(|one| &one.namespaces);
     let mut exports = saved.filter(|one| one.nsid == nsid).filter_map(|one| one.export(&model));
-    let operation = match bytes {
-        Some(bytes) => ConfigOperation::ResizeNamespace { nqn: nqn.clone(), nsid, bytes },
-        None => {
-            let namespace = exports.next().ok_or_else(|| RpcError::no_device(&device.name))?;
-            ConfigOperation::ReplaceNamespace { nqn: nqn.clone(), namespace }
-        }
-    };
-    of_file(manager, RpcError::invalid, vec![operation])?;
+    let namespace = exports.next().ok_or_else(unshown)?;
+    if let Some(bytes) = bytes {
+        let resize = ConfigOperation::ResizeNamespace { nqn: nqn.to_owned(), nsid, bytes };
+        of_file(manager, RpcError::invalid, vec![resize])?;
+    }
+    // The state has no size of the blocks: it is that of the file.
+    let replace = ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace };
+    of_file(manager, RpcError::invalid, vec![replace])?;
     let (seen, _) = manager.server().view();
     let subsystem = seen.subsystems.iter().find(|one| one.nqn == nqn);
-    let namespace = subsystem.into_iter().flat_map(|one| &one.namespaces);
-    let bytes = namespace.filter(|one| one.nsid == nsid).map(|one| one.blocks << one.lba_shift);
-    let resize = device.store.plan(bytes.last()).map_err(|error| refused(&error))?;
+    let mut namespaces = subsystem.into_iter().flat_map(|one| &one.namespaces);
+    let shown = namespaces.find(|one| one.nsid == nsid).map(|one| one.blocks << one.lba_shift);
+    let resize = device.store.plan(shown).map_err(|error| refused(&error))?;
     device.store.switch(&resize);
     Ok(json!(true))
 }

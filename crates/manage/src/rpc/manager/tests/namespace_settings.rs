@@ -149,6 +149,11 @@ fn a_device_that_stands_by_is_resized() {
     assert_eq!(sizes(), (2048, 2048));
     manager.resize_namespace((NQN, 3), Some(2 << 20)).unwrap();
     assert_eq!(sizes(), (4096, 4096));
+    assert_eq!(
+        exports(&manager),
+        manager.model().exports()[0].namespaces,
+        "a reload changes nothing"
+    );
     let file = std::fs::OpenOptions::new().write(true).open(folder.join("disk.img")).unwrap();
     file.set_len(3 << 20).unwrap();
     assert_eq!(call_method(&manager, "bdev_aio_rescan", json!({"name": "a"}))["result"], true);
