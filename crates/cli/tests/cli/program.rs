@@ -101,6 +101,26 @@ fn serve_alone_explains_itself() {
     assert!(part.contains("--nqn <NQN>"), "what is missing is named: {part}");
 }
 
+/// Runs a command that must end by itself, before it is ready; returns its exit status and its errors.
+fn refused(line: &str, runtime: &Path) -> (Option<i32>, String) {
+    let mut child = Command::new(PROGRAM)
+        .args(line.split_whitespace())
+        .env("ROADTRAIN_RUNTIME_DIR", runtime)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    if !ready.is_empty() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(ready, "", "{line}");
+    (output.status.code(), stderr(&output))
+}
+
 #[test]
 fn serve_does_not_start_with_a_core_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,9 +139,8 @@ fn serve_does_not_start_with_a_core_that_is_not_there() {
             "roadtrain: --cores: core 4095 does not exist",
         ),
     ] {
-        let output = roadtrain(&line);
-        let said = stderr(&output);
-        assert!(output.status.code() == Some(2) && said.starts_with(begins), "{line}: {said}");
+        let (code, said) = refused(&line, folder.path());
+        assert!(code == Some(2) && said.starts_with(begins), "{line}: {said}");
     }
 }
 
@@ -143,20 +162,13 @@ fn a_runtime_folder_that_is_too_long_says_so() {
     let folder = tempfile::tempdir().unwrap();
     for length in [120, 300] {
         let runtime = folder.path().join("x".repeat(length));
-        let run = |line: String| {
-            let mut command = Command::new(PROGRAM);
-            command.args(line.split_whitespace()).stdin(Stdio::null());
-            let output = command.env("ROADTRAIN_RUNTIME_DIR", &runtime).output().unwrap();
-            assert!(!output.status.success(), "{line}");
-            stderr(&output)
-        };
         let served = format!("serve -a 127.0.0.1 -s 0 -n {NQN} --namespace mem:1MiB --id disk");
         let attached = format!("attach -a 127.0.0.1 -s 1 -n {NQN} --as nbd:unix:/tmp/x");
         for line in [served, attached] {
-            let said = run(line.clone());
+            let (code, said) = refused(&line, &runtime);
             let is_clear =
                 ["bytes", "107", "ROADTRAIN_RUNTIME_DIR"].iter().all(|w| said.contains(w));
-            assert!(is_clear && !said.contains("os error"), "{line}: {said}");
+            assert!(code == Some(1) && is_clear && !said.contains("os error"), "{line}: {said}");
         }
     }
 }
