@@ -111,6 +111,40 @@ test_gateways_taken_over_on_command() {
     grep -q 'nothing has changed' claim.log || fail "$(cat claim.log)"
 }
 
+# Two targets that have the image by `ctl`, not by an option: the state keeps that they stand by.
+test_gateways_of_states() {
+    local name
+    ceph_lab
+    rbd_tool create rbd/disk --size 64M
+    nqn=nqn.2026-11.test:states
+    for name in one two; do
+        state_gateway $name
+        env ROADTRAIN_RUNTIME_DIR="$work/$name" "$ROADTRAIN" ctl subsystem add -n $nqn --serial D1 \
+            --namespace "rbd:rbd/disk,$image,standby" >ctl.log 2>&1 || fail "$(cat ctl.log $name.log)"
+    done
+    is_soon one optimized
+    is_soon two inaccessible
+    grep -q '^standby = true' one.toml || fail "$(cat one.toml)"
+    kill -KILL "$gateway_one"
+    is_soon two optimized
+    state_gateway one
+    is_soon one inaccessible
+    env ROADTRAIN_RUNTIME_DIR="$work/one" "$ROADTRAIN" ctl namespace claim --nsid 1 >claim.log 2>&1 || fail "$(cat claim.log)"
+    is_soon one optimized
+    is_soon two inaccessible
+}
+
+# state_gateway one|two: a target with a state file; leaves its process in $gateway_one or $gateway_two
+state_gateway() {
+    local name=$1 range=1-1000
+    [ "$name" = one ] || range=1001-2000
+    [ ! -e "$name.log" ] || mv "$name.log" "$name.$RANDOM.log"
+    background "$name.log" env ROADTRAIN_RUNTIME_DIR="$work/$name" "$ROADTRAIN" serve -a 127.0.0.1 -s 0 \
+        --state "$name.toml" --cntlid-range $range
+    until_line "$name.log" '^ready' "$pid" 60
+    declare -g "gateway_$name=$pid"
+}
+
 # By a reload an image becomes one that others may take over: it is opened anew.
 test_gateways_standby_by_reload() {
     gateways_lab

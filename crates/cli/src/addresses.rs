@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for AddressesVisitor {
     }
 }
 /// Longest path of a Unix socket.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Checks that a socket can have `path` with `more` bytes appended.
 ///

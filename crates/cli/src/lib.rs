@@ -90,8 +90,8 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         terminal::say(first_steps::OF_SERVE.trim_end());
         return ExitCode::from(CommandFailure::usage("").status());
     }
-    let cli = CommandLine::read(arguments);
-    let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
+    let cli = CommandLine::read(arguments.clone());
+    let cli = cli.unwrap_or_else(|error| usage::explained(error, &arguments).exit());
     // Connections need descriptors; if the limit cannot be raised, it may suffice.
     let _ = roadtrain_system::platform::raise_open_files();
     let status = match run(&cli) {

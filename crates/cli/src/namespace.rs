@@ -10,6 +10,7 @@ use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
 use crate::usage::closest;
 use roadtrain_host_engine::Class;
+use roadtrain_manage::model::SsdPace;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{Export, KeptPlace};
 use roadtrain_target_proto::{ANA_GROUPS_MAX, NamespaceView};
@@ -22,12 +23,8 @@ use std::time::Duration;
 
 const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0 or rbd:POOL/IMAGE; \
                        for ctl also device:NAME";
-/// Default service time of an emulated SSD, in microseconds.
-const SERVICE_US: u32 = 100;
-/// Default number of commands that an emulated SSD serves at once.
-const PARALLEL: u16 = 64;
-/// Longest service time in microseconds.
-const SERVICE_US_MAX: u32 = 1_000_000;
+/// Longest service time of an emulated SSD in microseconds.
+const SERVICE_US_MAX: u32 = SsdPace::SERVICE_US_MAX;
 
 /// Storage of a namespace's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,11 +195,14 @@ impl NamespaceSettings {
         }
     }
 
-    /// Returns the service time of an emulated SSD, and the number of commands that it serves at once.
+    /// Returns the pace of an emulated SSD.
     #[must_use]
-    pub fn pace(&self) -> (Duration, u16) {
-        let service_us = self.service_us.unwrap_or(SERVICE_US);
-        (Duration::from_micros(service_us.into()), self.parallel.unwrap_or(PARALLEL))
+    pub fn pace(&self) -> SsdPace {
+        let SsdPace { service_us, parallel } = SsdPace::DEFAULT;
+        SsdPace {
+            service_us: self.service_us.unwrap_or(service_us),
+            parallel: self.parallel.unwrap_or(parallel),
+        }
     }
 
     /// Checks the settings without opening a file.
@@ -342,7 +342,8 @@ impl NamespaceSettings {
         let kind = match self.kind {
             NamespaceKind::Mem => StoreKind::Memory { size },
             NamespaceKind::Ssd => {
-                let (service, parallel) = self.pace();
+                let SsdPace { service_us, parallel } = self.pace();
+                let service = Duration::from_micros(service_us.into());
                 StoreKind::Ssd { size, service, parallel }
             }
             NamespaceKind::Null => StoreKind::Null { size },
@@ -608,8 +609,11 @@ mod tests {
         let null = parse("null:1TiB,lba=4k");
         assert_eq!((null.kind, null.size, null.lba), (NamespaceKind::Null, Some(1 << 40), 4096));
         let ssd = parse("ssd:1GiB,service-us=10,parallel=4");
-        assert_eq!((ssd.kind, ssd.pace()), (NamespaceKind::Ssd, (Duration::from_micros(10), 4)));
-        assert_eq!(parse("ssd:4k").pace(), (Duration::from_micros(100), 64));
+        assert_eq!(
+            (ssd.kind, ssd.pace()),
+            (NamespaceKind::Ssd, SsdPace { service_us: 10, parallel: 4 })
+        );
+        assert_eq!(parse("ssd:4k").pace(), SsdPace { service_us: 100, parallel: 64 });
         let file = parse("file:disk.img,size=2GiB,lba=4096,ro");
         assert_eq!(file.path.as_deref(), Some("disk.img".as_ref()));
         assert_eq!((file.size, file.lba, file.read_only), (Some(2 << 30), 4096, true));

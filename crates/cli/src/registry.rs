@@ -29,6 +29,7 @@ pub(crate) use open_writes::WritesSender;
 pub(crate) use process::ProcessIdentity;
 pub(crate) use target::{TargetClaim, TargetEntry, TargetRegistration, Targets};
 
+use crate::addresses::{SOCKET_PATH_BYTES_MAX, check_socket_path};
 use crate::failure::{CommandFailure, CommandResult};
 use std::fs::{self, File};
 use std::io;
@@ -159,6 +160,9 @@ impl Registry {
     /// Creates the directory, and locks it against changes by other processes.
     fn lock(&self) -> CommandResult<File> {
         directory::make(&self.directory).map_err(|e| {
+            if e.raw_os_error() == Some(libc::ENAMETOOLONG) {
+                return self.failure(&e);
+            }
             let text = format!("{e}: name another folder with {}", directory::OVERRIDE);
             self.failure(&io::Error::new(e.kind(), text))
         })?;
@@ -166,8 +170,28 @@ impl Registry {
         file.and_then(|file| file.lock().map(|()| file)).map_err(|e| self.failure(&e))
     }
 
+    /// Checks that the process called `id` can have a control socket in its directory.
+    fn check_socket(&self, id: &str) -> CommandResult {
+        let checked = check_socket_path(&self.control_socket(id), 0);
+        checked.map_err(|problem| {
+            CommandFailure::failed(format!("{problem} ({} names its folder)", directory::OVERRIDE))
+        })
+    }
+
     fn failure(&self, error: &io::Error) -> CommandFailure {
-        CommandFailure::failed(format!("{}: {error}", self.directory.display()))
+        let directory = self.directory.display();
+        let is_too_long = error.raw_os_error() == Some(libc::ENAMETOOLONG);
+        CommandFailure::failed(match is_too_long {
+            true => {
+                let bytes = self.directory.as_os_str().len();
+                format!(
+                    "{directory}: the path of this folder has {bytes} bytes, and that of a socket in it \
+                     {SOCKET_PATH_BYTES_MAX} at most: name a shorter one with {}",
+                    directory::OVERRIDE
+                )
+            }
+            false => format!("{directory}: {error}"),
+        })
     }
 }
 

@@ -93,7 +93,13 @@ impl RunningEntries {
             return Ok(self);
         }
         for address in addresses.iter().filter(|address| !address.starts_with("ether:")) {
-            split_port(without_tcp(address), 0)?;
+            let (host, _) = split_port(without_tcp(address), 0)?;
+            if host.is_empty() {
+                let form = "write ADDRESS or ADDRESS:PORT, such as 192.0.2.7:4420";
+                return Err(CommandFailure::usage(format!(
+                    "-a '{address}': the address is empty: {form}"
+                )));
+            }
         }
         self.attached.retain(|(entry, socket)| {
             is_at(&entry.address, addresses) || has_path(entry, socket, addresses)

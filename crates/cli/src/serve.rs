@@ -65,6 +65,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> CommandResult {
     let signals = BlockedSignals::block_of_target()?;
     let (config, member) = join(args, config, &signals)?;
     let mut engine_config = config.server()?;
+    checks::cores(&engine_config.cores, &config.spelling)?;
     let web = management::web(&config)?;
     member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
     checks::warn_if_open(&engine_config, &config.spelling);

@@ -5,6 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 use std::any::TypeId;
 use std::error::Error;
+use std::ffi::OsString;
 use std::net::{AddrParseError, IpAddr};
 use std::num::ParseIntError;
 
@@ -13,6 +14,8 @@ use std::num::ParseIntError;
 const CHARACTERS_PER_EDIT: usize = 5;
 const SOCKET_ADDRESS: &str =
     "write ADDRESS:PORT, such as 127.0.0.1:9420 (an IPv6 address in brackets)";
+/// Shortest beginning of an option that is taken for it.
+const ABBREVIATION_BYTES_MIN: usize = 3;
 /// nvme-cli's commands with another name here.
 const COMMANDS: [(&str, &str); 6] = [
     ("connect", "attach"),
@@ -31,8 +34,11 @@ pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     (edits(&best) <= most).then_some(best)
 }
 
-/// Adds advice to an error that only names the problem.
-pub(crate) fn explained(error: clap::Error) -> clap::Error {
+/// Adds advice to an error that only names the problem. `arguments` are those of the process.
+pub(crate) fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        suggest_option(&mut error, arguments);
+    }
     let text = match error.kind() {
         ErrorKind::ValueValidation => bad_value(&error),
         ErrorKind::InvalidSubcommand => other_command(&error),
@@ -52,6 +58,46 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
         Some(ContextValue::String(text)) => Some(text),
         _ => None,
     }
+}
+
+/// Suggests the option of the command that is nearest to an unknown one, or none.
+fn suggest_option(error: &mut clap::Error, arguments: &[OsString]) {
+    let given = context(error, ContextKind::InvalidArg).and_then(|arg| arg.strip_prefix("--"));
+    let Some(given) = given.map(|given| given.split('=').next().unwrap_or(given).to_owned()) else {
+        return;
+    };
+    let nearest = nearest_option(&given, arguments).map(|option| format!("--{option}"));
+    let was = context(error, ContextKind::SuggestedArg).map(str::to_owned);
+    if was == nearest {
+        return;
+    }
+    // The usage is that of the other option.
+    error.remove(ContextKind::Usage);
+    match nearest {
+        Some(option) => {
+            error.insert(ContextKind::SuggestedArg, ContextValue::String(option));
+        }
+        None => drop(error.remove(ContextKind::SuggestedArg)),
+    }
+}
+
+/// Returns the option of the command in `arguments` whose name begins with `given`, or differs in few letters.
+fn nearest_option(given: &str, arguments: &[OsString]) -> Option<String> {
+    let mut command = CommandLine::command();
+    command.build();
+    let mut command = &command;
+    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let options: Vec<&str> = shown.filter_map(Arg::get_long).collect();
+    let whole = options.iter().copied().filter(|option| option.starts_with(given));
+    let mut whole = whole.filter(|_| given.len() >= ABBREVIATION_BYTES_MIN);
+    let found = match (whole.next(), whole.next()) {
+        (Some(only), None) => Some(only),
+        _ => closest(given, options.iter().copied()),
+    };
+    found.map(str::to_owned)
 }
 
 fn other_command(error: &clap::Error) -> Option<String> {
@@ -148,14 +194,38 @@ mod tests {
             ("disconnect all", "roadtrain detach does that"),
             ("connect -a h", "roadtrain attach does that"),
         ] {
-            let error =
-                CommandLine::try_parse_from(format!("roadtrain {line}").split(' ')).unwrap_err();
-            let text = explained(error).to_string();
+            let text = error_of(line);
             assert!(text.contains(hint) && text.contains("--help"), "{line}: {text}");
         }
-        let error = CommandLine::try_parse_from(["roadtrain", "serve", "--color"]).unwrap_err();
-        let text = error.to_string();
-        assert_eq!(explained(error).to_string(), text, "it says all itself");
+        let error = CommandLine::try_parse_from(["roadtrain", "serve", "--cor"]).unwrap_err();
+        let (text, arguments) = (error.to_string(), words("serve --cor"));
+        assert_eq!(explained(error, &arguments).to_string(), text, "it says all itself");
+    }
+
+    #[test]
+    fn the_nearest_option_is_suggested_or_none() {
+        for (line, option) in [
+            ("serve --adress 192.0.2.7", None),
+            ("serve --colour", None),
+            ("serve --namespce mem:1GiB", Some("--namespace")),
+            ("serve --trsvc=4420", Some("--trsvcid")),
+            ("ctl host allow --hostnqm nqn.x:y", Some("--hostnqn")),
+            ("serve --zzz", None),
+        ] {
+            let text = error_of(line);
+            let suggested = text.split("a similar argument exists: '").nth(1);
+            let suggested = suggested.and_then(|rest| rest.split('\'').next());
+            assert_eq!(suggested, option, "{line}: {text}");
+            assert!(text.contains("unexpected argument") && text.contains("--help"), "{text}");
+        }
+    }
+
+    fn words(line: &str) -> Vec<OsString> {
+        format!("roadtrain {line}").split(' ').map(OsString::from).collect()
+    }
+
+    fn error_of(line: &str) -> String {
+        explained(CommandLine::try_parse_from(words(line)).unwrap_err(), &words(line)).to_string()
     }
 
     #[test]

@@ -14,10 +14,11 @@ mod rbd;
 mod referral;
 #[cfg(test)]
 mod samples;
+mod standby_store;
 mod state_file;
 mod subsystem;
 
-pub use device::{DeviceKind, ManagedDevice, new_uuid, parse_uuid, show_uuid};
+pub use device::{DeviceKind, ManagedDevice, SsdPace, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read};
 pub use journal::StateChange;
 pub use key::{HostKeys, KeyKind, KeySpec, NamedKey, NamedKeyError};
@@ -27,7 +28,9 @@ pub use lvstore::{Base, LvStore, LvStoreSpec};
 pub use place::{RbdAccess, RbdCluster, RbdImageSpec, VolumeDevice};
 pub use referral::SavedReferral;
 pub use state_file::StateFile;
-pub use subsystem::{AnaWord, SavedGroup, SavedListener, SavedNamespace, SavedSubsystem};
+pub use subsystem::{
+    AnaWord, ClassWord, SavedGroup, SavedListener, SavedNamespace, SavedSubsystem,
+};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
@@ -221,7 +224,8 @@ impl ManagedModel {
     /// # Errors
     /// The object that would be lost, and the remedy.
     pub fn check_kept(&self) -> Result<(), String> {
-        let memory = self.devices.iter().find(|device| device.kind == DeviceKind::Malloc);
+        let is_memory = |kind: &DeviceKind| matches!(kind, DeviceKind::Malloc | DeviceKind::Ssd(_));
+        let memory = self.devices.iter().find(|device| is_memory(&device.kind));
         let store = self.lvstores.iter().find(|lvstore| matches!(lvstore.base, Base::Device(_)));
         let what = match (memory, store) {
             (Some(device), _) => format!("device {}", device.name),

@@ -30,6 +30,8 @@ pub enum KeptPlace {
     NextToFile(PathBuf),
     /// This file.
     File(PathBuf),
+    /// In memory, as the blocks: for memory that another program has opened.
+    InMemory,
     /// Nowhere: the state is not kept.
     Nowhere,
 }
@@ -55,7 +57,7 @@ impl KeptPlace {
             | (KeptPlace::NextToStore, Some(StoreKind::File { path, .. })) => {
                 Some(with_suffix(path, kind.suffix))
             }
-            (KeptPlace::NextToStore | KeptPlace::Nowhere, _) => None,
+            (KeptPlace::NextToStore | KeptPlace::InMemory | KeptPlace::Nowhere, _) => None,
         }
     }
 

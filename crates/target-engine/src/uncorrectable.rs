@@ -104,6 +104,7 @@ impl Uncorrectable {
         }
         let kept = match path {
             Some(_) => MarksPlace::File,
+            None if *place == KeptPlace::InMemory => MarksPlace::Memory,
             None if is_memory(spec) && *place != KeptPlace::Nowhere => MarksPlace::Memory,
             None => MarksPlace::Nowhere,
         };

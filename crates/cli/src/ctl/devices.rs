@@ -4,6 +4,7 @@ use super::target::ControlledTarget;
 use crate::args::DeviceCommand;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::{NamespaceKind, NamespaceSettings};
+use roadtrain_manage::model::SsdPace;
 use serde_json::{Value, json};
 
 impl ControlledTarget {
@@ -16,6 +17,7 @@ impl ControlledTarget {
             DeviceCommand::Remove { name } => {
                 let method = match self.product(name)?.as_str() {
                     "Malloc disk" => "bdev_malloc_delete",
+                    "Emulated SSD" => "roadtrain_ssd_delete",
                     "Null disk" => "bdev_null_delete",
                     "URING bdev" => "bdev_uring_delete",
                     "Ceph Rbd Disk" => "bdev_rbd_delete",
@@ -84,15 +86,24 @@ fn new_device(
             "{spec}: --cluster is for images, rbd:POOL/IMAGE"
         )));
     }
-    check_options(spec)?;
+    check_options(name, spec)?;
     let mut params = json!({"name": name, "block_size": spec.lba});
     if let Some(uuid) = &spec.uuid {
         params["uuid"] = uuid.as_str().into();
     }
     let method = match (spec.kind, spec.size, &spec.path) {
-        (NamespaceKind::Mem | NamespaceKind::Null, Some(size), _) => {
+        (kind @ (NamespaceKind::Mem | NamespaceKind::Ssd | NamespaceKind::Null), Some(size), _) => {
             params["num_blocks"] = (size / u64::from(spec.lba)).into();
-            if spec.kind == NamespaceKind::Mem { "bdev_malloc_create" } else { "bdev_null_create" }
+            match kind {
+                NamespaceKind::Mem => "bdev_malloc_create",
+                NamespaceKind::Null => "bdev_null_create",
+                _ => {
+                    let SsdPace { service_us, parallel } = spec.pace();
+                    params["service_us"] = service_us.into();
+                    params["parallel"] = parallel.into();
+                    "roadtrain_ssd_create"
+                }
+            }
         }
         (NamespaceKind::File | NamespaceKind::Block, size, Some(path)) => {
             params["filename"] = json!(std::path::absolute(path)?);
@@ -107,31 +118,38 @@ fn new_device(
             "bdev_rbd_create"
         }
         _ => {
-            let hint = "write mem:, null:, file:, block: or rbd:";
+            let hint = "write mem:, ssd:, null:, file:, block: or rbd:";
             return Err(CommandFailure::usage(format!("{spec}: {hint}")));
         }
     };
     Ok((method, params))
 }
 
-/// Refuses options that a device does not have.
-fn check_options(spec: &NamespaceSettings) -> CommandResult {
+/// Refuses options that a device does not have, and names the command that takes them.
+fn check_options(name: &str, spec: &NamespaceSettings) -> CommandResult {
     let unfit = |hint: String| Err(CommandFailure::usage(format!("{spec}: {hint}")));
     let of_namespace = [
+        ("standby", spec.standby),
         ("nsid", spec.nsid.is_some()),
         ("nguid", spec.nguid.is_some()),
         ("class", spec.class.is_some()),
         ("a limit", !spec.rates.is_empty()),
         ("reservations", spec.reservations.is_some()),
         ("uncorrectable", spec.uncorrectable.is_some()),
-        ("standby", spec.standby),
+        ("host or hidden", spec.hosts.is_some()),
+        ("ana-group", spec.ana_group.is_some()),
     ];
     if let Some((option, _)) = of_namespace.iter().find(|(_, is_given)| *is_given) {
+        // A device that exists is open: it cannot stand by.
+        let blocks = if spec.standby { "SPEC".to_owned() } else { format!("device:{name},...") };
         return unfit(format!(
-            "{option} is of a namespace, not of a device: leave it out, and give it where the device is shown"
+            "{option} is of a namespace, not of a device: leave it out here, and give it to `roadtrain ctl namespace \
+             add {blocks}`"
         ));
     }
-    if spec.read_only && matches!(spec.kind, NamespaceKind::Mem | NamespaceKind::Null) {
+    let begins_empty =
+        matches!(spec.kind, NamespaceKind::Mem | NamespaceKind::Ssd | NamespaceKind::Null);
+    if spec.read_only && begins_empty {
         return unfit("it begins empty, so it is for writing: leave ro out".to_owned());
     }
     Ok(())
@@ -181,7 +199,7 @@ mod tests {
         assert_eq!(params, expected);
         let (_, params) = call("rbd:pool/image,id=tenant", None).unwrap();
         assert_eq!(params["user_id"], "tenant");
-        for odd in ["rbd:pool/image,conf=/etc/a.conf", "rbd:pool/image,create=1GiB", "ssd:1MiB"] {
+        for odd in ["rbd:pool/image,conf=/etc/a.conf", "rbd:pool/image,create=1GiB"] {
             assert!(call(odd, None).is_err(), "{odd}");
         }
         assert!(call("mem:1MiB", Some("c")).is_err());
@@ -198,6 +216,12 @@ mod tests {
         });
         assert_eq!(params, expected);
         assert!(call("block:/dev/x").unwrap().1.get("size").is_none());
+        let (method, params) = call("ssd:1MiB,service-us=20").unwrap();
+        assert_eq!(method, "roadtrain_ssd_create");
+        let expected = json!({
+            "name": "d", "block_size": 512, "num_blocks": 2048, "service_us": 20, "parallel": 64,
+        });
+        assert_eq!(params, expected);
         for (spec, why) in [
             ("mem:1MiB,nsid=2", "nsid is of a namespace"),
             ("file:/srv/a.img,nguid=0123456789abcdef0123456789abcdef", "nguid is of a namespace"),
@@ -206,7 +230,12 @@ mod tests {
             ("block:/dev/x,reservations=/srv/r", "reservations is of a namespace"),
             ("block:/dev/x,uncorrectable=none", "uncorrectable is of a namespace"),
             ("block:/dev/x,standby", "standby is of a namespace"),
+            ("block:/dev/x,standby", "`roadtrain ctl namespace add SPEC`"),
+            ("null:1MiB,class=bulk", "`roadtrain ctl namespace add device:d,...`"),
+            ("mem:1MiB,hidden", "host or hidden is of a namespace"),
+            ("mem:1MiB,ana-group=3", "ana-group is of a namespace"),
             ("mem:1MiB,ro", "leave ro out"),
+            ("ssd:1MiB,ro", "leave ro out"),
         ] {
             let failure = call(spec).unwrap_err();
             assert!(failure.message.contains(why), "{spec}: {}", failure.message);

@@ -4,7 +4,9 @@ use super::{NOWHERE, NamespaceKind, NamespaceSettings};
 use crate::args::ClassName;
 use crate::rates::RateArgs;
 use roadtrain_host_engine::Class;
-use roadtrain_manage::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, show_uuid};
+use roadtrain_manage::model::{
+    DeviceKind, ManagedDevice, ManagedModel, RbdAccess, SsdPace, show_uuid,
+};
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use roadtrain_target_proto::NamespaceView;
@@ -28,6 +30,11 @@ impl NamespaceSettings {
         let geometry = device.store.geometry();
         let mut spec = match &device.kind {
             DeviceKind::Malloc => NamespaceSettings::new(NamespaceKind::Mem),
+            DeviceKind::Ssd(SsdPace { service_us, parallel }) => NamespaceSettings {
+                service_us: Some(*service_us),
+                parallel: Some(*parallel),
+                ..NamespaceSettings::new(NamespaceKind::Ssd)
+            },
             DeviceKind::Null => NamespaceSettings::new(NamespaceKind::Null),
             DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
                 let kind =
@@ -49,12 +56,17 @@ impl NamespaceSettings {
             }
             DeviceKind::Volume(_) => return None,
         };
-        if matches!(spec.kind, NamespaceKind::Mem | NamespaceKind::Null) {
+        if device.kind.is_memory() {
             spec.size = Some(geometry.bytes());
         }
         (spec.lba, spec.read_only) = (geometry.lba_bytes(), geometry.read_only);
-        let kept = KeptPlace::NextToStore; // the device's default
-        Some(spec.shown_as(&Export { uncorrectable: kept, ..export.clone() }))
+        let mut export = export.clone();
+        if matches!(spec.kind, NamespaceKind::Block | NamespaceKind::Rbd)
+            && export.uncorrectable == KeptPlace::Nowhere
+        {
+            export.uncorrectable = KeptPlace::NextToStore; // the same, as there is no file
+        }
+        Some(spec.shown_as(&export))
     }
 
     /// True for blocks that outlive the process, in a file or on a device.
@@ -124,7 +136,7 @@ impl From<Class> for ClassName {
 
 fn kept_file(place: &KeptPlace) -> Option<PathBuf> {
     match place {
-        KeptPlace::NextToStore | KeptPlace::NextToFile(_) => None,
+        KeptPlace::NextToStore | KeptPlace::NextToFile(_) | KeptPlace::InMemory => None,
         KeptPlace::File(path) => Some(path.clone()),
         KeptPlace::Nowhere => Some(NOWHERE.into()),
     }

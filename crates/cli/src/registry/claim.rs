@@ -47,6 +47,7 @@ impl Registry {
         let _lock = self.lock()?;
         let (recovered, notes) = self.claim_resources(claim)?;
         let id = claim.id.map_or_else(|| self.free_id(claim.spec), str::to_owned);
+        self.check_socket(&id)?;
         let folder = self.folder(&id);
         let make = || -> io::Result<()> {
             remove_folder(&folder)?; // an unfinished registration

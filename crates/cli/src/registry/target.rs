@@ -113,6 +113,7 @@ impl Targets {
             Some(id) => id.to_owned(),
             None => free.next().unwrap_or_default(),
         };
+        self.0.check_socket(&id)?;
         let (listeners, config) = (claim.listeners.clone(), claim.config.map(Path::to_owned));
         let entry = TargetEntry { id, listeners, process: ProcessIdentity::this(), config };
         let folder = self.0.folder(&entry.id);

@@ -144,8 +144,8 @@ impl<'a> Batch<'a> {
         let used: HashSet<u32> = used.iter().map(|one| one.nsid).collect();
         let is_free = |nsid: &u32| !used.contains(nsid);
         let nsid = new.nsid.or_else(|| (1..).find(is_free)).unwrap_or_default();
-        let device = state::device_for(model, (&nqn, nsid), &new, &self.session)?;
-        let shown = state::saved_namespace((nsid, &device), new, None);
+        let device = state::device_for(model, (&nqn, nsid), &new, (&self.session, None))?;
+        let shown = state::saved_namespace((nsid, &device), new, (model, &self.session))?;
         let export = shown.export(model);
         let export = export
             .ok_or_else(|| ControlRefusal::new(RefusalReason::Unknown, "it has no blocks"))?;

@@ -39,7 +39,24 @@ fn is_folder(what: &str, path: &Path) -> CommandResult {
     Err(CommandFailure::usage(format!("{what} {}: {problem}: make it first", path.display())))
 }
 
-/// Checks cores and addresses for `--check-config`. A start tries them itself.
+/// Checks that this process may run on the cores: a reactor elsewhere would be slow for no visible reason.
+///
+/// # Errors
+/// The first core that it may not use.
+pub(super) fn cores(cores: &[usize], spelling: &Spelling) -> CommandResult {
+    let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
+    let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
+    match cores.iter().find(|core| !is_there(**core)) {
+        Some(core) => Err(CommandFailure::usage(format!(
+            "{}: core {core} does not exist, or this process may not use it: /proc/self/status has those that are \
+             (Cpus_allowed_list)",
+            spelling.name("cores")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Checks cores and addresses for `--check-config`. A start tries the addresses itself.
 ///
 /// # Errors
 /// The first one that this machine does not have.
@@ -48,15 +65,7 @@ pub(super) fn machine(
     spelling: &Spelling,
     others: &[Option<SocketAddr>],
 ) -> CommandResult {
-    let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
-    let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
-    if let Some(core) = config.cores.iter().find(|core| !is_there(**core)) {
-        return Err(CommandFailure::usage(format!(
-            "{}: core {core} does not exist, or this process may not use it: /proc/self/status has those that are \
-             (Cpus_allowed_list)",
-            spelling.name("cores")
-        )));
-    }
+    cores(&config.cores, spelling)?;
     // The port may be in use, by the target that is to be restarted with this file.
     let addresses = config.listen.iter().chain(others.iter().flatten());
     for address in addresses {

@@ -4,15 +4,16 @@ use crate::config::SubsystemSettings as NewSubsystem;
 use crate::control::{ControlRefusal, ExportChange, RefusalReason};
 use crate::namespace::{NamespaceKind, NamespaceSettings as NewNamespace};
 use crate::rates::RateArgs;
+use roadtrain_host_engine::Class;
 use roadtrain_manage::model::{
-    DeviceKind, ManagedDevice, ManagedModel, RateLimitsSpec, RbdAccess, RbdImageSpec,
+    ClassWord, DeviceKind, ManagedDevice, ManagedModel, RateLimitsSpec, RbdAccess, RbdImageSpec,
     SavedNamespace, SavedSubsystem, new_uuid,
 };
 use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_reactor::metrics::name_in_file;
 use roadtrain_store::OpenError;
 use roadtrain_target_engine::ExportBlocks;
-use roadtrain_target_proto::{NAMESPACES_MAX, NamespaceView};
+use roadtrain_target_proto::{NAMESPACES_MAX, NamespaceId, NamespaceView};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,11 +44,14 @@ pub(super) fn edit(
             subsystem.model = number.or(subsystem.model.take());
             Ok(())
         }
-        Change::AddNamespace { namespace, .. } => add_namespace(model, (nqn, namespace), session),
+        Change::AddNamespace { namespace, .. } => {
+            add_namespace(model, (nqn, namespace), (session, None))
+        }
         Change::ReplaceNamespace { namespace, .. } => {
             let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Give its nsid"))?;
+            let open = model.device(&name_in_file(nqn, nsid)).cloned();
             remove_namespace(model, (nqn, nsid))?;
-            add_namespace(model, (nqn, namespace), session)
+            add_namespace(model, (nqn, namespace), (session, open.as_ref()))
         }
         Change::RemoveNamespace { nsid, .. } => remove_namespace(model, (nqn, nsid)),
         Change::AllowHost { host, .. } => {
@@ -159,16 +163,17 @@ fn add_subsystem(
         ..SavedSubsystem::default()
     });
     for namespace in new.namespaces {
-        add_namespace(model, (&nqn, namespace), session)?;
+        add_namespace(model, (&nqn, namespace), (session, None))?;
     }
     Ok(())
 }
 
-/// Adds a namespace with the blocks of `new`; without an NSID it gets the first free one.
+/// Adds a namespace with the blocks of `new`; without an NSID it gets the first free one. `open` is the device that it
+/// replaces.
 fn add_namespace(
     model: &mut ManagedModel,
     (nqn, new): (&str, NewNamespace),
-    session: &ManagerSession<'_>,
+    (session, open): (&ManagerSession<'_>, Option<&Arc<ManagedDevice>>),
 ) -> Result<(), ControlRefusal> {
     let known = subsystem(model, nqn)?;
     let most = known.max_namespaces;
@@ -178,27 +183,52 @@ fn add_namespace(
         let message = format!("namespace {nsid} of {nqn} exists already");
         return Err(ControlRefusal::new(RefusalReason::Exists, message));
     }
-    let device = device_for(model, (nqn, nsid), &new, session)?;
+    let device = device_for(model, (nqn, nsid), &new, (session, open))?;
     let limits = limits(&new.rates)?;
     if limits.is_limited() {
         model.limits.insert(device.clone(), limits);
     }
-    let reservations = reservation_file(&new, session)?;
+    let saved = SavedNamespace {
+        reservations: reservation_file(&new, session)?,
+        ..saved_namespace((nsid, &device), new, (model, session))?
+    };
     let namespaces = &mut subsystem(model, nqn)?.namespaces;
-    namespaces.push(saved_namespace((nsid, &device), new, reservations));
+    namespaces.push(saved);
     namespaces.sort_by_key(|one| one.nsid);
     Ok(())
 }
 
-/// Returns the namespace with the blocks of `device`, as the state has it.
+/// Returns the namespace with the blocks of `device`, as the state has it, without a file for reservations.
 pub(super) fn saved_namespace(
     (nsid, device): (u32, &str),
     new: NewNamespace,
-    reservations: Option<PathBuf>,
-) -> SavedNamespace {
-    let (device, NamespaceView { hosts, ana_group }) = (device.to_owned(), new.view());
-    let NewNamespace { uuid, nguid, .. } = new;
-    SavedNamespace { nsid, device, uuid, nguid, reservations, hosts, ana_group }
+    (model, session): (&ManagedModel, &ManagerSession<'_>),
+) -> Result<SavedNamespace, ControlRefusal> {
+    let unknown = || ControlRefusal::new(RefusalReason::Unknown, format!("no device {device}"));
+    let device = model.device(device).ok_or_else(unknown)?;
+    let NamespaceView { hosts, ana_group } = new.view();
+    let class = new.class.map(|class| ClassWord::from(Class::from(class)));
+    let uncorrectable = match new.uncorrectable {
+        Some(file) if *file != *SavedNamespace::NOWHERE => Some(session.allowed_new(&file)?),
+        given => given,
+    };
+    let (uuid, mut nguid) = (new.uuid, new.nguid);
+    if device.standby.is_some() && uuid.is_none() && nguid.is_none() {
+        // Every target that names no identity shows the one of the blocks.
+        nguid = Some(nguid_of_blocks(device)?);
+    }
+    let plain = SavedNamespace::new(nsid, &*device.name);
+    let saved = SavedNamespace { uuid, nguid, class, uncorrectable, hosts, ana_group, ..plain };
+    saved.check_device(device).map_err(invalid)?;
+    Ok(saved)
+}
+
+/// Returns the NGUID that follows from the blocks of a device.
+fn nguid_of_blocks(device: &ManagedDevice) -> Result<String, ControlRefusal> {
+    let identity = device.store.identity();
+    let identity = identity.map_err(|error| ControlRefusal::new(RefusalReason::Store, error))?;
+    let nguid = NamespaceId::choose(None, None, identity).nguid;
+    Ok(format!("{:032x}", u128::from_be_bytes(nguid)))
 }
 
 /// Returns the file for persistent reservations: the named one, or one in the directory of the blocks' file.
@@ -219,20 +249,21 @@ fn reservation_file(
     Ok(Some(session.allowed_new(&file)?))
 }
 
-/// Returns the name of the device of `new`: an existing one, or a new one that is named after its namespace and removed
-/// with it.
+/// Returns the name of the device of `new`: an existing one, or one that is named after its namespace and removed with
+/// it. `open` was the device of that namespace before: it stays if it has the same blocks.
 pub(super) fn device_for(
     model: &mut ManagedModel,
     (nqn, nsid): (&str, u32),
     new: &NewNamespace,
-    session: &ManagerSession<'_>,
+    (session, open): (&ManagerSession<'_>, Option<&Arc<ManagedDevice>>),
 ) -> Result<String, ControlRefusal> {
-    if new.class.is_some() || new.standby || new.uncorrectable.is_some() {
-        return Err(invalid("class, standby and uncorrectable are for the configuration file"));
-    }
     let Some(name) = &new.device else {
-        let name = name_in_file(nqn, nsid);
-        let device = open(&name, new, session)?;
+        let (name, kind) = (name_in_file(nqn, nsid), device_kind(new, session)?);
+        let open = open.filter(|open| has_blocks_of(open, (new, &kind)));
+        let device = match open {
+            Some(open) => with_settings(open, new)?,
+            None => open_device(&name, new, kind)?,
+        };
         model.devices.push(Arc::new(device));
         return Ok(name);
     };
@@ -251,23 +282,44 @@ pub(super) fn device_for(
     }
 }
 
-/// Opens the blocks of `new`; creates a file or image with `size` or `create`.
-fn open(
-    name: &str,
+/// True if `open` has the file, device or image that `new` names, in the same way. One that stands by has no blocks.
+fn has_blocks_of(open: &ManagedDevice, (new, kind): (&NewNamespace, &DeviceKind)) -> bool {
+    let geometry = open.store.geometry();
+    open.kind == *kind
+        && !kind.is_memory()
+        && (geometry.lba_bytes(), geometry.read_only) == (new.lba, new.read_only)
+        && !(open.standby.is_some() || new.standby)
+}
+
+/// Returns the open device with the identity of `new`, if that names one.
+fn with_settings(
+    open: &ManagedDevice,
+    new: &NewNamespace,
+) -> Result<ManagedDevice, ControlRefusal> {
+    let bytes = open.store.geometry().bytes();
+    if new.size.is_some_and(|size| size != bytes) {
+        let hint = "leave size out here, and use `roadtrain ctl namespace resize`";
+        return Err(invalid(format!("{} has {bytes} bytes: {hint}", open.location())));
+    }
+    let [uuid, nguid] = new.ids().map_err(invalid)?;
+    let uuid = uuid.or(nguid).unwrap_or(open.uuid);
+    Ok(ManagedDevice { uuid, ..open.with_aliases(Vec::new()) })
+}
+
+/// Returns the kind of device for the blocks of `new`.
+fn device_kind(
     new: &NewNamespace,
     session: &ManagerSession<'_>,
-) -> Result<ManagedDevice, ControlRefusal> {
-    let failed = |error: OpenError| ControlRefusal::new(RefusalReason::Store, error);
-    let kind = match new.kind {
+) -> Result<DeviceKind, ControlRefusal> {
+    Ok(match new.kind {
         NamespaceKind::Mem => DeviceKind::Malloc,
+        NamespaceKind::Ssd => DeviceKind::Ssd(new.pace()),
         NamespaceKind::Null => DeviceKind::Null,
         NamespaceKind::File | NamespaceKind::Block => {
             let path = session.allowed_new(new.path.as_deref().unwrap_or(Path::new("")))?;
-            make(new, Some(path.clone()))?;
-            DeviceKind::Aio(path.canonicalize().unwrap_or(path))
+            DeviceKind::Aio(path)
         }
         NamespaceKind::Rbd => {
-            make(new, None)?;
             let image = new.image.as_deref().and_then(|image| image.split_once('/'));
             let (pool, image) = image.ok_or_else(|| invalid("write rbd:POOL/IMAGE"))?;
             let allowed = |path: &Option<PathBuf>| {
@@ -282,10 +334,28 @@ fn open(
                 access,
             })
         }
-        NamespaceKind::Ssd | NamespaceKind::Device => return Err(invalid("ssd is for `serve`")),
-    };
+        NamespaceKind::Device => return Err(invalid("a device is open already")),
+    })
+}
+
+/// Opens the blocks of `new`; creates a file or image with `size` or `create`.
+fn open_device(
+    name: &str,
+    new: &NewNamespace,
+    kind: DeviceKind,
+) -> Result<ManagedDevice, ControlRefusal> {
+    let failed = |error: OpenError| ControlRefusal::new(RefusalReason::Store, error);
+    match &kind {
+        DeviceKind::Aio(path) => make(new, Some(path.clone()))?,
+        _ => make(new, None)?,
+    }
     let [uuid, nguid] = new.ids().map_err(invalid)?;
-    let uuid = uuid.or(nguid).map_or_else(new_uuid, Ok);
+    let uuid = uuid.or(nguid);
+    if new.standby {
+        let shape = (new.lba, new.read_only);
+        return ManagedDevice::stand_by((name.to_owned(), uuid), kind, shape).map_err(failed);
+    }
+    let uuid = uuid.map_or_else(new_uuid, Ok);
     let uuid = uuid.map_err(|error| ControlRefusal::new(RefusalReason::Failed, error))?;
     let shape = (new.lba, new.size.unwrap_or(0), new.read_only);
     ManagedDevice::open((name.to_owned(), uuid), kind, shape).map_err(failed)
@@ -298,8 +368,11 @@ fn make(new: &NewNamespace, path: Option<PathBuf>) -> Result<(), ControlRefusal>
     }
     let wanted = NewNamespace { nsid: Some(1), path, device: None, ..new.clone() };
     let ExportBlocks::Spec(spec) = wanted.export().map_err(invalid)?.blocks else { return Ok(()) };
-    let made = roadtrain_store::open(&spec);
-    made.map(drop).map_err(|error| ControlRefusal::new(RefusalReason::Store, error))
+    match roadtrain_store::open(&spec) {
+        // It is there, and another process has it.
+        Err(OpenError::InUse { .. } | OpenError::Taken { .. }) if new.standby => Ok(()),
+        made => made.map(drop).map_err(|error| ControlRefusal::new(RefusalReason::Store, error)),
+    }
 }
 
 fn remove_namespace(

@@ -13,5 +13,6 @@ mod life;
 mod program;
 #[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;
+mod state;
 mod target;
 mod uncorrectable;

@@ -101,6 +101,78 @@ fn serve_alone_explains_itself() {
     assert!(part.contains("--nqn <NQN>"), "what is missing is named: {part}");
 }
 
+/// Runs a command that must end by itself, before it is ready; returns its exit status and its errors.
+fn refused(line: &str, runtime: &Path) -> (Option<i32>, String) {
+    let mut child = Command::new(PROGRAM)
+        .args(line.split_whitespace())
+        .env("ROADTRAIN_RUNTIME_DIR", runtime)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    if !ready.is_empty() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(ready, "", "{line}");
+    (output.status.code(), stderr(&output))
+}
+
+#[test]
+fn serve_does_not_start_with_a_core_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.toml");
+    let text = format!(
+        "address = \"127.0.0.1\"\nport = 0\ncores = \"4095\"\n[[subsystem]]\nnqn = \"{NQN}\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    for (line, begins) in [
+        (
+            format!("serve --config {}", file.display()),
+            "roadtrain: cores: core 4095 does not exist",
+        ),
+        (
+            format!("serve -a 127.0.0.1 -s 0 -n {NQN} --namespace mem:1MiB --cores 4095"),
+            "roadtrain: --cores: core 4095 does not exist",
+        ),
+    ] {
+        let (code, said) = refused(&line, folder.path());
+        assert!(code == Some(2) && said.starts_with(begins), "{line}: {said}");
+    }
+}
+
+#[test]
+fn an_empty_address_is_named() {
+    for address in ["", ":4420", "tcp:"] {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["status", "-a", address]).output().unwrap();
+        let said = stderr(&output);
+        let expected =
+            format!("-a '{address}': the address is empty: write ADDRESS or ADDRESS:PORT");
+        assert!(output.status.code() == Some(2) && said.contains(&expected), "{said}");
+    }
+}
+
+/// A folder for runtime files that is too long for a socket, and one that is too long for any file.
+#[test]
+fn a_runtime_folder_that_is_too_long_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for length in [120, 300] {
+        let runtime = folder.path().join("x".repeat(length));
+        let served = format!("serve -a 127.0.0.1 -s 0 -n {NQN} --namespace mem:1MiB --id disk");
+        let attached = format!("attach -a 127.0.0.1 -s 1 -n {NQN} --as nbd:unix:/tmp/x");
+        for line in [served, attached] {
+            let (code, said) = refused(&line, &runtime);
+            let is_clear =
+                ["bytes", "107", "ROADTRAIN_RUNTIME_DIR"].iter().all(|w| said.contains(w));
+            assert!(code == Some(1) && is_clear && !said.contains("os error"), "{line}: {said}");
+        }
+    }
+}
+
 #[test]
 fn doctor_says_how_this_machine_is() {
     let output = roadtrain("doctor --json");

@@ -1,12 +1,15 @@
 //! Devices: stores of blocks, exported or not. SPDK calls them bdevs.
 
 use super::place::{RbdImageSpec, VolumeDevice};
+use super::standby_store::StandbyStore;
 use crate::volumes::Uuid;
 use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
+use roadtrain_target_proto::NamespaceId;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An open device.
 #[derive(Debug)]
@@ -21,8 +24,10 @@ pub struct ManagedDevice {
     pub kind: DeviceKind,
     /// File of the blocks, if another file may be kept next to it.
     pub file: Option<PathBuf>,
-    /// Store of its blocks.
+    /// Store of its blocks; of a device that stands by, only their properties.
     pub store: Arc<dyn Store>,
+    /// Blocks of a device that stands by, which the target opens once no other process has them.
+    pub standby: Option<StoreSpec>,
 }
 
 /// Kind of a device.
@@ -30,6 +35,8 @@ pub struct ManagedDevice {
 pub enum DeviceKind {
     /// Memory, lost when the process ends.
     Malloc,
+    /// Memory as slow as an SSD, lost when the process ends.
+    Ssd(SsdPace),
     /// No storage: reads return zeroes.
     Null,
     /// A file or block device, created with `bdev_aio_create`.
@@ -42,13 +49,43 @@ pub enum DeviceKind {
     Volume(VolumeDevice),
 }
 
+/// Pace of an emulated SSD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SsdPace {
+    /// Service time of a command in microseconds, 0 to 1,000,000.
+    pub service_us: u32,
+    /// Commands that are served at once, at least 1; others wait.
+    pub parallel: u16,
+}
+
+impl SsdPace {
+    /// Longest service time in microseconds.
+    pub const SERVICE_US_MAX: u32 = 1_000_000;
+    /// Pace of an SSD without other settings.
+    pub const DEFAULT: SsdPace = SsdPace { service_us: 100, parallel: 64 };
+
+    /// Checks the ranges of the values.
+    ///
+    /// # Errors
+    /// The value that is out of its range.
+    pub fn check(self) -> Result<(), String> {
+        match self {
+            SsdPace { service_us, .. } if service_us > SsdPace::SERVICE_US_MAX => {
+                Err(format!("service_us {service_us}: use 0 to {}", SsdPace::SERVICE_US_MAX))
+            }
+            SsdPace { parallel: 0, .. } => Err(format!("parallel 0: use 1 to {}", u16::MAX)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A device in the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
     /// Its name.
     pub name: String,
-    /// Kind: `mem`, `null`, `aio`, `uring` or `rbd`.
+    /// Kind: `mem`, `ssd`, `null`, `aio`, `uring` or `rbd`.
     pub kind: KindWord,
     /// File or device node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +100,12 @@ pub struct DeviceSpec {
     pub read_only: bool,
     /// Its UUID.
     pub uuid: String,
+    /// Pace, for `ssd`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssd: Option<SsdPace>,
+    /// True if it waits for its blocks while another process has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
     /// Image of a Ceph cluster, for `rbd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbd: Option<RbdImageSpec>,
@@ -74,6 +117,8 @@ pub struct DeviceSpec {
 pub enum KindWord {
     /// Memory.
     Mem,
+    /// Memory as slow as an SSD.
+    Ssd,
     /// No storage.
     Null,
     /// A file or block device.
@@ -82,6 +127,53 @@ pub enum KindWord {
     Uring,
     /// An image of a Ceph cluster.
     Rbd,
+}
+
+impl DeviceKind {
+    /// True if the blocks are in the memory of the process, or nowhere.
+    #[must_use]
+    pub fn is_memory(&self) -> bool {
+        matches!(self, DeviceKind::Malloc | DeviceKind::Ssd(_) | DeviceKind::Null)
+    }
+
+    /// Returns the kind of store for one process alone.
+    fn store(&self, bytes: u64) -> Result<StoreKind, OpenError> {
+        Ok(match self {
+            DeviceKind::Rbd(image) => image.store()?,
+            DeviceKind::Malloc => StoreKind::Memory { size: bytes },
+            DeviceKind::Ssd(SsdPace { service_us, parallel }) => {
+                let service = Duration::from_micros((*service_us).into());
+                StoreKind::Ssd { size: bytes, service, parallel: *parallel }
+            }
+            DeviceKind::Null | DeviceKind::Volume(_) => StoreKind::Null { size: bytes },
+            DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
+                let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+                match is_file {
+                    true => StoreKind::File { path: path.clone(), size: None, create: false },
+                    false => StoreKind::Block { path: path.clone() },
+                }
+            }
+        })
+    }
+
+    /// Returns the kind of store that several targets open, and one of them serves.
+    fn shared_store(&self) -> Result<StoreKind, OpenError> {
+        #[cfg_attr(not(feature = "rbd"), allow(unused_mut, reason = "only images change"))]
+        let mut kind = self.store(0)?;
+        #[cfg(feature = "rbd")]
+        if let StoreKind::Rbd(image) = &mut kind {
+            image.shared = true;
+        }
+        Ok(kind)
+    }
+}
+
+/// Returns the file of the blocks, if it is one.
+fn file_of(spec: &StoreSpec) -> Option<PathBuf> {
+    match &spec.kind {
+        StoreKind::File { path, .. } => Some(path.clone()),
+        _ => None,
+    }
 }
 
 impl ManagedDevice {
@@ -94,24 +186,27 @@ impl ManagedDevice {
         kind: DeviceKind,
         (lba_bytes, bytes, read_only): (u32, u64, bool),
     ) -> Result<ManagedDevice, OpenError> {
-        let kind_of_store = match &kind {
-            DeviceKind::Rbd(image) => image.store()?,
-            DeviceKind::Malloc => StoreKind::Memory { size: bytes },
-            DeviceKind::Null | DeviceKind::Volume(_) => StoreKind::Null { size: bytes },
-            DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
-                let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
-                match is_file {
-                    true => StoreKind::File { path: path.clone(), size: None, create: false },
-                    false => StoreKind::Block { path: path.clone() },
-                }
-            }
-        };
-        let file = match &kind_of_store {
-            StoreKind::File { path, .. } => Some(path.clone()),
-            _ => None,
-        };
-        let store = open(&StoreSpec { kind: kind_of_store, lba_bytes, read_only })?;
-        Ok(ManagedDevice { name, aliases: Vec::new(), uuid, kind, file, store })
+        let spec = StoreSpec { kind: kind.store(bytes)?, lba_bytes, read_only };
+        let (aliases, file, store) = (Vec::new(), file_of(&spec), open(&spec)?);
+        Ok(ManagedDevice { name, aliases, uuid, kind, file, store, standby: None })
+    }
+
+    /// Makes a device that stands by: the target opens its blocks when no other process has them. Without a `uuid` it
+    /// gets the one that follows from its blocks, as every target that names none shows it.
+    ///
+    /// # Errors
+    /// The properties of the blocks cannot be read.
+    pub fn stand_by(
+        (name, uuid): (String, Option<[u8; 16]>),
+        kind: DeviceKind,
+        (lba_bytes, read_only): (u32, bool),
+    ) -> Result<ManagedDevice, OpenError> {
+        let spec = StoreSpec { kind: kind.shared_store()?, lba_bytes, read_only };
+        let store = Arc::new(StandbyStore::of(&spec)?);
+        let derive = || Ok(NamespaceId::choose(None, None, store.identity()?).uuid);
+        let uuid = uuid.map_or_else(derive, Ok)?;
+        let (aliases, file, standby) = (Vec::new(), file_of(&spec), Some(spec));
+        Ok(ManagedDevice { name, aliases, uuid, kind, file, store, standby })
     }
 
     /// Opens a device of the state file.
@@ -122,6 +217,11 @@ impl ManagedDevice {
         let path = || spec.path.clone().ok_or_else(|| "it needs a path".to_owned());
         let kind = match spec.kind {
             KindWord::Mem => DeviceKind::Malloc,
+            KindWord::Ssd => {
+                let pace = spec.ssd.unwrap_or(SsdPace::DEFAULT);
+                pace.check()?;
+                DeviceKind::Ssd(pace)
+            }
             KindWord::Null => DeviceKind::Null,
             KindWord::Aio => DeviceKind::Aio(path()?),
             KindWord::Uring => DeviceKind::Uring(path()?),
@@ -131,9 +231,12 @@ impl ManagedDevice {
             }
         };
         let uuid = parse_uuid(&spec.uuid).ok_or_else(|| format!("uuid {:?} is none", spec.uuid))?;
-        let shape = (spec.lba, spec.size.unwrap_or(0), spec.read_only);
-        ManagedDevice::open((spec.name.clone(), uuid), kind, shape)
-            .map_err(|error| error.to_string())
+        let (name, shape) = (spec.name.clone(), (spec.lba, spec.size.unwrap_or(0), spec.read_only));
+        let opened = match spec.standby {
+            true => ManagedDevice::stand_by((name, Some(uuid)), kind, (shape.0, shape.2)),
+            false => ManagedDevice::open((name, uuid), kind, shape),
+        };
+        opened.map_err(|error| error.to_string())
     }
 
     /// Returns the same device with other aliases.
@@ -146,6 +249,7 @@ impl ManagedDevice {
             kind: self.kind.clone(),
             file: self.file.clone(),
             store: self.store.clone(),
+            standby: self.standby.clone(),
         }
     }
 
@@ -162,25 +266,28 @@ impl ManagedDevice {
         let geometry = self.store.geometry();
         let (kind, path) = match &self.kind {
             DeviceKind::Malloc => (KindWord::Mem, None),
+            DeviceKind::Ssd(_) => (KindWord::Ssd, None),
             DeviceKind::Null => (KindWord::Null, None),
             DeviceKind::Aio(path) => (KindWord::Aio, Some(path.clone())),
             DeviceKind::Uring(path) => (KindWord::Uring, Some(path.clone())),
             DeviceKind::Rbd(_) => (KindWord::Rbd, None),
             DeviceKind::Volume(_) => return None,
         };
-        let has_size = matches!(kind, KindWord::Mem | KindWord::Null);
-        let rbd = match &self.kind {
-            DeviceKind::Rbd(image) => Some(image.clone()),
-            _ => None,
+        let (ssd, rbd) = match &self.kind {
+            DeviceKind::Ssd(pace) => (Some(*pace), None),
+            DeviceKind::Rbd(image) => (None, Some(image.clone())),
+            _ => (None, None),
         };
         Some(DeviceSpec {
             name: self.name.clone(),
             kind,
-            size: has_size.then(|| geometry.bytes()),
+            size: self.kind.is_memory().then(|| geometry.bytes()),
             path,
             lba: geometry.lba_bytes(),
             read_only: geometry.read_only,
             uuid: show_uuid(&self.uuid),
+            ssd,
+            standby: self.standby.is_some(),
             rbd,
         })
     }
@@ -190,6 +297,7 @@ impl ManagedDevice {
     pub fn product(&self) -> &'static str {
         match &self.kind {
             DeviceKind::Malloc => "Malloc disk",
+            DeviceKind::Ssd(_) => "Emulated SSD",
             DeviceKind::Null => "Null disk",
             DeviceKind::Aio(_) => "AIO disk",
             DeviceKind::Uring(_) => "URING bdev",
@@ -203,6 +311,7 @@ impl ManagedDevice {
     pub fn location(&self) -> String {
         match &self.kind {
             DeviceKind::Malloc => "mem".to_owned(),
+            DeviceKind::Ssd(_) => "ssd".to_owned(),
             DeviceKind::Null => "null".to_owned(),
             DeviceKind::Aio(path) | DeviceKind::Uring(path) => path.display().to_string(),
             DeviceKind::Rbd(image) => format!("{}/{}", image.pool, image.image),

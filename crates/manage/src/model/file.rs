@@ -135,8 +135,10 @@ impl SavedModel {
             paths.extend(store.path.as_deref().map(|path| (what, path)));
         }
         for subsystem in &self.subsystems {
-            let files = subsystem.namespaces.iter().filter_map(|one| one.reservations.as_deref());
-            paths.extend(files.map(|path| (format!("reservations of {}", subsystem.nqn), path)));
+            for namespace in &subsystem.namespaces {
+                let what = format!("namespace {} of {}", namespace.nsid, subsystem.nqn);
+                paths.extend(namespace.paths().map(|path| (what.clone(), path)));
+            }
         }
         paths
     }
@@ -180,8 +182,8 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, Base, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedGroup, SavedListener,
-        SavedNamespace, SavedSubsystem, new_uuid,
+        AnaWord, Base, ClassWord, DeviceKind, HostKeys, LvStore, RateLimitsSpec, SavedGroup,
+        SavedListener, SavedNamespace, SavedSubsystem, new_uuid,
     };
     use crate::volumes::VolumeStore;
     use std::collections::BTreeSet;
@@ -193,13 +195,12 @@ mod tests {
             (512, 1 << 20, false),
         );
         let namespace = SavedNamespace {
-            nsid: 3,
-            device: "Malloc0".into(),
-            uuid: None,
             nguid: Some("00112233445566778899aabbccddeeff".into()),
-            reservations: None,
+            class: Some(ClassWord::Bulk),
+            uncorrectable: Some("none".into()),
             hosts: Some(["nqn.2025-01.io.example:h".to_owned()].into()),
             ana_group: 7,
+            ..SavedNamespace::new(3, "Malloc0")
         };
         let listener = |port, ana| SavedListener {
             address: "127.0.0.1".into(),

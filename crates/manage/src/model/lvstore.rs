@@ -95,6 +95,7 @@ impl LvStore {
             kind: DeviceKind::Volume(VolumeDevice { store: self.store.clone(), uuid: volume.uuid }),
             file: self.store.lasting_file(volume.uuid),
             store: open(&StoreSpec { kind, lba_bytes, read_only })?,
+            standby: None,
         })
     }
 }

@@ -12,13 +12,5 @@ pub(super) fn device(name: &str) -> Arc<ManagedDevice> {
 
 /// Returns a namespace with that device, seen by all hosts.
 pub(super) fn namespace(nsid: u32, device: &str) -> SavedNamespace {
-    SavedNamespace {
-        nsid,
-        device: device.into(),
-        uuid: None,
-        nguid: None,
-        reservations: None,
-        hosts: None,
-        ana_group: 1,
-    }
+    SavedNamespace::new(nsid, device)
 }

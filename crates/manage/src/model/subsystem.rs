@@ -1,6 +1,7 @@
 //! Subsystems created by RPC.
 
 use super::{HostKeys, ManagedDevice, ManagedModel, RateLimitsSpec, parse_uuid};
+use roadtrain_proto::policy::Class;
 use roadtrain_reactor::ip_address;
 use roadtrain_target_engine::{
     AnaListener, AnaState, AnaStates, Export, KeptPlace, Subsystem, TlsUse,
@@ -9,6 +10,7 @@ use roadtrain_target_proto::{NamespaceManagement, NamespaceView};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A subsystem in the state file.
@@ -89,13 +91,51 @@ pub struct SavedNamespace {
     pub nguid: Option<String>,
     /// File for reservations that persist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reservations: Option<std::path::PathBuf>,
+    pub reservations: Option<PathBuf>,
+    /// File for marks of Write Uncorrectable, or `none`; `None`: next to the file of the blocks, or in memory for memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncorrectable: Option<PathBuf>,
+    /// Priority class of requests without one; `None`: as their connection has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassWord>,
     /// NQNs of the hosts that see it; `None`: all hosts of the subsystem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<BTreeSet<String>>,
     /// ANA group.
     #[serde(default = "first_group", skip_serializing_if = "is_first_group")]
     pub ana_group: u32,
+}
+
+/// Priority class of a namespace's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassWord {
+    /// A caller waits for each request.
+    Latency,
+    /// Neither of the others.
+    Normal,
+    /// Throughput matters.
+    Bulk,
+}
+
+impl From<ClassWord> for Class {
+    fn from(word: ClassWord) -> Class {
+        match word {
+            ClassWord::Latency => Class::Latency,
+            ClassWord::Normal => Class::Normal,
+            ClassWord::Bulk => Class::Bulk,
+        }
+    }
+}
+
+impl From<Class> for ClassWord {
+    fn from(class: Class) -> ClassWord {
+        match class {
+            Class::Latency => ClassWord::Latency,
+            Class::Normal => ClassWord::Normal,
+            Class::Bulk => ClassWord::Bulk,
+        }
+    }
 }
 
 fn first_group() -> u32 {
@@ -300,6 +340,57 @@ impl SavedSubsystem {
 }
 
 impl SavedNamespace {
+    /// Value of `uncorrectable` for marks that are not kept.
+    pub const NOWHERE: &str = "none";
+
+    /// Shows a device as namespace `nsid`, to all hosts of the subsystem, without further settings.
+    #[must_use]
+    pub fn new(nsid: u32, device: impl Into<String>) -> SavedNamespace {
+        SavedNamespace {
+            nsid,
+            device: device.into(),
+            uuid: None,
+            nguid: None,
+            reservations: None,
+            uncorrectable: None,
+            class: None,
+            hosts: None,
+            ana_group: first_group(),
+        }
+    }
+
+    /// Returns the files that it names.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let marks = self.uncorrectable.iter().filter(|path| path.as_os_str() != Self::NOWHERE);
+        self.reservations.iter().chain(marks).map(PathBuf::as_path)
+    }
+
+    /// Checks that `device` can have the settings.
+    ///
+    /// # Errors
+    /// The setting that it cannot have, and the remedy.
+    pub fn check_device(&self, device: &ManagedDevice) -> Result<(), String> {
+        let has_file = self.uncorrectable.as_ref().is_some_and(|path| path != Self::NOWHERE);
+        match has_file && device.kind.is_memory() {
+            true => Err(format!(
+                "uncorrectable: {} has its marks in memory, as its blocks: leave the file out",
+                device.name
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the place of its marks.
+    fn marks_place(&self, device: &ManagedDevice) -> KeptPlace {
+        match (&self.uncorrectable, &device.file) {
+            (Some(path), _) if path == Self::NOWHERE => KeptPlace::Nowhere,
+            (Some(path), _) => KeptPlace::File(path.clone()),
+            (None, Some(file)) => KeptPlace::NextToFile(file.clone()),
+            (None, None) if device.kind.is_memory() => KeptPlace::InMemory,
+            (None, None) => KeptPlace::Nowhere,
+        }
+    }
+
     /// Returns the namespace for the engine to export; `None` without its device.
     #[must_use]
     pub fn export(&self, model: &ManagedModel) -> Option<Export> {
@@ -310,13 +401,17 @@ impl SavedNamespace {
         let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
         let nguid = self.nguid.as_deref().and_then(parse_uuid);
         let reservations = self.reservations.clone();
-        let reservations = reservations.map_or_else(KeptPlace::default, KeptPlace::File);
-        let file = device.file.clone();
-        let uncorrectable = file.map_or(KeptPlace::Nowhere, KeptPlace::NextToFile);
+        let none = if device.file.is_some() { KeptPlace::Nowhere } else { KeptPlace::default() };
+        let reservations = reservations.map_or(none, KeptPlace::File);
+        let uncorrectable = self.marks_place(device);
         let limits = model.limits.get(&device.name).copied().unwrap_or_default();
-        let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
-        let (uuid, view) = (Some(uuid), self.view());
-        Export { uuid, nguid, rates, reservations, uncorrectable, view, ..plain }
+        let plain = match &device.standby {
+            Some(spec) => Export { standby: true, ..Export::new(self.nsid, spec.clone()) },
+            None => Export::with_store(self.nsid, device.store.clone()),
+        };
+        let (uuid, rates, class) = (Some(uuid), limits.rates(), self.class.map(Class::from));
+        let view = self.view();
+        Export { uuid, nguid, class, rates, reservations, uncorrectable, view, ..plain }
     }
 
     /// Returns which hosts see it, and its ANA group.

@@ -72,8 +72,9 @@ mod tests {
         let spec =
             StoreSpec { kind: StoreKind::Null { size: 1 << 20 }, lba_bytes: 512, read_only: false };
         let store = open(&spec).unwrap();
-        let (aliases, file) = Default::default();
-        Arc::new(ManagedDevice { name: name.into(), aliases, uuid: [7; 16], kind, file, store })
+        let (name, uuid) = (name.into(), [7; 16]);
+        let (aliases, file, standby) = Default::default();
+        Arc::new(ManagedDevice { name, aliases, uuid, kind, file, store, standby })
     }
 
     fn image(pool: &str) -> DeviceKind {
@@ -88,21 +89,12 @@ mod tests {
 
     #[test]
     fn what_rpc_has_made_is_what_rpc_says() {
-        let namespace = |nsid, device: &str| SavedNamespace {
-            nsid,
-            device: device.into(),
-            uuid: None,
-            nguid: None,
-            reservations: None,
-            hosts: None,
-            ana_group: 1,
-        };
         let subsystem = serde_json::json!({
             "nqn": NQN, "max_namespaces": 4, "allow_any_host": true, "ana_reporting": true,
             "allow_hosts": ["nqn.2026-11.test:host"],
         });
         let mut spec: SavedSubsystem = serde_json::from_value(subsystem).unwrap();
-        spec.namespaces = vec![namespace(1, "image"), namespace(2, "file")];
+        spec.namespaces = vec![SavedNamespace::new(1, "image"), SavedNamespace::new(2, "file")];
         let devices = vec![
             device("image", image("pool/of")),
             device("file", DeviceKind::Aio("/srv/disk".into())),

@@ -17,6 +17,7 @@ mod process;
 mod qos;
 mod rbd;
 mod referral;
+mod ssd;
 mod stats;
 mod subsystem;
 mod transport;
@@ -48,6 +49,7 @@ const TABLES: &[&[Method]] = &[
     config::METHODS,
     keyring::METHODS,
     bdev::METHODS,
+    ssd::METHODS,
     rbd::METHODS,
     qos::METHODS,
     lvstore::METHODS,

@@ -144,13 +144,9 @@ impl Manager {
             has_nsids = nsid.is_some();
             let nsid = nsid.ok_or_else(|| RpcError::params("no NSID is free"))?;
             subsystem.namespaces.push(SavedNamespace {
-                nsid,
-                device: name,
-                uuid: None,
-                nguid: None,
-                reservations: None,
                 hosts: Some(BTreeSet::new()),
                 ana_group,
+                ..SavedNamespace::new(nsid, name)
             });
             subsystem.namespaces.sort_by_key(|one| one.nsid);
             Ok(nsid)

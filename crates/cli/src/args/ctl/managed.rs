@@ -15,8 +15,9 @@ pub enum DeviceCommand {
     Add {
         /// Its name.
         name: String,
-        /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img,size=2GiB, block:/dev/sdb or rbd:POOL/IMAGE (options:
-        /// lba, ro, uuid, size of a file that is to be made, and id of an image).
+        /// Such as mem:1GiB, ssd:1GiB,service-us=100, null:1TiB,lba=4096, file:/srv/disk.img,size=2GiB, block:/dev/sdb or
+        /// rbd:POOL/IMAGE (options: lba, ro, uuid, size of a file that is to be made, service-us and parallel of an ssd,
+        /// and id of an image; `ctl namespace add` takes the others).
         #[arg(value_name = "SPEC")]
         spec: NamespaceSettings,
         /// The Ceph cluster of an image, by the name of `ctl cluster add`.

@@ -152,12 +152,13 @@ pub enum NamespaceCommand {
         /// Namespace ID [default: the first free one].
         #[arg(long, value_name = "N")]
         nsid: Option<u32>,
-        /// As for `roadtrain serve --namespace`, such as file:/srv/b.img,size=100GiB or mem:1GiB, or device:NAME for a
-        /// device or volume that is there.
+        /// As for `roadtrain serve --namespace`, with all its stores and options, such as file:/srv/b.img,size=100GiB or
+        /// ssd:1GiB,class=bulk; or device:NAME for a device or volume that is there.
         #[arg(value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
         namespace: NamespaceSettings,
     },
-    /// Put another store under an NSID; hosts see one namespace go, and another come.
+    /// Put another store under an NSID: hosts see one namespace go, and another come. With the same file or device only
+    /// the options change.
     Replace {
         /// The namespace.
         #[command(flatten)]

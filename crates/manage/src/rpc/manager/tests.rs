@@ -10,6 +10,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 mod namespace_requests;
+mod namespace_settings;
 
 struct TestControlPlane(Arc<Server>);
 
@@ -123,6 +124,7 @@ fn changes(key: &str, volumes: &Path, [port, other, free]: [u16; 3]) -> Vec<(&'s
         ("bdev_null_create", json!({"name": "n2", "num_blocks": 8, "block_size": 512})),
         ("bdev_malloc_delete", json!({"name": "d"})),
         ("bdev_null_delete", json!({"name": "n"})),
+        ("roadtrain_ssd_create", json!({"name": "s1", "num_blocks": 8, "block_size": 512})),
         ("bdev_null_resize", json!({"name": "n", "new_size": 2})),
         ("bdev_set_qos_limit", json!({"name": "n", "rw_ios_per_sec": 0})),
         ("roadtrain_set_device_limits", json!({"name": "n", "limits": {"write_iops": 9}})),

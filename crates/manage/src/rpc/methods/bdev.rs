@@ -1,8 +1,8 @@
 //! Devices.
 
 use super::devices::{
-    DeviceNameParams, add, block_size_of, delete, file_namespace, files_devices, find, is_called,
-    refused, resize, resize_of_file, show_limits, uuid_of, view,
+    DeviceNameParams, add, block_size_of, check_standby, delete, file_namespace, files_devices,
+    find, is_called, refused, resize, resize_of_file, show_limits, uuid_of, view,
 };
 use super::{Method, MethodParams, change, device_params, query};
 use crate::model::{DeviceKind, ManagedDevice};
@@ -76,6 +76,7 @@ fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
             DeviceKind::Uring(path) => json!({"uring": {"filename": path}}),
             DeviceKind::Rbd(image) => json!({"rbd": super::rbd::show(image)}),
             DeviceKind::Volume(_) => volumes.remove(&device.name).unwrap_or_default(),
+            DeviceKind::Ssd(pace) => json!({"ssd": pace}),
             DeviceKind::Malloc | DeviceKind::Null => json!({}),
         };
         let geometry = device.store.geometry();
@@ -191,10 +192,12 @@ struct CreateAioBdevParams {
     uuid: Option<String>,
     /// Size in bytes with which a missing file is created; not of SPDK.
     size: Option<u64>,
+    /// True to wait while another process has the blocks; not of SPDK.
+    standby: Option<bool>,
 }
 
 fn aio(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
-    let CreateAioBdevParams { name, filename, block_size, readonly, uuid, size, .. } =
+    let CreateAioBdevParams { name, filename, block_size, readonly, uuid, size, standby, .. } =
         device_params(&params)?;
     let path = match size {
         Some(_) => manager.allowed_new(&filename)?,
@@ -202,14 +205,19 @@ fn aio(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     };
     let uuid = uuid_of(uuid.as_deref())?;
     let (lba_bytes, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
+    check_standby(standby, read_only)?;
     add(manager, Some(name), uuid, |name| {
         if size.is_some() {
             let kind = StoreKind::File { path: path.clone(), size, create: true };
             let made = open(&StoreSpec { kind, lba_bytes, read_only });
             made.map(drop).map_err(|error| refused(&error))?;
         }
-        ManagedDevice::open((name, uuid), DeviceKind::Aio(path), (lba_bytes, 0, read_only))
-            .map_err(|error| refused(&error))
+        let kind = DeviceKind::Aio(path);
+        let opened = match standby {
+            Some(true) => ManagedDevice::stand_by((name, Some(uuid)), kind, (lba_bytes, read_only)),
+            _ => ManagedDevice::open((name, uuid), kind, (lba_bytes, 0, read_only)),
+        };
+        opened.map_err(|error| refused(&error))
     })
 }
 

@@ -3,9 +3,9 @@
 use super::{Method, MethodParams, lvstore, params_of, query};
 use crate::model::{
     Base, DeviceKind, HostKeys, KeySpec, LvStore, ManagedDevice, ManagedModel, RateLimitsSpec,
-    SavedGroup, SavedSubsystem, VolumeDevice, show_uuid,
+    SavedGroup, SavedNamespace, SavedSubsystem, VolumeDevice, show_uuid,
 };
-use crate::rpc::methods::{devices, place, qos, rbd};
+use crate::rpc::methods::{devices, place, qos, rbd, ssd};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -100,18 +100,20 @@ fn device_call(device: &ManagedDevice) -> Option<Value> {
     let geometry = device.store.geometry();
     let (name, uuid) = (&device.name, show_uuid(&device.uuid));
     let (block_size, num_blocks) = (geometry.lba_bytes(), geometry.blocks);
+    let standby = device.standby.as_ref().map_or(json!({}), |_| json!({"standby": true}));
     let memory =
         || json!({"name": name, "num_blocks": num_blocks, "block_size": block_size, "uuid": uuid});
     Some(match &device.kind {
         DeviceKind::Malloc => call("bdev_malloc_create", memory()),
+        DeviceKind::Ssd(pace) => call(ssd::CREATE, merged(memory(), ssd::params(*pace))),
         DeviceKind::Null => call("bdev_null_create", memory()),
-        DeviceKind::Aio(path) => call(
-            "bdev_aio_create",
-            json!({
+        DeviceKind::Aio(path) => {
+            let params = json!({
                 "name": name, "filename": path, "block_size": block_size,
                 "readonly": geometry.read_only, "uuid": uuid,
-            }),
-        ),
+            });
+            call("bdev_aio_create", merged(params, standby))
+        }
         DeviceKind::Uring(path) => call(
             "bdev_uring_create",
             json!({
@@ -123,7 +125,7 @@ fn device_call(device: &ManagedDevice) -> Option<Value> {
             let own = json!({
                 "name": name, "block_size": block_size, "read_only": geometry.read_only, "uuid": uuid,
             });
-            call("bdev_rbd_create", merged(params, own))
+            call("bdev_rbd_create", merged(merged(params, own), standby))
         }
         DeviceKind::Volume(_) => return None,
     })
@@ -191,25 +193,7 @@ fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: 
         call(qos::OF_HOST, json!({"nqn": nqn, "host": host, "limits": limits}))
     }));
     calls.extend(management_call(subsystem));
-    calls.extend(subsystem.namespaces.iter().map(|one| {
-        let device = lasting_name(model, &one.device);
-        let mut namespace = json!({"nsid": one.nsid, "bdev_name": device});
-        // Hosts see the same UUID as before.
-        let uuid = lost_volume(model, &one.device).map(|device| show_uuid(&device.uuid));
-        for (name, value) in [("uuid", &one.uuid.clone().or(uuid)), ("nguid", &one.nguid)] {
-            if let Some(value) = value {
-                namespace[name] = value.as_str().into();
-            }
-        }
-        if let Some(path) = &one.reservations {
-            namespace["ptpl_file"] = json!(path);
-        }
-        namespace["anagrpid"] = one.ana_group.into();
-        if one.hosts.is_some() {
-            namespace["no_auto_visible"] = true.into();
-        }
-        call("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}))
-    }));
+    calls.extend(subsystem.namespaces.iter().map(|one| namespace_call((model, nqn), one)));
     for one in &subsystem.namespaces {
         calls.extend(one.hosts.iter().flatten().map(|host| {
             call("nvmf_ns_add_host", json!({"nqn": nqn, "nsid": one.nsid, "host": host}))
@@ -234,6 +218,26 @@ fn subsystem_calls((model, subsystem): (&ManagedModel, &SavedSubsystem), calls: 
             call("nvmf_subsystem_listener_set_ana_state", params)
         }));
     }
+}
+
+/// Returns the call that adds a namespace. SPDK has neither `class` nor `uncorrectable`.
+fn namespace_call((model, nqn): (&ManagedModel, &str), one: &SavedNamespace) -> Value {
+    let device = lasting_name(model, &one.device);
+    let mut namespace = json!({"nsid": one.nsid, "bdev_name": device, "anagrpid": one.ana_group});
+    // Hosts see the same UUID as before.
+    let uuid = lost_volume(model, &one.device).map(|device| show_uuid(&device.uuid));
+    let own = [
+        ("uuid", json!(one.uuid.clone().or(uuid))),
+        ("nguid", json!(one.nguid)),
+        ("ptpl_file", json!(one.reservations)),
+        ("uncorrectable", json!(one.uncorrectable)),
+        ("class", json!(one.class)),
+        ("no_auto_visible", json!(one.hosts.as_ref().map(|_| true))),
+    ];
+    for (name, value) in own.into_iter().filter(|(_, value)| !value.is_null()) {
+        namespace[name] = value;
+    }
+    call("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}))
 }
 
 /// Returns the call that names the administrators of a subsystem, if it has any.

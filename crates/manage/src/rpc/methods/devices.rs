@@ -112,6 +112,14 @@ pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
     }
 }
 
+/// Checks that a device that stands by is for writing.
+pub(super) fn check_standby(standby: Option<bool>, read_only: bool) -> Rpc<()> {
+    match standby == Some(true) && read_only {
+        true => Err(RpcError::invalid("standby is for writers: several may read")),
+        false => Ok(()),
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeviceNameParams {
@@ -220,10 +228,42 @@ pub(in crate::rpc) fn resize(
     device: &ManagedDevice,
     bytes: Option<u64>,
 ) -> Rpc<Value> {
+    if device.standby.is_some() {
+        return resize_standby(manager, device, bytes);
+    }
     let store = &device.store;
     let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
     store.stage(&mut resize).map_err(|error| refused(&error))?;
     manager.resize(device, &resize)?;
+    Ok(json!(true))
+}
+
+/// Resizes the namespace of a device that stands by: the target has opened its blocks, if it is their owner.
+fn resize_standby(
+    manager: &ManagerSession<'_>,
+    device: &ManagedDevice,
+    bytes: Option<u64>,
+) -> Rpc<Value> {
+    let model = manager.model();
+    let unshown =
+        || RpcError::invalid(format!("{} stands by: show it as a namespace first", device.name));
+    let (nqn, nsid) = model.claim(&device.name).ok_or_else(unshown)?;
+    let saved = model.subsystem(nqn).into_iter().flat_map(|one| &one.namespaces);
+    let mut exports = saved.filter(|one| one.nsid == nsid).filter_map(|one| one.export(&model));
+    let namespace = exports.next().ok_or_else(unshown)?;
+    if let Some(bytes) = bytes {
+        let resize = ConfigOperation::ResizeNamespace { nqn: nqn.to_owned(), nsid, bytes };
+        of_file(manager, RpcError::invalid, vec![resize])?;
+    }
+    // The state has no size of the blocks: it is that of the file.
+    let replace = ConfigOperation::ReplaceNamespace { nqn: nqn.to_owned(), namespace };
+    of_file(manager, RpcError::invalid, vec![replace])?;
+    let (seen, _) = manager.server().view();
+    let subsystem = seen.subsystems.iter().find(|one| one.nqn == nqn);
+    let mut namespaces = subsystem.into_iter().flat_map(|one| &one.namespaces);
+    let shown = namespaces.find(|one| one.nsid == nsid).map(|one| one.blocks << one.lba_shift);
+    let resize = device.store.plan(shown).map_err(|error| refused(&error))?;
+    device.store.switch(&resize);
     Ok(json!(true))
 }
 

@@ -308,6 +308,11 @@ fn clone_device(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<V
     let lvstore = lvstore::find(manager, None, Some(&lvs_name))?;
     let device = super::devices::find(manager, &bdev, |_| true)?;
     let from = match &device.kind {
+        _ if device.standby.is_some() => {
+            return Err(RpcError::invalid(format!(
+                "{bdev} stands by, and another process may write to it: it cannot be cloned"
+            )));
+        }
         DeviceKind::Aio(path) | DeviceKind::Uring(path) => path.clone(),
         DeviceKind::Volume(volume) if !Arc::ptr_eq(&volume.store, &lvstore.store) => {
             volume.store.file(volume.uuid)
@@ -317,7 +322,7 @@ fn clone_device(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<V
                 "{bdev} is a volume of {lvs_name}: use bdev_lvol_snapshot and bdev_lvol_clone"
             )));
         }
-        DeviceKind::Malloc | DeviceKind::Null | DeviceKind::Rbd(_) => {
+        DeviceKind::Malloc | DeviceKind::Ssd(_) | DeviceKind::Null | DeviceKind::Rbd(_) => {
             return Err(RpcError::invalid(format!(
                 "{bdev} is a {}: a device of a file, or a volume, can be cloned",
                 device.product()

@@ -1,6 +1,6 @@
 //! Images of Ceph clusters.
 
-use super::devices::{add, block_size_of, delete, find, refused, resize, uuid_of};
+use super::devices::{add, block_size_of, check_standby, delete, find, refused, resize, uuid_of};
 use super::{Method, MethodParams, change, device_params, query};
 use crate::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, RbdCluster, RbdImageSpec};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
@@ -118,6 +118,8 @@ struct CreateRbdBdevParams {
     cluster_name: Option<String>,
     uuid: Option<String>,
     read_only: Option<bool>,
+    /// True to wait while another target has the image; not of SPDK.
+    standby: Option<bool>,
 }
 
 impl CreateRbdBdevParams {
@@ -151,8 +153,13 @@ fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
         return Err(RpcError::exists(name));
     }
     // Opens it before the change: an unresponsive cluster must not block other changes.
-    let shape = (lba, 0, new.read_only.unwrap_or(false));
-    let device = ManagedDevice::open((name.clone(), uuid), DeviceKind::Rbd(image.clone()), shape);
+    let read_only = new.read_only.unwrap_or(false);
+    check_standby(new.standby, read_only)?;
+    let (named, kind) = (name.clone(), DeviceKind::Rbd(image.clone()));
+    let device = match new.standby {
+        Some(true) => ManagedDevice::stand_by((named, Some(uuid)), kind, (lba, read_only)),
+        _ => ManagedDevice::open((named, uuid), kind, (lba, 0, read_only)),
+    };
     let device = device.map_err(|error| refused(&error))?;
     add(manager, Some(name), uuid, |_| {
         // The cluster may have been removed meanwhile.

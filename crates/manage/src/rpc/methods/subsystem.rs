@@ -5,7 +5,10 @@ use super::nvmf::{DISCOVERY, addresses, is_same};
 use super::place::{self, Address};
 use super::transport::check_target;
 use super::{Method, MethodParams, change, params_of, query};
-use crate::model::{AnaWord, SavedListener, SavedNamespace, SavedSubsystem, parse_uuid, show_uuid};
+use crate::model::{
+    AnaWord, ClassWord, ManagedDevice, ManagedModel, SavedListener, SavedNamespace, SavedSubsystem,
+    parse_uuid, show_uuid,
+};
 use crate::rpc::{ManagerSession, Rpc, RpcError};
 use roadtrain_target_engine::{
     AnaListener, AnaState, ConfigError, ConfigOperation, Export, Subsystem, TargetListener, TlsUse,
@@ -15,7 +18,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tracing::warn;
 
 pub(super) const METHODS: &[Method] = &[
@@ -81,21 +85,54 @@ struct NewNamespace {
     no_auto_visible: Option<bool>,
     hide_metadata: Option<bool>,
     ptpl_file: Option<PathBuf>,
+    /// Priority class of requests without one; not of SPDK.
+    class: Option<ClassWord>,
+    /// File for marks of Write Uncorrectable, or `none`; not of SPDK.
+    uncorrectable: Option<PathBuf>,
+}
+
+/// Files of a new namespace, which the caller may use.
+struct NamespaceFiles {
+    reservations: Option<PathBuf>,
+    uncorrectable: Option<PathBuf>,
 }
 
 impl NewNamespace {
+    /// Checks that the caller may use the files.
+    fn files(&self, manager: &ManagerSession<'_>) -> Rpc<NamespaceFiles> {
+        let file = |name, path: &Option<PathBuf>| {
+            path.as_deref().map(|path| kept_file(manager, (name, path))).transpose()
+        };
+        Ok(NamespaceFiles {
+            reservations: file("ptpl_file", &self.ptpl_file)?,
+            uncorrectable: match &self.uncorrectable {
+                Some(path) if path == SavedNamespace::NOWHERE => Some(path.clone()),
+                given => file("uncorrectable", given)?,
+            },
+        })
+    }
+
     /// Returns the namespace as the state has it. Without an ANA group it has one by itself, as far as there are enough.
-    fn saved(&self, nsid: u32, device: &str, reservations: Option<PathBuf>) -> SavedNamespace {
+    fn saved(
+        &self,
+        nsid: u32,
+        device: &ManagedDevice,
+        files: NamespaceFiles,
+    ) -> Rpc<SavedNamespace> {
         let own_group = if nsid <= ANA_GROUPS_MAX { nsid } else { NamespaceView::ALL.ana_group };
-        SavedNamespace {
-            nsid,
-            device: device.to_owned(),
+        let NamespaceFiles { reservations, uncorrectable } = files;
+        let saved = SavedNamespace {
             uuid: self.uuid.clone(),
             nguid: self.nguid.clone(),
             reservations,
+            uncorrectable,
+            class: self.class,
             hosts: (self.no_auto_visible == Some(true)).then(BTreeSet::new),
             ana_group: self.anagrpid.filter(|group| *group != 0).unwrap_or(own_group),
-        }
+            ..SavedNamespace::new(nsid, &*device.name)
+        };
+        saved.check_device(device).map_err(RpcError::params)?;
+        Ok(saved)
     }
 }
 
@@ -110,29 +147,19 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
     if new.eui64.is_some() || new.hide_metadata == Some(true) {
         return bad("no eui64 and hide_metadata here");
     }
-    let reservations =
-        new.ptpl_file.as_deref().map(|path| reservation_file(manager, path)).transpose()?;
+    let files = new.files(manager)?;
     let file = manager.file_subsystem(&nqn);
     let done = manager.change_with(RpcError::params, |model, operations| {
-        let device = model.device(&new.bdev_name).map(|device| device.name.clone());
-        let Some(device) = device else {
-            return Err(RpcError::params(format!("no device {}", new.bdev_name)));
-        };
-        if let Some((other, nsid)) = model.claim(&device) {
-            return Err(RpcError::params(format!("{device} is namespace {nsid} of {other}")));
-        }
-        if let Some(lvstore) = model.lvstore_on(&device) {
-            return Err(RpcError::params(format!("{device} has the store {}", lvstore.name)));
-        }
+        let device = unused_device(model, &new.bdev_name)?;
         if let Some(subsystem) = &file {
             let used: BTreeSet<u32> = subsystem.namespaces.iter().map(|one| one.nsid).collect();
             let is_free = |nsid: &u32| !used.contains(nsid);
             let nsid = new.nsid.filter(|nsid| *nsid != 0).or_else(|| (1..).find(is_free));
             let nsid = nsid.unwrap_or_default();
-            let namespace = new.saved(nsid, &device, reservations).export(model);
+            let namespace = new.saved(nsid, &device, files)?.export(model);
             let namespace = namespace.ok_or_else(|| RpcError::params("it has no device"))?;
             operations.push(ConfigOperation::AddNamespace { nqn: nqn.clone(), namespace });
-            model.lent.insert(device, (nqn.clone(), nsid));
+            model.lent.insert(device.name.clone(), (nqn.clone(), nsid));
             return Ok(json!(nsid));
         }
         let subsystem = model.subsystem_mut(&nqn);
@@ -146,18 +173,32 @@ fn add_ns(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
         if subsystem.namespaces.iter().any(|other| other.nsid == nsid) {
             return Err(RpcError::params(format!("nsid {nsid} is taken")));
         }
-        subsystem.namespaces.push(new.saved(nsid, &device, reservations));
+        subsystem.namespaces.push(new.saved(nsid, &device, files)?);
         subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
         Ok(json!(nsid))
     });
     done.map(|(result, _)| result)
 }
 
+/// Returns the device of that name, alias or UUID, if neither a namespace nor a store of volumes has it.
+fn unused_device(model: &ManagedModel, name: &str) -> Rpc<Arc<ManagedDevice>> {
+    let device = model.device(name);
+    let device = device.ok_or_else(|| RpcError::params(format!("no device {name}")))?;
+    let name = &device.name;
+    if let Some((other, nsid)) = model.claim(name) {
+        return Err(RpcError::params(format!("{name} is namespace {nsid} of {other}")));
+    }
+    match model.lvstore_on(name) {
+        Some(lvstore) => Err(RpcError::params(format!("{name} has the store {}", lvstore.name))),
+        None => Ok(device.clone()),
+    }
+}
+
 /// Resolves the path of a file that may be new. Its folder has to be one that RPC may use.
-fn reservation_file(manager: &ManagerSession<'_>, path: &std::path::Path) -> Rpc<PathBuf> {
+fn kept_file(manager: &ManagerSession<'_>, (what, path): (&str, &Path)) -> Rpc<PathBuf> {
     let (folder, name) = (path.parent(), path.file_name());
     let (Some(folder), Some(name)) = (folder, name) else {
-        return Err(RpcError::params(format!("ptpl_file {}", path.display())));
+        return Err(RpcError::params(format!("{what} {}", path.display())));
     };
     Ok(manager.allowed(folder)?.join(name))
 }
