@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! target      choice of the target, its methods, and display of their results
-//! subsystems  subsystems, namespaces, snapshots, connections
+//! subsystems  subsystems, namespaces, connections
+//! snapshots   snapshots and their differences
 //! hosts       listeners and hosts
 //! devices     devices
 //! volumes     volumes and their stores
@@ -18,6 +19,7 @@ mod group;
 mod hosts;
 mod limits;
 mod managed;
+mod snapshots;
 mod subsystems;
 mod target;
 mod visibility;
@@ -57,6 +59,7 @@ fn run_at(target: &ControlledTarget, command: &CtlCommand) -> CommandResult {
     match command {
         CtlCommand::Subsystem(command) => target.subsystem(command),
         CtlCommand::Namespace(command) => target.namespace(command),
+        CtlCommand::Snapshot(command) => target.snapshot(command.clone()),
         CtlCommand::Listener(command) => target.listener(command),
         CtlCommand::Host(command) => target.host(command),
         CtlCommand::Connection(command) => target.connection(command),

@@ -15,12 +15,14 @@
 //! |---|---|
 //! | `store` | a store: opening it, and coordinating concurrent operations |
 //! | `operations` | operations on volumes |
+//! | `differences` | differences between snapshots |
 //! | `store/background` | background work: removing files, allocating space of inflated volumes |
 //! | `volume_space` | space of volumes, each shared byte counted once |
 //! | `store_files` | the files: each change is a step that tests can intercept |
 
 mod contents;
 mod copy;
+mod differences;
 mod error;
 mod operations;
 mod step_hook;

@@ -9,9 +9,16 @@ const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
 /// Most extents of one call.
 const COUNT: usize = 128;
 
+/// Flag of a request: what is not written yet is written first.
+const SYNC: u32 = 0x1;
+
 const LAST: u32 = 0x1;
 /// The file system does not know the location (yet).
 const UNKNOWN: u32 = 0x2;
+/// Location unknown or not written, encoded, encrypted, not aligned, within metadata, packed with other files' ends.
+const INEXACT: u32 = UNKNOWN | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
+/// Allocated, and reads as zeroes.
+const UNWRITTEN: u32 = 0x800;
 const SHARED: u32 = 0x2000;
 
 /// Contiguous bytes of a file.
@@ -48,6 +55,28 @@ struct FiemapRequest {
     extents: [RawExtent; COUNT],
 }
 
+/// Content of a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExtentContent {
+    /// Zeroes, allocated or not.
+    Zero,
+    /// Data somewhere.
+    Data,
+    /// Data in an extent that other files share, from this offset of the file system's device on.
+    Shared(u64),
+}
+
+/// Contiguous bytes of a file with their content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocatedExtent {
+    /// Offset in the file, in bytes.
+    pub(crate) offset: u64,
+    /// Length in bytes.
+    pub(crate) bytes: u64,
+    /// Content.
+    pub(crate) content: ExtentContent,
+}
+
 /// Passes the extents of `file` to `each` in order. Holes have none; allocated but unwritten ranges have.
 ///
 /// # Errors
@@ -55,22 +84,8 @@ struct FiemapRequest {
 pub fn extents(file: &File, mut each: impl FnMut(FileExtent)) -> io::Result<()> {
     let mut start = 0;
     loop {
-        let mut request = FiemapRequest {
-            start,
-            length: u64::MAX - start,
-            flags: 0,
-            mapped: 0,
-            count: COUNT as u32,
-            reserved: 0,
-            extents: [RawExtent::default(); COUNT],
-        };
-        // SAFETY: the descriptor is open; the kernel writes the header and at most `count` extents, for which there is
-        // room.
-        let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut request) };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let found = request.extents.get(..request.mapped as usize).unwrap_or(&request.extents);
+        let request = query(file, start, 0)?;
+        let found = request.found();
         for raw in found {
             let shared = raw.flags & SHARED != 0 && raw.flags & UNKNOWN == 0;
             each(FileExtent { physical: raw.physical, bytes: raw.length, shared });
@@ -81,6 +96,52 @@ pub fn extents(file: &File, mut each: impl FnMut(FileExtent)) -> io::Result<()> 
             }
             _ => return Ok(()),
         }
+    }
+}
+
+/// Returns the next extents from `start` on, as many as one call reports; none at the end. Completed writes are
+/// included.
+///
+/// # Errors
+/// As [`extents`].
+pub(crate) fn located_extents(file: &File, start: u64) -> io::Result<Vec<LocatedExtent>> {
+    let request = query(file, start, SYNC)?;
+    let located = |raw: &RawExtent| LocatedExtent {
+        offset: raw.logical,
+        bytes: raw.length,
+        content: match raw.flags {
+            flags if flags & UNWRITTEN != 0 && flags & INEXACT == 0 => ExtentContent::Zero,
+            flags if flags & SHARED != 0 && flags & INEXACT == 0 => {
+                ExtentContent::Shared(raw.physical)
+            }
+            _ => ExtentContent::Data,
+        },
+    };
+    Ok(request.found().iter().map(located).collect())
+}
+
+impl FiemapRequest {
+    fn found(&self) -> &[RawExtent] {
+        self.extents.get(..self.mapped as usize).unwrap_or(&self.extents)
+    }
+}
+
+fn query(file: &File, start: u64, flags: u32) -> io::Result<Box<FiemapRequest>> {
+    let mut request = Box::new(FiemapRequest {
+        start,
+        length: u64::MAX - start,
+        flags,
+        mapped: 0,
+        count: COUNT as u32,
+        reserved: 0,
+        extents: [RawExtent::default(); COUNT],
+    });
+    // SAFETY: the descriptor is open; the kernel writes the header and at most `count` extents, for which there is
+    // room.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *request) };
+    match result {
+        0 => Ok(request),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

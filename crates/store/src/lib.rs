@@ -38,6 +38,7 @@ mod allocation_queries;
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
 mod completion;
+mod differences;
 pub mod conformance;
 mod disk;
 mod due;
@@ -70,6 +71,7 @@ mod tests;
 mod zeroes;
 
 pub use completion::{StoreCompletion, StoreCompletions, StoreToken};
+pub use differences::{DifferencesQuery, DifferentRange, DiskDifferences, file_differences};
 pub use disk::DiskStore;
 pub use emulated::EmulatedBlockStore;
 pub use executor::{Delayed, RING_KIND, StoreContinuation, StoreExecutor, StoreIo};

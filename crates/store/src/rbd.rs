@@ -20,6 +20,7 @@ mod allocated;
 mod closing;
 mod cluster;
 mod conf;
+mod differences;
 mod image;
 mod image_name;
 mod in_flight;

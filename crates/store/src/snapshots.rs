@@ -1,5 +1,6 @@
 //! Snapshots of a store's blocks, if its storage supports them.
 
+use crate::{DifferencesQuery, DiskDifferences};
 use std::fmt::Debug;
 
 /// The blocks at some point in time.
@@ -81,4 +82,15 @@ pub trait Snapshots: Debug + Send + Sync {
         name: &str,
         check: &dyn Fn() -> Result<(), SnapshotError>,
     ) -> Result<(), SnapshotError>;
+
+    /// Returns the ranges in which snapshot `to`, or the present blocks without it, may differ from snapshot `from`.
+    ///
+    /// # Errors
+    /// Fails if a snapshot does not exist, if `from` is not older than `to`, or if the storage fails.
+    fn differences(
+        &self,
+        from: &str,
+        to: Option<&str>,
+        query: DifferencesQuery,
+    ) -> Result<DiskDifferences, SnapshotError>;
 }

@@ -35,6 +35,7 @@ Examples:
   roadtrain ctl namespace remove -n nqn.2025-01.io.example:disk --nsid 2
   roadtrain ctl namespace limit --nsid 1 --write-bandwidth 100MiB --burst 1s
   roadtrain ctl namespace snapshot create --nsid 1 before-upgrade
+  roadtrain ctl snapshot diff --nsid 1 before-upgrade after-upgrade --json
   roadtrain ctl listener add -a 192.0.2.8 -s 4420
   roadtrain ctl listener set -a 192.0.2.1 --ana inaccessible
   roadtrain ctl host allow -q nqn.2025-01.io.example:host7
@@ -93,6 +94,9 @@ pub enum CtlCommand {
     /// Namespaces: disks as hosts see them, and their snapshots.
     #[command(subcommand)]
     Namespace(NamespaceCommand),
+    /// Snapshots of a namespace that is an image of a Ceph cluster; differences of those and of volumes' snapshots.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Addresses at which hosts connect.
     #[command(subcommand)]
     Listener(ListenerCommand),

@@ -1,18 +1,17 @@
-//! Subsystems, namespaces, snapshots, connections.
+//! Subsystems, namespaces, connections.
 
 use super::limits::{self, report};
 use super::target::ControlledTarget;
 use crate::args::{
     ConnectionCommand, ManagementArgs, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
-    RequireArgs, SnapshotCommand, SnapshotRef, SubsystemCommand,
+    RequireArgs, SubsystemCommand,
 };
 use crate::config::{SubsystemSettings, assign_nsids};
 use crate::control::{
-    Call, ExportChange, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView,
+    Call, ExportChange,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSettings;
-use crate::output;
 use serde_json::{Value, json};
 
 impl ControlledTarget {
@@ -164,53 +163,6 @@ impl ControlledTarget {
         self.table(&names, self.with_limits(rows))
     }
 
-    fn snapshot(&self, command: SnapshotCommand) -> CommandResult {
-        let of = |SnapshotRef { namespace, name }: SnapshotRef| (namespace, name);
-        let (namespace, action) = match command {
-            SnapshotCommand::List { namespace } => (namespace, SnapshotAction::List),
-            SnapshotCommand::Create(one) => {
-                let (namespace, name) = of(one);
-                (namespace, SnapshotAction::Create { name })
-            }
-            SnapshotCommand::Remove(one) => {
-                let (namespace, name) = of(one);
-                (namespace, SnapshotAction::Remove { name })
-            }
-            SnapshotCommand::Protect(one) => {
-                let (namespace, name) = of(one);
-                (namespace, SnapshotAction::Protect { name })
-            }
-            SnapshotCommand::Unprotect(one) => {
-                let (namespace, name) = of(one);
-                (namespace, SnapshotAction::Unprotect { name })
-            }
-            SnapshotCommand::Clone { from, to } => {
-                let (namespace, name) = of(from);
-                (namespace, SnapshotAction::Clone { name, to })
-            }
-            SnapshotCommand::Rollback(one) => {
-                let (namespace, name) = of(one);
-                (namespace, SnapshotAction::Rollback { name })
-            }
-        };
-        let is_list = action == SnapshotAction::List;
-        let (nqn, nsid) = place(namespace);
-        let reply: SnapshotReply =
-            self.call_as(&Call::Snapshots(SnapshotCall { nqn, nsid, action }))?;
-        if self.json {
-            return output::json(&reply);
-        }
-        if !is_list {
-            return Ok(());
-        }
-        let row = |one: &SnapshotView| {
-            let protected = if one.protected { " protected" } else { "" };
-            format!("{} {} bytes{protected}", one.name, one.bytes)
-        };
-        let rows: Vec<String> = reply.snapshots.iter().map(row).collect();
-        output::line(&if rows.is_empty() { "no snapshots".into() } else { rows.join("\n") })
-    }
-
     pub(super) fn connection(&self, command: &ConnectionCommand) -> CommandResult {
         let ConnectionCommand::List { subsystem } = command;
         let mut rows = Vec::new();
@@ -238,7 +190,7 @@ fn nguid(digits: &Value) -> Value {
     parts.map(|parts| parts.join("-")).into()
 }
 
-fn place(namespace: NamespaceRef) -> (Option<String>, u32) {
+pub(super) fn place(namespace: NamespaceRef) -> (Option<String>, u32) {
     (namespace.subsystem.nqn, namespace.nsid)
 }
 

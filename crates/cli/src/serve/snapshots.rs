@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use roadtrain_host_engine::{AdminConnection, HostConfig};
     use roadtrain_store::{
-        OpenError, StoreCompletion, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+        DifferencesQuery, DiskDifferences, OpenError, StoreCompletion, StoreGeometry, StoreIo, StoreOperation, StoreToken,
     };
     use roadtrain_system::buffer::Buffer;
     use roadtrain_target_engine::{Export, ServerConfig, Subsystem};
@@ -162,6 +162,15 @@ mod tests {
             check: &dyn Fn() -> Result<(), SnapshotError>,
         ) -> Result<(), SnapshotError> {
             check()
+        }
+
+        fn differences(
+            &self,
+            _: &str,
+            _: Option<&str>,
+            _: DifferencesQuery,
+        ) -> Result<DiskDifferences, SnapshotError> {
+            Ok(DiskDifferences::default())
         }
     }
 

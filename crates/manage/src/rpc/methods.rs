@@ -3,6 +3,7 @@
 mod bdev;
 mod config;
 mod devices;
+mod differences;
 mod framework;
 mod host;
 mod iostat;
@@ -54,6 +55,7 @@ const TABLES: &[&[Method]] = &[
     qos::METHODS,
     lvstore::METHODS,
     lvol::METHODS,
+    differences::METHODS,
     iostat::METHODS,
     stats::METHODS,
     transport::METHODS,

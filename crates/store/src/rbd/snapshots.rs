@@ -3,8 +3,10 @@
 use super::cluster::{CephPool, c_text};
 use super::image::OpenImage;
 use super::library::{CephHandle, SnapInfo};
-use super::{RbdImage, RbdStore};
-use crate::{SnapshotError, Snapshots, StoreSnapshot};
+use super::{RbdImage, RbdStore, differences};
+use crate::{
+    DifferencesQuery, DiskDifferences, SnapshotError, Snapshots, StoreSnapshot,
+};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,6 +88,34 @@ impl Snapshots for RbdStore {
         let flush = || self.image.flush().map_err(|e| SnapshotError::Failed(e.to_string()));
         let roll_back = || call(&self.image, name, self.image.rbd().rbd_snap_rollback);
         without_users(&self.is_resting, check, flush, roll_back)
+    }
+
+    fn differences(
+        &self,
+        from: &str,
+        to: Option<&str>,
+        query: DifferencesQuery,
+    ) -> Result<DiskDifferences, SnapshotError> {
+        let infos = infos(&self.image)?;
+        let known = |name: &str| {
+            let found = infos.iter().find(|(.., other)| other == name);
+            found.ok_or_else(|| SnapshotError::Unknown(name.into()))
+        };
+        let &(from_id, from_bytes, _) = known(from)?;
+        let failed = |failure: super::RbdFailure| SnapshotError::Failed(failure.to_string());
+        let Some(to) = to else {
+            let bytes = self.image.bytes().map_err(failed)?;
+            return differences::find(&self.image, (from, from_bytes), bytes, query);
+        };
+        let &(to_id, to_bytes, _) = known(to)?;
+        if from_id > to_id {
+            let why = format!("snapshot {from} is newer than {to}: name the older one first");
+            return Err(SnapshotError::Refused(why));
+        }
+        let spec = RbdImage { snapshot: Some(to.into()), shared: false, ..self.spec.clone() };
+        let pool = CephPool::over_same_connection(self.image.pool(), &spec).map_err(failed)?;
+        let image = OpenImage::open(pool, &spec, true).map_err(failed)?;
+        differences::find(&image, (from, from_bytes), to_bytes, query)
     }
 }
 

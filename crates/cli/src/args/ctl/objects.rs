@@ -231,7 +231,7 @@ pub enum NamespaceCommand {
         #[command(flatten)]
         subsystem: SubsystemRef,
     },
-    /// Snapshots of a namespace, where its store has them: an image of a Ceph cluster.
+    /// Snapshots of a namespace, as `roadtrain ctl snapshot`.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
 }
@@ -286,6 +286,15 @@ pub enum SnapshotCommand {
     Rollback(SnapshotRef),
     /// Remove a snapshot.
     Remove(SnapshotRef),
+    /// List the ranges in which a newer snapshot may differ: what an increment of a backup needs.
+    Diff {
+        /// The older snapshot.
+        #[command(flatten)]
+        from: SnapshotRef,
+        /// The newer snapshot [default: the namespace as it is].
+        #[arg(value_name = "TO", add = ArgValueCandidates::new(completion::snapshots))]
+        to: Option<String>,
+    },
 }
 
 /// `roadtrain ctl listener`
