@@ -47,14 +47,14 @@ mod tls;
 mod top;
 
 pub use ana::{AnaName, AnaPort, CntlidRange, ListenerAna};
-pub use attach::{AttachArgs, FrontArgs};
+pub use attach::{AttachArgs, BitmapArg, FrontArgs};
 pub use bench::{BenchArgs, BenchMode, LoadArgs, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{
     ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, TransportName,
 };
 pub use ctl::{
-    ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
+    BitmapCommand, ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
     DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
     ListenerCommand, ManagementArgs, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
     ReferralCommand, RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand,

@@ -8,6 +8,7 @@
 //! | `background` | `--background`: a process of its own |
 
 mod background;
+mod bitmaps;
 mod fronts;
 mod running;
 mod snapshot;

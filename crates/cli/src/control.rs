@@ -53,6 +53,8 @@ pub(crate) enum Call {
     },
     /// A target works on snapshots of a namespace.
     Snapshots(SnapshotCall),
+    /// An attachment works on its dirty bitmaps.
+    Bitmaps(BitmapAction),
     /// A target starts the program anew, which takes over; the reply comes when that serves, or has failed.
     Upgrade,
     /// A target passes its sockets to the caller, which continues on the same stream.
@@ -114,6 +116,66 @@ pub(crate) enum SnapshotAction {
         /// Its name.
         name: String,
     },
+}
+
+/// Operations on the dirty bitmaps of an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum BitmapAction {
+    /// Lists all bitmaps.
+    List,
+    /// Starts a backup.
+    Start {
+        /// Name of the bitmap.
+        name: String,
+    },
+    /// Finishes a backup.
+    Finish {
+        /// Name of the bitmap.
+        name: String,
+        /// Number of the backup, from its start.
+        backup: u64,
+    },
+}
+
+/// A dirty bitmap, as reported by an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BitmapReport {
+    /// Its name.
+    pub name: String,
+    /// File that keeps it.
+    pub file: Option<PathBuf>,
+    /// Bytes of one bit.
+    pub granularity_bytes: u32,
+    /// Size of the disk in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes that are dirty.
+    pub dirty_bytes: u64,
+    /// True if it knows all changes since the last backup.
+    pub valid: bool,
+    /// Reason why it does not.
+    pub reason: Option<String>,
+    /// Number of the backup in progress.
+    pub backup: Option<u64>,
+}
+
+/// Reply to [`Call::Bitmaps`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BitmapsReply {
+    /// All bitmaps after the operation.
+    pub bitmaps: Vec<BitmapReport>,
+    /// The backup that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<StartedBackup>,
+}
+
+/// A backup that was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StartedBackup {
+    /// Its number, which its finish names.
+    pub backup: u64,
+    /// True if everything has to be copied.
+    pub full: bool,
 }
 
 /// A snapshot, as reported by a target.
@@ -522,6 +584,7 @@ pub(crate) const ATTACHMENT_METHODS: &[ControlMethod] = &[
     get("roadtrain_status"),
     get("roadtrain_snapshot"),
     get("roadtrain_recorded"),
+    change("roadtrain_bitmaps"),
     keep("roadtrain_stop"),
 ];
 

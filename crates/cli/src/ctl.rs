@@ -9,9 +9,11 @@
 //! volumes     volumes and their stores
 //! managed     keys, Ceph clusters, referrals
 //! config      the whole configuration
+//! bitmaps     dirty bitmaps of attachments
 //! group       commands for a group of gateways
 //! ```
 
+mod bitmaps;
 mod config;
 mod devices;
 #[cfg_attr(not(feature = "rbd"), path = "ctl/no_group.rs")]
@@ -46,6 +48,9 @@ pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> CommandResult {
         CtlCommand::Gateway(_) => {
             Err(CommandFailure::usage("a gateway is of a group: name it with --group and --pool"))
         }
+        CtlCommand::Bitmap(command) => {
+            ControlledTarget::choose_attachment(&args.target, global.json)?.bitmap(command)
+        }
         CtlCommand::Trace { output } => trace(args.target.id.as_slice(), output.as_deref()),
         CtlCommand::Cluster(command) => {
             let target = ControlledTarget::choose(&args.target, &args.command, global.json)?;
@@ -71,7 +76,10 @@ fn run_at(target: &ControlledTarget, command: &CtlCommand) -> CommandResult {
         CtlCommand::Config(command) => target.config(command),
         CtlCommand::Upgrade => target.change_by(&Call::Upgrade),
         CtlCommand::Rpc { method, params } => rpc(target, method, params.as_deref()),
-        CtlCommand::Cluster(_) | CtlCommand::Gateway(_) | CtlCommand::Trace { .. } => Ok(()), // done by the caller
+        CtlCommand::Bitmap(_)
+        | CtlCommand::Cluster(_)
+        | CtlCommand::Gateway(_)
+        | CtlCommand::Trace { .. } => Ok(()), // done by the caller
     }
 }
 

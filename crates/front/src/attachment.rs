@@ -1,9 +1,11 @@
 //! Interface of all front-ends' attachments.
 
-use crate::disk::NoNamespace;
+use crate::bitmaps::DirtyBitmaps;
+use crate::disk::{LiveDisk, NoNamespace};
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{HostControlError, HostController};
 use std::io;
+use std::sync::Arc;
 
 /// A namespace that is shown on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +14,15 @@ pub struct AttachedDevice {
     pub nsid: u32,
     /// Names under which programs find it: paths, or a URI. The preferred one is first; never empty.
     pub names: Vec<String>,
+}
+
+/// The dirty bitmaps of an attachment with its disk.
+#[derive(Clone, Debug)]
+pub struct AttachedBitmaps {
+    /// The bitmaps.
+    pub bitmaps: Arc<DirtyBitmaps>,
+    /// The disk.
+    pub disk: Arc<LiveDisk>,
 }
 
 /// Namespaces of one controller that one front-end shows. Dropping it stops it.
@@ -24,6 +35,11 @@ pub trait Attachment: Send {
 
     /// Returns the resources that would stay if this process were killed now, in the order of their removal.
     fn resources(&self) -> Vec<SystemResource>;
+
+    /// Returns the dirty bitmaps that it keeps, if any.
+    fn bitmaps(&self) -> Option<AttachedBitmaps> {
+        None
+    }
 
     /// Ends the requests in flight, removes the devices, and shuts the controller down.
     fn stop(self: Box<Self>);

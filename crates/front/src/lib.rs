@@ -30,6 +30,7 @@
 #![deny(unsafe_code)]
 
 pub mod attachment;
+pub mod bitmaps;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;

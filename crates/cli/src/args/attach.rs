@@ -3,7 +3,7 @@
 use super::{
     ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portals, SlowOverName, WaitArgs,
 };
-use crate::units::parse_size;
+use crate::units::{parse_size, parse_size_u32};
 use clap::Args;
 use roadtrain_front::fuse::FuseUring;
 use std::net::SocketAddr;
@@ -36,6 +36,24 @@ Examples:
       -device vhost-user-blk-pci,chardev=disk ..."
 );
 
+/// A dirty bitmap that an attachment keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BitmapArg {
+    /// Its name.
+    pub name: String,
+    /// File that keeps it.
+    pub file: Option<PathBuf>,
+}
+
+fn bitmap(text: &str) -> Result<BitmapArg, String> {
+    let (name, file) = match text.split_once('=') {
+        Some((_, "")) => return Err("write NAME=FILE, or NAME alone".into()),
+        Some((name, file)) => (name, Some(PathBuf::from(file))),
+        None => (text, None),
+    };
+    Ok(BitmapArg { name: name.into(), file })
+}
+
 /// Options that only some front-ends have.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Front-ends")]
@@ -66,6 +84,14 @@ pub struct FrontArgs {
     /// can connect has the disk. Without this and without TLS only the loopback is listened on.
     #[arg(long)]
     pub nbd_insecure: bool,
+    /// nbd: keep a bitmap of what is changed through this attachment, for increments of a backup; clients see it as
+    /// qemu:dirty-bitmap:NAME. With a file it lasts; without, it ends with the attachment. Changes by other hosts are
+    /// not in it.
+    #[arg(long, value_name = "NAME[=FILE]", value_parser = bitmap)]
+    pub dirty_bitmap: Vec<BitmapArg>,
+    /// nbd: bytes of one bit of the bitmaps, a power of two from 4KiB to 64MiB [default: 64KiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32, requires = "dirty_bitmap")]
+    pub dirty_bitmap_granularity: Option<u32>,
     /// ublk: take over a device that another process has left in use; fail when there is none.
     #[arg(long)]
     pub recover: bool,

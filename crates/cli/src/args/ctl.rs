@@ -1,9 +1,11 @@
 //! `roadtrain ctl`: one tree of nouns and verbs for all objects of a running target.
 
+mod bitmaps;
 mod managed;
 mod objects;
 mod volumes;
 
+pub use bitmaps::BitmapCommand;
 pub use managed::{
     ClusterCommand, ConfigCommand, DeviceCommand, GatewayCommand, KeyCommand, ReferralCommand,
 };
@@ -36,6 +38,7 @@ Examples:
   roadtrain ctl namespace limit --nsid 1 --write-bandwidth 100MiB --burst 1s
   roadtrain ctl namespace snapshot create --nsid 1 before-upgrade
   roadtrain ctl snapshot diff --nsid 1 before-upgrade after-upgrade --json
+  roadtrain ctl --id nbd0 bitmap start daily   # an increment of a backup begins
   roadtrain ctl listener add -a 192.0.2.8 -s 4420
   roadtrain ctl listener set -a 192.0.2.1 --ana inaccessible
   roadtrain ctl host allow -q nqn.2025-01.io.example:host7
@@ -97,6 +100,9 @@ pub enum CtlCommand {
     /// Snapshots of a namespace that is an image of a Ceph cluster; differences of those and of volumes' snapshots.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Dirty bitmaps of an attachment with --dirty-bitmap, for increments of a backup.
+    #[command(subcommand)]
+    Bitmap(BitmapCommand),
     /// Addresses at which hosts connect.
     #[command(subcommand)]
     Listener(ListenerCommand),

@@ -1,11 +1,12 @@
 //! Chooses a front-end: checks its options, and starts it.
 
 use crate::addresses::check_socket_path;
-use crate::args::{AttachArgs, FrontArgs};
+use crate::args::{AttachArgs, BitmapArg, FrontArgs};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::keys::file;
 use crate::units::show_bytes;
 use roadtrain_front::attachment::{AttachError, Attachment};
+use roadtrain_front::bitmaps::{BitmapSpec, GRANULARITY_BYTES};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
 use roadtrain_front::nbd::{
     BUFFER_BYTES_MIN, NbdAddress, NbdAttachment, NbdClients, NbdConfig, NbdTls,
@@ -44,13 +45,14 @@ pub(super) fn choose(args: &AttachArgs) -> CommandResult<FrontSpec> {
 
 /// Refuses options that this front-end does not have.
 fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> CommandResult {
-    let all: [(&str, bool, &[FrontKind]); 7] = [
+    let all: [(&str, bool, &[FrontKind]); 8] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
         ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
         ("--buffers", options.buffers.is_some(), &[FrontKind::Nbd]),
         ("--nbd-insecure", options.nbd_insecure, &[FrontKind::Nbd]),
         ("--nbd-tls-psk", options.nbd_tls_psk.is_some(), &[FrontKind::Nbd]),
         ("--nbd-tls-certificates", options.nbd_tls_certificates.is_some(), &[FrontKind::Nbd]),
+        ("--dirty-bitmap", !options.dirty_bitmap.is_empty(), &[FrontKind::Nbd]),
         ("--recover", options.recover, &[FrontKind::Ublk]),
     ];
     for (option, given, kinds) in all {
@@ -81,7 +83,8 @@ pub(super) fn start(
             let clients = if options.nbd_insecure { NbdClients::Anyone } else { NbdClients::Local };
             let config = NbdConfig::new(nsid, address.clone());
             let tls = nbd_tls(options)?;
-            let config = NbdConfig { clients, tls, buffer_bytes_max, ..config };
+            let bitmaps = bitmaps(options)?;
+            let config = NbdConfig { clients, tls, buffer_bytes_max, bitmaps, ..config };
             Box::new(NbdAttachment::start(host, &config)?)
         }
         FrontSpec::Fuse(mountpoint) => {
@@ -103,6 +106,16 @@ pub(super) fn start(
             Box::new(UblkAttachment::start(host, &config)?)
         }
     })
+}
+
+/// Returns the dirty bitmaps to keep.
+fn bitmaps(options: &FrontArgs) -> CommandResult<Vec<BitmapSpec>> {
+    let granularity_bytes = options.dirty_bitmap_granularity.unwrap_or(GRANULARITY_BYTES);
+    let spec = |BitmapArg { name, file }: &BitmapArg| {
+        let file = file.as_ref().map(std::path::absolute).transpose()?;
+        Ok(BitmapSpec { name: name.clone(), file, granularity_bytes })
+    };
+    options.dirty_bitmap.iter().map(spec).collect()
 }
 
 /// Returns the option that requests TLS, and its file or directory.
@@ -196,6 +209,8 @@ mod tests {
             ("--as fuse:/m --nbd-tls-certificates d", false),
             ("--as ublk:0 --recover", true),
             ("--as nbd:unix:/a --recover", false),
+            ("--as nbd:unix:/a --dirty-bitmap b=/f --dirty-bitmap c", true),
+            ("--as fuse:/m --dirty-bitmap b", false),
             ("--as vhost-user:/v --loop", false),
             ("--as nbd:tcp:10809:10809", false),
         ] {

@@ -1,7 +1,10 @@
 //! A running attachment: replies to requests, records changes, ends on request.
 
 use crate::control::socket::PendingReply;
-use crate::control::{ATTACHMENT_METHODS, Call, ControlRefusal, RefusalReason};
+use super::bitmaps;
+use crate::control::{
+    ATTACHMENT_METHODS, BitmapAction, Call, ControlRefusal, ControlReply, RefusalReason,
+};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{self, DeviceEntry, Registration};
 use crate::signals::{self, BlockedSignals, Signal};
@@ -84,6 +87,7 @@ impl MethodTable for RunningAttachment {
                 Call::Status => Ok(json!(self.report())),
                 Call::Snapshot => Ok(json!(self.snapshot())),
                 Call::Recorded => Ok(json!(self.recorded())),
+                Call::Bitmaps(action) => self.work_on_bitmaps(&action),
                 _ => Err(refuse(format!("{name} is not for an attachment"))),
             });
         let (name, changes) = (method.name, method.changes);
@@ -225,6 +229,12 @@ impl RunningAttachment {
     /// Returns the view of the controller.
     pub(super) fn view(&self) -> &HostControllerView {
         &self.view
+    }
+
+    /// Works on the dirty bitmaps. Other requests are served while a backup's start waits for writes.
+    fn work_on_bitmaps(&self, action: &BitmapAction) -> ControlReply {
+        let attached = self.attachment().as_ref().and_then(|attachment| attachment.bitmaps());
+        bitmaps::answer(attached, action)
     }
 
     /// Returns recent slow requests, and a sample of others.

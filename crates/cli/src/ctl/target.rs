@@ -78,6 +78,36 @@ impl ControlledTarget {
         }
     }
 
+    /// Chooses the attachment by the options.
+    ///
+    /// # Errors
+    /// No attachment runs here, or several do.
+    pub(super) fn choose_attachment(
+        args: &CtlTarget,
+        json: bool,
+    ) -> CommandResult<ControlledTarget> {
+        let mut all = running::find(args.id.as_slice())?.attached;
+        all.retain(|(entry, _)| entry.process.is_alive());
+        if all.len() == 1 && args.socket.is_none() {
+            let (entry, socket) = all.remove(0);
+            let (name, owner) = (entry.id, Some(entry.process.owner));
+            return Ok(ControlledTarget { name, socket, owner, json });
+        }
+        Err(match (&args.socket, all.len()) {
+            (Some(_), _) => CommandFailure::usage("name the attachment with --id, not with --rpc"),
+            (None, 0) => CommandFailure::connect(
+                "no such attachment runs here: `roadtrain list` shows those that do",
+            ),
+            _ => {
+                let ids: Vec<&str> = all.iter().map(|(entry, _)| entry.id.as_str()).collect();
+                let ids = ids.join(" or ");
+                CommandFailure::usage(format!(
+                    "several attachments run here: choose one with --id {ids}"
+                ))
+            }
+        })
+    }
+
     fn connect(&self) -> io::Result<UnixStream> {
         let stream = UnixStream::connect(&self.socket)?;
         let found = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();

@@ -124,7 +124,12 @@ impl RunningTarget {
                 let nqn = subsystem_of(&server.exports(), call.nqn)?;
                 snapshots::answer(&server, (&nqn, call.nsid), &call.action)
             }
-            Call::Stop | Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => Err(
+            Call::Bitmaps(_)
+            | Call::Stop
+            | Call::Upgrade
+            | Call::TakeOver
+            | Call::Proceed
+            | Call::Serving => Err(
                 ControlRefusal::new(RefusalReason::Request, format!("{name} is not for a target")),
             ),
         }

@@ -1,5 +1,6 @@
 //! Properties of a namespace that its fronts show.
 
+use crate::bitmaps::BitmapIdentity;
 use roadtrain_host_engine::{ControllerInfo, NamespaceInfo};
 use roadtrain_host_proto::allocation;
 use roadtrain_wire::identify::oncs;
@@ -97,6 +98,12 @@ impl DiskInfo {
     pub(crate) fn is_of(&self, namespace: &NamespaceInfo) -> bool {
         (self.nguid, self.uuid, self.eui64, self.lba_bytes)
             == (namespace.nguid, namespace.uuid, namespace.eui64, namespace.block_bytes)
+    }
+
+    /// Returns the identity that bitmaps of its changes keep.
+    pub(crate) fn bitmap_identity(&self) -> BitmapIdentity {
+        let DiskInfo { nguid, uuid, eui64, lba_bytes, .. } = *self;
+        BitmapIdentity { nguid, uuid, eui64, lba_bytes }
     }
 
     /// Returns the namespace's unique identifier; zeroes if it has none.

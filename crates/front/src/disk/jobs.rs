@@ -8,6 +8,7 @@
 use super::guard::{StripeHold, Stripes};
 use super::plan::{BlockPiece, BlockPlan, Edges};
 use super::{DiskOp, DiskRequest, LiveDisk};
+use crate::bitmaps::TrackedWrite;
 use roadtrain_host_engine::{Class, FrontTurn, IoCompletion, IoOp, IoRequest, LaneId};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::{Buffer, BufferPool};
@@ -52,6 +53,8 @@ pub(crate) struct DiskJob<M> {
     first: Option<PartKey>,
     last: Option<PartKey>,
     parts_left: u32,
+    /// Its place in the disk's dirty bitmaps, if it changes the disk.
+    tracked: Option<TrackedWrite>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +295,7 @@ impl<M> DiskJobs<M> {
     fn add_job(&mut self, mark: M, lane: usize, request: DiskRequest) -> JobKey {
         let (status, held_bytes, parts_left) = (Status::SUCCESS, 0, 0);
         let (first, last) = (None, None);
+        let tracked = self.disk.track(&request);
         self.jobs.insert(DiskJob {
             mark,
             request,
@@ -301,6 +305,7 @@ impl<M> DiskJobs<M> {
             first,
             last,
             parts_left,
+            tracked,
         })
     }
 
@@ -474,9 +479,15 @@ impl<M> DiskJobs<M> {
         if let Some((stripes, hold)) = part.held.take() {
             self.disk.guards().release(stripes, hold);
         }
+        let is_write = part.step != PartStep::PatchRead;
         let job = &mut self.jobs[part.job];
-        if !completion.status.is_success() && job.status.is_success() {
-            job.status = completion.status;
+        if !completion.status.is_success() {
+            if is_write && completion.status.is_path_related() {
+                job.tracked.iter().for_each(TrackedWrite::may_come_late);
+            }
+            if job.status.is_success() {
+                job.status = completion.status;
+            }
         }
         job.parts_left -= 1;
         (job.parts_left == 0).then_some(part.job)
@@ -565,6 +576,10 @@ impl<M> Drop for DiskJobs<M> {
             let piece = self.parts[key].piece;
             let guards = self.disk.guards();
             guards.withdraw(guards.stripes(piece.slba, piece.blocks));
+        }
+        let in_flight = self.parts.iter().filter(|(_, part)| part.in_flight);
+        for (_, part) in in_flight {
+            self.jobs[part.job].tracked.iter().for_each(TrackedWrite::may_come_late);
         }
         for (_, part) in &mut self.parts {
             if let Some((stripes, hold)) = part.held.take() {

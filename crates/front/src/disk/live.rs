@@ -4,8 +4,10 @@ use super::DiskFault;
 use super::guard::Guards;
 use super::info::DiskInfo;
 use super::request::{DiskOp, DiskRequest};
+use crate::bitmaps::{DirtyBitmaps, TrackedWrite};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A namespace while it is served; shared by the fronts of its lanes and by the thread that watches it.
 #[derive(Debug)]
@@ -14,6 +16,7 @@ pub struct LiveDisk {
     blocks: AtomicU64,
     removed: AtomicBool,
     guards: Guards,
+    bitmaps: OnceLock<Arc<DirtyBitmaps>>,
 }
 
 impl LiveDisk {
@@ -24,7 +27,8 @@ impl LiveDisk {
     pub fn new(info: DiskInfo) -> io::Result<Self> {
         info.check()?;
         let (blocks, guards) = (AtomicU64::new(info.blocks), Guards::new(info.lba_bytes));
-        Ok(LiveDisk { info, blocks, removed: AtomicBool::new(false), guards })
+        let removed = AtomicBool::new(false);
+        Ok(LiveDisk { info, blocks, removed, guards, bitmaps: OnceLock::new() })
     }
 
     /// Returns the properties given to [`LiveDisk::new`]; `blocks` is the first size, not the present one.
@@ -36,11 +40,26 @@ impl LiveDisk {
     /// grown namespace succeed.
     pub fn resize(&self, blocks: u64) {
         let most = u64::MAX / u64::from(self.info.lba_bytes);
-        self.blocks.store(blocks.min(most), Ordering::Relaxed);
+        let blocks = blocks.min(most);
+        if let Some(bitmaps) = self.bitmaps()
+            && blocks != self.blocks.load(Ordering::Relaxed)
+        {
+            let now = blocks * u64::from(self.info.lba_bytes);
+            let before = self.bytes();
+            bitmaps.invalidate(&format!(
+                "the namespace was resized from {before} to {now} bytes"
+            ));
+        }
+        self.blocks.store(blocks, Ordering::Relaxed);
     }
 
     /// Marks the namespace as gone: requests are refused until [`LiveDisk::restore`].
     pub fn remove(&self) {
+        if let Some(bitmaps) = self.bitmaps()
+            && !self.is_removed()
+        {
+            bitmaps.invalidate("the namespace was removed or replaced");
+        }
         self.removed.store(true, Ordering::Relaxed);
     }
 
@@ -88,6 +107,27 @@ impl LiveDisk {
         let end = request.offset.checked_add(request.length.into());
         let inside = end.is_some_and(|end| end <= self.bytes());
         if inside { Ok(()) } else { Err(DiskFault::beyond_the_end(op)) }
+    }
+
+    /// Keeps `bitmaps` of all changes from now on. To be called once, before the first request.
+    pub(crate) fn keep_bitmaps(&self, bitmaps: Arc<DirtyBitmaps>) {
+        let is_first = self.bitmaps.set(bitmaps).is_ok();
+        debug_assert!(is_first);
+    }
+
+    /// Returns the bitmaps of changes, if the disk has any.
+    pub fn bitmaps(&self) -> Option<&Arc<DirtyBitmaps>> {
+        self.bitmaps.get()
+    }
+
+    /// Marks the bytes of a request that changes the disk, before any of it is sent.
+    pub(crate) fn track(&self, request: &DiskRequest) -> Option<TrackedWrite> {
+        match self.bitmaps.get() {
+            Some(bitmaps) if request.op.writes() => {
+                Some(bitmaps.begin(request.offset, request.length))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn guards(&self) -> &Guards {

@@ -6,10 +6,12 @@ use super::export::{ExportInfo, NbdExport};
 use super::listener::NbdClients;
 use super::server::{BUFFER_BYTES_MAX, NbdServer};
 use super::tls::NbdTls;
-use crate::attachment::{AttachError, AttachedDevice, Attachment};
+use crate::attachment::{AttachError, AttachedBitmaps, AttachedDevice, Attachment};
+use crate::bitmaps::{BitmapSpec, DirtyBitmaps};
 use crate::disk::{DiskInfo, IdleFront};
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{HostConfig, HostController, HostControllerView, LaneId};
+use std::sync::Arc;
 
 /// Configuration of an NBD attachment.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct NbdConfig {
     /// Bytes of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at least.
     /// `None`: [`BUFFER_BYTES_MAX`] for each.
     pub buffer_bytes_max: Option<usize>,
+    /// Dirty bitmaps: parts of the namespace that this attachment changes.
+    pub bitmaps: Vec<BitmapSpec>,
 }
 
 impl NbdConfig {
@@ -32,7 +36,7 @@ impl NbdConfig {
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
         let (clients, tls, buffer_bytes_max) = (NbdClients::Local, None, None);
-        NbdConfig { nsid, address, clients, tls, buffer_bytes_max }
+        NbdConfig { nsid, address, clients, tls, buffer_bytes_max, bitmaps: Vec::new() }
     }
 }
 
@@ -89,6 +93,9 @@ impl NbdAttachment {
     pub fn stop(self) {
         self.controller.stop();
         self.controller.join();
+        if let Some(bitmaps) = self.endpoint.export().disk().bitmaps() {
+            bitmaps.save();
+        }
     }
 }
 
@@ -109,6 +116,11 @@ impl Attachment for NbdAttachment {
         }
     }
 
+    fn bitmaps(&self) -> Option<AttachedBitmaps> {
+        let disk = self.export().disk().clone();
+        disk.bitmaps().cloned().map(|bitmaps| AttachedBitmaps { bitmaps, disk })
+    }
+
     fn stop(self: Box<Self>) {
         NbdAttachment::stop(*self);
     }
@@ -117,7 +129,13 @@ impl Attachment for NbdAttachment {
 fn listen(config: &NbdConfig, view: &HostControllerView) -> Result<NbdEndpoint, AttachError> {
     let info = ExportInfo::from(DiskInfo::of(&view.info(), config.nsid)?);
     let endpoint = NbdEndpoint::bind(&config.address, config.clients, config.tls.as_ref(), info);
-    endpoint.map_err(cannot_serve)
+    let endpoint = endpoint.map_err(cannot_serve)?;
+    if !config.bitmaps.is_empty() {
+        let disk = endpoint.export().disk();
+        let bitmaps = DirtyBitmaps::open(&config.bitmaps, disk.info().bitmap_identity(), disk.bytes());
+        disk.keep_bitmaps(Arc::new(bitmaps.map_err(cannot_serve)?));
+    }
+    Ok(endpoint)
 }
 
 fn cannot_serve(source: std::io::Error) -> AttachError {

@@ -539,10 +539,19 @@ impl NbdConnection {
         std::mem::take(&mut self.new_statuses)
     }
 
+    /// True if block status needs the target's allocated blocks.
+    pub(crate) fn has_allocation(&self) -> bool {
+        self.session.has_allocation()
+    }
+
     /// Answers a request for block status.
-    pub(crate) fn end_status(&mut self, cookie: u64, extents: &[nbd::NbdExtent]) {
+    pub(crate) fn end_status(
+        &mut self,
+        request: &nbd::NbdRequest,
+        allocated: &[nbd::NbdExtent],
+    ) {
         (self.jobs, self.statuses) = (self.jobs - 1, self.statuses - 1);
-        self.session.reply_block_status(cookie, extents, &mut self.replies);
+        self.session.reply_block_status(request, allocated, &mut self.replies);
     }
 
     /// Sends pending replies, as far as the socket takes them.

@@ -283,7 +283,11 @@ impl NbdServer {
             let Some(connection) = self.connections.get_mut(self.listed[at]) else { continue };
             let id = connection.id();
             let requests = connection.take_statuses();
-            requests.into_iter().for_each(|request| self.statuses.push(id, request));
+            if connection.has_allocation() {
+                requests.into_iter().for_each(|request| self.statuses.push(id, request));
+                continue;
+            }
+            requests.iter().for_each(|request| connection.end_status(request, &[]));
         }
         if self.statuses.is_empty() {
             return;
@@ -294,7 +298,7 @@ impl NbdServer {
             let connection = self.connections.get_mut(id.slot);
             if let Some(connection) = connection.filter(|c| c.id() == id) {
                 let extents = extents(info.lba_bytes, &request, found.as_ref());
-                connection.end_status(request.cookie, &extents);
+                connection.end_status(&request, &extents);
                 self.list(id.slot);
             }
         }

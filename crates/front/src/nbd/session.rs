@@ -138,6 +138,8 @@ pub struct NbdSession {
     structured: bool,
     /// True if the client chose the context base:allocation.
     allocation: bool,
+    /// Contexts of dirty bitmaps that the client chose, as bits by number.
+    bitmaps: u32,
     /// Transmission flags that the client got.
     transmission_flags: u16,
     /// Bytes of a refused option or payload that are to be dropped.
@@ -156,6 +158,7 @@ impl NbdSession {
             no_zeroes: false,
             structured: false,
             allocation: false,
+            bitmaps: 0,
             transmission_flags: 0,
             skip: 0,
         }
@@ -192,8 +195,13 @@ impl NbdSession {
     pub fn secured(&mut self) {
         if self.stage == NbdStage::AwaitTls {
             (self.stage, self.tls) = (NbdStage::AwaitOption, Tls::Secured);
-            (self.structured, self.allocation) = (false, false);
+            (self.structured, self.allocation, self.bitmaps) = (false, false, 0);
         }
+    }
+
+    /// True if the client chose the context base:allocation.
+    pub(in crate::nbd) fn has_allocation(&self) -> bool {
+        self.allocation
     }
 
     /// True if the handshake is over.

@@ -12,6 +12,12 @@ use roadtrain_wire::nbd::{
 
 /// Identifier of base:allocation in BLOCK_STATUS replies.
 pub(super) const ALLOCATION_CONTEXT: u32 = 1;
+/// Identifier of the first dirty bitmap; the others follow.
+pub(super) const FIRST_BITMAP_CONTEXT: u32 = 2;
+/// Namespace of meta contexts that QEMU has defined.
+const QEMU: &str = "qemu:";
+/// Beginning of the meta context of a dirty bitmap; its name follows.
+const DIRTY_BITMAP: &str = "qemu:dirty-bitmap:";
 /// Preferred block size in bytes: larger requests are efficient, also with smaller blocks.
 const PREFERRED_BYTES: u32 = 4096;
 
@@ -219,7 +225,7 @@ impl NbdSession {
         let setting = option == OptionCode::SET_META_CONTEXT;
         if setting {
             // A failed choice leaves none chosen.
-            self.allocation = false;
+            (self.allocation, self.bitmaps) = (false, 0);
         }
         if !self.structured {
             let what = "structured replies must be agreed on first";
@@ -228,17 +234,29 @@ impl NbdSession {
         let Ok(query) = MetaContextQuery::parse(data) else {
             return refuse(option, OptionReplyCode::ERR_INVALID, "malformed", out);
         };
-        let found = if setting {
-            query.queries().any(|context| context == BASE_ALLOCATION)
-        } else {
-            query.count() == 0
-                || query.queries().any(|context| ["base:", BASE_ALLOCATION].contains(&context))
+        let is_meant = |name: &str, groups: &[&str]| match setting {
+            true => query.queries().any(|context| context == name),
+            false => {
+                let is_meant = |context| context == name || groups.contains(&context);
+                query.count() == 0 || query.queries().any(is_meant)
+            }
         };
-        if found {
-            self.allocation |= setting;
-            let id = if setting { ALLOCATION_CONTEXT } else { 0 };
-            let bytes = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()];
+        let context = |id: u32, name: &str, out: &mut ReplyQueue| {
+            let id = if setting { id } else { 0 };
+            let bytes = [&id.to_be_bytes(), name.as_bytes()];
             reply(option, OptionReplyCode::META_CONTEXT, &bytes, out);
+        };
+        if is_meant(BASE_ALLOCATION, &["base:"]) {
+            self.allocation |= setting;
+            context(ALLOCATION_CONTEXT, BASE_ALLOCATION, out);
+        }
+        let bitmaps = self.export.disk().bitmaps().into_iter();
+        for (number, name) in bitmaps.flat_map(|bitmaps| bitmaps.names()).enumerate() {
+            let name = format!("{DIRTY_BITMAP}{name}");
+            if is_meant(&name, &[QEMU, DIRTY_BITMAP]) {
+                self.bitmaps |= u32::from(setting) << number;
+                context(FIRST_BITMAP_CONTEXT + number as u32, &name, out);
+            }
         }
         ack(option, out);
     }

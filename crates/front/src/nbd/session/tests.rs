@@ -1,5 +1,6 @@
 use super::super::export::{NbdExport, test_info};
 use super::*;
+use crate::bitmaps::{BitmapSpec, DirtyBitmaps, GRANULARITY_BYTES};
 use proptest::prelude::*;
 use roadtrain_wire::nbd::{
     BASE_ALLOCATION, ChunkCode, Command, Errno, InfoCode, NbdChunk, NbdExtent, OptionCode,
@@ -379,13 +380,70 @@ fn block_status_is_handed_out_and_answered_in_extents() {
         length: length.into(),
         state: state.into(),
     });
-    pair.session.reply_block_status(request.cookie, &extents, &mut pair.out);
+    pair.session.reply_block_status(&request, &extents, &mut pair.out);
     let answer = pair.out.take();
     let chunk = NbdChunk::parse(&answer).unwrap();
     assert_eq!((chunk.code, chunk.length, chunk.flags), (ChunkCode::BLOCK_STATUS, 20, 1));
     assert_eq!(chunk.cookie, request.cookie);
     let expected = [0, 0, 0, 1, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3];
     assert_eq!(answer[20..], expected);
+}
+
+#[test]
+fn dirty_bitmaps_are_contexts_beside_the_allocation() {
+    let mut pair = SessionPair::new(3);
+    let disk = pair.export.disk();
+    let spec = |name: &str| BitmapSpec {
+        name: name.into(),
+        file: None,
+        granularity_bytes: GRANULARITY_BYTES,
+    };
+    let identity = disk.info().bitmap_identity();
+    let bitmaps = DirtyBitmaps::open(&[spec("a"), spec("b")], identity, disk.bytes()).unwrap();
+    let bitmaps = Arc::new(bitmaps);
+    disk.keep_bitmaps(bitmaps.clone());
+    let full = bitmaps.start("b", disk.bytes()).unwrap();
+    bitmaps.finish("b", full.number).unwrap();
+    drop(bitmaps.begin(100_000, 1));
+    pair.option(OptionCode::STRUCTURED_REPLY, &[]);
+    let of = |names: &[&str]| {
+        let queries: Vec<u8> = names.iter().flat_map(|name| string(name)).collect();
+        [&[0; 4], &(names.len() as u32).to_be_bytes()[..], &queries].concat()
+    };
+    let list = OptionCode::LIST_META_CONTEXT;
+    assert_eq!(pair.option(list, &of(&[])).len(), 4, "all, and the end");
+    assert_eq!(pair.option(list, &of(&["qemu:"])).len(), 3);
+    assert_eq!(pair.option(list, &of(&["qemu:dirty-bitmap:"])).len(), 3);
+    assert_eq!(pair.option(list, &of(&["qemu:dirty-bitmap:b"])).len(), 2);
+    assert_eq!(pair.option(list, &of(&["qemu:dirty-bitmap:c"])).len(), 1);
+    let set = OptionCode::SET_META_CONTEXT;
+    assert_eq!(pair.option(set, &of(&["qemu:"])).len(), 1, "a choice names contexts");
+    let replies = pair.option(set, &of(&["qemu:dirty-bitmap:b", BASE_ALLOCATION]));
+    assert_eq!(replies[0].1, [&[0, 0, 0, 1], BASE_ALLOCATION.as_bytes()].concat());
+    assert_eq!(replies[1].1, [&[0, 0, 0, 3], &b"qemu:dirty-bitmap:b"[..]].concat());
+    pair.option(OptionCode::GO, &info_query(&[]));
+    let mut status = |flags| {
+        let request = request(Command::BLOCK_STATUS, flags, 512, 1 << 19);
+        assert_eq!(pair.feed(&request.emit()), NbdEvent::BlockStatus(request));
+        pair.session.reply_block_status(&request, &[], &mut pair.out);
+        pair.out.take()
+    };
+    let answer = status(0);
+    let first = NbdChunk::parse(&answer).unwrap();
+    assert_eq!((first.code, first.length, first.flags), (ChunkCode::BLOCK_STATUS, 4, 0));
+    let second = NbdChunk::parse(&answer[24..]).unwrap();
+    assert_eq!((second.length, second.flags), (4 + 3 * 8, 1), "the last one ends the reply");
+    let numbers = answer[44..].chunks_exact(4).map(|b| u32::from_be_bytes(b.try_into().unwrap()));
+    let clean = 65_536 - 512;
+    let rest = (1 << 19) - 2 * 65_536 + 512;
+    assert_eq!(numbers.collect::<Vec<_>>(), [3, clean, 0, 65_536, 1, rest, 0]);
+    let one = status(command_flag::REQ_ONE);
+    assert_eq!(NbdChunk::parse(&one[24..]).unwrap().length, 12);
+    // An invalid one is dirty from its beginning to its end.
+    bitmaps.invalidate("a test");
+    let answer = status(0);
+    let state = u32::from_be_bytes(answer[52..56].try_into().unwrap());
+    assert_eq!((NbdChunk::parse(&answer[24..]).unwrap().length, state), (12, 1));
 }
 
 #[test]

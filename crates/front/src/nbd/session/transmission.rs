@@ -1,6 +1,6 @@
 //! The transmission phase: checks of requests, and replies.
 
-use super::handshake::ALLOCATION_CONTEXT;
+use super::handshake::{ALLOCATION_CONTEXT, FIRST_BITMAP_CONTEXT};
 use super::{NbdCloseReason, NbdEvent, NbdSession, ReplyQueue, unparsed};
 use crate::disk::DiskFault;
 use crate::nbd::translate::{disk_request, errno_of};
@@ -8,6 +8,9 @@ use roadtrain_wire::nbd::{
     CHUNK_FLAG_DONE, ChunkCode, Command, Errno, ErrorPayload, NbdChunk, NbdExtent, NbdRequest,
     PAYLOAD_BYTES_MAX, SimpleReply, command_flag, transmission_flag,
 };
+
+/// Most extents of a dirty bitmap in one reply.
+const DIRTY_EXTENTS_MAX: usize = 1024;
 
 /// Refusal of a request: its error and a message for people.
 type RequestRefusal = (Errno, &'static str);
@@ -62,7 +65,7 @@ impl NbdSession {
             Command::FLUSH => (false, SEND_FLUSH, 0),
             Command::TRIM => (true, SEND_TRIM, 0),
             Command::WRITE_ZEROES => (true, SEND_WRITE_ZEROES, NO_HOLE),
-            Command::BLOCK_STATUS if self.allocation => (false, 0, REQ_ONE),
+            Command::BLOCK_STATUS if self.allocation || self.bitmaps != 0 => (false, 0, REQ_ONE),
             Command::BLOCK_STATUS => return Err((Errno::EINVAL, "no meta context was chosen")),
             _ => return Err((Errno::EINVAL, "unknown command")),
         };
@@ -128,17 +131,59 @@ impl NbdSession {
         out.push(&offset.to_be_bytes());
     }
 
-    /// Answers a request for block status with its extents.
+    /// Answers a request for block status in each context that the client chose; `allocated` are the extents of
+    /// base:allocation.
     pub(in crate::nbd) fn reply_block_status(
         &self,
-        cookie: u64,
-        extents: &[NbdExtent],
+        request: &NbdRequest,
+        allocated: &[NbdExtent],
         out: &mut ReplyQueue,
     ) {
-        let code = ChunkCode::BLOCK_STATUS;
-        let length = (size_of::<u32>() + size_of_val(extents)) as u32;
-        out.push(&NbdChunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
-        out.push(&ALLOCATION_CONTEXT.to_be_bytes());
-        extents.iter().for_each(|extent| out.push(extent.as_bytes()));
+        let mut bitmaps = self.bitmaps;
+        if self.allocation {
+            reply_context(request.cookie, ALLOCATION_CONTEXT, allocated, bitmaps == 0, out);
+        }
+        while bitmaps != 0 {
+            let number = bitmaps.trailing_zeros();
+            bitmaps &= bitmaps - 1;
+            let extents = self.dirty_extents(number as usize, request);
+            reply_context(
+                request.cookie,
+                FIRST_BITMAP_CONTEXT + number,
+                &extents,
+                bitmaps == 0,
+                out,
+            );
+        }
     }
+
+    /// Returns the extents of a request in a dirty bitmap, perhaps not to its end.
+    fn dirty_extents(&self, number: usize, request: &NbdRequest) -> Vec<NbdExtent> {
+        let most = if request.has(command_flag::REQ_ONE) { 1 } else { DIRTY_EXTENTS_MAX };
+        let range = (request.offset, request.length);
+        let bitmaps = self.export.disk().bitmaps();
+        let found = bitmaps.map_or(vec![(request.length, true)], |all| {
+            all.extents(number, range, most)
+        });
+        let extent = |(length, is_dirty): (u32, bool)| NbdExtent {
+            length: length.into(),
+            state: u32::from(is_dirty).into(),
+        };
+        found.into_iter().map(extent).collect()
+    }
+}
+
+/// Queues the extents of one context; with `is_last` the reply ends.
+fn reply_context(
+    cookie: u64,
+    context: u32,
+    extents: &[NbdExtent],
+    is_last: bool,
+    out: &mut ReplyQueue,
+) {
+    let flags = if is_last { CHUNK_FLAG_DONE } else { 0 };
+    let length = (size_of::<u32>() + size_of_val(extents)) as u32;
+    out.push(&NbdChunk { flags, code: ChunkCode::BLOCK_STATUS, cookie, length }.emit());
+    out.push(&context.to_be_bytes());
+    extents.iter().for_each(|extent| out.push(extent.as_bytes()));
 }
