@@ -253,6 +253,82 @@ test_rbd_snapshots() {
     [ "$(cat list.log)" = 'one 67108864 bytes' ] || fail "$(cat list.log)"
 }
 
+# rbd_shake SEED: random writes, zeroes and discards at $uri
+rbd_shake() {
+    local n commands=()
+    RANDOM=$1
+    for n in 1 2 3 4 5 6 7 8; do
+        case $((RANDOM % 4)) in
+            0) commands+=(-c "write -z $((RANDOM * 1500)) $((RANDOM * 64 + 1))") ;;
+            1) commands+=(-c "discard $((RANDOM % 60))M $((RANDOM % 3 + 1))M") ;;
+            *) commands+=(-c "write -P $((RANDOM % 255 + 1)) $((RANDOM * 1500)) $((RANDOM * 16 + 1))") ;;
+        esac
+    done
+    qemu-io -f raw "${commands[@]}" -c flush "$uri" >shake.log 2>&1 || fail "$(cat shake.log)"
+}
+
+# rbd_increment NSID IMAGE FROM TO: puts the differences into restored.img, which is that snapshot then
+rbd_increment() {
+    local offset bytes kind
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl snapshot diff -n "$nqn" --nsid "$1" "$3" "$4" --json >diff.json
+    rbd_tool export "rbd/$2@$4" - >snapshot.img 2>export.log
+    truncate -s "$(jq .to_bytes diff.json)" restored.img
+    while read -r offset bytes kind; do
+        case $kind in
+            zero) fallocate -p -o "$offset" -l "$bytes" restored.img ;;
+            data) dd if=snapshot.img of=restored.img bs=1M iflag=skip_bytes,count_bytes oflag=seek_bytes \
+                skip="$offset" seek="$offset" count="$bytes" conv=notrunc status=none ;;
+        esac
+    done < <(jq -r '.ranges[] | "\(.offset) \(.bytes) \(.kind)"' diff.json)
+    cmp restored.img snapshot.img
+}
+
+# A backup of an image by increments: each is what differs between two snapshots, also of a clone and of a larger image.
+test_rbd_snapshot_differences() {
+    ceph_lab
+    local n
+    rbd_tool create rbd/disk --size 64M
+    serve --namespace "rbd:rbd/disk,$image" --namespace "mem:1MiB"
+    snapshot() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl snapshot "$@"; }
+    attach
+    rbd_shake 1
+    snapshot create --nsid 1 s0
+    rbd_tool export rbd/disk@s0 - >restored.img 2>export.log
+    for n in $(seq 8); do
+        rbd_shake $((n + 50))
+        snapshot create --nsid 1 "s$n"
+        rbd_increment 1 disk "s$((n - 1))" "s$n"
+    done
+    # The present blocks differ by what is written now.
+    qemu-io -f raw -c 'write -P 9 20M 4k' -c flush "$uri" >io.log
+    snapshot diff --nsid 1 s8 --json >diff.json
+    holds diff.json '.to == null and (.ranges | length == 1) and .ranges[0].offset == 20971520 and .ranges[0].kind == "data" and .ranges[0].bytes == 4096'
+    snapshot diff --nsid 1 s0 s8 --json >diff.json
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl rpc roadtrain_diff_snapshots \
+        "{\"nqn\": \"$nqn\", \"nsid\": 1, \"from\": \"s0\", \"to\": \"s8\", \"ranges_max\": 1}" >first.json
+    [ "$(jq -c '.ranges[0]' diff.json)" = "$(jq -c '.ranges[0]' first.json)" ]
+    ! snapshot diff --nsid 1 s8 s0 2>wrong.log || fail 'a newer snapshot first'
+    grep -q 'name the older one first' wrong.log || fail "$(cat wrong.log)"
+    ! snapshot diff --nsid 1 none s0 2>wrong.log || fail 'a snapshot that is not there'
+    grep -q 'no snapshot none' wrong.log || fail "$(cat wrong.log)"
+    ! snapshot diff --nsid 2 s0 2>wrong.log || fail 'memory has snapshots'
+    # A clone has its parent's blocks from the start. The larger part of the image was zeroes before.
+    snapshot protect --nsid 1 s8
+    snapshot clone --nsid 1 s8 rbd/copy
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl namespace add "rbd:rbd/copy,$image" >add.log
+    "$ROADTRAIN" detach --all >detach.log
+    attach --nsid 3
+    snapshot create --nsid 3 c0
+    rbd_tool export rbd/copy@c0 - >restored.img 2>export.log
+    rbd_shake 90
+    rbd_tool resize rbd/copy --size 80M >resize.log 2>&1
+    has_size $((80 << 20))
+    qemu-io -f raw -c 'write -P 5 70M 64k' -c flush "$uri" >io.log
+    snapshot create --nsid 3 c1
+    rbd_increment 3 copy c0 c1
+    holds diff.json '.from_bytes == 67108864 and .to_bytes == 83886080'
+}
+
 # A device by RPC: its cluster has a name, and both are there after a restart.
 test_rbd_by_rpc() {
     ceph_lab

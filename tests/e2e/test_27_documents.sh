@@ -268,3 +268,24 @@ nqn.2025-01.io.example:state 2'
     grep -q '^serial  *S7$' identify || fail "$(cat identify)"
     documents_stop
 }
+
+# The page's commands for increments by a dirty bitmap.
+test_documents_increments() {
+    local inside write
+    documents_machine
+    documents_serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace "file:$work/disk.img,size=64MiB"
+    documents_blocks backup.md 'sh attach' && documents_run blocks/01.sh
+    write=("${inside[@]}" qemu-io -f raw -c 'write -P 1 1M 3M' -c flush "nbd+unix:///?socket=$work/home/disk.sock")
+    "${write[@]}" >write.log
+    documents_blocks backup.md 'sh full' && documents_run blocks/01.sh
+    documents_said '^[0-9]+ full$' 'the backup has finished'
+    write=("${write[@]/-P 1 1M 3M/-P 2 2M 4M}")
+    "${write[@]}" -c 'write -z 1M 64k' >write.log
+    documents_blocks backup.md 'sh increment' && documents_run blocks/01.sh
+    documents_said '^[0-9]+ increment$' 'the backup has finished'
+    documents_blocks backup.md 'sh chain' && documents_run blocks/01.sh
+    "${inside[@]}" roadtrain detach nbd0
+    documents_stop
+    cmp home/restored.img disk.img
+    qemu-img compare -q -f qcow2 -F raw home/increment-1.qcow2 disk.img
+}

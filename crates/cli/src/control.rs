@@ -166,7 +166,7 @@ pub(crate) struct BitmapsReply {
     pub bitmaps: Vec<BitmapReport>,
     /// The backup that was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<StartedBackup>,
+    pub started_backup: Option<StartedBackup>,
 }
 
 /// A backup that was started.

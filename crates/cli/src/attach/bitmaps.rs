@@ -11,7 +11,7 @@ use tracing::info;
 
 /// Runs an operation, and returns the bitmaps after it.
 pub(super) fn answer(attached: Option<AttachedBitmaps>, action: &BitmapAction) -> ControlReply {
-    let started = match (&attached, action) {
+    let started_backup = match (&attached, action) {
         (_, BitmapAction::List) => None,
         (None, BitmapAction::Start { name } | BitmapAction::Finish { name, .. }) => {
             return Err(refusal(BitmapError::Unknown(name.clone())));
@@ -30,7 +30,7 @@ pub(super) fn answer(attached: Option<AttachedBitmaps>, action: &BitmapAction) -
     };
     let views = attached.map_or_else(Vec::new, |attached| attached.bitmaps.views());
     let bitmaps = views.into_iter().map(BitmapReport::from).collect();
-    Ok(json!(BitmapsReply { bitmaps, started }))
+    Ok(json!(BitmapsReply { bitmaps, started_backup }))
 }
 
 fn refusal(error: BitmapError) -> ControlRefusal {

@@ -18,7 +18,7 @@ impl ControlledTarget {
         if self.json {
             return output::json(&reply);
         }
-        match (command, reply.started) {
+        match (command, reply.started_backup) {
             (BitmapCommand::Start { .. }, Some(started)) => {
                 let kind = if started.full { "full" } else { "increment" };
                 output::line(&format!("{} {kind}", started.backup))

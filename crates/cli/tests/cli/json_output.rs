@@ -34,7 +34,7 @@ const WITHOUT: [(&str, &str); 9] = [
 ];
 
 /// Keys that this test does not see, with their prerequisite.
-const UNSEEN: [(&str, &[&str]); 7] = [
+const UNSEEN: [(&str, &[&str]); 8] = [
     (
         "Ethernet",
         &["interface", "up", "sealed", "rtt_us", "sent_frames", "received_frames", "lost_frames"],
@@ -61,6 +61,7 @@ const UNSEEN: [(&str, &[&str]); 7] = [
         ],
     ),
     ("a Ceph cluster", &["snapshots", "created_unix_seconds", "protected"]),
+    ("snapshots with differences", &["offset"]),
     ("a copy that takes long", &["copied_bytes", "total_bytes"]),
     ("multicast DNS", &["addresses"]),
     ("saved calls", &["calls"]),
@@ -206,10 +207,12 @@ fn hosts(machine: &mut SchemaTestMachine) {
         "attach",
         &format!(
             "attach {at} --as nbd:unix:{socket} --id disk --slow-over 1ms --background \
-             --metrics 127.0.0.4:{}",
+             --dirty-bitmap b --metrics 127.0.0.4:{}",
             machine.metrics_ports[1]
         ),
     );
+    machine.check("ctl bitmap list", "ctl --id disk bitmap list");
+    machine.check("ctl bitmap", "ctl --id disk bitmap start b");
     machine.check("list", "list");
     machine.check("list -a", &format!("list {at}"));
     machine.check("discover", &format!("discover -a 127.0.0.1 -s {}", machine.target.port));
@@ -262,6 +265,10 @@ fn changes(machine: &mut SchemaTestMachine) {
         "ctl volume",
         &["ctl volume create vols/d 8MiB --thin", "ctl volume snapshot vols/d s"],
     );
+    let volume = format!("ctl namespace add {namespace} device:vols/d");
+    machine.check("ctl namespace", &volume);
+    machine.check("ctl snapshot diff", &format!("ctl snapshot diff {namespace} s"));
+    machine.check("ctl namespace", &format!("ctl namespace remove {namespace}"));
     machine.check_all("ctl device", &["ctl device add m mem:1MiB", "ctl device add n mem:64MiB"]);
     machine.check_all("ctl store", &["ctl store create other n", "ctl store delete other"]);
     machine.check_all("ctl referral", &["ctl referral add -a 192.0.2.9"]);

@@ -84,12 +84,10 @@ fn of_store(
     (from, to): (&str, Option<&str>),
     query: DifferencesQuery,
 ) -> Rpc<DiskDifferences> {
-    let unknown = || RpcError::no_device(format!("namespace {nsid} of {nqn} is not served here"));
+    let unknown = || RpcError::no_device("the namespace is not served here");
     let store = manager.server().store(nqn, nsid).ok_or_else(unknown)?;
     let without = || {
-        RpcError::invalid(format!(
-            "namespace {nsid} of {nqn} has no snapshots: a volume has, and an image of a Ceph cluster"
-        ))
+        RpcError::invalid("it has no snapshots: a volume has, and an image of a Ceph cluster")
     };
     let snapshots = store.snapshots().ok_or_else(without)?;
     snapshots.differences(from, to, query).map_err(|error| match error {
