@@ -54,11 +54,11 @@ pub use connect::{
     ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, TransportName,
 };
 pub use ctl::{
-    BitmapCommand, ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
-    DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
-    ListenerCommand, ManagementArgs, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
-    ReferralCommand, RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef, StoreCommand,
-    SubsystemCommand, SubsystemRef, VolumeCommand,
+    BitmapCommand, ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand,
+    CtlTarget, DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand,
+    ListenerAddress, ListenerCommand, ManagementArgs, NamespaceCommand, NamespaceRef,
+    NewSubsystemArgs, ReferralCommand, RequireArgs, SeeingHosts, SnapshotCommand, SnapshotRef,
+    StoreCommand, SubsystemCommand, SubsystemRef, VolumeCommand,
 };
 pub use doctor::{DoctorArgs, ForeignHost};
 pub use ether::{EtherArgs, PortKindName};

@@ -25,5 +25,5 @@ mod writes;
 
 pub use bitmap::{BitmapBackup, BitmapError, BitmapView};
 pub use file::BitmapIdentity;
-pub use writes::{BITMAPS_MAX, BitmapSpec, DirtyBitmaps, GRANULARITY_BYTES};
 pub(crate) use writes::TrackedWrite;
+pub use writes::{BITMAPS_MAX, BitmapSpec, DirtyBitmaps, GRANULARITY_BYTES};

@@ -38,8 +38,8 @@ mod allocation_queries;
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
 mod completion;
-mod differences;
 pub mod conformance;
+mod differences;
 mod disk;
 mod due;
 mod emulated;

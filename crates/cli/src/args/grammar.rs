@@ -36,7 +36,7 @@ const OTHER_LETTERS: [(&str, char, &str, &str); 2] = [
 ];
 
 /// Names of values, each with its unit or form.
-const VALUES: [(&str, &str); 44] = [
+const VALUES: [(&str, &str); 45] = [
     ("ACTION", "a word, or its number in the specification"),
     ("ADDRESS", "an IP address, a name, or interfaces"),
     ("ADDRESS:PORT", "an IP address with a port"),
@@ -64,6 +64,7 @@ const VALUES: [(&str, &str); 44] = [
     ("N", "a number"),
     ("NAME", "a name"),
     ("NAME=DIRECTORY[,..]", "a store of volumes"),
+    ("NAME[=FILE]", "a name, with a file"),
     ("NQN", "an NQN"),
     ("PERCENT", "a percentage"),
     ("POLICY", "a policy of paths"),

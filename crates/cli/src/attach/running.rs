@@ -1,7 +1,7 @@
 //! A running attachment: replies to requests, records changes, ends on request.
 
-use crate::control::socket::PendingReply;
 use super::bitmaps;
+use crate::control::socket::PendingReply;
 use crate::control::{
     ATTACHMENT_METHODS, BitmapAction, Call, ControlRefusal, ControlReply, RefusalReason,
 };

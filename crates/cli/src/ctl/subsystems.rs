@@ -7,9 +7,7 @@ use crate::args::{
     RequireArgs, SubsystemCommand,
 };
 use crate::config::{SubsystemSettings, assign_nsids};
-use crate::control::{
-    Call, ExportChange,
-};
+use crate::control::{Call, ExportChange};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::namespace::NamespaceSettings;
 use serde_json::{Value, json};

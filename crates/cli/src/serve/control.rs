@@ -129,9 +129,10 @@ impl RunningTarget {
             | Call::Upgrade
             | Call::TakeOver
             | Call::Proceed
-            | Call::Serving => Err(
-                ControlRefusal::new(RefusalReason::Request, format!("{name} is not for a target")),
-            ),
+            | Call::Serving => Err(ControlRefusal::new(
+                RefusalReason::Request,
+                format!("{name} is not for a target"),
+            )),
         }
     }
 

@@ -95,7 +95,8 @@ mod tests {
     use super::*;
     use roadtrain_host_engine::{AdminConnection, HostConfig};
     use roadtrain_store::{
-        DifferencesQuery, DiskDifferences, OpenError, StoreCompletion, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+        DifferencesQuery, DiskDifferences, OpenError, StoreCompletion, StoreGeometry, StoreIo,
+        StoreOperation, StoreToken,
     };
     use roadtrain_system::buffer::Buffer;
     use roadtrain_target_engine::{Export, ServerConfig, Subsystem};

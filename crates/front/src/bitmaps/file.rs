@@ -81,7 +81,9 @@ impl BitmapFile {
         let wanted = (identity, granularity_bytes, bytes);
         let saved = read(&mut file, wanted)?;
         let saved = saved.ok_or_else(|| {
-            invalid("it is no file of a bitmap: name another one, or remove it and make a full backup")
+            invalid(
+                "it is no file of a bitmap: name another one, or remove it and make a full backup",
+            )
         })?;
         let file = BitmapFile { path: path.to_owned(), file, identity, granularity_bytes };
         file.write_header(IN_USE, bytes, 0, "")?;
@@ -198,7 +200,10 @@ fn check(header: &[u8], wanted: BitmapScope) -> Result<u128, String> {
         return Err(damaged());
     }
     if number(8)? != VERSION {
-        return Err(format!("its file has version {}, and this program knows {VERSION}", number(8)?));
+        return Err(format!(
+            "its file has version {}, and this program knows {VERSION}",
+            number(8)?
+        ));
     }
     match number(12)? {
         CLEAN => {}

@@ -56,11 +56,15 @@ impl DirtyBitmaps {
             };
             spec.check().map_err(invalid)?;
             if bitmaps.len() == BITMAPS_MAX || bitmaps.iter().any(|one| one.name == spec.name) {
-                return Err(invalid(format!("its name is taken, or there are {BITMAPS_MAX} others")));
+                return Err(invalid(format!(
+                    "its name is taken, or there are {BITMAPS_MAX} others"
+                )));
             }
             let granularity = spec.granularity_bytes;
             if words(bytes, granularity.trailing_zeros()) == WORDS_MAX {
-                return Err(invalid("give it a larger granularity: it needs too much memory".into()));
+                return Err(invalid(
+                    "give it a larger granularity: it needs too much memory".into(),
+                ));
             }
             bitmaps.push(spec.open(identity, bytes)?);
         }
@@ -177,7 +181,10 @@ impl DirtyBitmaps {
         }
         for bitmap in &self.bitmaps {
             if let Some(Err(error)) = bitmap.save() {
-                error!(bitmap = bitmap.name, "it is lost, and the next backup has to be full: {error}");
+                error!(
+                    bitmap = bitmap.name,
+                    "it is lost, and the next backup has to be full: {error}"
+                );
             }
         }
     }

@@ -46,9 +46,7 @@ impl LiveDisk {
         {
             let now = blocks * u64::from(self.info.lba_bytes);
             let before = self.bytes();
-            bitmaps.invalidate(&format!(
-                "the namespace was resized from {before} to {now} bytes"
-            ));
+            bitmaps.invalidate(&format!("the namespace was resized from {before} to {now} bytes"));
         }
         self.blocks.store(blocks, Ordering::Relaxed);
     }

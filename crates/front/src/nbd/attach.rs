@@ -132,7 +132,8 @@ fn listen(config: &NbdConfig, view: &HostControllerView) -> Result<NbdEndpoint, 
     let endpoint = endpoint.map_err(cannot_serve)?;
     if !config.bitmaps.is_empty() {
         let disk = endpoint.export().disk();
-        let bitmaps = DirtyBitmaps::open(&config.bitmaps, disk.info().bitmap_identity(), disk.bytes());
+        let bitmaps =
+            DirtyBitmaps::open(&config.bitmaps, disk.info().bitmap_identity(), disk.bytes());
         disk.keep_bitmaps(Arc::new(bitmaps.map_err(cannot_serve)?));
     }
     Ok(endpoint)

@@ -545,11 +545,7 @@ impl NbdConnection {
     }
 
     /// Answers a request for block status.
-    pub(crate) fn end_status(
-        &mut self,
-        request: &nbd::NbdRequest,
-        allocated: &[nbd::NbdExtent],
-    ) {
+    pub(crate) fn end_status(&mut self, request: &nbd::NbdRequest, allocated: &[nbd::NbdExtent]) {
         (self.jobs, self.statuses) = (self.jobs - 1, self.statuses - 1);
         self.session.reply_block_status(request, allocated, &mut self.replies);
     }

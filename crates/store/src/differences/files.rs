@@ -25,7 +25,8 @@ pub fn file_differences(
     (to, to_bytes): (&File, u64),
     query: DifferencesQuery,
 ) -> io::Result<DiskDifferences> {
-    let is_exact = is_exact(from)? && is_exact(to)? && from.metadata()?.dev() == to.metadata()?.dev();
+    let is_exact =
+        is_exact(from)? && is_exact(to)? && from.metadata()?.dev() == to.metadata()?.dev();
     let mut list = DifferenceList::new(query, from_bytes, to_bytes);
     let mut at = query.offset;
     let mut old = FileMap::new(from, at, from_bytes.min(to_bytes), to_bytes);
@@ -33,7 +34,9 @@ pub fn file_differences(
     while at < to_bytes {
         let (a, b) = (old.segment(at)?, new.segment(at)?);
         let stop = a.end().min(b.end()).min(to_bytes);
-        if a.may_differ(&b, is_exact, at) && !list.add(at, stop - at, b.content == ExtentContent::Zero) {
+        if a.may_differ(&b, is_exact, at)
+            && !list.add(at, stop - at, b.content == ExtentContent::Zero)
+        {
             break;
         }
         at = stop;
@@ -107,7 +110,8 @@ impl FileMap<'_> {
         if self.has_extents {
             match located_extents(self.file, start) {
                 Ok(found) => {
-                    self.read_to = found.last().map_or(self.bytes, LocatedExtent::end).max(start + 1);
+                    self.read_to =
+                        found.last().map_or(self.bytes, LocatedExtent::end).max(start + 1);
                     self.add(found);
                     return Ok(());
                 }
@@ -177,7 +181,9 @@ mod tests {
         assert!(!differ(Shared(1000), Shared(1010), true), "the same byte of the device");
         assert!(differ(Shared(1000), Shared(1010), false), "no exact locations");
         assert!(differ(Shared(1000), Shared(1000), true), "another byte of the device");
-        for (a, b) in [(Data, Data), (Zero, Data), (Data, Zero), (Zero, Shared(0)), (Shared(0), Data)] {
+        for (a, b) in
+            [(Data, Data), (Zero, Data), (Data, Zero), (Zero, Shared(0)), (Shared(0), Data)]
+        {
             assert!(differ(a, b, true), "{a:?} {b:?}");
         }
     }
@@ -243,8 +249,7 @@ mod tests {
         }
         b.write_all_at(&[8; BLOCK as usize], 9 * BLOCK).unwrap();
         let found = file_differences((&a, 16 * BLOCK), (&b, 16 * BLOCK), WHOLE).unwrap();
-        let range =
-            |block| DifferentRange { offset: block * BLOCK, bytes: BLOCK, is_zero: false };
+        let range = |block| DifferentRange { offset: block * BLOCK, bytes: BLOCK, is_zero: false };
         assert_eq!(found.ranges, [range(4), range(9)], "what is allocated may differ");
     }
 }

@@ -4,9 +4,7 @@ use super::cluster::{CephPool, c_text};
 use super::image::OpenImage;
 use super::library::{CephHandle, SnapInfo};
 use super::{RbdImage, RbdStore, differences};
-use crate::{
-    DifferencesQuery, DiskDifferences, SnapshotError, Snapshots, StoreSnapshot,
-};
+use crate::{DifferencesQuery, DiskDifferences, SnapshotError, Snapshots, StoreSnapshot};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};

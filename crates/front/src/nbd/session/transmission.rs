@@ -162,9 +162,8 @@ impl NbdSession {
         let most = if request.has(command_flag::REQ_ONE) { 1 } else { DIRTY_EXTENTS_MAX };
         let range = (request.offset, request.length);
         let bitmaps = self.export.disk().bitmaps();
-        let found = bitmaps.map_or(vec![(request.length, true)], |all| {
-            all.extents(number, range, most)
-        });
+        let found =
+            bitmaps.map_or(vec![(request.length, true)], |all| all.extents(number, range, most));
         let extent = |(length, is_dirty): (u32, bool)| NbdExtent {
             length: length.into(),
             state: u32::from(is_dirty).into(),

@@ -86,9 +86,8 @@ fn of_store(
 ) -> Rpc<DiskDifferences> {
     let unknown = || RpcError::no_device("the namespace is not served here");
     let store = manager.server().store(nqn, nsid).ok_or_else(unknown)?;
-    let without = || {
-        RpcError::invalid("it has no snapshots: a volume has, and an image of a Ceph cluster")
-    };
+    let without =
+        || RpcError::invalid("it has no snapshots: a volume has, and an image of a Ceph cluster");
     let snapshots = store.snapshots().ok_or_else(without)?;
     snapshots.differences(from, to, query).map_err(|error| match error {
         SnapshotError::Unknown(_) => RpcError::no_device(error),
