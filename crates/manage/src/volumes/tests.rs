@@ -1,5 +1,6 @@
 //! Stores on file systems with and without shared extents, and in memory.
 
+mod differences;
 mod faults;
 mod model;
 mod sharing;

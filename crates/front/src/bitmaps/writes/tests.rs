@@ -301,8 +301,8 @@ impl Model {
     /// Checks that no change is lost: what differs is dirty.
     fn check(&self) {
         let dirty = dirty(&self.bitmaps);
-        for block in 0..8 {
-            let is_lost = self.backup[block] != self.disk[block] && !dirty[block];
+        for (block, is_dirty) in dirty.into_iter().enumerate().take(8) {
+            let is_lost = self.backup[block] != self.disk[block] && !is_dirty;
             assert!(!is_lost, "block {block} differs and is clean");
         }
     }
