@@ -1,6 +1,6 @@
 //! One bitmap: its sets, its validity, its backups.
 
-use super::bits::{GrowingBits, WORDS_MAX};
+use super::bits::{GrowingBits, WORDS_MAX, words};
 use super::file::{BitmapFile, SavedBitmap};
 use std::io;
 use std::path::PathBuf;
@@ -243,9 +243,4 @@ impl DirtyBitmap {
 pub(super) struct FrozenBitmap {
     full: bool,
     invalidations: u64,
-}
-
-/// Returns the number of words for a disk of `bytes`.
-pub(super) fn words(bytes: u64, granularity_shift: u32) -> usize {
-    (bytes.div_ceil(1 << granularity_shift).div_ceil(64) as usize).min(WORDS_MAX)
 }

@@ -9,6 +9,11 @@ pub(super) const WORDS_MAX: usize = 32 << 20;
 /// Chunks: the first one, and one for each doubling of it.
 const CHUNKS: usize = 27;
 
+/// Returns the number of words for a disk of `bytes`.
+pub(super) fn words(bytes: u64, granularity_shift: u32) -> usize {
+    (bytes.div_ceil(1 << granularity_shift).div_ceil(64) as usize).min(WORDS_MAX)
+}
+
 /// Bits in chunks; each further chunk is as large as all before it, and is made when it is used first.
 pub(super) struct GrowingBits {
     /// Words of the first chunk, a power of two.

@@ -8,7 +8,7 @@
 //!
 //! While an attachment has the file, its state is *in use*: a crash leaves it so, and the bitmap counts as invalid.
 
-use super::bitmap::words;
+use super::bits::words;
 use roadtrain_proto::digest::digest;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};

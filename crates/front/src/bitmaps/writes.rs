@@ -1,7 +1,7 @@
 //! All bitmaps of a disk, and the writes in flight.
 
-use super::bitmap::{BitmapBackup, BitmapError, BitmapView, DirtyBitmap, words};
-use super::bits::WORDS_MAX;
+use super::bitmap::{BitmapBackup, BitmapError, BitmapView, DirtyBitmap};
+use super::bits::{WORDS_MAX, words};
 use super::file::{BitmapFile, BitmapIdentity};
 use std::io;
 use std::path::PathBuf;
