@@ -103,7 +103,12 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
         .with_retries(PROBES);
     let socket = SockRef::from(socket);
     socket.set_tcp_keepalive(&probes)?;
-    socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
+    let end_after = end_after.min(Duration::from_millis(i32::MAX as u64));
+    match socket.set_tcp_user_timeout(Some(end_after)) {
+        // Sockets of MPTCP lack the option: the I/O timeout alone ends the connection.
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        done => done,
+    }
 }
 
 /// Lowers the priority of the calling thread, which computes for long, below that of reactors. A thread with an even
@@ -206,6 +211,8 @@ impl ThreadCost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roadtrain_system::platform::mptcp;
+    use socket2::Domain;
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
@@ -243,6 +250,15 @@ mod tests {
             assert!(socket.keepalive().expect("an option of sockets"));
         }
         watch_peer(&listener, Duration::MAX / 2, Duration::MAX / 2).expect("as long as can be");
+    }
+
+    #[test]
+    fn sockets_of_mptcp_are_set_up() {
+        let socket = mptcp::stream_socket(Domain::IPV4, true).expect("a socket");
+        tune_socket(&socket).expect("options of both protocols");
+        probe_silent_peer(&socket).expect("options of both protocols");
+        watch_peer(&socket, Duration::from_secs(30), Duration::from_secs(40)).expect("one is missing");
+        assert!(SockRef::from(&socket).tcp_nodelay().expect("an option of both protocols"));
     }
 
     #[test]

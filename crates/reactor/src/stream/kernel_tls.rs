@@ -7,6 +7,7 @@ use roadtrain_tls::{
     CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, IDLE_MAX, KEY_UPDATE_MESSAGE,
     TlsError, TlsSessionKeys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
 };
+use roadtrain_system::platform::mptcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice::from_raw_parts;
@@ -100,8 +101,11 @@ fn set_option(
 /// Result of the first try to enable TLS. Each further try may have the kernel search for a module.
 static KERNEL_HAS_TLS: OnceLock<bool> = OnceLock::new();
 
-/// True if the socket is ready for keys.
+/// True if the socket is ready for keys. Those of MPTCP never are, and prove nothing about others.
 fn is_offered(socket: BorrowedFd<'_>) -> bool {
+    if mptcp::is_mptcp(&socket) {
+        return false;
+    }
     let enable = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
     let mut enabled = None;
     let known = *KERNEL_HAS_TLS.get_or_init(|| *enabled.insert(enable()));
