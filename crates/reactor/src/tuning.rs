@@ -6,7 +6,7 @@
 //! 128 over loopback, one core a side, alternating runs.
 
 pub use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch as prefetch_read};
-use roadtrain_system::platform::{Cpus, numa};
+use roadtrain_system::platform::{Cpus, mptcp, numa};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_nodelay};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
@@ -86,7 +86,18 @@ pub fn probe_silent_peer(socket: &impl AsFd) -> io::Result<()> {
         .with_time(PROBE_AFTER)
         .with_interval(PROBE_INTERVAL)
         .with_retries(PROBES);
-    SockRef::from(socket).set_tcp_keepalive(&probes)
+    optional_over_mptcp(socket, SockRef::from(socket).set_tcp_keepalive(&probes))
+}
+
+/// Ignores that sockets of MPTCP lack an option of TCP: the user timeout in Linux 6.18, the probes' times before 6.10.
+fn optional_over_mptcp(socket: &impl AsFd, set: io::Result<()>) -> io::Result<()> {
+    let lacks = |error: &io::Error| {
+        matches!(error.raw_os_error(), Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP))
+    };
+    match set {
+        Err(error) if lacks(&error) && mptcp::is_mptcp(socket) => Ok(()),
+        done => done,
+    }
 }
 
 /// Has the kernel end a connection whose peer has not acknowledged anything for `end_after`: data, or probes after half
@@ -102,13 +113,9 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
         .with_interval(seconds(timeout / 8))
         .with_retries(PROBES);
     let socket = SockRef::from(socket);
-    socket.set_tcp_keepalive(&probes)?;
+    optional_over_mptcp(&socket, socket.set_tcp_keepalive(&probes))?;
     let end_after = end_after.min(Duration::from_millis(i32::MAX as u64));
-    match socket.set_tcp_user_timeout(Some(end_after)) {
-        // Sockets of MPTCP lack the option: the I/O timeout alone ends the connection.
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
-        done => done,
-    }
+    optional_over_mptcp(&socket, socket.set_tcp_user_timeout(Some(end_after)))
 }
 
 /// Lowers the priority of the calling thread, which computes for long, below that of reactors. A thread with an even
@@ -211,7 +218,6 @@ impl ThreadCost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_system::platform::mptcp;
     use socket2::Domain;
     use std::net::{TcpListener, TcpStream, UdpSocket};
 

@@ -330,6 +330,16 @@ mod tests {
         }
     }
 
+    /// The first socket decides for the process, unless it is of MPTCP.
+    #[test]
+    fn a_socket_of_mptcp_does_not_decide_for_those_of_tcp() {
+        let socket = mptcp::stream_socket(socket2::Domain::IPV4, true).unwrap();
+        assert!(!mptcp::is_mptcp(&socket) || !is_offered(socket.as_fd()));
+        let [(far, _), (near, _)] = far_and_near();
+        let has_tls = set_option(far.as_fd(), libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
+        assert_eq!(is_offered(near.as_fd()), has_tls);
+    }
+
     #[test]
     fn used_up_keys_end_the_stream() {
         let test = "used_up_keys_end_the_stream";
