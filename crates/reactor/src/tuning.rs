@@ -112,10 +112,10 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
         .with_time(seconds(timeout / 2))
         .with_interval(seconds(timeout / 8))
         .with_retries(PROBES);
-    let socket = SockRef::from(socket);
-    optional_over_mptcp(&socket, socket.set_tcp_keepalive(&probes))?;
+    let options = SockRef::from(socket);
+    optional_over_mptcp(socket, options.set_tcp_keepalive(&probes))?;
     let end_after = end_after.min(Duration::from_millis(i32::MAX as u64));
-    optional_over_mptcp(&socket, socket.set_tcp_user_timeout(Some(end_after)))
+    optional_over_mptcp(socket, options.set_tcp_user_timeout(Some(end_after)))
 }
 
 /// Lowers the priority of the calling thread, which computes for long, below that of reactors. A thread with an even
@@ -263,7 +263,8 @@ mod tests {
         let socket = mptcp::stream_socket(Domain::IPV4, true).expect("a socket");
         tune_socket(&socket).expect("options of both protocols");
         probe_silent_peer(&socket).expect("options of both protocols");
-        watch_peer(&socket, Duration::from_secs(30), Duration::from_secs(40)).expect("one is missing");
+        watch_peer(&socket, Duration::from_secs(30), Duration::from_secs(40))
+            .expect("one is missing");
         assert!(SockRef::from(&socket).tcp_nodelay().expect("an option of both protocols"));
     }
 

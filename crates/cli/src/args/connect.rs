@@ -63,8 +63,8 @@ pub struct ConnectArgs {
     /// Interface by which connections over TCP leave [default: the kernel's choice].
     #[arg(short = 'f', long, value_name = "INTERFACE")]
     pub host_iface: Option<String>,
-    /// Multipath TCP for connections over TCP: one connection uses all links for which the kernel has endpoints (`ip
-    /// mptcp`). TCP where this kernel or the target does not offer it.
+    /// Multipath TCP. One connection uses all links for which the kernel has endpoints (`ip mptcp`). TCP alone where this
+    /// kernel or the target does not offer it.
     #[arg(long)]
     pub mptcp: bool,
     /// Keys that prove the host's identity.

@@ -3,11 +3,11 @@
 //! Records without data arrive one at a time: alerts, and changes of the peer's key.
 
 use super::{Incoming, message_of};
+use roadtrain_system::platform::mptcp;
 use roadtrain_tls::{
     CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, IDLE_MAX, KEY_UPDATE_MESSAGE,
     TlsError, TlsSessionKeys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
 };
-use roadtrain_system::platform::mptcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice::from_raw_parts;

@@ -109,10 +109,7 @@ pub fn subflows(socket: &impl AsFd) -> Vec<MptcpSubflow> {
 }
 
 /// Reads one of the kernel's lists; `None` if the connection has none.
-fn list<const BYTES: usize>(
-    socket: &impl AsFd,
-    option: libc::c_int,
-) -> Option<Vec<[u8; BYTES]>> {
+fn list<const BYTES: usize>(socket: &impl AsFd, option: libc::c_int) -> Option<Vec<[u8; BYTES]>> {
     let mut list = SubflowList {
         header_bytes: 16,
         subflows: 0,
@@ -123,9 +120,8 @@ fn list<const BYTES: usize>(
     let mut length = size_of::<SubflowList<BYTES>>() as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the kernel writes at most `length` bytes to the list, which accepts any bytes.
-    let failed = unsafe {
-        libc::getsockopt(fd, SOL_MPTCP, option, (&raw mut list).cast(), &raw mut length)
-    };
+    let failed =
+        unsafe { libc::getsockopt(fd, SOL_MPTCP, option, (&raw mut list).cast(), &raw mut length) };
     let found = (list.subflows as usize).min(SUBFLOWS_MAX);
     (failed == 0).then(|| list.items[..found].to_vec())
 }
@@ -199,9 +195,16 @@ mod tests {
         assert_eq!(seen.peer, listener.local_addr().unwrap());
         assert!(seen.received_bytes >= 1, "{seen:?}");
         let [seen] = &subflows(&far)[..] else { panic!("{:?}", subflows(&far)) };
-        assert_eq!((seen.local, seen.peer), (far.local_addr().unwrap(), near.local_addr().unwrap()));
+        assert_eq!(
+            (seen.local, seen.peer),
+            (far.local_addr().unwrap(), near.local_addr().unwrap())
+        );
         assert!(seen.sent_bytes >= 1 && seen.received_bytes >= 1, "{seen:?}");
-        assert_eq!((packets_core(&near), packets_core(&far)), (None, None), "there is no such core");
+        assert_eq!(
+            (packets_core(&near), packets_core(&far)),
+            (None, None),
+            "there is no such core"
+        );
     }
 
     #[test]

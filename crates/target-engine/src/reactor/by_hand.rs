@@ -46,7 +46,8 @@ impl HandTarget {
             TargetControl::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
         let control =
-            TargetControlPlane::new(target, prepared.stores(), (exports, false), time, meters).unwrap();
+            TargetControlPlane::new(target, prepared.stores(), (exports, false), time, meters)
+                .unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
         let parts = TargetReactorParts {
