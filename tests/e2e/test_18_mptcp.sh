@@ -36,7 +36,7 @@ far_status() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --js
 
 # far_bench LOG [OPTIONS]: verified load of one lane; leaves its process in $load
 far_bench() {
-    background "$1" "${host[@]}" "$ROADTRAIN" bench -a 10.77.0.2 -n "$nqn" --rw randrw --bs 4k --depth 32 --lanes 1 \
+    background "$1" "${host[@]}" "$ROADTRAIN" bench -a 10.77.0.2 -n "$nqn" --rw randrw --bs 64k --depth 32 --lanes 1 \
         --size 16MiB --verify --json "${@:2}"
     load=$pid
 }
@@ -52,7 +52,7 @@ far_bench_ended() {
 carries_by() {
     local sent="[.[0].lanes[] | select(.qid == 1) | .subflows[] | select(.local == \"10.77.$1.2:4420\") | .sent_bytes] | add"
     eventually 60 prints "$sent" far_status
-    eventually 60 prints "($sent) > $(jq "($sent) + 1048576" printed.json)" far_status
+    eventually 120 prints "($sent) > $(jq "($sent) + 1048576" printed.json)" far_status
 }
 
 test_mptcp_carries_one_lane_over_links_that_are_cut() {
@@ -70,9 +70,9 @@ test_mptcp_carries_one_lane_over_links_that_are_cut() {
         sleep 2
         ROADTRAIN_RUNTIME_DIR=$work/served moves_data
         for link in $cut; do links_mend "$lab" "$link"; done
-        ROADTRAIN_RUNTIME_DIR=$work/served moves_data
+        # TCP tries a link again about as long after its return as it was away.
+        for link in 0 1 2 3; do carries_by $link; done
     done
-    for link in 0 1 2 3; do carries_by $link; done
     kill -INT "$load"
     far_bench_ended bench.log
     holds bench.json '.reconnects == 0'
@@ -112,7 +112,7 @@ test_mptcp_under_tls_and_authentication() {
 
 # falls_back: one lane without subflows, whatever the ends want
 falls_back() {
-    far_bench bench.log --ios 20000 "$@"
+    far_bench bench.log --ios 2000 "$@"
     eventually 30 prints '[.[0].lanes[] | select(.qid == 1) | .subflows] == [[]]' far_status
     far_bench_ended bench.log
 }
