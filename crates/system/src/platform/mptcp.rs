@@ -232,7 +232,8 @@ mod tests {
         bytes[4..8].copy_from_slice(&[192, 0, 2, 1]);
         assert_eq!(address(&bytes), Some("192.0.2.1:4420".parse().unwrap()));
         bytes[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
-        bytes[8..24].copy_from_slice(&Ipv6Addr::LOCALHOST.octets());
+        bytes[8..24].fill(0);
+        bytes[23] = 1;
         assert_eq!(address(&bytes), Some("[::1]:4420".parse().unwrap()));
     }
 }
