@@ -173,12 +173,10 @@ mod tests {
         let socket = stream_socket(Domain::IPV4, mptcp).unwrap();
         socket.connect(&listener.local_addr().unwrap().into()).unwrap();
         let (mut near, mut far) = (TcpStream::from(socket), listener.accept().unwrap().0);
-        for (from, to) in [(&mut near, &mut far)] {
-            from.write_all(b"a").unwrap();
-            to.read_exact(&mut [0]).unwrap();
-            to.write_all(b"b").unwrap();
-            from.read_exact(&mut [0]).unwrap();
-        }
+        near.write_all(b"a").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        far.write_all(b"b").unwrap();
+        near.read_exact(&mut [0]).unwrap();
         (near, far)
     }
 
