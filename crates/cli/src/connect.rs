@@ -234,10 +234,13 @@ pub(crate) fn config_at(
     let host = HostIdentity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
         .map_err(CommandFailure::usage)?;
     let address = address.into();
-    let local = LocalEnd { address: connect.host_traddr, interface: connect.host_iface.clone() };
+    let local = LocalEnd {
+        address: connect.host_traddr,
+        interface: connect.host_iface.clone(),
+        mptcp: connect.mptcp,
+    };
     if matches!(address, TargetAddress::Ether(_)) && local != LocalEnd::default() {
-        let text =
-            "--host-traddr and --host-iface are for TCP: -a names the interfaces of -t ether";
+        let text = "--host-traddr, --host-iface and --mptcp are for TCP: -a names the interfaces of -t ether";
         return Err(CommandFailure::usage(text));
     }
     Ok(HostConfig {

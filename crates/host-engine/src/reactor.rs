@@ -302,6 +302,7 @@ impl HostReactor {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
+                self.list_socket(lane, &mut link);
                 link.move_to(now, &self.shared.ports, self.lanes_of_path());
                 self.lanes.add(LaneList::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
@@ -371,6 +372,13 @@ impl HostReactor {
         let lanes = (self.counters.len() / self.reports.len()).max(1);
         let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
         ConnectionInfo { qid, path: number / lanes, ..ConnectionInfo::default() }
+    }
+
+    /// Lists the socket of a connection of the lane of this number, for other threads.
+    fn list_socket(&self, number: usize, link: &mut QpairLink) {
+        if let Some(counters) = self.counters.get(number) {
+            link.list_socket(counters.sockets());
+        }
     }
 
     /// Returns the index of the lane of this number, if it belongs to this reactor.

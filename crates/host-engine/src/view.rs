@@ -14,6 +14,7 @@ use roadtrain_reactor::metrics::{Batching, IoCounters, ReactorSample};
 use roadtrain_reactor::waits::{WaitMeter, WaitState};
 use roadtrain_system::clock;
 use roadtrain_system::platform::Affinity;
+use roadtrain_system::platform::mptcp::MptcpSubflow;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -247,6 +248,17 @@ impl HostControllerView {
         let sum =
             |lane: usize| self.counters[lane..].iter().step_by(lanes).map(LaneCounters::read).sum();
         (0..lanes).map(sum).collect()
+    }
+
+    /// Returns the subflows of each lane's connections over MPTCP, over all paths; lanes as in [`HostControllerView::lanes`].
+    #[must_use]
+    pub fn subflows(&self) -> Vec<Vec<MptcpSubflow>> {
+        let lanes = self.counters.len() / self.path_slots.len();
+        let of = |lane: usize| {
+            let paths = self.counters[lane..].iter().step_by(lanes);
+            paths.flat_map(LaneCounters::subflows).collect()
+        };
+        (0..lanes).map(of).collect()
     }
 
     /// Returns the sample of each reactor, and its I/O counters.

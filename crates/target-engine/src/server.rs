@@ -118,7 +118,7 @@ impl Server {
         let exports = config.exports();
         exports.check()?;
         let OpenedListeners { listeners, sockets } =
-            listeners::open(&exports.listeners, (&[], &[]), &inherited.sockets)?;
+            listeners::open(&exports.listeners, (&[], &[]), (&inherited.sockets, config.mptcp))?;
         let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.address).collect();
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
@@ -135,7 +135,7 @@ impl Server {
         let control = TargetControlPlane::new(
             target,
             prepared.stores(),
-            exports,
+            (exports, config.mptcp),
             config.connect_timeout,
             Arc::new(Meters::new(affinities.len())),
         );

@@ -38,7 +38,7 @@ impl HandTarget {
             ..nothing
         };
         let OpenedListeners { listeners, sockets } =
-            listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
+            listeners::open(&exports.listeners, (&[], &[]), (&[], false)).unwrap();
         let mut prepared =
             OpenNamespaces::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
@@ -46,7 +46,8 @@ impl HandTarget {
             TargetControl::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
         let control =
-            TargetControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
+            TargetControlPlane::new(target, prepared.stores(), (exports, false), time, meters)
+                .unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
         let parts = TargetReactorParts {

@@ -49,6 +49,8 @@ pub struct ServerConfig {
     pub listen: Vec<SocketAddr>,
     /// Addresses among these that only serve subsystems that name them.
     pub named_only: BTreeSet<SocketAddr>,
+    /// True if listeners take connections over MPTCP beside TCP, where the kernel offers it.
+    pub mptcp: bool,
     /// TLS for TCP connections; `None`: no TLS.
     pub tls: Option<TlsConfig>,
     /// Interfaces to listen on for frames, without TCP and IP.
@@ -100,6 +102,7 @@ impl ServerConfig {
         ServerConfig {
             listen,
             named_only: BTreeSet::new(),
+            mptcp: false,
             tls: None,
             ether: None,
             subsystems,

@@ -559,6 +559,18 @@ fn a_volume_is_made_read_only_while_hosts_may_use_it() {
     assert!(found.device("s/v").unwrap().store.geometry().read_only);
 }
 
+/// A volume that a call in progress has made is listed once that call has made it a device.
+#[test]
+fn a_volume_is_listed_once_it_is_a_device() {
+    let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let (manager, name) = with_volume(folder.path(), volumes.path());
+    let store = manager.model().lvstore("s").unwrap().store.clone();
+    store.create("half", 4 << 20, true).unwrap();
+    let listed = call_method(&manager, "bdev_lvol_get_lvols", json!({}))["result"].take();
+    let uuids = listed.as_array().unwrap().iter().map(|one| &one["uuid"]);
+    assert_eq!(uuids.collect::<Vec<_>>(), [&name]);
+}
+
 #[test]
 fn stores_are_renamed_and_grown() {
     let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());

@@ -90,7 +90,11 @@ fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
             }
             row
         };
-        lvstore.store.volumes().into_iter().map(view).collect::<Vec<_>>()
+        let volumes = lvstore.store.volumes();
+        // Read after them: a call that has not ended may have made one that is no device yet.
+        let model = manager.model();
+        let is_device = |info: &VolumeInfo| model.device(&info.volume.uuid.to_string()).is_some();
+        volumes.into_iter().filter(is_device).map(view).collect::<Vec<_>>()
     });
     Ok(Value::Array(views.collect()))
 }
