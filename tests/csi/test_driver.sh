@@ -178,6 +178,7 @@ secrets_of() {
 }
 
 # The same calls in a guest, where the kernel has nvme-tcp and ublk.
+thorough+=(csi_kernel_and_ublk)
 test_csi_kernel_and_ublk() {
     local name tools=() standard
     python_with csi-grpc grpcio grpcio-tools
