@@ -14,6 +14,8 @@ pub enum BlockLocation {
     File(u64, u64),
     /// A block device: its number.
     Block(u64),
+    /// Blocks over the network: their identity.
+    Remote(u128),
 }
 
 impl BlockLocation {

@@ -1,8 +1,8 @@
 //! Specifications of stores: kind, location, size and block size.
 
-use crate::OpenError;
 #[cfg(feature = "rbd")]
 use crate::RbdImage;
+use crate::{OpenError, RemoteBlocks};
 use roadtrain_proto::block_limits::BLOCKS_MAX;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +52,8 @@ pub enum StoreKind {
     /// An image of a Ceph cluster.
     #[cfg(feature = "rbd")]
     Rbd(RbdImage),
+    /// Blocks over the network, whose block size is their own.
+    Remote(RemoteBlocks),
     /// A block device.
     Block {
         /// Path of its node.
@@ -68,7 +70,7 @@ impl StoreSpec {
                 Some(size)
             }
             StoreKind::File { size, .. } => size,
-            StoreKind::Block { .. } => None,
+            StoreKind::Block { .. } | StoreKind::Remote(_) => None,
             #[cfg(feature = "rbd")]
             StoreKind::Rbd(_) => None,
         }
@@ -86,6 +88,13 @@ impl StoreSpec {
             }
             StoreKind::File { size, .. } => *size = Some(bytes),
             StoreKind::Block { path } => return Err(OpenError::FixedSize { path: path.clone() }),
+            StoreKind::Remote(blocks) => {
+                return Err(OpenError::Remote {
+                    blocks: blocks.to_string(),
+                    problem: "is not resized from here: resize it there, this target follows"
+                        .into(),
+                });
+            }
             #[cfg(feature = "rbd")]
             StoreKind::Rbd(image) => {
                 return Err(OpenError::Rbd {

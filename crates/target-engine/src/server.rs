@@ -124,7 +124,8 @@ impl Server {
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
         let numa_guard = numa::scoped_memory_nodes(memory.clone());
-        let mut prepared = OpenNamespaces::default().prepare(&config.subsystems, |_, _| true)?;
+        let remote = config.remote_at(&addresses);
+        let mut prepared = OpenNamespaces::new(remote).prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(numa_guard);
         let mut target = TargetControl::new(clock::now(), &prepared.config(&exports, listeners))?;

@@ -143,6 +143,7 @@ fn device(export: &Export) -> (String, &'static str) {
         StoreKind::Null { .. } => ("null".into(), "Null disk"),
         StoreKind::File { path, .. } => (path.display().to_string(), "AIO disk"),
         StoreKind::Block { path } => (path.display().to_string(), "URING bdev"),
+        StoreKind::Remote(blocks) => (blocks.to_string(), blocks.source().product()),
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => (image.to_string(), "Ceph Rbd Disk"),
     }

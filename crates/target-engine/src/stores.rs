@@ -5,8 +5,8 @@ use super::open_store::OpenStore;
 use super::reservation_file::KeptReservations;
 use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
-    BlockLimits, BlockLocation, BlockOwnership, OpenError, Resize, StoreGeometry, StoreKind,
-    StoreSpec,
+    BlockLimits, BlockLocation, BlockOwnership, OpenError, RemoteContext, Resize, StoreGeometry,
+    StoreKind, StoreSpec,
 };
 use roadtrain_target_proto::rate::RateLimit;
 use roadtrain_target_proto::reservations::ReservationState;
@@ -57,12 +57,18 @@ impl OpenNamespace {
         self.store.store().ownership().stands_by()
     }
 
-    /// True if another target may seize the blocks while this one owns them.
+    /// True if another target may seize the blocks while this one owns them, or this one may lose its paths to them.
     pub(super) fn changes_hands(&self) -> bool {
         match &self.export.blocks {
-            #[cfg(feature = "rbd")]
-            ExportBlocks::Spec(spec) => matches!(&spec.kind, StoreKind::Rbd(image) if image.shared),
-            _ => false,
+            ExportBlocks::Spec(spec) => match &spec.kind {
+                StoreKind::Remote(_) => true, // its paths come and go
+                #[cfg(feature = "rbd")]
+                StoreKind::Rbd(image) => image.shared,
+                _ => false,
+            },
+            ExportBlocks::Store(store) => {
+                matches!(store.location(), Some(BlockLocation::Remote(_)))
+            }
         }
     }
 
@@ -150,9 +156,16 @@ pub(super) type OpenByNsid = BTreeMap<u32, Arc<OpenNamespace>>;
 #[derive(Clone, Default)]
 pub(super) struct OpenNamespaces {
     open: Arc<HashMap<Arc<str>, Arc<OpenByNsid>>>,
+    /// Surroundings of stores over the network.
+    remote: Arc<RemoteContext>,
 }
 
 impl OpenNamespaces {
+    /// Returns no namespaces; stores over the network will get `remote`.
+    pub(super) fn new(remote: RemoteContext) -> OpenNamespaces {
+        OpenNamespaces { remote: Arc::new(remote), ..OpenNamespaces::default() }
+    }
+
     /// Returns the open namespace.
     pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Arc<OpenNamespace>> {
         self.open.get(nqn)?.get(&nsid)
@@ -181,7 +194,7 @@ impl OpenNamespaces {
 
     /// Returns the open ones of some namespaces.
     pub(super) fn part(&self, keys: &NamespaceKeys) -> OpenNamespaces {
-        let mut part = OpenNamespaces::default();
+        let mut part = OpenNamespaces { open: Arc::default(), remote: self.remote.clone() };
         for (nqn, nsid) in keys {
             self.get(nqn, *nsid).into_iter().for_each(|open| part.insert(nqn, open.clone()));
         }
@@ -245,6 +258,7 @@ impl OpenNamespaces {
         is_rechecked: impl Fn(&str, u32) -> bool,
     ) -> Result<PreparedStores, ConfigError> {
         let mut prepared = PreparedStores::default();
+        prepared.next.remote = self.remote.clone();
         for subsystem in subsystems {
             let nqn = &subsystem.nqn;
             let mut namespaces = Vec::new();
@@ -453,7 +467,8 @@ impl PreparedStores {
                 return Ok(Arc::new(OpenStore::new(store.clone(), marks)));
             }
         };
-        let opened = if export.yields { None } else { Some(roadtrain_store::open(spec)) };
+        let remote = &self.next.remote;
+        let opened = (!export.yields).then(|| roadtrain_store::open_for(spec, remote));
         let store = match opened.unwrap_or_else(|| roadtrain_store::observe(spec)) {
             Err(error @ (OpenError::InUse { .. } | OpenError::Taken { .. })) if export.standby => {
                 info!("stands by: {error}");
@@ -510,15 +525,19 @@ impl PreparedStores {
         place: Option<BlockLocation>,
         blocks: &ExportBlocks,
     ) -> Result<(), OpenError> {
-        let ExportBlocks::Spec(spec) = blocks else { return Ok(()) };
-        let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
-            return Ok(());
-        };
-        let Some(place) = place else { return Ok(()) };
-        match self.places.insert(place, spec.read_only) {
-            Some(is_read_only) if !(is_read_only && spec.read_only) => {
-                Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false })
+        let (ExportBlocks::Spec(spec), Some(place)) = (blocks, place) else { return Ok(()) };
+        let in_use = match &spec.kind {
+            StoreKind::File { path, .. } | StoreKind::Block { path } => {
+                OpenError::InUse { path: path.clone(), by: None, has_ended: false }
             }
+            StoreKind::Remote(blocks) => OpenError::Remote {
+                blocks: blocks.to_string(),
+                problem: "another namespace of this target has these blocks: remove that, or make both read-only".into(),
+            },
+            _ => return Ok(()),
+        };
+        match self.places.insert(place, spec.read_only) {
+            Some(is_read_only) if !(is_read_only && spec.read_only) => Err(in_use),
             _ => Ok(()),
         }
     }
@@ -702,6 +721,7 @@ pub(super) fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
         ) => (a, m) == (b, n),
         (StoreKind::File { path: a, .. }, StoreKind::File { path: b, .. })
         | (StoreKind::Block { path: a }, StoreKind::Block { path: b }) => a == b,
+        (StoreKind::Remote(a), StoreKind::Remote(b)) => a == b,
         #[cfg(feature = "rbd")]
         (StoreKind::Rbd(a), StoreKind::Rbd(b)) => a.serves_as(b),
         _ => false,

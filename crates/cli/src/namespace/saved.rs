@@ -5,7 +5,7 @@ use crate::args::ClassName;
 use crate::rates::RateArgs;
 use roadtrain_host_engine::Class;
 use roadtrain_manage::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, show_uuid};
-use roadtrain_store::StoreKind;
+use roadtrain_store::{RemoteBlocks, StoreKind};
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use roadtrain_target_proto::NamespaceView;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ impl NamespaceSettings {
     /// Returns the table or word for `export`; `None` for blocks that another part of the program has opened.
     pub(crate) fn of_export(export: &Export) -> Option<NamespaceSettings> {
         let ExportBlocks::Spec(store) = &export.blocks else { return None };
-        let mut spec = NamespaceSettings::of_store(&store.kind);
+        let mut spec = NamespaceSettings::of_store(&store.kind)?;
         (spec.lba, spec.read_only) = (store.lba_bytes, store.read_only);
         spec.standby = export.standby;
         Some(spec.shown_as(export))
@@ -62,9 +62,9 @@ impl NamespaceSettings {
         matches!(self.kind, NamespaceKind::File | NamespaceKind::Block)
     }
 
-    fn of_store(kind: &StoreKind) -> NamespaceSettings {
+    fn of_store(kind: &StoreKind) -> Option<NamespaceSettings> {
         let new = NamespaceSettings::new;
-        match kind.clone() {
+        Some(match kind.clone() {
             StoreKind::Memory { size } => {
                 NamespaceSettings { size: Some(size), ..new(NamespaceKind::Mem) }
             }
@@ -83,6 +83,7 @@ impl NamespaceSettings {
             StoreKind::Block { path } => {
                 NamespaceSettings { path: Some(path), ..new(NamespaceKind::Block) }
             }
+            StoreKind::Remote(blocks) => return NamespaceSettings::of_remote(&blocks),
             #[cfg(feature = "rbd")]
             StoreKind::Rbd(image) => NamespaceSettings {
                 image: Some(image.to_string()),
@@ -92,7 +93,14 @@ impl NamespaceSettings {
                 create: image.create,
                 ..new(NamespaceKind::Rbd)
             },
-        }
+        })
+    }
+
+    /// Returns the settings of blocks over the network, as the command line has them.
+    fn of_remote(blocks: &RemoteBlocks) -> Option<NamespaceSettings> {
+        let options = blocks.source().options().into_iter();
+        let options = options.map(|(name, value)| format!(",{name}={value}"));
+        format!("{blocks}{}", options.collect::<String>()).parse().ok()
     }
 
     fn shown_as(mut self, export: &Export) -> NamespaceSettings {

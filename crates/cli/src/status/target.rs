@@ -509,6 +509,7 @@ fn store(blocks: &ExportBlocks) -> String {
         StoreKind::Null { .. } => "null".into(),
         StoreKind::File { path, .. } => format!("file:{}", path.display()),
         StoreKind::Block { path } => format!("block:{}", path.display()),
+        StoreKind::Remote(blocks) => blocks.to_string(),
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => format!("rbd:{image}"),
     }

@@ -6,6 +6,7 @@ use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_reactor::waits::WaitPolicy;
+use roadtrain_store::{RemoteContext, TargetNames};
 use roadtrain_system::machine;
 use roadtrain_system::platform::NumaPlacement;
 use roadtrain_target_proto::{
@@ -56,6 +57,8 @@ pub struct ServerConfig {
     /// Exported subsystems. Only `listen`, `named_only`, `subsystems`, `ana` and `authentication` change while the
     /// target runs.
     pub subsystems: Vec<Subsystem>,
+    /// Surroundings of stores over the network. The target adds its own names.
+    pub remote: RemoteContext,
     /// Other discovery controllers over TCP, for referrals in the discovery log.
     pub referrals: Vec<SocketAddr>,
     /// ANA state of the paths, by listener.
@@ -103,6 +106,7 @@ impl ServerConfig {
             tls: None,
             ether: None,
             subsystems,
+            remote: RemoteContext::default(),
             referrals: Vec::new(),
             ana: AnaStates::default(),
             authentication: HostAuthentication::default(),
@@ -121,6 +125,13 @@ impl ServerConfig {
             buffer_idle: BUFFER_IDLE,
             drain_timeout: DRAIN_TIMEOUT,
         }
+    }
+
+    /// Returns the surroundings of stores over the network for a target that listens at `addresses`.
+    pub(super) fn remote_at(&self, addresses: &[SocketAddr]) -> RemoteContext {
+        let subsystems = self.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
+        let user = TargetNames { addresses: addresses.to_vec(), subsystems };
+        RemoteContext { user, ..self.remote.clone() }
     }
 
     /// Returns the initial exports.
