@@ -46,6 +46,7 @@ mod emulated;
 mod executor;
 mod extents;
 mod geometry;
+pub mod guest_completions;
 mod identity;
 mod in_place;
 mod last_sync;
@@ -89,11 +90,11 @@ pub use rbd::{
     RadosObject, RbdImage, RbdStore, end_process,
 };
 pub use read_only::ReadOnlyStore;
-pub use remote::{RemoteBlocks, RemoteContext, RemoteSource, TargetNames};
+pub use remote::{RemoteBlocks, RemoteContext, RemoteSource};
 pub use resize::{BlockLocation, Resize, SizeWatcher};
 pub use roadtrain_proto::block_limits::BlockLimits;
 pub use roadtrain_proto::op::{ByteRange, StoreOperation};
 pub use snapshots::{SnapshotError, Snapshots, StoreSnapshot};
 pub use spec::{StoreKind, StoreSpec};
 pub use ssd::SsdStore;
-pub use store::{BlockOwnership, Store};
+pub use store::{BlockIdentifiers, BlockOwnership, Store};

@@ -37,29 +37,20 @@ pub struct RemoteContext {
     pub read_only: bool,
     /// Threads of the target that uses the store: work for the store may run on them. `None`: only on own threads.
     pub threads: Option<Arc<dyn ReactorThreads>>,
-    /// Target that uses the store.
-    pub user: TargetNames,
+    /// Addresses on which the target that uses the store listens: the store must not lead back to it.
+    pub own_addresses: Vec<SocketAddr>,
 }
 
 impl fmt::Debug for RemoteContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threads = self.threads.as_ref().map(|threads| threads.count());
-        let RemoteContext { read_only, user, .. } = self;
+        let RemoteContext { read_only, own_addresses, .. } = self;
         f.debug_struct("RemoteContext")
             .field("read_only", read_only)
             .field("threads", &threads)
-            .field("user", user)
+            .field("own_addresses", own_addresses)
             .finish()
     }
-}
-
-/// Names of a target: a store must not lead back to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetNames {
-    /// Addresses on which it listens.
-    pub addresses: Vec<SocketAddr>,
-    /// NQNs of its subsystems.
-    pub subsystems: Vec<String>,
 }
 
 /// Blocks over the network.

@@ -32,6 +32,15 @@ impl BlockOwnership {
     }
 }
 
+/// UUID and NGUID of blocks, as hosts see them. `None`: derived from the other one, or from the identity of the blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockIdentifiers {
+    /// UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// NGUID.
+    pub nguid: Option<[u8; 16]>,
+}
+
 /// A namespace's blocks. All reactors of a target share it, and call it on their own threads: no call may block, unless
 /// its description says so.
 ///
@@ -57,6 +66,12 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// Fails if it cannot be determined.
     fn identity(&self) -> Result<u128, OpenError>;
+
+    /// Returns the UUID and NGUID of its blocks, if others have given them some: hosts see these. They last as long as the
+    /// blocks, as [`identity`](Store::identity) does.
+    fn identifiers(&self) -> BlockIdentifiers {
+        self.below().map_or_else(BlockIdentifiers::default, |below| below.identifiers())
+    }
 
     /// Starts an operation. [`StoreOperation::Read`], [`StoreOperation::Write`] and [`StoreOperation::Compare`] come with a buffer, others may: it is given
     /// back.

@@ -4,12 +4,13 @@ use crate::ring::{ReactorRing, RingCqe};
 use roadtrain_proto::time::Instant;
 use std::io;
 
-/// Reactor on another reactor's thread. Its host calls it with the shared ring, whose entries carry its role meanwhile.
+/// Reactor on another reactor's thread. That one calls it with the shared ring, whose new entries carry the guest's role
+/// meanwhile.
 pub trait GuestReactor {
     /// Prepares the first turn.
     fn begin(&mut self, ring: &mut ReactorRing);
 
-    /// True once it is done: its host drops it.
+    /// True once it is done: it is dropped then.
     fn is_over(&self) -> bool;
 
     /// True if everything that the ring could report has pending work anyway.
@@ -21,14 +22,14 @@ pub trait GuestReactor {
     /// True if a response is pending, so that spinning may catch it.
     fn expects(&self) -> bool;
 
-    /// Number of sockets that [`check_lanes`](GuestReactor::check_lanes) checks.
+    /// Returns the number of sockets that [`check_lanes`](GuestReactor::check_lanes) checks.
     fn lanes(&self) -> usize;
 
     /// Returns the time of the next work in any case.
     fn deadline(&mut self) -> Option<Instant>;
 
-    /// Polls idle sockets; `sleeps`: the thread sleeps next if nothing has completed.
-    fn poll(&mut self, ring: &mut ReactorRing, sleeps: bool);
+    /// Polls idle sockets through the ring.
+    fn poll_lanes(&mut self, ring: &mut ReactorRing);
 
     /// Checks sockets directly, not through the ring.
     fn check_lanes(&mut self);
@@ -36,10 +37,10 @@ pub trait GuestReactor {
     /// Handles a completion of the ring.
     fn completed(&mut self, ring: &mut ReactorRing, now: Instant, cqe: RingCqe);
 
-    /// Makes a turn. `polls`: the thread does not sleep.
-    fn turn(&mut self, ring: &mut ReactorRing, now: Instant, polls: bool);
+    /// Makes a turn.
+    fn turn(&mut self, ring: &mut ReactorRing, now: Instant);
 
-    /// Sends what its host has submitted since its turn.
+    /// Sends what has been submitted since its turn.
     fn send(&mut self, ring: &mut ReactorRing);
 }
 
@@ -51,7 +52,6 @@ pub trait ReactorThreads: Send + Sync {
     /// Returns the number of threads.
     fn count(&self) -> usize;
 
-    /// Gives a guest to a thread, which may begin it later. An error of the constructor is logged. Returns false if the
-    /// thread has ended.
-    fn give(&self, thread: usize, guest: GuestConstructor) -> bool;
+    /// Gives a guest to a thread, which may begin it later. Drops it if the thread has ended.
+    fn give(&self, thread: usize, guest: GuestConstructor);
 }

@@ -5,8 +5,8 @@ use super::open_store::OpenStore;
 use super::reservation_file::KeptReservations;
 use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
-    BlockLimits, BlockLocation, BlockOwnership, OpenError, RemoteContext, Resize, StoreGeometry,
-    StoreKind, StoreSpec,
+    BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, OpenError, RemoteContext, Resize,
+    StoreGeometry, StoreKind, StoreSpec,
 };
 use roadtrain_target_proto::rate::RateLimit;
 use roadtrain_target_proto::reservations::ReservationState;
@@ -419,7 +419,13 @@ impl PreparedStores {
             (None, None) => store.identity()?,
             _ => 0, // the configuration identifies the namespace
         };
-        let id = NamespaceId::choose(export.uuid, export.nguid, identity);
+        let id = match (export.uuid, export.nguid) {
+            (None, None) => {
+                let BlockIdentifiers { uuid, nguid } = store.identifiers();
+                NamespaceId::choose(uuid, nguid, identity)
+            }
+            (uuid, nguid) => NamespaceId::choose(uuid, nguid, identity),
+        };
         let spec = export.blocks.spec();
         // The reservations belong to the other process until it has ended.
         let kept = match ana.is_usable() {

@@ -2,11 +2,12 @@
 
 use crate::ether::EtherConfig;
 use crate::export::{Export, Subsystem};
+use crate::guest_threads::GuestThreads;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_reactor::waits::WaitPolicy;
-use roadtrain_store::{RemoteContext, TargetNames};
+use roadtrain_store::RemoteContext;
 use roadtrain_system::machine;
 use roadtrain_system::platform::NumaPlacement;
 use roadtrain_target_proto::{
@@ -16,6 +17,7 @@ use roadtrain_target_proto::{
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Default of [`ServerConfig::drain_timeout`].
@@ -57,8 +59,9 @@ pub struct ServerConfig {
     /// Exported subsystems. Only `listen`, `named_only`, `subsystems`, `ana` and `authentication` change while the
     /// target runs.
     pub subsystems: Vec<Subsystem>,
-    /// Surroundings of stores over the network. The target adds its own names.
-    pub remote: RemoteContext,
+    /// Threads of the reactors, for stores over the network that are opened outside of the target. `None`: the target
+    /// has its own.
+    pub guest_threads: Option<Arc<GuestThreads>>,
     /// Other discovery controllers over TCP, for referrals in the discovery log.
     pub referrals: Vec<SocketAddr>,
     /// ANA state of the paths, by listener.
@@ -106,7 +109,7 @@ impl ServerConfig {
             tls: None,
             ether: None,
             subsystems,
-            remote: RemoteContext::default(),
+            guest_threads: None,
             referrals: Vec::new(),
             ana: AnaStates::default(),
             authentication: HostAuthentication::default(),
@@ -128,10 +131,12 @@ impl ServerConfig {
     }
 
     /// Returns the surroundings of stores over the network for a target that listens at `addresses`.
-    pub(super) fn remote_at(&self, addresses: &[SocketAddr]) -> RemoteContext {
-        let subsystems = self.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
-        let user = TargetNames { addresses: addresses.to_vec(), subsystems };
-        RemoteContext { user, ..self.remote.clone() }
+    pub(super) fn remote_at(
+        addresses: &[SocketAddr],
+        threads: &Arc<GuestThreads>,
+    ) -> RemoteContext {
+        let own_addresses = addresses.to_vec();
+        RemoteContext { read_only: false, threads: Some(threads.clone()), own_addresses }
     }
 
     /// Returns the initial exports.
