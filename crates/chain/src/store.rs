@@ -6,11 +6,13 @@ use roadtrain_host_engine::block_operation::BackendRules;
 use roadtrain_host_engine::{NamespaceInfo, NamespaceWatcher};
 use roadtrain_proto::digest::digest;
 use roadtrain_store::{
-    BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, OpenError, Resize, SizeWatcher,
-    Store, StoreCompletions, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+    BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, ByteRange, OpenError,
+    OwnCommands, Resize, SizeWatcher, Store, StoreCompletions, StoreGeometry, StoreIo,
+    StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::identify::oacs;
+use roadtrain_wire::status::Status;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,6 +59,23 @@ impl NvmeStore {
         }
     }
 
+    /// Checks that the namespace can carry out `op`.
+    fn check(&self, op: &StoreOperation, buffer: Option<&Buffer>) -> Result<(), Status> {
+        let range = match (*op, buffer) {
+            (StoreOperation::CompareAndWrite { offset, .. }, Some(buffer)) => {
+                ByteRange { offset, len: buffer.len() as u64 / 2 }
+            }
+            (StoreOperation::WriteUncorrectable { range }, _) => range,
+            _ => return self.geometry().check(op, buffer),
+        };
+        let geometry = self.geometry();
+        match geometry.holds(range.offset, range.len) {
+            _ if geometry.read_only => Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()),
+            true => Ok(()),
+            false => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+        }
+    }
+
     fn operation(
         &self,
         op: StoreOperation,
@@ -98,6 +117,10 @@ impl Store for NvmeStore {
         BlockIdentifiers { uuid: given(uuid), nguid: given(nguid) }
     }
 
+    fn own_commands(&self) -> OwnCommands {
+        OwnCommands { compares_and_writes: true, marks: true }
+    }
+
     fn submit(
         &self,
         op: StoreOperation,
@@ -106,7 +129,7 @@ impl Store for NvmeStore {
         io: &mut StoreIo<'_>,
     ) {
         let operation = self.operation(op, buffer, token, OperationReply::ThisThread);
-        match self.geometry().check(&op, operation.buffer.as_ref()) {
+        match self.check(&op, operation.buffer.as_ref()) {
             Ok(()) => self.controller.submit(operation, || io.completions()),
             Err(status) => {
                 let completions = io.completions();
@@ -156,7 +179,7 @@ impl Store for NvmeStore {
     }
 
     fn ownership(&self) -> BlockOwnership {
-        match self.controller.view().unreachable_since(self.namespace.nsid) {
+        match self.controller.view().unreachable_since(&self.namespace) {
             None => BlockOwnership::Ours,
             Some(Some(since)) if since.elapsed() < CUT_OFF_AFTER => BlockOwnership::Ours,
             Some(_) => BlockOwnership::CutOff,
