@@ -7,8 +7,8 @@ use roadtrain_host_engine::{NamespaceInfo, NamespaceWatcher};
 use roadtrain_proto::digest::digest;
 use roadtrain_store::{
     BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, ByteRange, OpenError,
-    OwnCommands, Resize, SizeWatcher, Store, StoreCompletions, StoreGeometry, StoreIo,
-    StoreOperation, StoreToken,
+    OwnCommands, Resize, SizeWatcher, Store, StoreCompletion, StoreCompletions, StoreGeometry,
+    StoreIo, StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::identify::oacs;
@@ -16,13 +16,17 @@ use roadtrain_wire::status::Status;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Time without a path after which hosts see the namespace as inaccessible. A target that is started again is back
 /// before.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(2);
+/// Time without a path after which the last flush fails.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval of checks for a path during the last flush.
+const SYNC_CHECK: Duration = Duration::from_millis(100);
 
 /// Namespace of another target as a store.
 pub struct NvmeStore {
@@ -56,6 +60,14 @@ impl NvmeStore {
             rules,
             has_left: AtomicBool::new(false),
             watcher: Mutex::new(None),
+        }
+    }
+
+    /// True if no path has been usable for that time.
+    fn is_lost_for(&self, time: Duration) -> bool {
+        match self.controller.view().unreachable_since(&self.namespace) {
+            None => false,
+            Some(since) => since.is_none_or(|since| since.elapsed() >= time),
         }
     }
 
@@ -168,8 +180,18 @@ impl Store for NvmeStore {
         let token = StoreToken::new(0, 0);
         let flush = self.operation(StoreOperation::Flush, None, token, reply);
         self.controller.submit_elsewhere(flush);
-        let ended = result.recv().map_err(io::Error::other)?;
-        ended.result.map_err(|status| io::Error::other(format!("{}: {status}", self.name)))
+        loop {
+            match result.recv_timeout(SYNC_CHECK) {
+                Ok(StoreCompletion { result: Ok(()), .. }) => return Ok(()),
+                Ok(StoreCompletion { result: Err(status), .. }) => {
+                    return Err(io::Error::other(format!("{}: {status}", self.name)));
+                }
+                Err(RecvTimeoutError::Timeout) if !self.is_lost_for(SYNC_PATIENCE) => {}
+                Err(_) => {
+                    return Err(io::Error::other(format!("{}: no path to it", self.name)));
+                }
+            }
+        }
     }
 
     fn release(&self) {
@@ -179,10 +201,9 @@ impl Store for NvmeStore {
     }
 
     fn ownership(&self) -> BlockOwnership {
-        match self.controller.view().unreachable_since(&self.namespace) {
-            None => BlockOwnership::Ours,
-            Some(Some(since)) if since.elapsed() < CUT_OFF_AFTER => BlockOwnership::Ours,
-            Some(_) => BlockOwnership::CutOff,
+        match self.is_lost_for(CUT_OFF_AFTER) {
+            true => BlockOwnership::CutOff,
+            false => BlockOwnership::Ours,
         }
     }
 
