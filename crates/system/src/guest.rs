@@ -37,7 +37,7 @@ pub trait GuestReactor {
     /// Handles a completion of the ring.
     fn completed(&mut self, ring: &mut ReactorRing, now: Instant, cqe: RingCqe);
 
-    /// Makes a turn.
+    /// Makes a turn, if there is something to do.
     fn turn(&mut self, ring: &mut ReactorRing, now: Instant);
 
     /// Sends what has been submitted since its turn.

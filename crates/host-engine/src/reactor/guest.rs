@@ -15,6 +15,8 @@ pub(crate) struct HostGuest {
     front: Box<dyn Front>,
     /// Receive buffers; `None` before it begins.
     rx: Option<RxBuffers>,
+    /// True if something has come since the last turn.
+    is_woken: bool,
     /// Kept until the guest is dropped, which it may report.
     _end: Box<dyn Any>,
 }
@@ -27,11 +29,19 @@ impl HostGuest {
         rx: Option<RxBuffers>,
         end: Box<dyn Any>,
     ) -> HostGuest {
-        HostGuest { reactor, front, rx, _end: end }
+        HostGuest { reactor, front, rx, is_woken: true, _end: end }
     }
 
     fn running(&mut self) -> FrontedReactor<'_> {
         FrontedReactor { reactor: &mut self.reactor, front: &mut *self.front }
+    }
+
+    /// True if a turn would do something.
+    fn is_due(&mut self, now: Instant) -> bool {
+        self.is_woken
+            || self.reactor.has_work()
+            || self.front.has_requests()
+            || self.running().deadline().is_some_and(|due| due <= now)
     }
 
     /// Calls while the reactor has the ring of its host.
@@ -89,16 +99,22 @@ impl GuestReactor for HostGuest {
     }
 
     fn check_lanes(&mut self) {
+        self.is_woken = true;
         self.running().check_lanes();
     }
 
     fn completed(&mut self, ring: &mut ReactorRing, now: Instant, cqe: RingCqe) {
         self.reactor.shared.now = now;
+        self.is_woken = true;
         self.in_ring(ring, |guest| roadtrain_reactor::handle_completion(&mut guest.running(), cqe));
     }
 
     fn turn(&mut self, ring: &mut ReactorRing, now: Instant) {
         self.reactor.shared.now = now;
+        if !self.is_due(now) {
+            return;
+        }
+        self.is_woken = false;
         let Some(mut rx) = self.rx.take() else { return };
         self.in_ring(ring, |guest| guest.reactor.turn(&mut *guest.front, &mut rx));
         self.rx = Some(rx);
