@@ -12,6 +12,7 @@ use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_reactor::recorded::ReactorRecords;
 use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_store::StoreCompletion;
+use roadtrain_system::guest::GuestConstructor;
 use roadtrain_system::platform::mptcp::MptcpSubflow;
 use roadtrain_target_proto::stability::Wake;
 use roadtrain_target_proto::{TargetEvent, TlsUse, TurnOf};
@@ -63,6 +64,8 @@ pub(super) enum TargetReactorMessage {
     Settled,
     /// Completion of a store from another thread.
     Completed(StoreCompletion),
+    /// Adds a guest: a reactor for stores over the network.
+    Guest(GuestConstructor),
     /// Wakes a command of this reactor that waits for a flush.
     Flush(u32, Wake),
     /// Reports progress of an operation of this reactor that waits for an exclusive range.

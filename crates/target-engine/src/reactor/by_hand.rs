@@ -94,8 +94,11 @@ impl HandTarget {
     }
 
     /// Runs in one loop with a host on this thread, until the front stops it.
-    pub(crate) fn run_with_host(&mut self, host: &mut HandHost, front: &mut dyn Front) {
-        host.run_beside(front, (&mut self.reactor, &mut self.rx));
+    pub(crate) fn run_with_host(&mut self, host: HandHost, front: impl Front + 'static) {
+        self.reactor.guests.add(&mut self.reactor.lanes.shared.ring, host.into_guest(front));
+        while !self.reactor.guests.is_empty() {
+            self.step();
+        }
     }
 
     /// Returns the mailbox of the reactor.
