@@ -213,7 +213,7 @@ main() {
     for part; do
         case $part in
         normal) run unit e2e+vm+ceph ;;
-        all) run lint-all book unit-all release instructions e2e-all+vm-all+ceph-all seeds fuzz packages lab csi ;;
+        all) run lint-all book unit-all release instructions e2e-all+vm-all+ceph-all seeds fuzz packages lab; THOROUGH=1 run csi ;;
         ci) ci ;;
         soak) FAULTS=200 ROUNDS=100 OPS=1000000 SEEDS=200000 SECONDS_EACH=60 run soak csi-soak seeds fuzz ;;
         *) run "$part" ;;

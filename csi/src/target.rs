@@ -194,17 +194,20 @@ impl Target {
             .map(|row| (row.name.as_str(), row.block_size * row.num_blocks))
             .collect();
         let is_ours = |row: &LvolRow| self.settings.stores.contains(&row.lvs.name);
-        let lvol = |row: LvolRow| Lvol {
-            bytes: sizes.get(row.uuid.as_str()).copied().unwrap_or(0),
-            uuid: row.uuid,
-            name: row.name,
-            store: row.lvs.name,
-            is_thin: row.is_thin_provisioned,
-            is_snapshot: row.is_snapshot,
-            is_clone: row.is_clone,
-            created_unix_seconds: row.created_unix_seconds,
+        // One without a size was deleted between the two calls.
+        let lvol = |row: LvolRow| {
+            Some(Lvol {
+                bytes: sizes.get(row.uuid.as_str()).copied()?,
+                uuid: row.uuid,
+                name: row.name,
+                store: row.lvs.name,
+                is_thin: row.is_thin_provisioned,
+                is_snapshot: row.is_snapshot,
+                is_clone: row.is_clone,
+                created_unix_seconds: row.created_unix_seconds,
+            })
         };
-        Ok(rows.into_iter().filter(is_ours).map(lvol).collect())
+        Ok(rows.into_iter().filter(is_ours).filter_map(lvol).collect())
     }
 
     /// Returns the volume or snapshot with this UUID.

@@ -92,6 +92,19 @@ impl NamespaceLinks {
         (0..self.links).map(|link| format!("lan{link}")).collect::<Vec<_>>().join(",")
     }
 
+    /// Has the kernel make a subflow over each link for connections over MPTCP to the target's address at the first one.
+    pub(crate) fn add_subflows(&self) -> anyhow::Result<()> {
+        for namespace in [&self.host, &self.target] {
+            tool(namespace, "ip mptcp limits set subflows 8 add_addr_accepted 8")?;
+        }
+        for link in 1..self.links {
+            let [_, address] = addresses(link);
+            let line = format!("ip mptcp endpoint add {address} dev lan{link} signal");
+            tool(&self.target, &line)?;
+        }
+        Ok(())
+    }
+
     /// From now on a link treats frames so, both ways.
     pub(crate) fn impair(&self, link: usize, impairment: Impairment) -> anyhow::Result<()> {
         let middle = self.middle.as_ref().context("the links are direct")?;

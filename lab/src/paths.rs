@@ -1,4 +1,4 @@
-//! Checks of several paths: the bandwidth of two links, how well a slow path is avoided, and the cost of the
+//! Checks of several paths: the bandwidth of two links and of four, how well a slow path is avoided, and the cost of the
 //! layer that chooses paths where there is one.
 //!
 //! Pauses at faults are measured by the end-to-end tests `faults_of_paths_are_pauses`, `ana_*` and `takeover_*`, which
@@ -15,12 +15,15 @@ use anyhow::{Context, bail};
 
 /// Delay of what goes to the target by a slow path.
 const DELAY_US: u64 = 30_000;
+/// Links of 1 Gbit/s that one lane uses.
+const FOUR: usize = 4;
 const TARGET: &str = "--namespace mem:256MiB --cores 1";
 
 /// Runs the checks.
 pub(crate) fn main(args: &ChecksArgs) -> anyhow::Result<()> {
-    let checks: [checks::CheckEntry; 3] = [
+    let checks: [checks::CheckEntry; 4] = [
         ("links", "two links beside one, each of 1 Gbit/s", &two_links),
+        ("four", "one lane over four links of 1 Gbit/s: MPTCP, paths, Ethernet", &four_links),
         ("delay", "a good path beside one that is late", &slow_path),
         ("layer", "one path that is chosen beside one that is not", &layer),
     ];
@@ -48,6 +51,48 @@ fn two_links(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
         let ratio = both(&format!("--rw {rw} --bs 128k --depth 32"))?;
         Ok(Judged::new("links", what, "x one link", ratio).at_least(1.9))
     })
+}
+
+/// One lane over four links: as subflows of one connection, as four paths, as links of Ethernet.
+fn four_links(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {
+    if let Some(why) = links::unavailable() {
+        bail!("no links: {why}");
+    }
+    let (mtu, speed) = (9000, LinkSpeed::GIGABIT);
+    let links = NamespaceLinks::new(
+        FOUR,
+        &SegmentWiring { shape: Some(speed), ..SegmentWiring::plain(mtu) },
+    )?;
+    links.add_subflows()?;
+    let interfaces = links.interfaces();
+    let loopback = Loopback::over(&bench.program, links)?;
+    let path = |link: usize| format!("-a {}:{}", links::addresses(link)[1], loopback.port());
+    let paths = (0..FOUR).map(path).collect::<Vec<_>>().join(" ");
+    let sides = [
+        ("MPTCP", format!("{} --mptcp", path(0))),
+        ("four paths", paths),
+        ("Ethernet", format!("-a ether:{interfaces}")),
+    ];
+    let ether: String = interfaces.split(',').map(|name| format!("-a ether:{name} ")).collect();
+    let _target = loopback.serve(&format!("{ether} --mptcp {TARGET}"))?;
+    let sum = speed.payload_bytes_per_second(mtu) * FOUR as f64;
+    let mut judged = Vec::new();
+    for rw in ["randread", "randwrite"] {
+        let once = |(_, at): &(&str, String)| {
+            let load = format!("{at} --lanes 1 --rw {rw} --bs 128k --depth 64");
+            loopback.bench(&load, bench.seconds)
+        };
+        let rounds = rounds(bench.rounds, &sides, once)?;
+        for (side, (name, _)) in sides.iter().enumerate() {
+            let rates = rounds.iter().map(|round| round[side].bytes_per_second / sum);
+            let share = median(rates).context("no rounds")? * 100.0;
+            let what = format!("128 KiB {rw}, depth 64, one lane, {name}");
+            let note = "of what frames of 9000 bytes can carry over four links";
+            let row = Judged::new("four", what, "%", share).note(note);
+            judged.push(if side == 0 { row.at_least(95.0) } else { row });
+        }
+    }
+    Ok(judged)
 }
 
 fn slow_path(bench: &CheckBench) -> anyhow::Result<Vec<Judged>> {

@@ -37,7 +37,7 @@ class Csi:
     def __init__(self, socket, folder):
         self.pb, grpc_module = stubs(folder)
         # Its own authority would be the path, with characters that no authority has.
-        options = [("grpc.default_authority", "localhost"), ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 50),
+        options = [("grpc.default_authority", "localhost"), ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 10_000),
                    ("grpc.max_reconnect_backoff_ms", 200)]
         channel = grpc.insecure_channel(f"unix:{socket}", options=options)
         self.services = [grpc_module.IdentityStub(channel), grpc_module.ControllerStub(channel),

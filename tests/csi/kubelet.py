@@ -1,8 +1,11 @@
-"""Calls in the order of kubelet and of the sidecars, in phases: between two of them processes are killed."""
+"""Calls in the order of kubelet and of the sidecars, in phases: between two of them processes are killed.
+
+kubelet.py SOCKET PROTO PHASE FOLDER. ATTACH: how the driver attaches (fuse)."""
 
 import json
 import os
 import sys
+import time
 
 from csi_client import MIB, Csi, Pod, read, write
 
@@ -17,6 +20,9 @@ with open("/proc/self/status", encoding="ascii") as status:
     can_grow_ext4 = int(status.read().split("CapEff:")[1].split()[0], 16) >> 24 & 1
 if not can_grow_ext4:
     print("measured: not tested here: growth of ext4, as CAP_SYS_RESOURCE is missing")
+# An ublk device in use grows from Linux 6.16 on.
+release = [int(part) for part in os.uname().release.split(".")[:2]]
+grows_in_use = os.environ.get("ATTACH") != "ublk" or release >= [6, 16]
 
 
 def pods(known):
@@ -112,6 +118,15 @@ def again(known):
         assert grown.capacity_bytes == mib * MIB and grown.node_expansion_required == (pod is not block)
         if pod is files and not can_grow_ext4:
             continue
+        if not grows_in_use:
+            text = csi.refused("UNAVAILABLE", "NodeExpandVolume", volume_id=pod.volume_id, volume_path=pod.target,
+                               staging_target_path=pod.staging, capacity_range=csi.size(mib),
+                               volume_capability=pod.capability)
+            assert "staged again" in text, text
+            pod.unpublish()
+            pod.unstage()
+            pod.stage()
+            pod.publish()
         for _ in range(2):
             done = csi("NodeExpandVolume", volume_id=pod.volume_id, volume_path=pod.target,
                        staging_target_path=pod.staging, capacity_range=csi.size(mib), volume_capability=pod.capability)
@@ -128,7 +143,14 @@ def again(known):
 
 def after_death(known):
     files, other, block = pods(known)
-    assert reasons(files) == ["ProcessDied"], reasons(files)
+    attach = os.environ.get("ATTACH", "fuse")
+    if attach == "fuse":
+        assert reasons(files) == ["ProcessDied"], reasons(files)
+    # The driver starts another process for an ublk device, and no process of the kernel's host can die.
+    end = time.monotonic() + (60 if attach == "ublk" else 0)
+    while attach != "fuse" and reasons(files):
+        assert time.monotonic() < end, reasons(files)
+        time.sleep(0.5)
     for pod in [files, other, block]:
         pod.unpublish()
         # Kubernetes does not stage again for a new pod.

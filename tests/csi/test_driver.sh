@@ -177,6 +177,31 @@ secrets_of() {
     nothing_left
 }
 
+# The same calls in a guest, where the kernel has nvme-tcp and ublk.
+thorough+=(csi_kernel_and_ublk)
+test_csi_kernel_and_ublk() {
+    local name tools=() standard
+    python_with csi-grpc grpcio grpcio-tools
+    for name in blkid resize2fs xfs_growfs; do tools+=("$(PATH=$PATH:/usr/sbin:/sbin command -v $name)") || skip "no $name"; done
+    mkdir -p share/{bin,lib,python/lib,tests}
+    cp -L "${tools[@]}" share/bin
+    cp -L "$python/python" share/bin/python3
+    strip -o share/bin/roadtrain "$ROADTRAIN"
+    strip -o share/bin/roadtrain-csi "$CSI"
+    standard=$("$python/python" -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+    cp -r "$standard" share/python/lib
+    cp -r "$("$python/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" share/packages
+    find share -depth \( -name test -o -name __pycache__ -o -name idlelib -o -name pip \) -exec rm -rf {} +
+    cp -r "$top/csi/proto" share
+    cp "$top"/tests/csi/*.py share/tests
+    # The libraries of all of them.
+    find share \( -path 'share/bin/*' -o -name '*.so*' \) -type f -exec ldd {} + 2>/dev/null |
+        sed -n 's|.*=> \(/[^ ]*\) (.*|\1|p' | sort -u | xargs cp -L -t share/lib
+    # The kernel of backports has ublk.
+    "$top/tests/vm/vm.sh" run -k backports -t 1500 -m 2048 -s "$work/share" "$top/tests/csi/guest.sh" >guest.log 2>&1 ||
+        { grep -v '^\[' guest.log | tail -n 60; fail 'in the guest'; }
+}
+
 # The chart: each document is what Kubernetes' schemas say, with default values and with all that can be set.
 test_csi_chart() {
     local values

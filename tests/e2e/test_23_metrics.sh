@@ -239,3 +239,25 @@ test_metrics_page_works_in_a_browser() {
         holds page.json '.value | fromjson | .state | test("serving|connected")'
     done
 }
+
+# A target with thousands of namespaces: the page has the busiest ones, and says how many there are.
+thorough+=(metrics_page_with_thousands_of_namespaces)
+test_metrics_page_with_thousands_of_namespaces() {
+    command -v chromium >/dev/null || skip 'no chromium'
+    local count=${COUNT:-4096} metrics
+    port=$(free_port) metrics=$(free_port)
+    {
+        printf 'address = "127.0.0.1"\nport = %s\n[[subsystem]]\nnqn = "nqn.2026-11.test:thousands"\n' "$port"
+        for ((n = 1; n <= count; n++)); do printf '[[subsystem.namespace]]\nnsid = %s\nkind = "null"\nsize = "1MiB"\n' "$n"; done
+    } >target.toml
+    background target.log "$ROADTRAIN" serve --config target.toml --metrics "127.0.0.1:$metrics"
+    target=$pid
+    until_line target.log '^ready' "$target"
+    timeout 150 python3 "$top/tests/e2e/browser.py" "http://127.0.0.1:$metrics/" 6 "JSON.stringify({
+        state: document.getElementById('state').textContent,
+        rows: document.querySelectorAll('tbody tr').length,
+        note: document.querySelector('#tables p').textContent })" --until "document.querySelectorAll('tbody tr').length > 0" >page.json
+    holds page.json '.errors == []'
+    holds page.json '.value | fromjson | .rows == 50 and (.note | startswith("the 50 busiest of \($count)")) and
+        (.state | test("serving"))' --argjson count "$count"
+}

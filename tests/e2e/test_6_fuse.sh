@@ -421,6 +421,33 @@ test_fuse_below_a_target_goes_away() {
     grep -i 'may be lost' target.log
 }
 
+# The same while detach is at work: a killed process ends its last system call when its mount fails requests. Here
+# another process makes the device, with a file that it has opened before.
+test_fuse_loop_that_is_made_during_detach() {
+    need_loop
+    way=off
+    serve --namespace mem:8MiB
+    attach_fuse --id early
+    background loop.log python3 -c 'import fcntl, os, sys, time
+file, control = os.open(sys.argv[1], os.O_RDWR), os.open("/dev/loop-control", os.O_RDWR)
+print("opened", flush=True)
+while not os.path.exists("go"): time.sleep(0.001)
+time.sleep(0.2)
+path = f"/dev/loop{fcntl.ioctl(control, 0x4C82)}"
+fcntl.ioctl(os.open(path, os.O_RDWR), 0x4C00, file)
+print(path, flush=True)' "$file"
+    local maker=$pid
+    until_line loop.log '^opened' "$maker"
+    kill -KILL "$attached" && ended "$attached" 10
+    touch go
+    "$ROADTRAIN" detach early >detach.log 2>&1 || fail "$(cat detach.log)"
+    ended "$maker" 10
+    loop=$(tail -n 1 loop.log)
+    [ -b "$loop" ] || fail "$(cat loop.log)"
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+    loop_gone
+}
+
 # An attachment may be killed after it has made its loop device and before its entry has it: detach finds the device by its
 # file. Here the device is made by hand.
 test_fuse_loop_that_was_not_noted() {

@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
+    ("roadtrain-chain", &["wire", "proto", "host-engine", "store", "system"]),
     ("roadtrain-front", &["wire", "proto", "host-proto", "host-engine", "reactor", "system"]),
     (
         "roadtrain-manage",
@@ -56,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "reactor",
             "store",
             "system",
+            "chain",
             "front",
             "manage",
         ],

@@ -63,6 +63,9 @@ pub struct ServeConfig {
     /// HTTP address of metrics, the charts page and the health check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
+    /// True to take connections over MPTCP beside TCP.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mptcp: bool,
     /// True to announce the discovery service on the local network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mdns: bool,
@@ -283,6 +286,7 @@ impl ServeConfig {
             model,
             namespaces,
             allow_hosts,
+            mptcp,
             mdns,
             ana,
             drain_timeout,
@@ -308,6 +312,7 @@ impl ServeConfig {
             placement,
             log_level: args.log_level.clone(),
             metrics: args.metrics,
+            mptcp,
             mdns,
             drain_timeout,
             ana: ana.into_iter().map(|ListenerAna { port, state }| (port, state)).collect(),
@@ -442,6 +447,7 @@ impl ServeConfig {
             self.check_keys(&tls.keys).map_err(CommandFailure::usage)?;
         }
         Ok(ServerConfig {
+            mptcp: self.mptcp,
             tls,
             ether: ether.transpose().map_err(CommandFailure::usage)?,
             referrals: self.discovery.addresses(),

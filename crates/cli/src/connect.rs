@@ -102,7 +102,7 @@ pub(crate) fn split_port(address: &str, port: u16) -> CommandResult<(&str, u16)>
 }
 
 /// Returns an address, or a name. A name is resolved for each connection, as its addresses may change.
-fn tcp_address(address: &str, port: u16) -> CommandResult<TargetAddress> {
+pub(crate) fn tcp_address(address: &str, port: u16) -> CommandResult<TargetAddress> {
     let (host, port) = split_port(address, port)?;
     if host.is_empty() {
         return Err(CommandFailure::usage("-a is empty: write an address or a name"));
@@ -234,10 +234,13 @@ pub(crate) fn config_at(
     let host = HostIdentity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
         .map_err(CommandFailure::usage)?;
     let address = address.into();
-    let local = LocalEnd { address: connect.host_traddr, interface: connect.host_iface.clone() };
+    let local = LocalEnd {
+        address: connect.host_traddr,
+        interface: connect.host_iface.clone(),
+        mptcp: connect.mptcp,
+    };
     if matches!(address, TargetAddress::Ether(_)) && local != LocalEnd::default() {
-        let text =
-            "--host-traddr and --host-iface are for TCP: -a names the interfaces of -t ether";
+        let text = "--host-traddr, --host-iface and --mptcp are for TCP: -a names the interfaces of -t ether";
         return Err(CommandFailure::usage(text));
     }
     Ok(HostConfig {

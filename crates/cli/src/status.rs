@@ -3,6 +3,7 @@
 mod prometheus;
 mod proof;
 pub(crate) mod report;
+pub(crate) mod subflows;
 pub(crate) mod target;
 pub(crate) mod waiting;
 

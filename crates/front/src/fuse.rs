@@ -48,8 +48,7 @@ use std::path::Path;
 /// Removes the mount of a killed process, and loop devices over its files that the process had made and not yet noted.
 /// Returns `false` if there is none.
 pub(crate) fn remove_mount(path: &Path) -> io::Result<bool> {
-    loop_device::remove_all_over(path);
-    mount::remove_leftover(path)
+    mount::remove_leftover(path, || loop_device::remove_all_over(path))
 }
 
 /// Detaches a loop device that a killed process has left over a file of its mount, which still exists. Returns `false`

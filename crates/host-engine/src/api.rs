@@ -149,4 +149,10 @@ pub trait Front {
     fn deadline(&self) -> Option<Instant> {
         None
     }
+
+    /// True if it has requests since its last turn. Only a front of a reactor that is the guest of another one gets
+    /// requests between its turns: that reactor sends them at the end of its own turn.
+    fn has_requests(&self) -> bool {
+        false
+    }
 }

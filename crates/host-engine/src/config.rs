@@ -91,6 +91,9 @@ pub struct LocalEnd {
     pub address: Option<IpAddr>,
     /// Interface for sent and received packets.
     pub interface: Option<String>,
+    /// True for MPTCP, if this kernel offers it and the target accepts it. Address and interface are then those of the
+    /// first subflow.
+    pub mptcp: bool,
 }
 
 /// TLS parameters of a host's connections.

@@ -16,6 +16,7 @@ use super::threads::{ReactorHandle, deal, spawn};
 use super::view::HostControllerView;
 use roadtrain_reactor::probes::ReactorProbes;
 use roadtrain_reactor::recorded::{ConnectionInfo, RecordedRequests};
+use roadtrain_system::guest::GuestSpawner;
 use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use roadtrain_system::platform::{Affinity, PlacedThreads, host_affinities, numa};
 use std::sync::Arc;
@@ -61,6 +62,20 @@ impl HostController {
     /// Any failure of the first connection, and paths to another subsystem; later losses are repaired.
     pub fn connect(
         config: HostConfig,
+        make_front: impl FnMut(ReactorInfo, &HostControllerView) -> Box<dyn Front + Send>,
+    ) -> Result<Self, HostControlError> {
+        HostController::connect_beside(config, None, make_front)
+    }
+
+    /// Connects as [`HostController::connect`] does. The first reactor has a thread of its own; the others run as guests
+    /// on `threads`, one on each. If a thread ends before them, their requests in flight have no completion, and the
+    /// controller continues with the others. Requires as many lanes as reactors, with one reactor more than threads.
+    ///
+    /// # Errors
+    /// As [`HostController::connect`].
+    pub fn connect_beside(
+        config: HostConfig,
+        threads: Option<&dyn GuestSpawner>,
         mut make_front: impl FnMut(ReactorInfo, &HostControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostControlError> {
         let (config, sources) = finder::with_found_paths(config)?;
@@ -88,7 +103,8 @@ impl HostController {
             drop(near);
             let own = (view.meters[index].clone(), view.reactors[index].clone());
             let counters = (view.counters.clone(), own);
-            spawn(&config, affinity, lanes, front, reports.clone(), count, counters)
+            let host = threads.filter(|_| index > 0).map(|threads| (threads, index - 1));
+            spawn(&config, (affinity, host), lanes, front, reports.clone(), count, counters)
         };
         // A front may have to initialise much memory.
         let reactors: Vec<_> =

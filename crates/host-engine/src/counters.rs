@@ -5,11 +5,13 @@ use roadtrain_reactor::metrics::{
     BatchCells, Batching, CommandKind, CommandOutcome, IoCells, IoCounters, Latency, LatencyOf,
     ReactorCells, ReactorSample,
 };
+use roadtrain_system::platform::mptcp::{self, MptcpSubflow};
 use roadtrain_wire::ana::AnaState;
 use std::iter::Sum;
 use std::ops::Add;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Counters of a reactor.
@@ -65,6 +67,17 @@ pub(crate) struct LaneCounters {
     abandoned: AtomicU64,
     express: ExpressCounters,
     paths: Mutex<Vec<PathReading>>,
+    sockets: Arc<MptcpSockets>,
+}
+
+/// Sockets of a lane's connections over MPTCP: its own, and the express connection. They are open while they are here.
+#[derive(Debug, Default)]
+pub(crate) struct MptcpSockets(Mutex<Vec<RawFd>>);
+
+/// Entry of a socket in [`MptcpSockets`]. It has to be dropped before the socket is closed.
+pub(crate) struct MptcpSocketEntry {
+    sockets: Arc<MptcpSockets>,
+    fd: RawFd,
 }
 
 #[derive(Debug, Default)]
@@ -164,7 +177,45 @@ impl Add for ExpressReading {
     }
 }
 
+impl MptcpSockets {
+    /// Adds the socket if it is of MPTCP.
+    pub(crate) fn add(self: &Arc<Self>, socket: BorrowedFd<'_>) -> Option<MptcpSocketEntry> {
+        let fd = socket.as_raw_fd();
+        mptcp::is_mptcp(&socket).then(|| {
+            self.lock().push(fd);
+            MptcpSocketEntry { sockets: Arc::clone(self), fd }
+        })
+    }
+
+    fn subflows(&self) -> Vec<MptcpSubflow> {
+        let sockets = self.lock();
+        // SAFETY: a socket leaves the list, for which this thread has the lock, before it is closed.
+        let open = sockets.iter().map(|&fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        open.flat_map(|socket| mptcp::subflows(&socket)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<RawFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for MptcpSocketEntry {
+    fn drop(&mut self) {
+        self.sockets.lock().retain(|fd| *fd != self.fd);
+    }
+}
+
 impl LaneCounters {
+    /// Returns the list for sockets of the lane's connections.
+    pub(crate) fn sockets(&self) -> &Arc<MptcpSockets> {
+        &self.sockets
+    }
+
+    /// Returns the subflows of the lane's connections.
+    pub(crate) fn subflows(&self) -> Vec<MptcpSubflow> {
+        self.sockets.subflows()
+    }
+
     #[inline]
     pub(crate) fn write_batching(&self, batching: Batching) {
         self.batching.write(batching.to_array());

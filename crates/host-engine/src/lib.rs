@@ -72,6 +72,7 @@ pub use name::{Lookup, TargetName};
 pub use queue::{Completer, HostClient, RequestError};
 pub use reservations::{HostReservations, ReportedRegistrant, ReservationReport};
 pub use roadtrain_host_proto::allocation::RANGES_MAX;
+pub use roadtrain_host_proto::block_operation;
 pub use roadtrain_host_proto::bringup::{ControllerInfo, NamespaceInfo};
 pub use roadtrain_host_proto::old_commands::{BlockRange, ControllerIdentity, OpenController};
 pub use roadtrain_host_proto::paths::PathPolicy;
@@ -80,7 +81,7 @@ pub use roadtrain_wire::cross_reset::ControllerInstance;
 pub use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReleaseAction, ReservationType,
 };
-pub use view::HostControllerView;
+pub use view::{HostControllerView, NamespaceWatcher};
 
 #[cfg(feature = "testing")]
 pub use reactor::{ConnectedLanes, HandHost};

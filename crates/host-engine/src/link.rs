@@ -10,6 +10,7 @@ pub(crate) use tcp::TcpLink;
 
 use super::api::{IoCompletion, IoOp, IoRequest};
 use super::commands::LinkCommands;
+use super::counters::MptcpSockets;
 use super::ether::{FoundPath, HostFrame, Ports, Survey};
 use super::requests::{command, compare_of, urgency};
 use roadtrain_ether_proto::fence::EarlierLane;
@@ -101,6 +102,8 @@ transports! {
         fn shut_down(self: &mut Self, shared: &mut LaneShared);
         /// Sets the connection info of its lane.
         fn set_line(self: &mut Self, line: ConnectionInfo);
+        /// Lists its socket among those of its lane.
+        fn list_socket(self: &mut Self, sockets: &Arc<MptcpSockets>);
         /// Returns its counters, including those that were [added](Self::count_on).
         fn batching(self: &Self) -> Batching;
         /// Adds the counters of the lane's earlier connections.

@@ -5,6 +5,7 @@ mod allocation_results;
 mod by_hand;
 mod express;
 mod frames;
+mod guest;
 mod paths;
 mod turn;
 
@@ -43,11 +44,12 @@ use std::time::Duration;
 use turn::TurnView;
 
 pub(crate) use express::ExpressLink;
+pub(crate) use guest::HostGuest;
 
 #[cfg(feature = "testing")]
 pub use by_hand::{ConnectedLanes, HandHost};
 
-const RING_ENTRIES: u32 = 256;
+pub(crate) const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
 /// Maximum bytes received at once while another lane is latency-critical: processing them takes about as long as a
@@ -107,6 +109,8 @@ pub(crate) struct HostReactorParts {
     /// Numbers of its lanes over all reactors.
     pub(crate) lanes: Vec<usize>,
     pub(crate) queue_entries: u16,
+    /// Entries of its ring; a guest's is not used.
+    pub(crate) ring_entries: u32,
     pub(crate) class: Class,
     pub(crate) io_timeout: Option<Duration>,
     /// True if lanes may have express connections.
@@ -209,14 +213,15 @@ impl HostReactor {
     /// Creates the reactor on the thread that will run it.
     pub(crate) fn new(parts: HostReactorParts) -> io::Result<Self> {
         let numbers = parts.numbers();
-        let meters = (parts.meter.clone(), parts.own.cells.clone());
+        let (meters, ring_entries) =
+            ((parts.meter.clone(), parts.own.cells.clone()), parts.ring_entries);
         let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
         let paths = ReactorPaths::new(&parts);
         let frames = HostPorts::new(&parts.ports);
         let shared = LaneShared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
         Ok(HostReactor {
             core: ReactorCore::new(parts.inbox, parts.waiting, meters)?,
-            ring: ReactorRing::wide(RING_ENTRIES)?,
+            ring: ReactorRing::wide(ring_entries)?,
             lanes,
             numbers,
             expresses: 0,
@@ -302,6 +307,7 @@ impl HostReactor {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
+                self.list_socket(lane, &mut link);
                 link.move_to(now, &self.shared.ports, self.lanes_of_path());
                 self.lanes.add(LaneList::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
@@ -371,6 +377,13 @@ impl HostReactor {
         let lanes = (self.counters.len() / self.reports.len()).max(1);
         let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
         ConnectionInfo { qid, path: number / lanes, ..ConnectionInfo::default() }
+    }
+
+    /// Lists the socket of a connection of the lane of this number, for other threads.
+    fn list_socket(&self, number: usize, link: &mut QpairLink) {
+        if let Some(counters) = self.counters.get(number) {
+            link.list_socket(counters.sockets());
+        }
     }
 
     /// Returns the index of the lane of this number, if it belongs to this reactor.
@@ -463,13 +476,49 @@ impl HostReactor {
             }
         }
         self.run_front(front);
+        self.end_turns(has_express);
+        self.write_meters();
+    }
+
+    /// Lets the front submit requests, and sends them.
+    fn send_requests(&mut self, front: &mut dyn Front) {
+        self.run_front(front);
+        let has_express = self.has_express();
+        self.end_turns(has_express);
+    }
+
+    /// Ends the turns of all lanes: they send.
+    fn end_turns(&mut self, has_express: bool) {
         let holds = !has_express && self.holds_back();
         self.shared.in_flight = self.lanes.iter().map(HostLane::in_flight).sum();
         for index in self.lanes.indices() {
             self.end_turn(index, holds);
         }
         self.shared.ports.flush();
-        self.write_meters();
+    }
+
+    /// True if every lane has work, and nothing else can be reported.
+    fn is_all_busy(&self) -> bool {
+        let HostReactor { frames, lanes, watches, commands, .. } = self;
+        let is_busy = frames.came || lanes.count(LaneList::Ready) > 0;
+        is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
+    }
+
+    /// True if there is work now.
+    fn has_work(&self) -> bool {
+        let HostReactor {
+            frames, lanes, shared, ready, answers, allocation_results, paths, ..
+        } = self;
+        frames.came
+            || paths.has_moved
+            || lanes.count(LaneList::Ready) > 0
+            || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
+            || !allocation_results.is_empty()
+    }
+
+    /// True if a lane waits for a completion.
+    fn expects(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.outstanding() > 0)
     }
 
     #[inline]
@@ -578,24 +627,15 @@ impl roadtrain_reactor::ReactorCallbacks for FrontedReactor<'_> {
     }
 
     fn is_all_busy(&self) -> bool {
-        let HostReactor { frames, lanes, watches, commands, .. } = &*self.reactor;
-        let is_busy = frames.came || lanes.count(LaneList::Ready) > 0;
-        is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
+        self.reactor.is_all_busy()
     }
 
     fn has_work(&self) -> bool {
-        let HostReactor {
-            frames, lanes, shared, ready, answers, allocation_results, paths, ..
-        } = &*self.reactor;
-        frames.came
-            || paths.has_moved
-            || lanes.count(LaneList::Ready) > 0
-            || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
-            || !allocation_results.is_empty()
+        self.reactor.has_work()
     }
 
     fn expects(&self) -> bool {
-        self.reactor.lanes.iter().any(|lane| lane.outstanding() > 0)
+        self.reactor.expects()
     }
 
     fn deadline(&mut self) -> Option<Instant> {

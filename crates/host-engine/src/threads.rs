@@ -5,9 +5,12 @@ use super::config::HostConfig;
 use super::counters::{LaneCounters, ReactorCounters};
 use super::error::HostControlError;
 use super::ether::Ports;
-use super::reactor::{HostReactor, HostReactorOrder, HostReactorParts, HostReactorReport};
+use super::reactor::{
+    HostGuest, HostReactor, HostReactorOrder, HostReactorParts, HostReactorReport, RING_ENTRIES,
+};
 use roadtrain_reactor::tuning;
 use roadtrain_reactor::waits::WaitMeter;
+use roadtrain_system::guest::{GuestConstructor, GuestSpawner};
 use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use roadtrain_system::platform::{Affinity, numa};
 use std::io;
@@ -28,51 +31,67 @@ pub(super) fn reactor_of(lane: usize, reactors: usize) -> usize {
     lane % reactors
 }
 
-/// Thread of a reactor, and the mailbox of its orders.
+/// Thread that runs a reactor.
+enum ReactorOwner {
+    /// Its own thread.
+    Thread(JoinHandle<()>),
+    /// Thread of another reactor, whose guest it is.
+    Host,
+    /// Another handle's.
+    Other,
+}
+
+/// Handle of a reactor: its thread, and the mailbox of its orders.
 pub(super) struct ReactorHandle {
     pub(super) orders: MailboxSender<HostReactorOrder>,
     /// Numbers of its lanes over all reactors.
     pub(super) lanes: Vec<usize>,
     /// Numbers of its lanes over all paths.
     numbers: Vec<usize>,
-    thread: Option<JoinHandle<()>>,
+    owner: ReactorOwner,
 }
 
 impl ReactorHandle {
     /// Returns a handle that only sends orders.
     pub(super) fn share(&self) -> ReactorHandle {
         let (orders, lanes) = (self.orders.clone(), self.lanes.clone());
-        ReactorHandle { orders, lanes, numbers: Vec::new(), thread: None }
+        ReactorHandle { orders, lanes, numbers: Vec::new(), owner: ReactorOwner::Other }
     }
 
-    /// Waits until it has ended. Its `ReactorEndReport` has reported a panic.
+    /// Waits until its thread has ended, whose `ReactorEndReport` has reported a panic. Does not wait for a guest.
     pub(super) fn join(&mut self) {
-        let _ = self.thread.take().map(JoinHandle::join);
+        if let ReactorOwner::Thread(thread) =
+            std::mem::replace(&mut self.owner, ReactorOwner::Other)
+        {
+            let _ = thread.join();
+        }
     }
 }
 
-/// Ends the thread, also if a controller does not start.
+/// Ends the reactor, also if a controller does not start.
 impl Drop for ReactorHandle {
     fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
+        if matches!(self.owner, ReactorOwner::Other) {
+            return;
+        }
         self.orders.send(HostReactorOrder::Stop);
         for &lane in &self.numbers {
             self.orders.send(HostReactorOrder::Fail { lane });
         }
-        let _ = thread.join(); // its `ReactorEndReport` has reported a panic
+        self.join();
     }
 }
 
 /// Meter of a reactor's waits, and its counters.
 type ReactorMeters = (Arc<WaitMeter>, Arc<ReactorCounters>);
 
-/// Starts a reactor; it runs when this returns.
+/// Starts a reactor: on a thread of its own, where it runs when this returns, or as a guest of `host`.
 ///
 /// # Errors
 /// The system has no resources left.
 pub(super) fn spawn(
     config: &HostConfig,
-    affinity: Affinity,
+    (affinity, host): (Affinity, Option<HostThread<'_>>),
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
     reports: Vec<MailboxSender<HostReactorReport>>,
@@ -81,7 +100,6 @@ pub(super) fn spawn(
 ) -> Result<ReactorHandle, HostControlError> {
     let system = |what| move |source| HostControlError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
-    let core = affinity.cpus.single();
     let near = numa::scoped_memory_nodes(affinity.node.into_iter().collect());
     let of_ports = config.addresses().find(|address| address.ports() > 0);
     let address = of_ports.unwrap_or(&config.address);
@@ -93,6 +111,7 @@ pub(super) fn spawn(
         lanes: lanes.clone(),
         path_policy: config.path_policy,
         queue_entries: config.queue_entries,
+        ring_entries: if host.is_some() { 1 } else { RING_ENTRIES },
         class: config.class,
         io_timeout: config.io_timeout,
         express: config.may_express(),
@@ -106,12 +125,52 @@ pub(super) fn spawn(
         counters,
     };
     let numbers = parts.numbers();
-    let (begun, beginning) = sync_channel(1);
     let index = parts.lanes.first().copied().unwrap_or(0) % reactors;
+    let end_report = ReactorEndReport { reports, index, failure: None };
+    let owner = match host {
+        Some((threads, number)) => {
+            threads.give(number, guest(parts, front, end_report));
+            ReactorOwner::Host
+        }
+        None => ReactorOwner::Thread(start_thread(affinity, parts, front, end_report)?),
+    };
+    Ok(ReactorHandle { orders, lanes, numbers, owner })
+}
+
+/// Threads that take guests, and the number of one.
+pub(super) type HostThread<'a> = (&'a dyn GuestSpawner, usize);
+
+/// Returns the constructor of a reactor as a guest.
+fn guest(
+    parts: HostReactorParts,
+    front: Box<dyn Front + Send>,
+    end_report: ReactorEndReport,
+) -> GuestConstructor {
+    Box::new(move || {
+        let mut end_report = end_report;
+        let reactor = HostReactor::new(parts).inspect_err(|error| {
+            let index = end_report.index;
+            end_report.failure = Some(format!("reactor {index} has failed: {error}"));
+        })?;
+        Ok(Box::new(HostGuest::with(reactor, front, None, Box::new(end_report))))
+    })
+}
+
+/// Starts a reactor on a thread of its own; it runs when this returns.
+fn start_thread(
+    affinity: Affinity,
+    parts: HostReactorParts,
+    front: Box<dyn Front + Send>,
+    end_report: ReactorEndReport,
+) -> Result<JoinHandle<()>, HostControlError> {
+    let system = |what| move |source| HostControlError::System { what, source };
+    let core = affinity.cpus.single();
+    let (begun, beginning) = sync_channel(1);
     let body = move || {
         tuning::set_exact_timers();
         numa::bind_thread(&affinity);
-        let mut end_report = ReactorEndReport { reports, index, failure: None };
+        let mut end_report = end_report;
+        let index = end_report.index;
         match HostReactor::new(parts) {
             Ok(reactor) => {
                 let _ = begun.send(Ok(()));
@@ -126,11 +185,10 @@ pub(super) fn spawn(
     };
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
-    let handle = ReactorHandle { orders, lanes, numbers, thread: Some(thread) };
     // No reply: its thread has panicked, and has reported that.
     let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
     begun.map_err(system("reactor"))?;
-    Ok(handle)
+    Ok(thread)
 }
 
 /// Reactor and its front, which lives as long as drivers may use its memory.

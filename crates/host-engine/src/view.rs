@@ -14,8 +14,10 @@ use roadtrain_reactor::metrics::{Batching, IoCounters, ReactorSample};
 use roadtrain_reactor::waits::{WaitMeter, WaitState};
 use roadtrain_system::clock;
 use roadtrain_system::platform::Affinity;
+use roadtrain_system::platform::mptcp::MptcpSubflow;
+use roadtrain_wire::ana::AnaState;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// State of the controller; shared with the fronts.
@@ -35,9 +37,14 @@ pub struct HostControllerView {
     affinities: Arc<[Affinity]>,
     pub(super) meters: Arc<[Arc<WaitMeter>]>,
     pub(super) reactors: Arc<[Arc<ReactorCounters>]>,
+    /// Callbacks for changes of the namespaces.
+    watchers: Arc<Mutex<Vec<Weak<NamespaceWatcher>>>>,
     lost: Arc<Mutex<Vec<String>>>,
     failure: Arc<Mutex<Option<String>>>,
 }
+
+/// Callback, on a control thread, for a change of the controller's namespaces. It does not block.
+pub type NamespaceWatcher = dyn Fn() + Send + Sync;
 
 /// Path, or a free slot for one.
 struct ViewPath {
@@ -147,6 +154,7 @@ impl HostControllerView {
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             reactors: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
+            watchers: Arc::default(),
             lost: Arc::default(),
             failure: Arc::default(),
         }
@@ -249,6 +257,17 @@ impl HostControllerView {
         (0..lanes).map(sum).collect()
     }
 
+    /// Returns the subflows of each lane's connections over MPTCP, over all paths; lanes as in [`HostControllerView::lanes`].
+    #[must_use]
+    pub fn subflows(&self) -> Vec<Vec<MptcpSubflow>> {
+        let lanes = self.counters.len() / self.path_slots.len();
+        let of = |lane: usize| {
+            let paths = self.counters[lane..].iter().step_by(lanes);
+            paths.flat_map(LaneCounters::subflows).collect()
+        };
+        (0..lanes).map(of).collect()
+    }
+
     /// Returns the sample of each reactor, and its I/O counters.
     #[must_use]
     pub fn reactors(&self) -> Vec<(ReactorSample, IoCounters)> {
@@ -341,5 +360,35 @@ impl HostControllerView {
 
     pub(super) fn set(&self, info: ControllerInfo) {
         *self.info.lock().unwrap_or_else(PoisonError::into_inner) = info;
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(|watcher| watcher.upgrade().inspect(|watcher| watcher()).is_some());
+    }
+
+    /// Calls `watcher` whenever the namespaces may have changed, as long as it exists.
+    pub fn watch_namespaces(&self, watcher: Weak<NamespaceWatcher>) {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
+    /// Returns since when no path to the namespace is usable: none is connected with an ANA state that permits access,
+    /// or it is gone, or another one has its NSID. `None`: one is usable. `Some(None)`: at an unknown time.
+    #[must_use]
+    pub fn unreachable_since(&self, expected: &NamespaceInfo) -> Option<Option<Instant>> {
+        let nsid = expected.nsid;
+        let is_there = self.namespace(nsid).is_some_and(|there| there.is_same(expected));
+        let (mut lost_at, mut is_connected) = (None, false);
+        for path in self.path_slots.iter().filter(|path| path.address().is_some()) {
+            let link = path.link();
+            if link.state != LinkState::Connected {
+                lost_at = lost_at.max(Some(link.since));
+                continue;
+            }
+            let ana = path.ana.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = ana.binary_search_by_key(&nsid, |&(nsid, _)| nsid);
+            match at.map_or(AnaState::Optimized, |at| ana[at].1) {
+                AnaState::Optimized | AnaState::NonOptimized if is_there => return None,
+                _ => is_connected = true,
+            }
+        }
+        Some(lost_at.filter(|_| !is_connected))
     }
 }

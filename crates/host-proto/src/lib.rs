@@ -21,6 +21,7 @@
 //! | [`namespace_scan`] | namespaces of a controller and their ANA states, in pages |
 //! | [`write_verifier`] | flushes that fail because the target's machine has lost acknowledged writes |
 //! | [`express`] | a second connection of a lane, for latency-critical requests next to bulk transfers |
+//! | [`block_operation`] | requests for the operations of a store whose blocks a namespace has |
 //! | [`discovered`], [`allocation`] | meaning of discovery entries and of LBA status |
 //!
 //! An association's life:
@@ -80,6 +81,7 @@ mod cases;
 pub mod allocation;
 pub mod association;
 mod authenticate;
+pub mod block_operation;
 pub mod bringup;
 pub mod discovered;
 pub mod express;

@@ -21,6 +21,8 @@ pub const WATCH: u8 = 7;
 pub const COMMAND: u8 = 8;
 /// The completion of a poll that was cancelled.
 const FORGOTTEN: u8 = 9;
+/// The cancellation of a guest's polls.
+pub(crate) const CANCELLED: u8 = 10;
 
 /// Returns the user data of a completion for the lane, listener or port of that index.
 #[inline]

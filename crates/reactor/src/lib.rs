@@ -14,7 +14,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `two_reactors` | one loop for two reactors on one thread |
+//! | `guests`, `hosting` | the loop for a reactor with guests on its thread |
 //! | `turns` | the loop: the inbox, spinning, sleeping, everything between two turns |
 //! | `table` | the lanes of a reactor: their uses, their polls, the lists of those that have something to do |
 //! | [`event`] | completions in the ring |
@@ -31,7 +31,9 @@ pub mod clients;
 pub mod connection;
 pub mod event;
 pub mod gather;
+mod guests;
 pub mod handshakes;
+mod hosting;
 pub mod ip_address;
 pub mod metrics;
 pub mod probes;
@@ -46,9 +48,9 @@ mod table;
 mod transports;
 pub mod tuning;
 mod turns;
-mod two_reactors;
 pub mod waits;
 
+pub use guests::Guests;
+pub use hosting::{finish, run, step};
 pub use table::{LaneList, LaneTable, Pollable};
-pub use turns::{ReactorCallbacks, ReactorCore, RxBuffers, begin, finish, run, step};
-pub use two_reactors::run_two;
+pub use turns::{ReactorCallbacks, ReactorCore, RxBuffers, begin, handle_completion, poll_inbox};

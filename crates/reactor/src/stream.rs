@@ -290,8 +290,10 @@ pub fn any_hung_up(sockets: &[RawFd]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roadtrain_system::platform::mptcp;
+    use socket2::Domain;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
     pub(crate) fn pair() -> (TcpStream, OwnedFd) {
@@ -370,5 +372,29 @@ mod tests {
         stream.reset_on_close();
         drop(stream);
         assert_eq!(far.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    /// Data that an earlier process has written must not arrive later: over MPTCP, too.
+    #[test]
+    fn a_reset_over_mptcp_takes_back_what_was_not_received() {
+        let sockets = [(); 2].map(|()| mptcp::stream_socket(Domain::IPV4, true).unwrap());
+        let [listener, near] = sockets;
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(1).unwrap();
+        near.connect(&listener.local_addr().unwrap()).unwrap();
+        let mut far = TcpStream::from(listener.accept().unwrap().0);
+        far.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut stream = ConnectionStream::Plain(near.into());
+        let bytes = vec![1; 1 << 20];
+        let mut sent = 0;
+        while let Some(taken) = send(&mut stream, &bytes).unwrap() {
+            sent += taken;
+        }
+        stream.reset_on_close();
+        drop(stream);
+        let mut got = Vec::new();
+        let error = far.read_to_end(&mut got).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(got.len() < sent, "all of {sent} bytes");
     }
 }

@@ -6,7 +6,7 @@
 //! 128 over loopback, one core a side, alternating runs.
 
 pub use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch as prefetch_read};
-use roadtrain_system::platform::{Cpus, numa};
+use roadtrain_system::platform::{Cpus, mptcp, numa};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_nodelay};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
@@ -86,7 +86,18 @@ pub fn probe_silent_peer(socket: &impl AsFd) -> io::Result<()> {
         .with_time(PROBE_AFTER)
         .with_interval(PROBE_INTERVAL)
         .with_retries(PROBES);
-    SockRef::from(socket).set_tcp_keepalive(&probes)
+    optional_over_mptcp(socket, SockRef::from(socket).set_tcp_keepalive(&probes))
+}
+
+/// Ignores that sockets of MPTCP lack an option of TCP: the user timeout in Linux 6.18, the probes' times before 6.10.
+fn optional_over_mptcp(socket: &impl AsFd, set: io::Result<()>) -> io::Result<()> {
+    let lacks = |error: &io::Error| {
+        matches!(error.raw_os_error(), Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP))
+    };
+    match set {
+        Err(error) if lacks(&error) && mptcp::is_mptcp(socket) => Ok(()),
+        done => done,
+    }
 }
 
 /// Has the kernel end a connection whose peer has not acknowledged anything for `end_after`: data, or probes after half
@@ -101,9 +112,10 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
         .with_time(seconds(timeout / 2))
         .with_interval(seconds(timeout / 8))
         .with_retries(PROBES);
-    let socket = SockRef::from(socket);
-    socket.set_tcp_keepalive(&probes)?;
-    socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
+    let options = SockRef::from(socket);
+    optional_over_mptcp(socket, options.set_tcp_keepalive(&probes))?;
+    let end_after = end_after.min(Duration::from_millis(i32::MAX as u64));
+    optional_over_mptcp(socket, options.set_tcp_user_timeout(Some(end_after)))
 }
 
 /// Lowers the priority of the calling thread, which computes for long, below that of reactors. A thread with an even
@@ -206,6 +218,7 @@ impl ThreadCost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket2::Domain;
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
@@ -243,6 +256,16 @@ mod tests {
             assert!(socket.keepalive().expect("an option of sockets"));
         }
         watch_peer(&listener, Duration::MAX / 2, Duration::MAX / 2).expect("as long as can be");
+    }
+
+    #[test]
+    fn sockets_of_mptcp_are_set_up() {
+        let socket = mptcp::stream_socket(Domain::IPV4, true).expect("a socket");
+        tune_socket(&socket).expect("options of both protocols");
+        probe_silent_peer(&socket).expect("options of both protocols");
+        watch_peer(&socket, Duration::from_secs(30), Duration::from_secs(40))
+            .expect("one is missing");
+        assert!(SockRef::from(&socket).tcp_nodelay().expect("an option of both protocols"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The loop of a reactor: turns, checks of its ring, spinning, sleeping.
 
 use super::event::{self, mark};
+use super::guests::Guests;
 use super::waits::ReactorWaits;
 use crate::connection::RxBuffer;
 use crate::metrics::ReactorCells;
@@ -96,17 +97,14 @@ pub trait ReactorCallbacks {
 
     /// Gives a turn to all lanes with pending work.
     fn turn(&mut self, rx: &mut RxBuffers);
-}
 
-/// Runs a reactor until it is over.
-pub fn run<R: ReactorCallbacks>(reactor: &mut R) -> io::Result<()> {
-    let Some(mut rx) = begin(reactor) else { return Ok(()) };
-    let mut turns = 0u32;
-    while !reactor.is_over() {
-        turns = turns.wrapping_add(1);
-        step(reactor, turns, &mut rx)?;
+    /// Returns its guests, if it may have some.
+    fn guests(&mut self) -> Option<&mut Guests> {
+        None
     }
-    Ok(())
+
+    /// Takes what guests have completed in their turns.
+    fn guests_turned(&mut self) {}
 }
 
 /// Prepares the first turn; returns the receive buffers. `None`: the reactor runs already.
@@ -117,8 +115,8 @@ pub fn begin<R: ReactorCallbacks>(reactor: &mut R) -> Option<RxBuffers> {
     Some(rx)
 }
 
-/// Checks the ring if it is due, then makes the turn of that number.
-pub fn step<R: ReactorCallbacks>(
+/// Checks the ring if it is due, then makes the turn of that number, without guests.
+pub(crate) fn step_alone<R: ReactorCallbacks>(
     reactor: &mut R,
     turns: u32,
     rx: &mut RxBuffers,
@@ -171,39 +169,35 @@ fn submit<R: ReactorCallbacks>(reactor: &mut R) -> io::Result<()> {
 }
 
 /// Decides a wait without work: `true` to poll at once, else the time of the next wake-up.
-pub(crate) fn spins<R: ReactorCallbacks>(reactor: &mut R) -> (bool, Option<Instant>) {
+fn spins<R: ReactorCallbacks>(reactor: &mut R) -> (bool, Option<Instant>) {
+    spins_beside(reactor, (0, false, None))
+}
+
+/// As [`spins`], for a reactor whose guests have so many lanes, expect something, and have work at that time.
+#[inline]
+pub(crate) fn spins_beside<R: ReactorCallbacks>(
+    reactor: &mut R,
+    (lanes, guests_expect, guests_due): (usize, bool, Option<Instant>),
+) -> (bool, Option<Instant>) {
     // Each poll is a receive for every lane.
-    let expects = reactor.lanes() <= LANES_MAX && reactor.expects();
-    let due = reactor.core().0.waits.needs_due().then(|| reactor.deadline());
+    let expects = reactor.lanes() + lanes <= LANES_MAX && (reactor.expects() || guests_expect);
+    let first = |due: Option<Instant>| due.into_iter().chain(guests_due).min();
+    let due = reactor.core().0.waits.needs_due().then(|| first(reactor.deadline()));
     if reactor.core().0.waits.poll_again(clock::now(), expects, due.flatten()) {
         return (true, None);
     }
-    (false, due.unwrap_or_else(|| reactor.deadline()))
+    (false, due.unwrap_or_else(|| first(reactor.deadline())))
 }
 
-/// Handles completions until `is_done`, but not for longer than `limit`.
-pub fn finish<R: ReactorCallbacks>(
-    reactor: &mut R,
-    limit: Duration,
-    is_done: impl Fn(&mut R) -> bool,
-) -> io::Result<()> {
-    let until = clock::now() + limit;
-    while !is_done(reactor) && clock::now() < until {
-        let left = until.since(clock::now());
-        reactor.core().1.submit_and_wait(1, Some(left))?;
-        handle_completions(reactor);
-    }
-    Ok(())
-}
-
-fn handle_completions<R: ReactorCallbacks>(reactor: &mut R) {
+pub(crate) fn handle_completions<R: ReactorCallbacks>(reactor: &mut R) {
     while let Some(cqe) = reactor.core().1.next_completion() {
         handle_completion(reactor, cqe);
     }
 }
 
+/// Handles one completion.
 #[inline]
-pub(crate) fn handle_completion<R: ReactorCallbacks>(reactor: &mut R, cqe: RingCqe) {
+pub fn handle_completion<R: ReactorCallbacks>(reactor: &mut R, cqe: RingCqe) {
     reactor.core().0.waits.worked();
     let data = UserData::unpack(cqe.user_data);
     if data.kind != event::INBOX {
@@ -216,7 +210,8 @@ pub(crate) fn handle_completion<R: ReactorCallbacks>(reactor: &mut R, cqe: RingC
     poll_inbox(reactor);
 }
 
-pub(crate) fn poll_inbox<R: ReactorCallbacks>(reactor: &mut R) {
+/// Polls the inbox in the reactor's ring: for a reactor that has begun in another one.
+pub fn poll_inbox<R: ReactorCallbacks>(reactor: &mut R) {
     let (core, ring) = reactor.core();
     event::poll(ring, core.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
 }
@@ -293,12 +288,12 @@ mod tests {
         let ring = ReactorRing::wide(8).unwrap();
         let mut busy = Busy { core, ring, now: Instant::default(), taken_at: None };
         let mut rx = begin(&mut busy).unwrap();
-        step(&mut busy, 1, &mut rx).unwrap();
+        step_alone(&mut busy, 1, &mut rx).unwrap();
         thread::sleep(Duration::from_millis(1));
         let sent_at = clock::now();
         outbox.send(());
         let taken_at = (0..1_000_000).find_map(|_| {
-            step(&mut busy, 2, &mut rx).unwrap();
+            step_alone(&mut busy, 2, &mut rx).unwrap();
             busy.taken_at
         });
         assert!(taken_at.expect("it comes") >= sent_at, "taken at the time of the turn before");

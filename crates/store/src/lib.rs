@@ -21,6 +21,7 @@
 //! | [`DiskStore`] | in a file or on a block device | by the ring |
 //! | `RbdStore` | in an image of a Ceph cluster | by librbd's threads |
 //! | [`EmulatedBlockStore`] | in another store, whose blocks are larger: read-modify-write | as that one |
+//! | [`RemoteBlocks`] | behind a protocol that the program brings | as that one |
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
 //! | [`ReadOnlyStore`] | in another store, which it does not change | as that one |
 //!
@@ -34,6 +35,7 @@
 //! ```
 
 mod allocation_queries;
+mod block_access;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
@@ -46,6 +48,7 @@ mod emulated;
 mod executor;
 mod extents;
 mod geometry;
+pub mod guest_completions;
 mod identity;
 mod in_place;
 mod last_sync;
@@ -58,6 +61,7 @@ mod placeholder_store;
 #[cfg(feature = "rbd")]
 mod rbd;
 mod read_only;
+mod remote;
 mod resize;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
@@ -81,7 +85,7 @@ pub use in_place::InPlace;
 pub use last_sync::LastSync;
 pub use memory::MemoryStore;
 pub use null::NullStore;
-pub use open::{observe, open};
+pub use open::{observe, open, open_for};
 pub use open_error::OpenError;
 #[cfg(feature = "rbd")]
 pub use rbd::{
@@ -89,10 +93,11 @@ pub use rbd::{
     RadosObject, RbdImage, RbdStore, end_process,
 };
 pub use read_only::ReadOnlyStore;
+pub use remote::{RemoteBlocks, RemoteContext, RemoteSource};
 pub use resize::{BlockLocation, Resize, SizeWatcher};
 pub use roadtrain_proto::block_limits::BlockLimits;
 pub use roadtrain_proto::op::{ByteRange, StoreOperation};
 pub use snapshots::{SnapshotError, Snapshots, StoreSnapshot};
 pub use spec::{StoreKind, StoreSpec};
 pub use ssd::SsdStore;
-pub use store::{BlockOwnership, Store};
+pub use store::{BlockIdentifiers, BlockOwnership, OwnCommands, Store};

@@ -2,11 +2,11 @@
 
 #[cfg(feature = "rbd")]
 use crate::RbdStore;
+use crate::block_access::lba_shift;
 use crate::placeholder_store::PlaceholderStore;
-use crate::spec::lba_shift;
 use crate::{
-    DiskStore, EmulatedBlockStore, MemoryStore, NullStore, OpenError, SsdStore, Store, StoreKind,
-    StoreSpec,
+    DiskStore, EmulatedBlockStore, MemoryStore, NullStore, OpenError, RemoteContext, SsdStore,
+    Store, StoreKind, StoreSpec,
 };
 use std::sync::Arc;
 use tracing::info;
@@ -16,12 +16,20 @@ use tracing::info;
 /// # Errors
 /// Fails if the store is not available. Nothing was created or changed then.
 pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
+    open_for(spec, &RemoteContext::default())
+}
+
+/// Opens a store as [`open`] does. A store over the network gets `context`, with the access of `spec`.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for(spec: &StoreSpec, context: &RemoteContext) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let memory = |size| MemoryStore::new(size, spec.lba_bytes, spec.read_only);
     Ok(match &spec.kind {
         StoreKind::Memory { size } => Arc::new(memory(*size)?),
         StoreKind::Ssd { size, service, parallel } => {
-            spec.whole_blocks("ssd", *size)?;
+            spec.access().whole_blocks("ssd", *size)?;
             Arc::new(SsdStore::new(Arc::new(memory(*size)?), *service, *parallel))
         }
         StoreKind::Null { size } => {
@@ -31,6 +39,10 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
             with_blocks_of(spec, DiskStore::open_file(spec, path, *size, *create)?)?
         }
         StoreKind::Block { path } => with_blocks_of(spec, DiskStore::open_block(spec, path)?)?,
+        StoreKind::Remote(blocks) => {
+            let context = RemoteContext { read_only: spec.read_only, ..context.clone() };
+            blocks.source().open(&context)?
+        }
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => Arc::new(RbdStore::open(image, spec.lba_bytes, spec.read_only)?),
     })
@@ -49,6 +61,10 @@ pub fn observe(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
         }
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => Arc::new(RbdStore::observe(image, spec.lba_bytes)?),
+        StoreKind::Remote(blocks) => {
+            let problem = "several targets reach it at once: leave standby out".into();
+            return Err(OpenError::Remote { blocks: blocks.to_string(), problem });
+        }
         _ => open(spec)?,
     };
     Ok(Arc::new(PlaceholderStore::new(seen, spec.clone())))

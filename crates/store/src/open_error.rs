@@ -173,6 +173,14 @@ pub enum OpenError {
         /// Problem, with advice.
         problem: String,
     },
+    /// Blocks over the network that are not available.
+    #[error("{blocks}: {problem}")]
+    Remote {
+        /// Kind and location.
+        blocks: String,
+        /// Problem, with advice.
+        problem: String,
+    },
     /// Another client has the image.
     #[error(
         "rbd:{image}: {owner} has its exclusive lock: stop that first, or wait 30 s if it has just died"

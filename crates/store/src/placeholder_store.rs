@@ -1,8 +1,9 @@
 //! Blocks that another process has: their properties are visible, the blocks are not accessed.
 
 use crate::{
-    BlockLimits, BlockOwnership, DiskStore, OpenError, Resize, SizeWatcher, Store, StoreCompletion,
-    StoreGeometry, StoreIo, StoreKind, StoreOperation, StoreSpec, StoreToken,
+    BlockIdentifiers, BlockLimits, BlockOwnership, DiskStore, OpenError, Resize, SizeWatcher,
+    Store, StoreCompletion, StoreGeometry, StoreIo, StoreKind, StoreOperation, StoreSpec,
+    StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -31,6 +32,10 @@ impl Store for PlaceholderStore {
 
     fn identity(&self) -> Result<u128, OpenError> {
         self.seen.identity()
+    }
+
+    fn identifiers(&self) -> BlockIdentifiers {
+        self.seen.identifiers()
     }
 
     fn submit(

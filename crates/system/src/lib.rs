@@ -6,6 +6,7 @@
 //! | [`memory`] | memory from huge pages, on the NUMA nodes that are set for a thread |
 //! | [`buffer`] | page-aligned buffers, and the pools that they come from |
 //! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
+//! | [`guest`] | reactors that run on another reactor's thread |
 //! | [`keyring`] | keys that the kernel keeps |
 //! | [`slab`] | slots by index, used again and again |
 //! | [`platform`] | cores, NUMA nodes, network interfaces, and the placement of threads |
@@ -30,6 +31,7 @@
 
 pub mod buffer;
 pub mod clock;
+pub mod guest;
 pub mod keyring;
 pub mod machine;
 pub mod mailbox;

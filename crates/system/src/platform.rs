@@ -9,6 +9,7 @@
 //! | `files` | limit of open descriptors |
 //! | `placement` | placement of reactors: pure, no system calls |
 //! | `load` | load of the cores |
+//! | `mptcp` | Multipath TCP: sockets with fallback to TCP, subflows of a connection |
 //! | `numa` | system calls: cores of this thread, and nodes of its memory |
 //! | `route` | network interface of a connection |
 //! | `sockets` | process that listens at an address |
@@ -20,6 +21,7 @@ mod card;
 mod cpus;
 pub mod files;
 mod load;
+pub mod mptcp;
 pub mod numa;
 mod placement;
 mod route;

@@ -13,6 +13,7 @@ pub use command::UringCommand;
 use queue::EntryQueue;
 
 use crate::clock;
+use crate::slab::{self, Slab};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -37,18 +38,18 @@ pub struct RingCqe {
     pub flags: u32,
 }
 
-/// Role of one of two users of a ring. Entries carry it in the highest bit of their user data, which users leave 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RingRole {
-    /// The first reactor, usually the only one.
-    #[default]
-    First,
-    /// A second reactor on the same thread.
-    Second,
+/// Role of one of several users of a ring: its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RingRole(pub u32);
+
+impl RingRole {
+    /// Role of the ring's owner, usually the only user.
+    pub const OWNER: RingRole = RingRole(0);
 }
 
-/// Bit of the second role in the user data of entries.
-const SECOND: u64 = 1 << 63;
+/// Bit in the user data of entries of all roles but the owner's, which users leave 0. The rest of such user data is an
+/// index of [`ReactorRing::guests`].
+const GUEST: u64 = 1 << 63;
 
 /// Contents of an entry's `user_data`: the kind of object that completed, its index, and the generation that detects
 /// late completions.
@@ -64,7 +65,7 @@ pub struct UserData {
 
 impl UserData {
     /// Generations wrap here.
-    pub const GENERATION_MASK: u32 = (1 << 24) - 1;
+    pub const GENERATION_MASK: u32 = slab::GENERATION_MASK;
 
     /// Packs the fields; only the lower 24 bits of the generation are kept.
     #[must_use]
@@ -85,8 +86,10 @@ impl UserData {
 /// An io_uring that belongs to the thread that made it.
 pub struct ReactorRing {
     queue: Entries,
-    /// Bits of the role in the user data of entries.
-    role: u64,
+    /// Role of new entries.
+    role: RingRole,
+    /// Roles and user data of the entries of other roles than the owner's, until they complete.
+    guests: Slab<(RingRole, u64)>,
     alarms: Alarms,
     /// Marker: the kernel accepts entries from the creating thread only.
     not_send: PhantomData<*const ()>,
@@ -146,13 +149,47 @@ impl ReactorRing {
     }
 
     fn of(queue: Entries) -> ReactorRing {
-        ReactorRing { queue, role: 0, alarms: Alarms::default(), not_send: PhantomData }
+        let (role, guests, alarms) = (RingRole::OWNER, Slab::default(), Alarms::default());
+        ReactorRing { queue, role, guests, alarms, not_send: PhantomData }
     }
 
     /// Sets the role of the entries from now on.
     #[inline]
     pub fn set_role(&mut self, role: RingRole) {
-        self.role = if role == RingRole::Second { SECOND } else { 0 };
+        self.role = role;
+    }
+
+    /// Returns the kernel's user data for a new entry of the current role.
+    #[inline]
+    fn of_role(&mut self, user_data: u64) -> u64 {
+        match self.role {
+            RingRole::OWNER => user_data,
+            role => GUEST | u64::from(self.guests.insert((role, user_data))),
+        }
+    }
+
+    /// Returns the kernel's user data of an entry of the current role that has not completed; `None`: it has.
+    fn pending(&self, user_data: u64) -> Option<u64> {
+        match self.role {
+            RingRole::OWNER => Some(user_data),
+            role => self
+                .guests
+                .find(|entry| *entry == (role, user_data))
+                .map(|at| GUEST | u64::from(at)),
+        }
+    }
+
+    /// Cancels all polls of the current role. Their completions come as usual, and so do those of these requests, with
+    /// `user_data`.
+    pub fn cancel_polls(&mut self, user_data: u64) {
+        let own = self.guests.iter().filter(|(_, (role, _))| *role == self.role);
+        let polls: Vec<u32> = own.map(|(at, _)| at).collect();
+        for at in polls {
+            let user_data = self.of_role(user_data);
+            let sqe = opcode::PollRemove::new(GUEST | u64::from(at)).build();
+            // SAFETY: points to nothing.
+            unsafe { self.push_entry(&sqe.user_data(user_data)) };
+        }
     }
 
     /// Queues an entry for the next submission. When the queue is full, the kernel gets the queue now; entries that it
@@ -161,8 +198,8 @@ impl ReactorRing {
     /// # Safety
     /// All memory the entry points to must stay valid until its completion was reaped.
     pub unsafe fn push(&mut self, sqe: &RingSqe) {
-        if self.role != 0 {
-            let user_data = sqe.get_user_data() | self.role;
+        if self.role != RingRole::OWNER {
+            let user_data = self.of_role(sqe.get_user_data());
             // SAFETY: passed on to our caller.
             return unsafe { self.push_entry(&sqe.clone().user_data(user_data)) };
         }
@@ -188,9 +225,13 @@ impl ReactorRing {
     /// requires it.
     #[must_use]
     pub unsafe fn command(&mut self, command: &UringCommand, user_data: u64) -> bool {
+        if matches!(self.queue, Entries::Narrow(_)) {
+            return false;
+        }
+        let user_data = self.of_role(user_data);
         let Entries::Wide(queue) = &mut self.queue else { return false };
         // SAFETY: passed on to our caller.
-        unsafe { queue.push(&command.entry(user_data | self.role)) };
+        unsafe { queue.push(&command.entry(user_data)) };
         true
     }
 
@@ -204,16 +245,18 @@ impl ReactorRing {
     }
 
     /// Cancels the poll that was added with `target`: it completes with `-ECANCELED`, this request with 0 or, if the
-    /// poll had completed already, `-ENOENT`.
+    /// poll had completed already, `-ENOENT`. Another role than the owner's gets no completion in the latter case.
     pub fn poll_remove(&mut self, target: u64, user_data: u64) {
-        let sqe = opcode::PollRemove::new(target | self.role).build();
+        let Some(target) = self.pending(target) else { return };
+        let sqe = opcode::PollRemove::new(target).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
 
     /// Requests to stop the request with user data `target`, which completes in any case.
     pub fn cancel(&mut self, target: u64, user_data: u64) {
-        let sqe = opcode::AsyncCancel::new(target | self.role).build();
+        let Some(target) = self.pending(target) else { return };
+        let sqe = opcode::AsyncCancel::new(target).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
@@ -252,9 +295,10 @@ impl ReactorRing {
         loop {
             let mut completion = with!(self, queue => queue.next_completion())?;
             if completion.user_data != alarm::USER_DATA {
-                if completion.user_data & SECOND != 0 {
-                    completion.user_data &= !SECOND;
-                    completion.role = RingRole::Second;
+                if completion.user_data & GUEST != 0 {
+                    let index = (completion.user_data & !GUEST) as u32;
+                    let Some((role, user_data)) = self.guests.take(index) else { continue };
+                    (completion.role, completion.user_data) = (role, user_data);
                 }
                 return Some(completion);
             }

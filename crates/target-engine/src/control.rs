@@ -61,6 +61,8 @@ pub(super) struct TargetControlPlane {
     state: Mutex<ControlState>,
     /// Exports as the configuration requests them. The lock serializes changes.
     exports: Mutex<Arc<TargetConfig<Export>>>,
+    /// True if new listeners are for MPTCP beside TCP.
+    mptcp: bool,
     /// Sends stores whose size may have changed to the thread `roadtrain-resize`.
     resized: Sender<Weak<OpenStore>>,
     /// Diffie-Hellman worker. `None` before the first authentication.
@@ -92,7 +94,7 @@ impl TargetControlPlane {
     pub(super) fn new(
         mut target: TargetControl,
         stores: OpenNamespaces,
-        exports: TargetConfig<Export>,
+        (exports, mptcp): (TargetConfig<Export>, bool),
         authentication_time: Duration,
         meters: Arc<Meters>,
     ) -> io::Result<Arc<Self>> {
@@ -104,6 +106,7 @@ impl TargetControlPlane {
         let control = Arc::new_cyclic(|weak| TargetControlPlane {
             state: Mutex::new(ControlState { target, stores, presences, pending, host_limits }),
             exports: Mutex::new(Arc::new(exports)),
+            mptcp,
             resized,
             dh_worker: Mutex::new(None),
             saver: Mutex::new(None),
@@ -406,7 +409,8 @@ impl TargetControlPlane {
         };
         let mut prepared = open.prepare(&next.subsystems, is_rechecked)?;
         let before = (&old.listeners[..], &config.listeners[..]);
-        let OpenedListeners { listeners, sockets } = listeners::open(&next.listeners, before, &[])?;
+        let OpenedListeners { listeners, sockets } =
+            listeners::open(&next.listeners, before, (&[], self.mptcp))?;
         let wanted = prepared.config(next, listeners);
         let mut changes = config.operations_to(&wanted);
         config.with(&changes)?;

@@ -35,6 +35,7 @@ impl ExportBlocks {
             StoreKind::Null { .. } => "null".into(),
             StoreKind::File { path, .. } => format!("file:{}", path.display()),
             StoreKind::Block { path } => format!("block:{}", path.display()),
+            StoreKind::Remote(blocks) => blocks.to_string(),
             #[cfg(feature = "rbd")]
             StoreKind::Rbd(image) => format!("rbd:{image}"),
         }

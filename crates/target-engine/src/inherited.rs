@@ -45,17 +45,18 @@ impl Inherited {
         Err(io::Error::new(io::ErrorKind::InvalidData, "it takes no connections over TCP"))
     }
 
-    /// Listens at those of `addresses` that have no socket yet, so that the start does not fail later because of them.
+    /// Listens at those of `addresses` that have no socket yet, so that the start does not fail later because of them;
+    /// for `mptcp` beside TCP, if that is set.
     ///
     /// # Errors
     ///
     /// The first address that is not available.
-    pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<(), ConfigError> {
+    pub fn listen(&mut self, addresses: &[SocketAddr], mptcp: bool) -> Result<(), ConfigError> {
         for address in addresses.iter().filter(|address| address.port() != 0) {
             let is_there =
                 |socket: &TcpListener| socket.local_addr().is_ok_and(|own| own == *address);
             if !self.sockets.iter().any(is_there) {
-                let opened = ListenSocket::open(*address, TlsUse::Off);
+                let opened = ListenSocket::open(*address, TlsUse::Off, mptcp);
                 let unfit = |error: io::Error| ConfigError::Listen {
                     place: ConfigObject::Listener(*address),
                     problem: error.to_string(),

@@ -71,6 +71,7 @@ mod flaky;
 #[cfg(test)]
 mod flush_tests;
 mod flushes;
+mod guest_threads;
 mod handover;
 mod handshakes;
 mod health;
@@ -109,6 +110,7 @@ pub use error::ServerError;
 pub use ether::EtherConfig;
 pub use ether::{Drop, Drops};
 pub use export::{Export, ExportBlocks, Subsystem};
+pub use guest_threads::GuestThreads;
 pub use handover::HandOverError;
 pub use inherited::{Inherited, InheritedReservations};
 pub use kept_file::KeptPlace;

@@ -1,12 +1,13 @@
 //! Sockets that accept TCP connections.
 
-use roadtrain_system::platform::{listen_problem, listening_at};
+use roadtrain_system::platform::{listen_problem, listening_at, mptcp};
 use roadtrain_target_proto::{ConfigError, ConfigObject, TargetListener, TlsUse};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -23,8 +24,9 @@ pub(super) struct ListenSocket {
 }
 
 impl ListenSocket {
-    pub(super) fn open(address: SocketAddr, tls: TlsUse) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    /// Listens at the address, for MPTCP beside TCP if `mptcp` is set and the kernel offers it.
+    pub(super) fn open(address: SocketAddr, tls: TlsUse, mptcp: bool) -> io::Result<Self> {
+        let socket = mptcp::stream_socket(Domain::for_address(address), mptcp)?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -60,7 +62,8 @@ pub(super) struct OpenedListeners {
     pub(super) sockets: Vec<ListenSocket>,
 }
 
-/// Opens the `wanted` listeners. Keeps the `configured` ones that are open, and uses `inherited` sockets.
+/// Opens the `wanted` listeners, for `mptcp` or for TCP only. Keeps the `configured` ones that are open, and uses
+/// `inherited` sockets as they are.
 ///
 /// # Errors
 ///
@@ -68,7 +71,7 @@ pub(super) struct OpenedListeners {
 pub(super) fn open(
     wanted: &[TargetListener],
     (configured, open): (&[TargetListener], &[TargetListener]),
-    inherited: &[TcpListener],
+    (inherited, mptcp): (&[TcpListener], bool),
 ) -> Result<OpenedListeners, ConfigError> {
     let mut opened = OpenedListeners { listeners: Vec::new(), sockets: Vec::new() };
     for listener in wanted {
@@ -83,8 +86,11 @@ pub(super) fn open(
             socket.local_addr().is_ok_and(|address| address == listener.address)
         };
         let opening = match inherited.iter().find(is_there) {
-            Some(socket) => ListenSocket::inherited(socket, listener.tls),
-            None => ListenSocket::open(listener.address, listener.tls),
+            Some(socket) => {
+                report_protocol(socket, listener.address, mptcp);
+                ListenSocket::inherited(socket, listener.tls)
+            }
+            None => ListenSocket::open(listener.address, listener.tls, mptcp),
         };
         let (socket, address) = opening
             .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
@@ -96,6 +102,15 @@ pub(super) fn open(
         opened.listeners.push(TargetListener { address, ..*listener });
     }
     Ok(opened)
+}
+
+/// Warns if an inherited socket is not for MPTCP as configured: its protocol cannot change.
+fn report_protocol(socket: &TcpListener, address: SocketAddr, mptcp: bool) {
+    let has_mptcp = mptcp::is_mptcp(socket);
+    if has_mptcp != mptcp {
+        let (is, to) = if has_mptcp { ("takes", "end") } else { ("does not take", "begin") };
+        warn!("{address} {is} MPTCP, as the process before has opened it: restart to {to} that");
+    }
 }
 
 /// Binds the socket. Retries while the address is in use: the ring of a target that was killed keeps its listener open
@@ -123,7 +138,7 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_had_says_why() {
         let failed = |address: SocketAddr| {
-            let error = ListenSocket::open(address, TlsUse::Off).err().unwrap();
+            let error = ListenSocket::open(address, TlsUse::Off, false).err().unwrap();
             listen_problem(address, &error)
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

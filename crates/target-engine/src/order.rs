@@ -12,6 +12,8 @@ use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_reactor::recorded::ReactorRecords;
 use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_store::StoreCompletion;
+use roadtrain_system::guest::GuestConstructor;
+use roadtrain_system::platform::mptcp::MptcpSubflow;
 use roadtrain_target_proto::stability::Wake;
 use roadtrain_target_proto::{TargetEvent, TlsUse, TurnOf};
 use roadtrain_wire::status::Status;
@@ -62,6 +64,8 @@ pub(super) enum TargetReactorMessage {
     Settled,
     /// Completion of a store from another thread.
     Completed(StoreCompletion),
+    /// Adds a guest: a reactor for stores over the network.
+    Guest(GuestConstructor),
     /// Wakes a command of this reactor that waits for a flush.
     Flush(u32, Wake),
     /// Reports progress of an operation of this reactor that waits for an exclusive range.
@@ -105,7 +109,7 @@ pub(super) struct NewConnection {
 }
 
 /// Lane and its placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LanePlace {
     /// ID of the controller.
     pub cntlid: u16,
@@ -121,6 +125,8 @@ pub struct LanePlace {
     pub moves: u32,
     /// Number of completed commands.
     pub requests: u64,
+    /// Subflows of its connection over MPTCP; empty over TCP and Ethernet.
+    pub subflows: Vec<MptcpSubflow>,
 }
 
 /// Resources that a target uses.

@@ -11,7 +11,9 @@ use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::waits::WaitPolicy;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
+use std::cell::Cell;
 use std::os::fd::RawFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -223,6 +225,8 @@ struct Stopping {
     load: PerIoLoad,
     ios: u32,
     answer: Receiver<()>,
+    /// Requests that are done, and that are left, at the end.
+    result: Rc<Cell<(u32, u32)>>,
 }
 
 impl Front for Stopping {
@@ -234,6 +238,7 @@ impl Front for Stopping {
         if self.load.done < self.ios {
             let _ = self.answer.try_recv();
         } else if self.answer.try_recv().is_ok() {
+            self.result.set((self.load.done, self.load.left));
             turn.stop();
         }
     }
@@ -244,9 +249,11 @@ impl Front for Stopping {
 fn a_host_and_a_target_share_one_loop() {
     const IOS: u32 = 3200;
     for (op, depth) in [(IoOp::Read, 1), (IoOp::Write, 1), (IoOp::Read, 32), (IoOp::Write, 32)] {
-        let (mut host, mut target) = connected(1, 33);
+        let (host, mut target) = connected(1, 33);
         let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
-        let mut front = Stopping { load: PerIoLoad::new(op, depth, IOS), ios: IOS, answer };
+        let result = Rc::<Cell<_>>::default();
+        let load = PerIoLoad::new(op, depth, IOS);
+        let front = Stopping { load, ios: IOS, answer, result: result.clone() };
         // The last reply comes after the load is done, while both sleep.
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
@@ -256,10 +263,10 @@ fn a_host_and_a_target_share_one_loop() {
                 orders.send(TargetReactorMessage::Heartbeat(reply.clone()));
             }
         });
-        target.run_with_host(&mut host, &mut front);
+        target.run_with_host(host, front);
         done.store(true, Relaxed);
         heartbeats.join().unwrap();
-        assert_eq!((front.load.done, front.load.left), (IOS, 0));
+        assert_eq!(result.get(), (IOS, 0));
         assert!(target.sleeps() > 0, "it has never slept");
     }
 }

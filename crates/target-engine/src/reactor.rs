@@ -34,8 +34,8 @@ use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event;
 use roadtrain_reactor::recorded::ReactorRecords;
 use roadtrain_reactor::waits::{WaitMeter, WaitPolicy};
-use roadtrain_reactor::{LaneList, ReactorCore, RxBuffers};
-use roadtrain_store::StoreCompletions;
+use roadtrain_reactor::{Guests, LaneList, ReactorCore, RxBuffers};
+use roadtrain_store::{StoreCompletions, guest_completions};
 use roadtrain_system::buffer::BufferPool;
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::{MailboxReceiver, MailboxSender};
@@ -49,6 +49,7 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timers::Timers;
+use tracing::warn;
 
 #[cfg(test)]
 pub(crate) use by_hand::HandTarget;
@@ -71,6 +72,8 @@ pub(super) struct TargetReactor {
     listeners: Listeners,
     timers: Timers,
     moves: Moves,
+    /// Reactors on this thread, for stores over the network.
+    guests: Guests,
     peers: Peers,
     pauses: PauseDetector,
     /// Time of the next update of the buffer usage gauge.
@@ -149,6 +152,7 @@ impl TargetReactor {
             listeners: Listeners::new(parts.tickets, parts.handshakes, meters),
             timers: Timers::new(parts.buffer_idle),
             moves: Moves::default(),
+            guests: Guests::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
             pauses,
             buffers_at: Instant::default(),
@@ -190,7 +194,10 @@ impl roadtrain_reactor::ReactorCallbacks for TargetReactor {
     }
 
     fn has_work(&self) -> bool {
-        self.lanes.table.count(LaneList::Ready) > 0 || self.frames.has_more || self.lanes.has_fed
+        self.lanes.table.count(LaneList::Ready) > 0
+            || self.frames.has_more
+            || self.lanes.has_fed
+            || !self.guests.is_empty() && guest_completions::are_pending()
     }
 
     fn expects(&self) -> bool {
@@ -252,7 +259,7 @@ impl roadtrain_reactor::ReactorCallbacks for TargetReactor {
 
     fn handle_message(&mut self, order: TargetReactorMessage) {
         let TargetReactor { lanes, frames, listeners, moves, peers, .. } = self;
-        let LaneResources { tasks, ring, pool, .. } = &mut lanes.shared;
+        let LaneResources { tasks, ring, .. } = &mut lanes.shared;
         match order {
             // Dropping the socket closes it.
             TargetReactorMessage::Listen(_) | TargetReactorMessage::Adopt(_) if lanes.stopping => {}
@@ -279,12 +286,10 @@ impl roadtrain_reactor::ReactorCallbacks for TargetReactor {
             TargetReactorMessage::Settle(ticket) => lanes.settle(ticket),
             TargetReactorMessage::Probe(hostnqn) => frames::probe_hosts(lanes, &hostnqn),
             TargetReactorMessage::Settled => service::try_again(lanes),
-            TargetReactorMessage::Completed(completion) => match completion.into_late() {
-                Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
-                Err(completion) => {
-                    let ended = tasks.completed(ring, completion);
-                    lanes.ended(ended);
-                }
+            TargetReactorMessage::Completed(completion) => lanes.completed(completion),
+            TargetReactorMessage::Guest(guest) => match guest() {
+                Ok(guest) => self.guests.add(ring, guest),
+                Err(error) => warn!("a store over the network stays on its own thread: {error}"),
             },
             TargetReactorMessage::Flush(index, wake) => {
                 let ended = tasks.woken(ring, index, wake);
@@ -315,6 +320,16 @@ impl roadtrain_reactor::ReactorCallbacks for TargetReactor {
             TargetReactorMessage::Call(call) => call(),
             TargetReactorMessage::Depart => lanes.departing = true,
             TargetReactorMessage::Stop => lanes.stopping = true,
+        }
+    }
+
+    fn guests(&mut self) -> Option<&mut Guests> {
+        Some(&mut self.guests)
+    }
+
+    fn guests_turned(&mut self) {
+        while let Some(completion) = guest_completions::next() {
+            self.lanes.completed(completion);
         }
     }
 

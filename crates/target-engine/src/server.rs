@@ -8,6 +8,7 @@ use super::control::TargetControlPlane;
 use super::error::ServerError;
 use super::ether::{Drops, EtherPorts};
 use super::export::{Export, Subsystem};
+use super::guest_threads::GuestThreads;
 use super::handshakes::{Secure, TlsHandshakes};
 use super::health::{ReactorExitReporter, ReactorHealth};
 use super::inherited::Inherited;
@@ -118,13 +119,16 @@ impl Server {
         let exports = config.exports();
         exports.check()?;
         let OpenedListeners { listeners, sockets } =
-            listeners::open(&exports.listeners, (&[], &[]), &inherited.sockets)?;
+            listeners::open(&exports.listeners, (&[], &[]), (&inherited.sockets, config.mptcp))?;
         let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.address).collect();
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
         let numa_guard = numa::scoped_memory_nodes(memory.clone());
-        let mut prepared = OpenNamespaces::default().prepare(&config.subsystems, |_, _| true)?;
+        let guests = config.guest_threads.clone();
+        let guests = guests.unwrap_or_else(|| Arc::new(GuestThreads::new(affinities.len())));
+        let remote = ServerConfig::remote_at(&addresses, &guests);
+        let mut prepared = OpenNamespaces::new(remote).prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(numa_guard);
         let mut target = TargetControl::new(clock::now(), &prepared.config(&exports, listeners))?;
@@ -135,7 +139,7 @@ impl Server {
         let control = TargetControlPlane::new(
             target,
             prepared.stores(),
-            exports,
+            (exports, config.mptcp),
             config.connect_timeout,
             Arc::new(Meters::new(affinities.len())),
         );
@@ -148,6 +152,7 @@ impl Server {
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
         let secure = handshakes.as_ref().map(TlsHandshakes::secure);
         let reactors = spawn(&config, ports, affinities.clone(), (&control, secure), &health)?;
+        guests.begin(reactors.0.iter().map(|(orders, _)| orders.clone()).collect());
         control.listen(sockets);
         drop(prepared.switch(&mut OpenNamespaces::default())); // a start that fails leaves no new files
         Ok(Server {

@@ -146,6 +146,7 @@ fn product(blocks: &ExportBlocks) -> &'static str {
         Some(StoreKind::Null { .. }) => "Null disk",
         Some(StoreKind::File { .. }) => "AIO disk",
         Some(StoreKind::Block { .. }) => "URING bdev",
+        Some(StoreKind::Remote(blocks)) => blocks.source().product(),
         #[cfg(feature = "rbd")]
         Some(StoreKind::Rbd(_)) => "Ceph Rbd Disk",
     }

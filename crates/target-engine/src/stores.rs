@@ -5,8 +5,8 @@ use super::open_store::OpenStore;
 use super::reservation_file::KeptReservations;
 use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
-    BlockLimits, BlockLocation, BlockOwnership, OpenError, Resize, StoreGeometry, StoreKind,
-    StoreSpec,
+    BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, OpenError, RemoteContext, Resize,
+    StoreGeometry, StoreKind, StoreSpec,
 };
 use roadtrain_target_proto::rate::RateLimit;
 use roadtrain_target_proto::reservations::ReservationState;
@@ -57,12 +57,18 @@ impl OpenNamespace {
         self.store.store().ownership().stands_by()
     }
 
-    /// True if another target may seize the blocks while this one owns them.
+    /// True if another target may seize the blocks while this one owns them, or this one may lose its paths to them.
     pub(super) fn changes_hands(&self) -> bool {
         match &self.export.blocks {
-            #[cfg(feature = "rbd")]
-            ExportBlocks::Spec(spec) => matches!(&spec.kind, StoreKind::Rbd(image) if image.shared),
-            _ => false,
+            ExportBlocks::Spec(spec) => match &spec.kind {
+                StoreKind::Remote(_) => true, // its paths come and go
+                #[cfg(feature = "rbd")]
+                StoreKind::Rbd(image) => image.shared,
+                _ => false,
+            },
+            ExportBlocks::Store(store) => {
+                matches!(store.location(), Some(BlockLocation::Remote(_)))
+            }
         }
     }
 
@@ -150,9 +156,16 @@ pub(super) type OpenByNsid = BTreeMap<u32, Arc<OpenNamespace>>;
 #[derive(Clone, Default)]
 pub(super) struct OpenNamespaces {
     open: Arc<HashMap<Arc<str>, Arc<OpenByNsid>>>,
+    /// Surroundings of stores over the network.
+    remote: Arc<RemoteContext>,
 }
 
 impl OpenNamespaces {
+    /// Returns no namespaces; stores over the network will get `remote`.
+    pub(super) fn new(remote: RemoteContext) -> OpenNamespaces {
+        OpenNamespaces { remote: Arc::new(remote), ..OpenNamespaces::default() }
+    }
+
     /// Returns the open namespace.
     pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Arc<OpenNamespace>> {
         self.open.get(nqn)?.get(&nsid)
@@ -181,7 +194,7 @@ impl OpenNamespaces {
 
     /// Returns the open ones of some namespaces.
     pub(super) fn part(&self, keys: &NamespaceKeys) -> OpenNamespaces {
-        let mut part = OpenNamespaces::default();
+        let mut part = OpenNamespaces { open: Arc::default(), remote: self.remote.clone() };
         for (nqn, nsid) in keys {
             self.get(nqn, *nsid).into_iter().for_each(|open| part.insert(nqn, open.clone()));
         }
@@ -245,6 +258,7 @@ impl OpenNamespaces {
         is_rechecked: impl Fn(&str, u32) -> bool,
     ) -> Result<PreparedStores, ConfigError> {
         let mut prepared = PreparedStores::default();
+        prepared.next.remote = self.remote.clone();
         for subsystem in subsystems {
             let nqn = &subsystem.nqn;
             let mut namespaces = Vec::new();
@@ -283,7 +297,7 @@ impl OpenNamespaces {
         let (OpenError::InUse { path, .. }, ExportBlocks::Spec(wanted)) = (&error, blocks) else {
             return error;
         };
-        let place = BlockLocation::of(wanted);
+        let place = wanted.location();
         let is_it = |open: &&Arc<OpenNamespace>| place.is_some() && open.place == place;
         let known = self.iter().map(|(_, open)| open).find(is_it);
         let known = known.and_then(|open| open.export.blocks.spec());
@@ -309,7 +323,7 @@ impl OpenNamespaces {
             ExportBlocks::Store(_) => false,
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.must_reopen());
-        if let Some(place) = BlockLocation::of(spec) {
+        if let Some(place) = spec.location() {
             let there = |open: &&Arc<OpenNamespace>| alike(open) && open.place == Some(place);
             let all = || self.iter().map(|(_, open)| open);
             let found = known.filter(there).or_else(|| all().find(there));
@@ -405,7 +419,13 @@ impl PreparedStores {
             (None, None) => store.identity()?,
             _ => 0, // the configuration identifies the namespace
         };
-        let id = NamespaceId::choose(export.uuid, export.nguid, identity);
+        let id = match (export.uuid, export.nguid) {
+            (None, None) => {
+                let BlockIdentifiers { uuid, nguid } = store.identifiers();
+                NamespaceId::choose(uuid, nguid, identity)
+            }
+            (uuid, nguid) => NamespaceId::choose(uuid, nguid, identity),
+        };
         let spec = export.blocks.spec();
         // The reservations belong to the other process until it has ended.
         let kept = match ana.is_usable() {
@@ -416,6 +436,7 @@ impl PreparedStores {
             !ana.is_usable() && KeptReservations::path(&export.reservations, spec).is_some();
         let tenure = old.get(&nqn, nsid).map_or(0, |old| old.tenure_with(&open));
         let config = NamespaceConfig {
+            offers_reservations: !matches!(store.location(), Some(BlockLocation::Remote(_))),
             keeps_reservations: kept.is_some() || will_keep,
             ana,
             ownership_term: tenure,
@@ -453,7 +474,8 @@ impl PreparedStores {
                 return Ok(Arc::new(OpenStore::new(store.clone(), marks)));
             }
         };
-        let opened = if export.yields { None } else { Some(roadtrain_store::open(spec)) };
+        let remote = &self.next.remote;
+        let opened = (!export.yields).then(|| roadtrain_store::open_for(spec, remote));
         let store = match opened.unwrap_or_else(|| roadtrain_store::observe(spec)) {
             Err(error @ (OpenError::InUse { .. } | OpenError::Taken { .. })) if export.standby => {
                 info!("stands by: {error}");
@@ -510,15 +532,19 @@ impl PreparedStores {
         place: Option<BlockLocation>,
         blocks: &ExportBlocks,
     ) -> Result<(), OpenError> {
-        let ExportBlocks::Spec(spec) = blocks else { return Ok(()) };
-        let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
-            return Ok(());
-        };
-        let Some(place) = place else { return Ok(()) };
-        match self.places.insert(place, spec.read_only) {
-            Some(is_read_only) if !(is_read_only && spec.read_only) => {
-                Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false })
+        let (ExportBlocks::Spec(spec), Some(place)) = (blocks, place) else { return Ok(()) };
+        let in_use = match &spec.kind {
+            StoreKind::File { path, .. } | StoreKind::Block { path } => {
+                OpenError::InUse { path: path.clone(), by: None, has_ended: false }
             }
+            StoreKind::Remote(blocks) => OpenError::Remote {
+                blocks: blocks.to_string(),
+                problem: "another namespace of this target has these blocks: remove that, or make both read-only".into(),
+            },
+            _ => return Ok(()),
+        };
+        match self.places.insert(place, spec.read_only) {
+            Some(is_read_only) if !(is_read_only && spec.read_only) => Err(in_use),
             _ => Ok(()),
         }
     }
@@ -702,6 +728,7 @@ pub(super) fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
         ) => (a, m) == (b, n),
         (StoreKind::File { path: a, .. }, StoreKind::File { path: b, .. })
         | (StoreKind::Block { path: a }, StoreKind::Block { path: b }) => a == b,
+        (StoreKind::Remote(a), StoreKind::Remote(b)) => a == b,
         #[cfg(feature = "rbd")]
         (StoreKind::Rbd(a), StoreKind::Rbd(b)) => a.serves_as(b),
         _ => false,

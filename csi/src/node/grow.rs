@@ -32,8 +32,7 @@ pub(super) async fn node_expand_volume(
     let mut bytes = device_bytes(&device).map_err(failed)?;
     while bytes < required {
         if begin.elapsed() > PATIENCE {
-            let what = format!("{} has {bytes} bytes, not yet {required}", device.path);
-            return Err(Status::unavailable(what));
+            return Err(not_grown(&device.path, bytes, required));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         bytes = device_bytes(&device).map_err(failed)?;
@@ -47,4 +46,27 @@ pub(super) async fn node_expand_volume(
     }
     let whole = bytes - bytes % CLUSTER_BYTES;
     Ok(NodeExpandVolumeResponse { capacity_bytes: i64::try_from(whole).unwrap_or(i64::MAX) })
+}
+
+/// Returns the status of a device that has not grown. Kernels before Linux 6.16 do not resize an ublk device in use.
+fn not_grown(path: &str, bytes: u64, required: u64) -> Status {
+    let what = format!("{path} has {bytes} bytes, not yet {required}");
+    match path.starts_with("/dev/ublkb") {
+        true => Status::unavailable(format!(
+            "{what}; before Linux 6.16 it grows when it is staged again: delete the pods that use it on this node"
+        )),
+        false => Status::unavailable(what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_names_the_remedy() {
+        let text = |path| not_grown(path, 1, 2).message().to_owned();
+        assert_eq!(text("/dev/loop0"), "/dev/loop0 has 1 bytes, not yet 2");
+        assert!(text("/dev/ublkb0").ends_with("delete the pods that use it on this node"));
+    }
 }

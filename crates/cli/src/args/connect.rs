@@ -63,6 +63,10 @@ pub struct ConnectArgs {
     /// Interface by which connections over TCP leave [default: the kernel's choice].
     #[arg(short = 'f', long, value_name = "INTERFACE")]
     pub host_iface: Option<String>,
+    /// Multipath TCP. One connection uses all links for which the kernel has endpoints (`ip mptcp`). TCP alone where this
+    /// kernel or the target does not offer it.
+    #[arg(long)]
+    pub mptcp: bool,
     /// Keys that prove the host's identity.
     #[command(flatten)]
     pub keys: KeyArgs,

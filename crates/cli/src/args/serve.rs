@@ -24,6 +24,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   block:/dev/loop0           a block device
   rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
                              @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
+  nvme:ADDR[:PORT]/NQN/NSID  a namespace of another target, with its own size and block size
+                             (path=ADDR[:PORT] for each further path, and attach's options:
+                             tls-key=FILE, dhchap-secret=FILE, ctrl-loss-tmo=SECONDS, ...)
   options: lba=512|4096 (block size, 512, also on a disk with blocks of 4096), ro (read-only),
            nsid=N (1, 2, ... in order), size=SIZE,
            standby (wait, inaccessible, while another process has it, then serve it; an image
@@ -112,7 +115,7 @@ pub struct ServeArgs {
         ether!("Ethernet, "),
         "Security, Limits, Batching and Waiting, of --slow-over and of --file-root. Options under Management win over its keys. Not with a gateway group"
     ), conflicts_with_all = [
-        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "mdns", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "mptcp", "mdns", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
         "queue_size", "tls", "tls_at", "tls_keys", "keyring", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
@@ -218,6 +221,10 @@ pub struct ExportArgs {
     /// NQN of a host that may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
     pub allow_hosts: Vec<String>,
+    /// Multipath TCP. Listeners take it beside TCP: one connection uses all links for which the kernel has endpoints
+    /// (`ip mptcp`). TCP alone where the kernel does not offer it.
+    #[arg(long)]
+    pub mptcp: bool,
     /// Multicast DNS on the local network. The discovery service is announced there.
     #[arg(long)]
     pub mdns: bool,

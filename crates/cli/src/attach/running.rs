@@ -12,6 +12,7 @@ use crate::status::report::{
     AttachmentDetails, AttachmentLaneReport, AttachmentReport, AttachmentState, DeviceReport,
     ExpressReport, PathLine, RecentRates,
 };
+use crate::status::subflows::SubflowReport;
 use crate::status::waiting::WaitReport;
 use roadtrain_front::attachment::{AttachedDevice, Attachment};
 use roadtrain_host_engine::{
@@ -23,6 +24,7 @@ use roadtrain_manage::rpc::{CallerAccess, MethodOutcome, MethodTable, RpcError, 
 use roadtrain_reactor::metrics::LinkSample;
 use roadtrain_reactor::probes::ReactorProbes;
 use roadtrain_reactor::recorded::RecordedRequests;
+use roadtrain_system::platform::mptcp::MptcpSubflow;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
@@ -283,7 +285,7 @@ impl RunningAttachment {
             class: self.facts.class.clone(),
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             devices: devices.into_iter().map(|device| self.device(device)).collect(),
-            lanes: lanes.iter().enumerate().map(|(n, lane)| lane_report(n, lane, state)).collect(),
+            lanes: lane_reports(&lanes, &self.view.subflows(), state),
             links: links(&self.view.paths()),
             paths: self.paths(Instant::now()),
             requests: sum.batching.requests,
@@ -405,8 +407,13 @@ fn links(paths: &[PathReading]) -> Vec<LinkSample> {
     links
 }
 
-fn lane_report(lane: usize, reading: &LaneReading, state: AttachmentState) -> AttachmentLaneReport {
-    AttachmentLaneReport {
+fn lane_reports(
+    lanes: &[LaneReading],
+    subflows: &[Vec<MptcpSubflow>],
+    state: AttachmentState,
+) -> Vec<AttachmentLaneReport> {
+    let each = lanes.iter().zip(subflows).enumerate();
+    each.map(|(lane, (reading, subflows))| AttachmentLaneReport {
         lane,
         state,
         requests: reading.batching.requests,
@@ -419,7 +426,9 @@ fn lane_report(lane: usize, reading: &LaneReading, state: AttachmentState) -> At
             requests: reading.express.requests,
             in_flight: reading.express.in_flight,
         },
-    }
+        subflows: subflows.iter().map(SubflowReport::from).collect(),
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -242,6 +242,9 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
     if args.wait.busy_poll {
         words.push("--busy-poll".to_owned());
     }
+    if args.connect.mptcp {
+        words.push("--mptcp".to_owned());
+    }
     if args.wait.no_spin {
         words.push("--no-spin".to_owned());
     }

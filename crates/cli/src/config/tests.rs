@@ -34,10 +34,11 @@ fn the_example_is_good() {
 fn flags_and_their_file_are_the_same() {
     let config = flags(
         "--namespace mem:1GiB,class=latency --namespace file:x,size=8k,lba=4k,ro --policy i10 --cores 0-1 \
-         --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --placement none --caravan-bytes 96KiB --no-ddgst",
+         --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --placement none --caravan-bytes 96KiB --no-ddgst --mptcp",
     )
     .unwrap();
     assert_eq!(config.batching.policy, PolicyName::I10);
+    assert!(config.mptcp);
     assert!(config.to_toml().contains("address = \"127.0.0.1\"\n"));
     assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
     let several = flags("--namespace mem:4k -a ::1 -a localhost").unwrap();
@@ -166,12 +167,13 @@ fn bad_files_say_where_and_why() {
 
 #[test]
 fn the_engine_gets_the_settings() {
-    let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
+    let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\nmptcp = true\n[waiting]\nspin_us = 20\n\
         [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
         [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
         [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n\
         class = \"bulk\"\nnguid = \"22222222222222222222222222222222\"\n";
     let config = ServeConfig::parse(text).unwrap().server().unwrap();
+    assert!(config.mptcp);
     assert_eq!(config.listen, ["127.0.0.1:0", "[::1]:0"].map(|a| a.parse().unwrap()));
     assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
     assert_eq!(config.limits.io_queues_max, 4);
@@ -261,6 +263,7 @@ fn reload_knows_what_it_cannot_change() {
     for (line, keys) in [
         ("--policy i10", &["batching"][..]),
         ("--log-level debug", &["log_level"]),
+        ("--mptcp", &["mptcp"]),
         ("--rpc r --state s --lvstore v=v", &["lvstore", "rpc", "state"]),
     ] {
         let new = flags(&format!("--namespace mem:4k {line}")).unwrap();

@@ -5,9 +5,9 @@ use crate::args::ClassName;
 use crate::rates::RateArgs;
 use roadtrain_host_engine::Class;
 use roadtrain_manage::model::{
-    DeviceKind, ManagedDevice, ManagedModel, RbdAccess, SsdPace, show_uuid,
+    DeviceKind, ManagedDevice, ManagedModel, RbdAccess, SsdPace, remote_word, show_uuid,
 };
-use roadtrain_store::StoreKind;
+use roadtrain_store::{RemoteBlocks, StoreKind};
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use roadtrain_target_proto::NamespaceView;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ impl NamespaceSettings {
     /// Returns the table or word for `export`; `None` for blocks that another part of the program has opened.
     pub(crate) fn of_export(export: &Export) -> Option<NamespaceSettings> {
         let ExportBlocks::Spec(store) = &export.blocks else { return None };
-        let mut spec = NamespaceSettings::of_store(&store.kind);
+        let mut spec = NamespaceSettings::of_store(&store.kind)?;
         (spec.lba, spec.read_only) = (store.lba_bytes, store.read_only);
         spec.standby = export.standby;
         Some(spec.shown_as(export))
@@ -54,14 +54,18 @@ impl NamespaceSettings {
                     ..NamespaceSettings::new(NamespaceKind::Rbd)
                 }
             }
+            DeviceKind::Remote(blocks) => NamespaceSettings::of_remote(blocks)?,
             DeviceKind::Volume(_) => return None,
         };
         if device.kind.is_memory() {
             spec.size = Some(geometry.bytes());
         }
-        (spec.lba, spec.read_only) = (geometry.lba_bytes(), geometry.read_only);
+        spec.read_only = geometry.read_only;
+        if spec.kind != NamespaceKind::Nvme {
+            spec.lba = geometry.lba_bytes();
+        }
         let mut export = export.clone();
-        if matches!(spec.kind, NamespaceKind::Block | NamespaceKind::Rbd)
+        if matches!(spec.kind, NamespaceKind::Block | NamespaceKind::Rbd | NamespaceKind::Nvme)
             && export.uncorrectable == KeptPlace::Nowhere
         {
             export.uncorrectable = KeptPlace::NextToStore; // the same, as there is no file
@@ -74,9 +78,9 @@ impl NamespaceSettings {
         matches!(self.kind, NamespaceKind::File | NamespaceKind::Block)
     }
 
-    fn of_store(kind: &StoreKind) -> NamespaceSettings {
+    fn of_store(kind: &StoreKind) -> Option<NamespaceSettings> {
         let new = NamespaceSettings::new;
-        match kind.clone() {
+        Some(match kind.clone() {
             StoreKind::Memory { size } => {
                 NamespaceSettings { size: Some(size), ..new(NamespaceKind::Mem) }
             }
@@ -95,6 +99,7 @@ impl NamespaceSettings {
             StoreKind::Block { path } => {
                 NamespaceSettings { path: Some(path), ..new(NamespaceKind::Block) }
             }
+            StoreKind::Remote(blocks) => return NamespaceSettings::of_remote(&blocks),
             #[cfg(feature = "rbd")]
             StoreKind::Rbd(image) => NamespaceSettings {
                 image: Some(image.to_string()),
@@ -104,7 +109,12 @@ impl NamespaceSettings {
                 create: image.create,
                 ..new(NamespaceKind::Rbd)
             },
-        }
+        })
+    }
+
+    /// Returns the settings of blocks over the network, as the command line has them.
+    fn of_remote(blocks: &RemoteBlocks) -> Option<NamespaceSettings> {
+        remote_word(blocks).parse().ok()
     }
 
     fn shown_as(mut self, export: &Export) -> NamespaceSettings {

@@ -112,7 +112,7 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), ControlRefusal> {
             let ExportBlocks::Spec(spec) = &export.blocks else { continue };
             let has_name = export.uuid.is_some() || export.nguid.is_some();
             let why = match spec.kind {
-                StoreKind::File { .. } | StoreKind::Block { .. } => continue,
+                StoreKind::File { .. } | StoreKind::Block { .. } | StoreKind::Remote(_) => continue,
                 #[cfg(feature = "rbd")]
                 StoreKind::Rbd(_) => continue,
                 StoreKind::Null { .. } if has_name => continue,

@@ -11,7 +11,7 @@ use roadtrain_manage::model::{
 };
 use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_store::OpenError;
+use roadtrain_store::{OpenError, RemoteContext};
 use roadtrain_target_engine::ExportBlocks;
 use roadtrain_target_proto::{NAMESPACES_MAX, NamespaceId, NamespaceView};
 use std::fmt::Display;
@@ -262,7 +262,7 @@ pub(super) fn device_for(
         let open = open.filter(|open| has_blocks_of(open, (new, &kind)));
         let device = match open {
             Some(open) => with_settings(open, new)?,
-            None => open_device(&name, new, kind)?,
+            None => open_device(&name, new, kind, &model.remote.context)?,
         };
         model.devices.push(Arc::new(device));
         return Ok(name);
@@ -285,9 +285,12 @@ pub(super) fn device_for(
 /// True if `open` has the file, device or image that `new` names, in the same way. One that stands by has no blocks.
 fn has_blocks_of(open: &ManagedDevice, (new, kind): (&NewNamespace, &DeviceKind)) -> bool {
     let geometry = open.store.geometry();
+    // The block size of blocks over the network is their own.
+    let is_remote = matches!(kind, DeviceKind::Remote(_));
     open.kind == *kind
         && !kind.is_memory()
-        && (geometry.lba_bytes(), geometry.read_only) == (new.lba, new.read_only)
+        && (is_remote || geometry.lba_bytes() == new.lba)
+        && geometry.read_only == new.read_only
         && !(open.standby.is_some() || new.standby)
 }
 
@@ -334,6 +337,11 @@ fn device_kind(
                 access,
             })
         }
+        NamespaceKind::Nvme => {
+            let files = new.connect_files();
+            files.iter().try_for_each(|file| session.allowed(file).map(drop))?;
+            DeviceKind::Remote(new.remote_blocks().map_err(invalid)?)
+        }
         NamespaceKind::Device => return Err(invalid("a device is open already")),
     })
 }
@@ -343,6 +351,7 @@ fn open_device(
     name: &str,
     new: &NewNamespace,
     kind: DeviceKind,
+    context: &RemoteContext,
 ) -> Result<ManagedDevice, ControlRefusal> {
     let failed = |error: OpenError| ControlRefusal::new(RefusalReason::Store, error);
     match &kind {
@@ -350,15 +359,19 @@ fn open_device(
         _ => make(new, None)?,
     }
     let [uuid, nguid] = new.ids().map_err(invalid)?;
-    let uuid = uuid.or(nguid);
+    let given = uuid.or(nguid);
     if new.standby {
         let shape = (new.lba, new.read_only);
-        return ManagedDevice::stand_by((name.to_owned(), uuid), kind, shape).map_err(failed);
+        return ManagedDevice::stand_by((name.to_owned(), given), kind, shape).map_err(failed);
     }
-    let uuid = uuid.map_or_else(new_uuid, Ok);
+    let uuid = given.map_or_else(new_uuid, Ok);
     let uuid = uuid.map_err(|error| ControlRefusal::new(RefusalReason::Failed, error))?;
     let shape = (new.lba, new.size.unwrap_or(0), new.read_only);
-    ManagedDevice::open((name.to_owned(), uuid), kind, shape).map_err(failed)
+    let device = ManagedDevice::open_for((name.to_owned(), uuid), kind, shape, context);
+    let device = device.map_err(failed)?;
+    // Blocks over the network may have a UUID, which hosts see at every target.
+    let uuid = given.or(device.store.identifiers().uuid).unwrap_or(uuid);
+    Ok(ManagedDevice { uuid, ..device })
 }
 
 /// Creates a missing file or image, if its size is given.

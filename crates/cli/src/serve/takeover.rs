@@ -71,7 +71,7 @@ impl Predecessor {
         }
         sockets.iter().try_for_each(Inherited::check_socket)?;
         let mut inherited = Inherited { sockets, reservations: Vec::new() };
-        inherited.listen(&config.listen).map_err(CommandFailure::failed)?;
+        inherited.listen(&config.listen, config.mptcp).map_err(CommandFailure::failed)?;
         let drain = Duration::from_secs(shared.drain_seconds);
         Ok(Predecessor { stream, entry, inherited, drain })
     }

@@ -1,5 +1,6 @@
 //! State of an attachment, as reported by its process and as shown.
 
+use super::subflows::{self, SubflowReport};
 use super::waiting::{self, WaitReport};
 use crate::output::columns;
 use crate::registry::AttachmentEntry;
@@ -186,6 +187,9 @@ pub(crate) struct AttachmentLaneReport {
     /// Its express connection, whose requests count above as well.
     #[serde(default)]
     pub express: ExpressReport,
+    /// Subflows of its connections over MPTCP; empty over TCP and Ethernet.
+    #[serde(default)]
+    pub subflows: Vec<SubflowReport>,
 }
 
 /// A lane's express connection, for latency-critical requests that pass bulk.
@@ -296,7 +300,11 @@ impl AttachmentReport {
             0 | 1 => String::new(),
             _ => columns(&["  path", "state", "ana", "IOPS"], &rows),
         };
-        for row in devices.lines().chain(links.lines()).chain(paths.lines()) {
+        let lanes = inside.lanes.iter();
+        let subflows = lanes.map(|lane| (format!("lane {}", lane.lane), &lane.subflows[..]));
+        let subflows = subflows::text(subflows);
+        let tables = [devices, links, paths, subflows];
+        for row in tables.iter().flat_map(|table| table.lines()) {
             text.push_str(&format!("{row}\n"));
         }
         text
@@ -443,6 +451,7 @@ mod tests {
             in_flight: 3,
             reconnects: 2,
             express: ExpressReport { open: true, opened: 2, requests: 60, in_flight: 1 },
+            subflows: Vec::new(),
         };
         AttachmentReport {
             kind: attachment(),

@@ -1,6 +1,7 @@
 //! State of a target, as reported by its process and as shown.
 
 use super::proof::RequiredProof;
+use super::subflows::{self, SubflowReport};
 use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
@@ -119,6 +120,9 @@ pub(crate) struct TargetLaneReport {
     pub moves: u32,
     /// Requests completed.
     pub requests: u64,
+    /// Subflows of its connection over MPTCP; empty over TCP and Ethernet.
+    #[serde(default)]
+    pub subflows: Vec<SubflowReport>,
 }
 
 /// A subsystem.
@@ -324,6 +328,10 @@ impl TargetReport {
             text.push_str(&subsystem.text());
         }
         text.push_str(&lane_text(lanes));
+        let each = lanes.iter().map(|lane| {
+            (format!("controller {} queue {}", lane.cntlid, lane.qid), &lane.subflows[..])
+        });
+        text.push_str(&subflows::text(each));
         text
     }
 }
@@ -361,8 +369,10 @@ fn lane_text(lanes: &[TargetLaneReport]) -> String {
 
 impl TargetLaneReport {
     fn new(lane: &LanePlace) -> TargetLaneReport {
-        let &LanePlace { cntlid, qid, core, packets_core, napi_id, moves, requests } = lane;
-        TargetLaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests }
+        let &LanePlace { cntlid, qid, core, packets_core, napi_id, moves, requests, ref subflows } =
+            lane;
+        let subflows = subflows.iter().map(SubflowReport::from).collect();
+        TargetLaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests, subflows }
     }
 
     fn cells(&self) -> Vec<String> {

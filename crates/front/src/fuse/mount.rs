@@ -2,12 +2,13 @@
 
 use super::device::FuseDevice;
 use super::handshake;
+use super::loop_device;
 use super::mount_state::MountedDevice;
-use super::sys;
+use super::sys::{self, UnmountMode};
 use super::uring::{FuseUring, UringSwitch};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
 /// File system type.
@@ -17,7 +18,9 @@ const SOURCE: &str = "roadtrain";
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts of an unmount that finds the directory busy.
 const BUSY_RETRIES: u32 = 5;
-const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait for the end of a killed process and of other users of its mount.
+const LEFTOVER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A mount of this process. Dropping it unmounts it.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl KernelMount {
     /// Mounts at `path`, which is made if it does not exist.
     pub(super) fn new(path: &Path, uring: FuseUring) -> io::Result<(Self, MountedDevice)> {
         if is_dead(path) {
-            remove_leftover(path)?;
+            remove_leftover(path, || loop_device::remove_all_over(path))?;
         }
         let made = MadeFolders::new(path)?;
         let path = path.canonicalize()?;
@@ -93,7 +96,7 @@ impl KernelMount {
 impl Drop for KernelMount {
     fn drop(&mut self) {
         for _ in 0..BUSY_RETRIES {
-            match sys::unmount(&self.path, false) {
+            match sys::unmount(&self.path, UnmountMode::Unused) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
                 Err(error) => return debug!("{} is no mount: {error}", self.path.display()),
                 Ok(()) => return,
@@ -101,7 +104,7 @@ impl Drop for KernelMount {
             std::thread::sleep(BUSY_PAUSE);
         }
         warn!("{} is in use: its requests fail from now on", self.path.display());
-        if let Err(error) = sys::unmount(&self.path, true) {
+        if let Err(error) = sys::unmount(&self.path, UnmountMode::Detach) {
             warn!("cannot unmount {}: {error}", self.path.display());
         }
     }
@@ -119,12 +122,23 @@ fn check_is_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the mount that a process which is gone has left at `path`. Returns `false` if there is none.
-pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
+/// Removes the mount that a killed process has left at `path`. The process may still wait in the kernel for a request to
+/// its own mount, and makes a loop device once that fails: `remove_devices` runs as long as something uses the mount.
+/// Returns `false` if there is no mount.
+pub(super) fn remove_leftover(path: &Path, remove_devices: impl Fn()) -> io::Result<bool> {
+    remove_devices();
     if !is_mounted(path) {
         return Ok(false);
     }
-    sys::unmount(path, true).map(|()| true)
+    let last = Instant::now() + LEFTOVER_PATIENCE;
+    while let Err(error) = sys::unmount(path, UnmountMode::FailRequests) {
+        if error.kind() != ErrorKind::ResourceBusy || Instant::now() >= last {
+            return sys::unmount(path, UnmountMode::Detach).map(|()| true);
+        }
+        remove_devices();
+        std::thread::sleep(BUSY_PAUSE);
+    }
+    Ok(true)
 }
 
 /// True if the process that served the mount at `path` is gone.

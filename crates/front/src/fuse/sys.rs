@@ -27,10 +27,24 @@ pub(super) fn mount(kind: &str, source: &str, path: &Path, options: &str) -> io:
     Ok(rustix::mount::mount(source, path, kind, flags, Some(options.as_c_str()))?)
 }
 
-/// Unmounts `path`; `at_once` also if it is in use, whose requests then fail.
-pub(super) fn unmount(path: &Path, at_once: bool) -> io::Result<()> {
-    let forced =
-        if at_once { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
+/// Way in which a mount is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnmountMode {
+    /// Only if nothing uses it.
+    Unused,
+    /// The same, but its requests fail in any case.
+    FailRequests,
+    /// At once, also if it is in use.
+    Detach,
+}
+
+/// Unmounts `path`.
+pub(super) fn unmount(path: &Path, mode: UnmountMode) -> io::Result<()> {
+    let forced = match mode {
+        UnmountMode::Unused => UnmountFlags::empty(),
+        UnmountMode::FailRequests => UnmountFlags::FORCE,
+        UnmountMode::Detach => UnmountFlags::FORCE | UnmountFlags::DETACH,
+    };
     Ok(rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | forced)?)
 }
 

@@ -16,8 +16,8 @@ use roadtrain_reactor::connection::TcpConnection;
 use roadtrain_reactor::stream::ConnectionStream;
 use roadtrain_reactor::tuning;
 use roadtrain_system::clock;
-use roadtrain_system::platform::{numa, packets_core};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use roadtrain_system::platform::{mptcp, numa, packets_core};
+use socket2::{Domain, SockRef, Socket};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
@@ -122,10 +122,11 @@ fn watch_peer(stream: &ConnectionStream, io_timeout: Option<Duration>) -> io::Re
 
 /// Returns a connected socket.
 fn connected((local, address): (&LocalEnd, SocketAddr), timeout: Duration) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = mptcp::stream_socket(Domain::for_address(address), local.mptcp)?;
     tuning::tune_socket(&socket)?;
     bind(&socket, local, address)?;
     wait_connected(&socket, address, timeout)?;
+    mptcp::report_fallback(&socket, address);
     Ok(socket)
 }
 
@@ -178,13 +179,14 @@ mod tests {
     fn a_connection_begins_where_it_is_to_begin() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let from = |ip: IpAddr, interface: Option<&str>| {
-            let local = LocalEnd { address: Some(ip), interface: interface.map(str::to_owned) };
+        let from = |ip: IpAddr, interface: Option<&str>, mptcp| {
+            let interface = interface.map(str::to_owned);
+            let local = LocalEnd { address: Some(ip), interface, mptcp };
             connected((&local, address), Duration::from_secs(10))
         };
         let local: IpAddr = Ipv4Addr::new(127, 0, 0, 2).into();
-        for interface in [None, Some("lo")] {
-            let socket = from(local, interface).unwrap();
+        for (interface, mptcp) in [(None, false), (Some("lo"), false), (Some("lo"), true)] {
+            let socket = from(local, interface, mptcp).unwrap();
             let (_accepted, peer) = listener.accept().unwrap();
             assert_eq!(peer, socket.local_addr().unwrap().as_socket().unwrap());
             assert_eq!(peer.ip(), local);
@@ -194,7 +196,7 @@ mod tests {
             (local, Some("roadtrain-none"), "from interface roadtrain-none: "),
             (Ipv6Addr::LOCALHOST.into(), None, "from ::1: it is of another family than 127.0.0.1"),
         ] {
-            let error = from(ip, interface).unwrap_err().to_string();
+            let error = from(ip, interface, false).unwrap_err().to_string();
             assert!(error.starts_with(why), "{error}");
         }
     }

@@ -4,6 +4,7 @@ use super::recording::record;
 use super::{LaneShared, LinkError, LinkTransport};
 use crate::api::IoCompletion;
 use crate::commands::{CommandEnd, LinkCommands};
+use crate::counters::MptcpSockets;
 use crate::ether::{FoundPath, HostEtherLane, HostFrame, Ports, Survey};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_ether_proto::host_queue::EtherHostEvent;
@@ -233,6 +234,8 @@ impl LinkTransport for EtherLink {
     fn set_line(&mut self, line: ConnectionInfo) {
         self.line = Arc::new(line);
     }
+
+    fn list_socket(&mut self, _sockets: &Arc<MptcpSockets>) {}
 
     fn count_on(&mut self, earlier: Batching) {
         self.stats += earlier;

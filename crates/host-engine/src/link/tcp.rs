@@ -3,6 +3,7 @@
 use super::recording::record;
 use super::{LaneShared, LinkError, LinkTransport};
 use crate::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
+use crate::counters::{MptcpSocketEntry, MptcpSockets};
 use roadtrain_host_proto::qpair::{CommandTransfer, HostQpair, HostRxEvent};
 use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
 use roadtrain_proto::recorder::RequestRecord;
@@ -17,11 +18,13 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use socket2::{SockAddr, SockRef};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
 /// Queue pair over a TCP connection.
 pub(crate) struct TcpLink {
+    /// Entry of the socket in a list; dropped before the connection.
+    entry: Option<MptcpSocketEntry>,
     connection: TcpConnection,
     qpair: HostQpair,
     line: Arc<ConnectionInfo>,
@@ -29,7 +32,7 @@ pub(crate) struct TcpLink {
 
 impl TcpLink {
     pub(crate) fn new(connection: TcpConnection, qpair: HostQpair) -> Self {
-        TcpLink { connection, qpair, line: Arc::default() }
+        TcpLink { entry: None, connection, qpair, line: Arc::default() }
     }
 }
 
@@ -240,6 +243,10 @@ impl LinkTransport for TcpLink {
         let local = address(socket.local_addr()).unwrap_or_default();
         let peer = address(socket.peer_addr()).unwrap_or_default();
         self.line = Arc::new(ConnectionInfo { local, peer, ..line });
+    }
+
+    fn list_socket(&mut self, sockets: &Arc<MptcpSockets>) {
+        self.entry = sockets.add(self.connection.stream.as_fd());
     }
 
     fn count_on(&mut self, earlier: Batching) {

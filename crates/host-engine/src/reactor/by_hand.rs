@@ -1,6 +1,8 @@
 //! Host whose reactor a test steps on its own thread: lanes without a control thread.
 
-use super::{FrontedReactor, HostReactor, HostReactorOrder, HostReactorParts};
+use super::{
+    FrontedReactor, HostGuest, HostReactor, HostReactorOrder, HostReactorParts, RING_ENTRIES,
+};
 use crate::admin::AdminConnection;
 use crate::api::{Class, Front, FrontTurn};
 use crate::config::HostConfig;
@@ -14,6 +16,7 @@ use roadtrain_host_proto::namespace_identity::BarredNsids;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_reactor::RxBuffers;
+use roadtrain_system::guest::GuestReactor;
 use roadtrain_system::mailbox::mailbox;
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -77,6 +80,7 @@ impl HandHost {
             counters: lanes.iter().map(|_| LaneCounters::default()).collect(),
             lanes,
             queue_entries: config.queue_entries,
+            ring_entries: RING_ENTRIES,
             class: Class::Normal,
             express: config.express,
             io_timeout: config.io_timeout,
@@ -109,14 +113,10 @@ impl HandHost {
         self.reactor.lanes.iter().filter_map(|lane| lane.fd()).collect()
     }
 
-    /// Runs in one loop with another reactor of this thread, in its ring, until the front stops this one.
-    pub fn run_beside(
-        &mut self,
-        front: &mut dyn Front,
-        other: (&mut impl roadtrain_reactor::ReactorCallbacks, &mut RxBuffers),
-    ) {
-        let mut running = FrontedReactor { reactor: &mut self.reactor, front };
-        roadtrain_reactor::run_two(other, (&mut running, &mut self.rx)).unwrap();
+    /// Returns it as a guest for another reactor of this thread, until the front stops it. It has made no turns.
+    pub fn into_guest(self, front: impl Front + 'static) -> Box<dyn GuestReactor> {
+        let admin = Box::new(self._admin);
+        Box::new(HostGuest::with(self.reactor, Box::new(front), Some(self.rx), admin))
     }
 
     /// Runs one turn.

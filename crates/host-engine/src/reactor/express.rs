@@ -50,13 +50,14 @@ impl HostReactor {
         else {
             return of.express.refused(now);
         };
-        let mut lane = of.new_express_lane();
+        let (home_number, mut lane) = (lane, of.new_express_lane());
         of.express.opened(now, may_close);
         of.expresses_opened += 1;
         link.set_line(ConnectionInfo {
             qid: u16::try_from(number + 1).unwrap_or(u16::MAX),
             ..ConnectionInfo::default()
         });
+        self.list_socket(home_number, &mut link);
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_barred(barred);
         lane.requests.core.set_writes(writes);

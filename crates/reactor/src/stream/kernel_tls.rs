@@ -3,6 +3,7 @@
 //! Records without data arrive one at a time: alerts, and changes of the peer's key.
 
 use super::{Incoming, message_of};
+use roadtrain_system::platform::mptcp;
 use roadtrain_tls::{
     CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, IDLE_MAX, KEY_UPDATE_MESSAGE,
     TlsError, TlsSessionKeys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
@@ -100,8 +101,11 @@ fn set_option(
 /// Result of the first try to enable TLS. Each further try may have the kernel search for a module.
 static KERNEL_HAS_TLS: OnceLock<bool> = OnceLock::new();
 
-/// True if the socket is ready for keys.
+/// True if the socket is ready for keys. Those of MPTCP never are, and prove nothing about others.
 fn is_offered(socket: BorrowedFd<'_>) -> bool {
+    if mptcp::is_mptcp(&socket) {
+        return false;
+    }
     let enable = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
     let mut enabled = None;
     let known = *KERNEL_HAS_TLS.get_or_init(|| *enabled.insert(enable()));
@@ -324,6 +328,16 @@ mod tests {
             assert_eq!(wait_for(&mut far, &mut bytes).unwrap(), 3000);
             assert_eq!(bytes[..3000], [round; 3000]);
         }
+    }
+
+    /// The first socket decides for the process, unless it is of MPTCP.
+    #[test]
+    fn a_socket_of_mptcp_does_not_decide_for_those_of_tcp() {
+        let socket = mptcp::stream_socket(socket2::Domain::IPV4, true).unwrap();
+        assert!(!mptcp::is_mptcp(&socket) || !is_offered(socket.as_fd()));
+        let [(far, _), (near, _)] = far_and_near();
+        let has_tls = set_option(far.as_fd(), libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
+        assert_eq!(is_offered(near.as_fd()), has_tls);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Network interfaces of connections: the one that has the local address, or the configured ones.
 
+use super::mptcp;
 use socket2::SockRef;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -43,10 +44,12 @@ impl ConnectionRoute {
     }
 }
 
-/// Returns the core that has processed the last packet of a connection, if one is known.
+/// Returns the core that has processed the last packet of a connection, if one is known. Subflows of MPTCP have one
+/// each: the kernel reports the core of the first packet for ever.
 pub fn packets_core(socket: &impl AsFd) -> Option<usize> {
     let core = SockRef::from(socket).cpu_affinity().ok()?;
-    i32::try_from(core).is_ok().then_some(core) // -1: none yet
+    let is_known = i32::try_from(core).is_ok(); // -1: none yet
+    (is_known && !mptcp::is_mptcp(socket)).then_some(core)
 }
 
 /// Returns the NAPI instance (the kernel's number of a receive queue) of the last packet of a connection; `None` over

@@ -114,7 +114,7 @@ impl<S: EntryMarker> EntryQueue<S> {
 impl From<cqueue::Entry> for RingCqe {
     #[inline]
     fn from(cqe: cqueue::Entry) -> Self {
-        let role = RingRole::First;
+        let role = RingRole::OWNER;
         RingCqe { user_data: cqe.user_data(), role, result: cqe.result(), flags: cqe.flags() }
     }
 }

@@ -172,15 +172,15 @@ fn narrow_entries_carry_no_command() {
 fn completions_say_for_which_role_their_entries_were() {
     let mut ring = ReactorRing::new(4).unwrap();
     ring.nop(7);
-    ring.set_role(RingRole::Second);
+    ring.set_role(RingRole(2));
     ring.nop(7);
-    ring.set_role(RingRole::First);
+    ring.set_role(RingRole::OWNER);
     ring.nop(8);
     ring.submit_and_wait(3, None).unwrap();
     let completions = std::iter::from_fn(|| ring.next_completion());
     let mut roles: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role)).collect();
-    roles.sort_by_key(|&(user_data, role)| (user_data, role == RingRole::Second));
-    assert_eq!(roles, [(7, RingRole::First), (7, RingRole::Second), (8, RingRole::First)]);
+    roles.sort_by_key(|&(user_data, role)| (user_data, role.0));
+    assert_eq!(roles, [(7, RingRole::OWNER), (7, RingRole(2)), (8, RingRole::OWNER)]);
 }
 
 /// A poll is found by the user data that its role gave it.
@@ -189,14 +189,14 @@ fn a_role_ends_its_own_poll() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let mut ring = ReactorRing::new(4).unwrap();
     ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
-    ring.set_role(RingRole::Second);
+    ring.set_role(RingRole(2));
     ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
     ring.poll_remove(7, 8);
     ring.submit_and_wait(2, None).unwrap();
     let completions = std::iter::from_fn(|| ring.next_completion());
     let ended: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role, cqe.result)).collect();
     assert_eq!(ended.len(), 2, "the other role's poll stays: {ended:?}");
-    assert!(ended.contains(&(7, RingRole::Second, -libc::ECANCELED)), "{ended:?}");
+    assert!(ended.contains(&(7, RingRole(2), -libc::ECANCELED)), "{ended:?}");
 }
 
 #[test]
@@ -214,4 +214,23 @@ fn an_error_of_the_kernel_says_what_to_change() {
         explained(io::Error::from_raw_os_error(libc::EMFILE)).raw_os_error(),
         Some(libc::EMFILE)
     );
+}
+
+/// Any number of roles share a ring, and the polls of one can all be cancelled.
+#[test]
+fn a_role_that_ends_cancels_its_polls() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let mut ring = ReactorRing::new(16).unwrap();
+    for role in [RingRole::OWNER, RingRole(1), RingRole(70_000)] {
+        ring.set_role(role);
+        ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
+        ring.poll_add(reader.as_fd(), libc::POLLIN, 9);
+    }
+    ring.set_role(RingRole(1));
+    ring.cancel_polls(8);
+    ring.submit_and_wait(4, None).unwrap();
+    let completions = std::iter::from_fn(|| ring.next_completion());
+    let mut ended: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role)).collect();
+    ended.sort_by_key(|&(user_data, _)| user_data);
+    assert_eq!(ended, [7, 8, 8, 9].map(|user_data| (user_data, RingRole(1))));
 }

@@ -3,7 +3,7 @@
 use super::{LaneResources, TargetLane};
 use crate::order::LanePlace;
 use roadtrain_system::buffer::Buffer;
-use roadtrain_system::platform::{packets_core, packets_napi_id};
+use roadtrain_system::platform::{mptcp, packets_core, packets_napi_id};
 use roadtrain_target_proto::flows::{self, ConnectionFlow};
 use roadtrain_target_proto::moves::LanePlacement;
 
@@ -56,10 +56,12 @@ impl TargetLane {
         let stream = self.transport.tcp().map(|tcp| tcp.stream());
         let last = stream.and_then(packets_core);
         let napi_id = stream.and_then(packets_napi_id);
+        let subflows = stream.map(mptcp::subflows).unwrap_or_default();
         let (packets_core, moves) = (self.flow.packets.or(last), self.flow.moves);
         let connected = self.session.queue()?;
         let (cntlid, qid) = (connected.cntlid, connected.qid);
-        Some(LanePlace { cntlid, qid, core: own, packets_core, napi_id, moves, requests })
+        let core = own;
+        Some(LanePlace { cntlid, qid, core, packets_core, napi_id, moves, requests, subflows })
     }
 
     /// True if no command is in this reactor's store and the socket is not blocked.

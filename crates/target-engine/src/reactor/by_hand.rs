@@ -38,7 +38,7 @@ impl HandTarget {
             ..nothing
         };
         let OpenedListeners { listeners, sockets } =
-            listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
+            listeners::open(&exports.listeners, (&[], &[]), (&[], false)).unwrap();
         let mut prepared =
             OpenNamespaces::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
@@ -46,7 +46,8 @@ impl HandTarget {
             TargetControl::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
         let control =
-            TargetControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
+            TargetControlPlane::new(target, prepared.stores(), (exports, false), time, meters)
+                .unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
         let parts = TargetReactorParts {
@@ -93,8 +94,11 @@ impl HandTarget {
     }
 
     /// Runs in one loop with a host on this thread, until the front stops it.
-    pub(crate) fn run_with_host(&mut self, host: &mut HandHost, front: &mut dyn Front) {
-        host.run_beside(front, (&mut self.reactor, &mut self.rx));
+    pub(crate) fn run_with_host(&mut self, host: HandHost, front: impl Front + 'static) {
+        self.reactor.guests.add(&mut self.reactor.lanes.shared.ring, host.into_guest(front));
+        while !self.reactor.guests.is_empty() {
+            self.step();
+        }
     }
 
     /// Returns the mailbox of the reactor.

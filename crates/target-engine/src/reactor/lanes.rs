@@ -8,6 +8,7 @@ use crate::range_locks::Grant;
 use crate::tasks::{CompletedTask, TaskOutcome, TaskOwner};
 use roadtrain_reactor::connection::{ReceivedData, RxBuffer};
 use roadtrain_reactor::{LaneList, LaneTable, Pollable, RxBuffers};
+use roadtrain_store::StoreCompletion;
 use roadtrain_system::clock;
 
 use roadtrain_proto::error::{QpairError, TermReqError};
@@ -333,6 +334,18 @@ impl TargetLanes {
                 )),
                 false => Ok(()),
             });
+        }
+    }
+
+    /// Handles a completion of a store from another thread, or from a guest.
+    pub(super) fn completed(&mut self, completion: StoreCompletion) {
+        let LaneResources { tasks, ring, pool, .. } = &mut self.shared;
+        match completion.into_late() {
+            Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
+            Err(completion) => {
+                let ended = tasks.completed(ring, completion);
+                self.ended(ended);
+            }
         }
     }
 

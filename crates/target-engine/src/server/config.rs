@@ -2,10 +2,12 @@
 
 use crate::ether::EtherConfig;
 use crate::export::{Export, Subsystem};
+use crate::guest_threads::GuestThreads;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_reactor::waits::WaitPolicy;
+use roadtrain_store::RemoteContext;
 use roadtrain_system::machine;
 use roadtrain_system::platform::NumaPlacement;
 use roadtrain_target_proto::{
@@ -15,6 +17,7 @@ use roadtrain_target_proto::{
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Default of [`ServerConfig::drain_timeout`].
@@ -49,6 +52,8 @@ pub struct ServerConfig {
     pub listen: Vec<SocketAddr>,
     /// Addresses among these that only serve subsystems that name them.
     pub named_only: BTreeSet<SocketAddr>,
+    /// True if listeners take connections over MPTCP beside TCP, where the kernel offers it.
+    pub mptcp: bool,
     /// TLS for TCP connections; `None`: no TLS.
     pub tls: Option<TlsConfig>,
     /// Interfaces to listen on for frames, without TCP and IP.
@@ -56,6 +61,9 @@ pub struct ServerConfig {
     /// Exported subsystems. Only `listen`, `named_only`, `subsystems`, `ana` and `authentication` change while the
     /// target runs.
     pub subsystems: Vec<Subsystem>,
+    /// Threads of the reactors, for stores over the network that are opened outside of the target. `None`: the target
+    /// has its own.
+    pub guest_threads: Option<Arc<GuestThreads>>,
     /// Other discovery controllers over TCP, for referrals in the discovery log.
     pub referrals: Vec<SocketAddr>,
     /// ANA state of the paths, by listener.
@@ -100,9 +108,11 @@ impl ServerConfig {
         ServerConfig {
             listen,
             named_only: BTreeSet::new(),
+            mptcp: false,
             tls: None,
             ether: None,
             subsystems,
+            guest_threads: None,
             referrals: Vec::new(),
             ana: AnaStates::default(),
             authentication: HostAuthentication::default(),
@@ -121,6 +131,15 @@ impl ServerConfig {
             buffer_idle: BUFFER_IDLE,
             drain_timeout: DRAIN_TIMEOUT,
         }
+    }
+
+    /// Returns the surroundings of stores over the network for a target that listens at `addresses`.
+    pub(super) fn remote_at(
+        addresses: &[SocketAddr],
+        threads: &Arc<GuestThreads>,
+    ) -> RemoteContext {
+        let own_addresses = addresses.to_vec();
+        RemoteContext { read_only: false, threads: Some(threads.clone()), own_addresses }
     }
 
     /// Returns the initial exports.

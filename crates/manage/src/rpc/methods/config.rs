@@ -128,6 +128,7 @@ fn device_call(device: &ManagedDevice) -> Option<Value> {
             call("bdev_rbd_create", merged(merged(params, own), standby))
         }
         DeviceKind::Volume(_) => return None,
+        DeviceKind::Remote(_) => return None, // no call creates one
     })
 }
 

@@ -90,7 +90,11 @@ fn get(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
             }
             row
         };
-        lvstore.store.volumes().into_iter().map(view).collect::<Vec<_>>()
+        let volumes = lvstore.store.volumes();
+        // Read after them: a call that has not ended may have made one that is no device yet.
+        let model = manager.model();
+        let is_device = |info: &VolumeInfo| model.device(&info.volume.uuid.to_string()).is_some();
+        volumes.into_iter().filter(is_device).map(view).collect::<Vec<_>>()
     });
     Ok(Value::Array(views.collect()))
 }
@@ -322,7 +326,11 @@ fn clone_device(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<V
                 "{bdev} is a volume of {lvs_name}: use bdev_lvol_snapshot and bdev_lvol_clone"
             )));
         }
-        DeviceKind::Malloc | DeviceKind::Ssd(_) | DeviceKind::Null | DeviceKind::Rbd(_) => {
+        DeviceKind::Malloc
+        | DeviceKind::Ssd(_)
+        | DeviceKind::Null
+        | DeviceKind::Rbd(_)
+        | DeviceKind::Remote(_) => {
             return Err(RpcError::invalid(format!(
                 "{bdev} is a {}: a device of a file, or a volume, can be cloned",
                 device.product()

@@ -7,7 +7,7 @@ use roadtrain_target_proto::AnaState;
 /// A manager that may use the files in `folder`, with the model of its state file there.
 fn started(folder: &Path) -> Manager {
     let path = folder.join("state.toml");
-    let model = model::load(&path, &[folder.to_owned()]).unwrap();
+    let model = model::load(&path, &[folder.to_owned()], &RemoteDevices::default()).unwrap();
     let mut config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
     config.subsystems = model.exports();
     let server = Arc::new(Server::start(config).unwrap());
