@@ -8,6 +8,7 @@ mod snapshots;
 mod topology;
 mod volumes;
 
+use crate::calls::calls;
 use crate::locks::VolumeLocks;
 use crate::metrics::Metrics;
 use crate::names::ObjectId;
@@ -18,9 +19,7 @@ use crate::proto::controller_service_capability::rpc::Type as RpcType;
 use crate::proto::{self, ControllerServiceCapability, controller_service_capability};
 use crate::rpc::RpcFailure;
 use crate::target::Target;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 use tonic::{Request, Response, Status};
 
 pub(crate) use topology::segment;
@@ -68,31 +67,6 @@ impl ControllerService {
     }
 }
 
-/// Does a call, logs and counts it. It has a task of its own: when the caller does not wait for the end, the call goes on,
-/// and keeps its locks.
-pub(crate) async fn run_call<T: Send + 'static>(
-    metrics: Arc<Metrics>,
-    method: &'static str,
-    call: impl Future<Output = Result<T, Status>> + Send + 'static,
-) -> Result<Response<T>, Status> {
-    let counted = async move {
-        let begin = Instant::now();
-        let result = call.await;
-        let code = result.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok);
-        metrics.call(method, code, begin.elapsed());
-        let ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        match &result {
-            Ok(_) => tracing::info!(method, ms, "done"),
-            Err(status) => {
-                tracing::warn!(method, ms, code = ?status.code(), "refused: {}", status.message());
-            }
-        }
-        result
-    };
-    let ended = tokio::spawn(counted).await;
-    ended.unwrap_or_else(|error| Err(Status::internal(error.to_string()))).map(Response::new)
-}
-
 /// Returns the status for a call of a target that failed.
 pub(crate) fn status_of(failure: &RpcFailure) -> Status {
     let message = failure.to_string();
@@ -125,30 +99,6 @@ pub(crate) fn needed(value: &str, name: &str) -> Result<String, Status> {
         true => Err(Status::invalid_argument(format!("{name} is missing"))),
         false => Ok(value.to_owned()),
     }
-}
-
-/// A method that is done by a function of the same name in a part of this module.
-macro_rules! calls {
-    ($($name:ident, $method:literal, $request:ident, $response:ident, $place:ident;)*) => {
-        $(
-            // Written as async_trait writes it: an attribute sees no functions that a macro makes.
-            fn $name<'a, 'async_trait>(
-                &'a self,
-                request: Request<proto::$request>,
-            ) -> Pin<Box<dyn Future<Output = Result<Response<proto::$response>, Status>> + Send + 'async_trait>>
-            where
-                'a: 'async_trait,
-                Self: 'async_trait,
-            {
-                let (service, request) = (self.clone(), request.into_inner());
-                let metrics = self.metrics.clone();
-                Box::pin(async move {
-                    let call = async move { $place::$name(&service, request).await };
-                    run_call(metrics, $method, call).await
-                })
-            }
-        )*
-    };
 }
 
 #[tonic::async_trait]

@@ -1,6 +1,7 @@
 //! CSI driver: volumes of a Roadtrain target for Kubernetes. `docs/guide/kubernetes.md` says how to use it.
 
 mod args;
+mod calls;
 mod capability;
 mod controller;
 mod health;

@@ -10,7 +10,7 @@ mod publish;
 mod stage;
 mod stats;
 
-use crate::controller::run_call;
+use crate::calls::calls;
 use crate::locks::VolumeLocks;
 use crate::metrics::Metrics;
 use crate::names::ObjectId;
@@ -20,7 +20,6 @@ use crate::proto::node_service_capability::rpc::Type as RpcType;
 use crate::proto::{self, NodeServiceCapability, Topology, node_service_capability};
 use attach::Attachments;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -71,30 +70,6 @@ fn uuid(id: &str) -> Result<String, Status> {
 /// Returns the status for something that failed on this node.
 fn failed(message: String) -> Status {
     Status::internal(message)
-}
-
-/// A method that is done by a function of the same name in a part of this module.
-macro_rules! calls {
-    ($($name:ident, $method:literal, $request:ident, $response:ident, $place:ident;)*) => {
-        $(
-            // Written as async_trait writes it: an attribute sees no functions that a macro makes.
-            fn $name<'a, 'async_trait>(
-                &'a self,
-                request: Request<proto::$request>,
-            ) -> Pin<Box<dyn Future<Output = Result<Response<proto::$response>, Status>> + Send + 'async_trait>>
-            where
-                'a: 'async_trait,
-                Self: 'async_trait,
-            {
-                let (service, request) = (self.clone(), request.into_inner());
-                let metrics = self.metrics.clone();
-                Box::pin(async move {
-                    let call = async move { $place::$name(&service, request).await };
-                    run_call(metrics, $method, call).await
-                })
-            }
-        )*
-    };
 }
 
 #[tonic::async_trait]

@@ -1,15 +1,17 @@
-"""A key of DH-HMAC-CHAP in Secrets: the controller gives it to the target, the node to the attachment."""
+"""A key in Secrets: the controller gives it to the target, the node to the attachment.
+
+keys_of_secrets.py SOCKET PROTO FOLDER KIND KEY KEY-DIR: KIND is dhchap-key or tls-key."""
 
 import os
 import sys
 
 from csi_client import Csi, Pod, read, write
 
-socket, proto, folder, key, key_dir = sys.argv[1:6]
+socket, proto, folder, kind, key, key_dir = sys.argv[1:7]
 csi = Csi(socket, proto)
 node = csi("NodeGetInfo").node_id
 volume = csi.create("pvc-secret")
-pod = Pod(csi, volume.volume_id, folder, "pod", secrets={"dhchap-key": key})
+pod = Pod(csi, volume.volume_id, folder, "pod", secrets={kind: key})
 pod.attach(node)
 pod.attach(node)
 assert len(os.listdir(key_dir)) == 1, os.listdir(key_dir)

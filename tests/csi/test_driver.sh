@@ -159,13 +159,19 @@ test_csi_kill_points() {
 }
 
 # A Secret's key gets to the target by --key-dir, and to the attachment by a file: a host without it is refused.
-test_csi_secrets() {
+test_csi_secrets() { secrets_of dhchap; }
+
+# The same of a key for TLS, which all connections to the volume then have.
+test_csi_secrets_tls() { secrets_of tls --target-tls; }
+
+# secrets_of KIND [OPTIONS of the driver]
+secrets_of() {
     need_loop
     mkdir -p files keys
-    (umask 077 && mkdir -p files/keys && "$ROADTRAIN" keys dhchap >keys/host)
+    (umask 077 && mkdir -p files/keys && "$ROADTRAIN" keys "$1" >keys/host)
     csi_target
-    csi_driver --key-dir "$work/files/keys"
-    kubelet keys_of_secrets.py "$work/kubelet" "$(cat keys/host)" "$work/files/keys" >kubelet.log 2>&1 || fail "$(cat kubelet.log)"
+    csi_driver --key-dir "$work/files/keys" "${@:2}"
+    kubelet keys_of_secrets.py "$work/kubelet" "$1-key" "$(cat keys/host)" "$work/files/keys" >kubelet.log 2>&1 || fail "$(cat kubelet.log)"
     r keyring_get_keys && is '. == []'
     [ -z "$(ls files/keys)" ] || fail "left: $(ls files/keys)"
     nothing_left

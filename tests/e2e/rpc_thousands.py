@@ -1,4 +1,5 @@
-"""Thousands of null devices and namespaces by JSON-RPC: counts, lists, one change. Times are printed, not judged.
+"""Thousands of null devices and namespaces by JSON-RPC: counts, lists, one change, many changes while a host is
+connected. Times are printed, not judged. The environment has the program in ROADTRAIN.
 
 rpc_thousands.py SOCKET PID COUNT METRICS PORT: the target's process, and the addresses of its metrics and its listener."""
 
@@ -6,6 +7,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 import sys
 import time
 import urllib.request
@@ -38,9 +40,9 @@ class Client:
         return answer["result"]
 
 
-def cpu():
-    """CPU seconds of the target."""
-    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+def cpu(process=pid):
+    """CPU seconds of a process."""
+    fields = open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -157,6 +159,32 @@ def change(client, queue):
         client.call("nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": f"n{n}", "nsid": n})
 
 
+def storm(client):
+    """A host of four lanes uses the last namespace while others go and come back: it gets an event for each."""
+    uri = f"nbd:unix:{os.getcwd()}/storm.sock"
+    command = [os.environ["ROADTRAIN"], "attach", "-a", "127.0.0.1", "-s", str(port), "-n", NQN, "--nsid", str(count)]
+    attached = subprocess.Popen([*command, "--as", uri, "--lanes", "4"], stdout=subprocess.PIPE, text=True)
+    try:
+        for line in attached.stdout:
+            if line.startswith("ready"):
+                break
+
+        def changes():
+            for n in range(1, PAGE + 2):
+                client.call("nvmf_subsystem_remove_ns", nqn=NQN, nsid=n)
+            for n in range(1, PAGE + 2):
+                client.call("nvmf_subsystem_add_ns", nqn=NQN, namespace={"bdev_name": f"n{n}", "nsid": n})
+
+        before = cpu(attached.pid)
+        measured(f"{2 * PAGE + 2} changes with a host", changes, 2 * PAGE + 2)
+        read = ["nbdcopy", f"nbd+unix:///?socket={os.getcwd()}/storm.sock", "storm.img"]
+        measured("a namespace is read after that", lambda: subprocess.run(read, check=True))
+        print(f"measured: {cpu(attached.pid) - before:.2f} s of CPU of that host", flush=True)
+    finally:
+        attached.terminate()
+        assert attached.wait(60) == 0
+
+
 def scrape(query, most):
     text = urllib.request.urlopen(f"http://{metrics}/metrics{query}").read().decode()
     series = text.count("\nroadtrain_namespace_capacity_bytes{")
@@ -177,6 +205,7 @@ def main():
     assert active == list(range(1, count + 1)) and pages == count // PAGE + 1
     change(client, queue)
     queue.close()
+    storm(client)
     left_out = measured("/metrics", lambda: scrape("", min(count, PAGE)))
     assert left_out == max(0, count - PAGE)
     assert measured("/metrics?limit=16384", lambda: scrape("?limit=16384", count)) == 0

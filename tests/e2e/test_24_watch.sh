@@ -37,12 +37,12 @@ test_watch_slow_requests() {
     nbdcopy --connections=1 --requests=2 "$uri" null:
     "$ROADTRAIN" slow --json --count 1000 >slow.json
     holds slow.json '.recorders | map(.reactors[0].slow_over_us) | length == 2 and all(. >= 1000)'
-    holds slow.json '[.requests[] | select(.end == "host" and .longest == "target" and .op == "read")] | length > 10'
-    holds slow.json '[.requests[] | select(.end == "host")] | all(.total_us >= 2900 and .bytes > 0 and .nsid == 1)'
+    holds slow.json '[.recorded_requests[] | select(.end == "host" and .longest == "target" and .op == "read")] | length > 10'
+    holds slow.json '[.recorded_requests[] | select(.end == "host")] | all(.total_us >= 2900 and .bytes > 0 and .nsid == 1)'
     # One that was slow for the target alone has a sample of the host as its other end.
-    holds slow.json '[.requests[] | select(.end == "host").other_end // empty] | length > 10 and all(.end == "target") and (map(select(.longest == "store")) | length > 10)'
-    holds slow.json '[.requests[] | select(.end == "host" and .other_end)] | all(.total_us >= .other_end.total_us - 100)'
-    holds slow.json '[.requests[] | select(.end == "host").other_end // empty] | all(.line.nqn == $nqn and .stages[2].us >= 2900)' --arg nqn "$nqn"
+    holds slow.json '[.recorded_requests[] | select(.end == "host").other_end // empty] | length > 10 and all(.end == "target") and (map(select(.longest == "store")) | length > 10)'
+    holds slow.json '[.recorded_requests[] | select(.end == "host" and .other_end)] | all(.total_us >= .other_end.total_us - 100)'
+    holds slow.json '[.recorded_requests[] | select(.end == "host").other_end // empty] | all(.line.nqn == $nqn and .stages[2].us >= 2900)' --arg nqn "$nqn"
     "$ROADTRAIN" slow --count 1000 >slow.log
     grep -q 'slow is over [0-9.]* [um]s now' slow.log
     grep -q '\*store' slow.log
@@ -78,7 +78,7 @@ test_watch_recorder_off() {
     serve_here --namespace ssd:16MiB,service-us=2000,parallel=64 --slow-over off
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k --depth 8 --ios 1000 --json >bench.json
     "$ROADTRAIN" slow --sampled --json >slow.json
-    holds slow.json '.requests == [] and .recorders[0].reactors[0].slow_over_us == null'
+    holds slow.json '.recorded_requests == [] and .recorders[0].reactors[0].slow_over_us == null'
 }
 
 # A load of a known rate: top says the same.

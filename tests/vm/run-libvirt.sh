@@ -5,12 +5,6 @@
 thorough+=(libvirt_runs_the_page proxmox_arguments kernel_host_lvm)
 group_of[kernel_host_lvm]=${RT_VM_KERNEL:-stable}
 
-# guide_block PAGE WORDS: the code block ```WORDS of a page of the guide
-guide_block() {
-    awk -v words="$2" '/^```/ {inside = !inside; here = inside && substr($0, 4) == words; next} here' "$top/docs/guide/$1" |
-        grep . || fail "$1 has no block $2"
-}
-
 # attach_as FRONT NSID [OPTIONS]: for the user of this test; its log is NSID.log, its process $attached
 attach_as() {
     background "$2.log" "${as_user[@]}" "$program" attach -a "$target_address" -s "$port" -n "$nqn" --nsid "$2" --as "$1" "${@:3}"

@@ -13,6 +13,12 @@ for file in "$here"/run-*.sh; do
     . "$file"
 done
 
+# guide_block PAGE WORDS: the code block ```WORDS of a page of the guide
+guide_block() {
+    awk -v words="$2" '/^```/ {inside = !inside; here = inside && substr($0, 4) == words; next} here' "$top/docs/guide/$1" |
+        grep . || fail "$1 has no block $2"
+}
+
 # share_program: our program without symbols and the libraries that it loads, for a guest's /share
 share_program() {
     mkdir -p share/lib

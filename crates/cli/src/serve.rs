@@ -293,6 +293,7 @@ fn until_ended(
     }
     notify::send(notify::NotifyState::Stopping);
     info!("stopping");
+    resources.management.fold_journal();
     Ok(ServeEnd::Stopped)
 }
 

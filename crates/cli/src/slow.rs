@@ -50,6 +50,7 @@ struct RecorderReport<'a> {
 struct SlowReport<'a> {
     recorders: Vec<RecorderReport<'a>>,
     /// Requests, the slowest first.
+    #[serde(rename = "recorded_requests")]
     requests: Vec<ShownRequest<'a>>,
 }
 

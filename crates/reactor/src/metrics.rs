@@ -14,6 +14,6 @@ pub use reactor::{ReactorCells, WaitTotals};
 pub use snapshot::{
     AnaSample, AttachmentSample, AuthSample, Batching, ConnectionCount, DeviceSample, FrameCount,
     GatewaySample, HostSample, IoCounters, LaneSample, LatencyOf, LinkSample, MetricsSnapshot,
-    NamespaceSample, PathSample, ReactorSample, SnapshotKind, StatusCount, SubsystemSample,
-    TransportSample, name_in_file,
+    NamespaceSample, PathSample, ReactorSample, ReasonCount, SnapshotKind, StatusCount,
+    SubsystemSample, TransportSample, name_in_file,
 };

@@ -19,8 +19,10 @@ pub struct RecordedRequests {
     /// Recorders by the number of their reactor.
     pub reactors: Vec<RecorderState>,
     /// Connections of the requests.
+    #[serde(rename = "recorded_connections")]
     pub connections: Vec<ConnectionInfo>,
     /// Requests: each reactor's slow ones, then its sampled ones, each kind from the oldest on.
+    #[serde(rename = "recorded_requests")]
     pub requests: Vec<RecordedRequest>,
 }
 

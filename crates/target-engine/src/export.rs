@@ -2,7 +2,7 @@
 
 use super::kept_file::KeptPlace;
 use roadtrain_proto::policy::Class;
-use roadtrain_store::{Store, StoreSpec};
+use roadtrain_store::{Store, StoreKind, StoreSpec};
 use roadtrain_target_proto::rate::RateSettings;
 use roadtrain_target_proto::{NamespaceDescription, NamespaceId, NamespaceView, SubsystemConfig};
 use std::sync::Arc;
@@ -22,6 +22,22 @@ impl ExportBlocks {
         match self {
             ExportBlocks::Spec(spec) => Some(spec),
             ExportBlocks::Store(_) => None,
+        }
+    }
+
+    /// Returns the place of the blocks, in the form of the option `--namespace`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let ExportBlocks::Spec(spec) = self else { return "a volume or device".into() };
+        match &spec.kind {
+            StoreKind::Memory { .. } => "mem".into(),
+            StoreKind::Ssd { .. } => "ssd".into(),
+            StoreKind::Null { .. } => "null".into(),
+            StoreKind::File { path, .. } => format!("file:{}", path.display()),
+            StoreKind::Block { path } => format!("block:{}", path.display()),
+            StoreKind::Remote(blocks) => blocks.to_string(),
+            #[cfg(feature = "rbd")]
+            StoreKind::Rbd(image) => format!("rbd:{image}"),
         }
     }
 }

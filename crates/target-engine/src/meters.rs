@@ -8,7 +8,7 @@ use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::DhGroup;
 use roadtrain_reactor::metrics::{
     AuthSample, BatchCells, Batching, ConnectionCount, Counter, HostSample, IoCells, IoCounters,
-    LaneSample, Latency, LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount,
+    LaneSample, Latency, LatencyOf, NamespaceSample, ReactorCells, ReactorSample, ReasonCount,
     Statuses, TransportSample,
 };
 use roadtrain_reactor::recorded::ConnectionInfo;
@@ -231,11 +231,11 @@ impl Meters {
 
     /// Notes the authentication of a queue.
     pub(crate) fn authenticated(&self, connected: &ConnectedQueue, (hash, group): (Hash, DhGroup)) {
-        let group = match group {
+        let dhgroup = match group {
             DhGroup::Null => "null".to_owned(),
             group => group.to_string(),
         };
-        let auth = AuthSample { hash: hash.to_string().to_lowercase().replace('-', ""), group };
+        let auth = AuthSample { hash: hash.to_string().to_lowercase().replace('-', ""), dhgroup };
         let queue = (connected.cntlid, connected.qid);
         let lanes = lock(&self.lanes);
         let own = lanes.live.values().filter(|lane| (lane.cntlid, lane.qid) == queue);
@@ -325,8 +325,8 @@ fn add_latencies(sum: &mut [[Latency; 2]; 3], cells: &NamespaceCells) {
     }
 }
 
-fn counts(of: impl IntoIterator<Item = (impl ToString, u64)>) -> Vec<StatusCount> {
-    let count = |(what, count): (_, u64)| StatusCount { status: ToString::to_string(&what), count };
+fn counts(of: impl IntoIterator<Item = (impl ToString, u64)>) -> Vec<ReasonCount> {
+    let count = |(what, count): (_, u64)| ReasonCount { reason: ToString::to_string(&what), count };
     of.into_iter().map(count).collect()
 }
 
@@ -417,7 +417,7 @@ impl Meters {
             host_nqn: host_nqn.to_string(),
             connects: host.connects,
             losses: counts(host.losses.iter().map(|(why, count)| (why, *count))),
-            refusals: counts(host.refusals.iter().map(|(why, count)| (why, *count))),
+            refused_connects: counts(host.refusals.iter().map(|(why, count)| (why, *count))),
             io: host.past.clone(),
             ..HostSample::default()
         };
@@ -444,7 +444,7 @@ impl Meters {
         let data_digests = self.reactors.iter().map(|cells| cells.digest_errors.get()).sum();
         let header = lanes.protocol_errors.get("HeaderDigestError").copied().unwrap_or_default();
         TransportSample {
-            connections: lanes.connections.iter().map(connection).collect(),
+            connection_counts: lanes.connections.iter().map(connection).collect(),
             protocol_errors: counts(lanes.protocol_errors.iter().map(|(fes, n)| (fes, *n))),
             digest_errors: counts([("header", header), ("data", data_digests)]),
             ..TransportSample::default()
@@ -506,7 +506,8 @@ mod tests {
         let hosts = meters.host_samples(&[]);
         assert_eq!(hosts.len(), 2 + GONE_HOSTS_MAX);
         let of = |name: &str| hosts.iter().find(|host| host.host_nqn == name).unwrap();
-        let refusals = |name: &str| of(name).refusals.iter().map(|why| why.count).sum::<u64>();
+        let refusals =
+            |name: &str| of(name).refused_connects.iter().map(|why| why.count).sum::<u64>();
         assert_eq!((refusals(""), refusals("stays")), (5000, 1));
         assert_eq!(of("").connects, (5000 - GONE_HOSTS_MAX) as u64);
         assert_eq!((of("gone 4999").connects, of("stays").connects), (1, 1));

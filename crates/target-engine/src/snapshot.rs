@@ -6,7 +6,7 @@ use super::order::TargetReactorMessage;
 use super::server::Server;
 use roadtrain_reactor::metrics::{
     AnaSample, FrameCount, IoCounters, LaneSample, MetricsSnapshot, NamespaceSample, ReactorSample,
-    SnapshotKind, StatusCount, SubsystemSample, bounds, name_in_file,
+    ReasonCount, SnapshotKind, SubsystemSample, bounds, name_in_file,
 };
 use roadtrain_store::StoreKind;
 use roadtrain_target_proto::{
@@ -26,15 +26,16 @@ impl Server {
         let lanes = meters.lane_samples();
         let mut namespaces = namespaces(&seen, &exports);
         namespaces.iter_mut().for_each(|namespace| meters.fill(namespace));
-        let mut transport = meters.transport_sample();
-        transport.listeners = self.addresses().iter().map(ToString::to_string).collect();
+        let mut transports = meters.transport_sample();
+        transports.listeners = self.addresses().iter().map(ToString::to_string).collect();
         let reactors = self.reactors();
-        transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
-        (transport.frames, transport.frames_dropped) = self.frames();
+        transports.connections = reactors.iter().map(|reactor| reactor.lane_count).sum();
+        (transports.frames, transports.frames_dropped) = self.frames();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
         let sample = |one: &SubsystemConfig| {
-            let (listeners, ana) = ana_samples(one, &seen, self.has_interfaces);
-            SubsystemSample { serial: serial(&one.nqn), listeners, ana, ..subsystem(one) }
+            let (listener_count, ana_listeners) = ana_samples(one, &seen, self.has_interfaces);
+            let serial = serial(&one.nqn);
+            SubsystemSample { serial, listener_count, ana_listeners, ..subsystem(one) }
         };
         let subsystems = seen.subsystems.iter().map(sample).collect();
         let problems: Vec<String> = self.failure().into_iter().collect();
@@ -44,13 +45,13 @@ impl Server {
             unix_seconds: now.as_secs_f64(),
             state: if problems.is_empty() { "serving" } else { "failing" }.to_owned(),
             problems,
-            latency_bounds: bounds().to_vec(),
+            latency_bounds_seconds: bounds().to_vec(),
             reactors,
             namespaces,
             hosts: meters.host_samples(&lanes),
             lanes,
             subsystems,
-            transport,
+            transports,
             ..MetricsSnapshot::default()
         }
     }
@@ -79,7 +80,7 @@ impl Server {
     }
 
     /// Returns frames by interface and dropped frames by reason, over all reactors.
-    fn frames(&self) -> (Vec<FrameCount>, Vec<StatusCount>) {
+    fn frames(&self) -> (Vec<FrameCount>, Vec<ReasonCount>) {
         let (mut of_all, mut dropped) = (Vec::<FrameCount>::new(), Drops::default());
         // Without interfaces there are no frames, and no reactor is queried.
         if !self.has_interfaces {
@@ -90,15 +91,15 @@ impl Server {
             for port in ports {
                 match of_all.iter_mut().find(|of| of.interface == port.interface) {
                     Some(of) => {
-                        of.sent += port.sent;
-                        of.received += port.received;
-                        of.lost += port.lost;
+                        of.sent_frames += port.sent_frames;
+                        of.received_frames += port.received_frames;
+                        of.lost_frames += port.lost_frames;
                     }
                     None => of_all.push(port),
                 }
             }
         }
-        let count = |(reason, count): (&str, u64)| StatusCount { status: reason.into(), count };
+        let count = |(reason, count): (&str, u64)| ReasonCount { reason: reason.into(), count };
         (of_all, dropped.by_reason().map(count).collect())
     }
 }
@@ -112,13 +113,15 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
         let by_nsid: HashMap<u32, &Export> = exports.iter().map(|one| (one.nsid, one)).collect();
         let sample = |namespace: &NamespaceConfig| {
             let export = by_nsid.get(&namespace.nsid);
-            let (device, product) = export.map_or_else(Default::default, |export| device(export));
+            let (store, product) = export.map_or_else(Default::default, |export| {
+                (export.blocks.place(), product(&export.blocks))
+            });
             let NamespaceConfig { nsid, blocks, lba_shift, read_only, .. } = *namespace;
             NamespaceSample {
                 nqn: subsystem.nqn.clone(),
                 nsid,
-                name: name_in_file(&subsystem.nqn, nsid),
-                device,
+                device: name_in_file(&subsystem.nqn, nsid),
+                store,
                 block_bytes: 1 << lba_shift,
                 product: product.to_owned(),
                 capacity_bytes: blocks << lba_shift,
@@ -134,18 +137,18 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
     seen.subsystems.iter().flat_map(of).collect()
 }
 
-/// Returns the name of a namespace's storage, and its kind.
-fn device(export: &Export) -> (String, &'static str) {
-    let ExportBlocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
-    match &spec.kind {
-        StoreKind::Memory { .. } => ("mem".into(), "Malloc disk"),
-        StoreKind::Ssd { .. } => ("ssd".into(), "Emulated SSD"),
-        StoreKind::Null { .. } => ("null".into(), "Null disk"),
-        StoreKind::File { path, .. } => (path.display().to_string(), "AIO disk"),
-        StoreKind::Block { path } => (path.display().to_string(), "URING bdev"),
-        StoreKind::Remote(blocks) => (blocks.to_string(), blocks.source().product()),
+/// Returns the kind of a namespace's storage, in the words of SPDK where it has one.
+fn product(blocks: &ExportBlocks) -> &'static str {
+    match blocks.spec().map(|spec| &spec.kind) {
+        None => "Embedded",
+        Some(StoreKind::Memory { .. }) => "Malloc disk",
+        Some(StoreKind::Ssd { .. }) => "Emulated SSD",
+        Some(StoreKind::Null { .. }) => "Null disk",
+        Some(StoreKind::File { .. }) => "AIO disk",
+        Some(StoreKind::Block { .. }) => "URING bdev",
+        Some(StoreKind::Remote(blocks)) => blocks.source().product(),
         #[cfg(feature = "rbd")]
-        StoreKind::Rbd(image) => (image.to_string(), "Ceph Rbd Disk"),
+        Some(StoreKind::Rbd(_)) => "Ceph Rbd Disk",
     }
 }
 
@@ -157,7 +160,7 @@ fn ana_samples(
 ) -> (u64, Vec<AnaSample>) {
     let state_sample = |listener: AnaListener, state: AnaState| AnaSample {
         listener: listener.to_string(),
-        state: state.to_string(),
+        ana: state.to_string(),
     };
     if let Some(named) = &subsystem.listeners {
         let samples = named.iter().map(|(at, state)| state_sample(AnaListener::Tcp(*at), *state));
@@ -188,10 +191,10 @@ fn subsystem(subsystem: &SubsystemConfig) -> SubsystemSample {
     SubsystemSample {
         nqn: subsystem.nqn.clone(),
         model: subsystem.model.clone(),
-        allowed_hosts: subsystem.allowed_hosts.as_ref().map(|hosts| hosts.len() as u64),
-        namespaces: subsystem.namespaces.len() as u64,
-        namespace_limit: NAMESPACES_MAX.into(),
-        hosts: subsystem.allowed_hosts.iter().flatten().cloned().collect(),
+        allow_hosts: subsystem.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
+        named_hosts: subsystem.allowed_hosts.iter().flatten().cloned().collect(),
+        namespace_count: subsystem.namespaces.len() as u64,
+        namespaces_max: NAMESPACES_MAX.into(),
         ..SubsystemSample::default()
     }
 }
@@ -201,7 +204,7 @@ mod tests {
     use super::*;
     use crate::{ServerConfig, Subsystem};
     use roadtrain_host_engine::{HostClient, HostConfig};
-    use roadtrain_reactor::metrics::{Batching, HostSample, LaneSample};
+    use roadtrain_reactor::metrics::{Batching, HostSample, LaneSample, StatusCount};
     use roadtrain_store::StoreSpec;
     use roadtrain_system::buffer::Buffer;
     use roadtrain_target_proto::{TargetListener, TlsUse};
@@ -284,7 +287,7 @@ mod tests {
         };
         assert_eq!((batching.requests, transport.as_str()), (9, "tcp"), "Connect and eight");
         let reactor = &snapshot.reactors[0];
-        assert_eq!(reactor.lanes, 2);
+        assert_eq!(reactor.lane_count, 2);
         assert!(reactor.idle_seconds > 0.0, "{reactor:?}");
         assert!(snapshot.subsystems[0].serial.len() == 20, "{:?}", snapshot.subsystems);
         drop(client);
@@ -299,11 +302,14 @@ mod tests {
         let stranger = host(&server, "nqn.2024-01.test:stranger");
         assert!(HostClient::connect(stranger).is_err());
         let hosts = server.snapshot().hosts;
-        let [HostSample { refusals, connects: 0, host_nqn, .. }] = &hosts[..] else {
+        let [HostSample { refused_connects, connects: 0, host_nqn, .. }] = &hosts[..] else {
             panic!("{hosts:?}")
         };
         assert_eq!(host_nqn, "", "anybody can make a name up: it would stay for ever");
-        assert_eq!((refusals[0].status.as_str(), refusals[0].count), ("HOSTNQN", 1));
+        assert_eq!(
+            (refused_connects[0].reason.as_str(), refused_connects[0].count),
+            ("HOSTNQN", 1)
+        );
     }
 
     #[test]
@@ -334,7 +340,7 @@ mod tests {
         });
         there.recv().unwrap();
         let snapshot = server.snapshot();
-        assert_eq!((snapshot.namespaces[0].io.reads, snapshot.transport.open), (1, 2));
+        assert_eq!((snapshot.namespaces[0].io.reads, snapshot.transports.connections), (1, 2));
         drop(release); // the reactor has made no turn before this
     }
 
@@ -390,8 +396,7 @@ mod tests {
         seen.ana.set(at("[::1]:4420"), Some(AnaState::Inaccessible));
         seen.ana.set(at("127.0.0.2:4420"), Some(AnaState::Change));
         let shown = |(listeners, samples): (u64, Vec<AnaSample>)| {
-            let samples =
-                samples.into_iter().map(|path| format!("{} {}", path.listener, path.state));
+            let samples = samples.into_iter().map(|path| format!("{} {}", path.listener, path.ana));
             (listeners, samples.collect::<Vec<_>>())
         };
         assert_eq!(
@@ -406,6 +411,6 @@ mod tests {
         ];
         let plain = SubsystemConfig::new("nqn.2024-01.test:other");
         assert_eq!(shown(ana_samples(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
-        assert_eq!(subsystem(&own).hosts, [HOST]);
+        assert_eq!(subsystem(&own).named_hosts, [HOST]);
     }
 }

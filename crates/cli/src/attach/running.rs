@@ -6,8 +6,8 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::registry::{self, DeviceEntry, Registration};
 use crate::signals::{self, BlockedSignals, Signal};
 use crate::status::report::{
-    AttachmentDetails, AttachmentLaneReport, AttachmentLinkReport, AttachmentReport,
-    AttachmentState, DeviceReport, ExpressReport, PathLine, RecentRates,
+    AttachmentDetails, AttachmentLaneReport, AttachmentReport, AttachmentState, DeviceReport,
+    ExpressReport, PathLine, RecentRates,
 };
 use crate::status::waiting::WaitReport;
 use roadtrain_front::attachment::{AttachedDevice, Attachment};
@@ -17,6 +17,7 @@ use roadtrain_host_engine::{
 use roadtrain_manage::bursts::Bursts;
 use roadtrain_manage::rpc::message::{KeptRequest, MethodParams};
 use roadtrain_manage::rpc::{CallerAccess, MethodOutcome, MethodTable, RpcError, UnixServer};
+use roadtrain_reactor::metrics::LinkSample;
 use roadtrain_reactor::probes::ReactorProbes;
 use roadtrain_reactor::recorded::RecordedRequests;
 use serde_json::json;
@@ -364,14 +365,13 @@ fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
 }
 
 /// Sums the readings of all lanes by link.
-fn links(paths: &[PathReading]) -> Vec<AttachmentLinkReport> {
-    let mut links: Vec<AttachmentLinkReport> = Vec::new();
+fn links(paths: &[PathReading]) -> Vec<LinkSample> {
+    let mut links: Vec<LinkSample> = Vec::new();
     for path in paths {
         let PathReading { interface, node, peer, smoothed_rtt, sent, lost, .. } = path;
         let (is_suspect, sealed) = (path.is_suspect, path.is_sealed);
         let rtt_us = smoothed_rtt.as_secs_f64() * 1e6;
-        let is_same =
-            |link: &&mut AttachmentLinkReport| (&link.interface, &link.peer) == (interface, peer);
+        let is_same = |link: &&mut LinkSample| (&link.interface, &link.peer) == (interface, peer);
         match links.iter_mut().find(is_same) {
             Some(link) => {
                 link.up &= !is_suspect;
@@ -380,7 +380,7 @@ fn links(paths: &[PathReading]) -> Vec<AttachmentLinkReport> {
                 link.sent_frames += sent;
                 link.lost_frames += lost;
             }
-            None => links.push(AttachmentLinkReport {
+            None => links.push(LinkSample {
                 interface: interface.clone(),
                 node: *node,
                 peer: peer.clone(),

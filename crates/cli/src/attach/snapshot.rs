@@ -2,12 +2,12 @@
 
 use super::running::RunningAttachment;
 use crate::failure::{CommandFailure, CommandResult};
-use crate::status::report::{AttachmentDetails, AttachmentLinkReport, AttachmentReport, PathState};
+use crate::status::report::{AttachmentDetails, AttachmentReport, PathState};
 use roadtrain_host_engine::{LaneReading, PathReport};
 use roadtrain_manage::metrics::{self, MetricsSource};
 use roadtrain_reactor::metrics::{
-    AttachmentSample, IoCounters, LaneSample, LinkSample, MetricsSnapshot, NamespaceSample,
-    PathSample, ReactorSample, SnapshotKind, bounds, name_in_file,
+    AttachmentSample, IoCounters, LaneSample, MetricsSnapshot, NamespaceSample, PathSample,
+    ReactorSample, SnapshotKind, bounds,
 };
 use roadtrain_system::platform::listen_problem;
 use std::net::SocketAddr;
@@ -76,11 +76,11 @@ impl RunningAttachment {
             uptime_seconds: inside.uptime_seconds,
             state: state.to_string(),
             problems,
-            latency_bounds: bounds().to_vec(),
+            latency_bounds_seconds: bounds().to_vec(),
             namespaces: namespaces(&nqn, &inside, &io),
             lanes: lanes(&nqn, &readings, &reactors),
             reactors: reactors.into_iter().map(|(sample, _)| sample).collect(),
-            links: inside.links.iter().map(link).collect(),
+            links: inside.links.clone(),
             paths: view.routes().into_iter().map(path).collect(),
             attachment: Some(AttachmentSample { connected, ..attachment }),
             ..MetricsSnapshot::default()
@@ -98,13 +98,13 @@ fn attachment(
     AttachmentSample {
         nqn: nqn.to_owned(),
         front,
-        devices: devices.clone().flat_map(|device| device.names.clone()).collect(),
+        names: devices.clone().flat_map(|device| device.names.clone()).collect(),
         transport: if inside.links.is_empty() { "tcp" } else { "ether" }.to_owned(),
         address,
         connected: false,
         in_flight: inside.in_flight,
-        waiting: readings.iter().map(|lane| u64::from(lane.waiting)).sum(),
-        size_bytes: devices.filter_map(|device| device.capacity_bytes).sum(),
+        waiting_requests: readings.iter().map(|lane| u64::from(lane.waiting)).sum(),
+        capacity_bytes: devices.filter_map(|device| device.capacity_bytes).sum(),
         reconnects: readings.iter().map(|lane| lane.reconnects).sum(),
         io,
     }
@@ -117,7 +117,6 @@ fn namespaces(nqn: &str, inside: &AttachmentDetails, io: &IoCounters) -> Vec<Nam
     let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {
         nqn: nqn.to_owned(),
         nsid: device.nsid,
-        name: name_in_file(nqn, device.nsid),
         device: device.names.first().cloned().unwrap_or_default(),
         block_bytes: device.block_bytes.unwrap_or_default(),
         capacity_bytes: device.capacity_bytes.unwrap_or_default(),
@@ -149,17 +148,6 @@ fn lanes(
     readings.iter().enumerate().map(sample).collect()
 }
 
-fn link(link: &AttachmentLinkReport) -> LinkSample {
-    LinkSample {
-        interface: link.interface.clone(),
-        peer: link.peer.clone(),
-        suspect: !link.up,
-        rtt_seconds: link.rtt_us / 1e6,
-        sent: link.sent_frames,
-        lost: link.lost_frames,
-    }
-}
-
 fn path(path: PathReport) -> PathSample {
     PathSample {
         address: path.address,
@@ -167,8 +155,8 @@ fn path(path: PathReport) -> PathSample {
         ana: path.ana.map(|state| state.to_string()),
         requests: path.requests,
         data_bytes: path.data_bytes,
-        losses: path.losses,
+        loss_count: path.losses,
         in_flight: path.in_flight.into(),
-        waiting: path.waiting.into(),
+        waiting_requests: path.waiting.into(),
     }
 }

@@ -70,6 +70,7 @@ pub(super) struct BenchReport {
     /// Bytes of a send call of this end.
     pub bytes_per_send: f64,
     /// This end's doorbells by cause.
+    #[serde(flatten)]
     pub doorbells: DoorbellCounts,
     /// Send, receive and wait calls for each request, of both ends if known.
     pub syscalls_per_io: f64,
@@ -136,6 +137,7 @@ pub(super) struct Instruments {
     /// Bytes of a send call.
     pub bytes_per_send: f64,
     /// Doorbells by cause.
+    #[serde(flatten)]
     pub doorbells: DoorbellCounts,
     /// Send, receive and wait calls for each request.
     pub syscalls_per_io: f64,
@@ -148,9 +150,13 @@ pub(super) struct Instruments {
 /// Doorbells by cause.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct DoorbellCounts {
+    #[serde(rename = "doorbells_size")]
     pub size: u64,
+    #[serde(rename = "doorbells_timer")]
     pub timer: u64,
+    #[serde(rename = "doorbells_urgent")]
     pub urgent: u64,
+    #[serde(rename = "doorbells_drained")]
     pub drained: u64,
 }
 
@@ -194,6 +200,7 @@ pub(super) struct LaneFigures {
     pub requests_per_caravan: f64,
     pub sends_per_io: f64,
     pub bytes_per_send: f64,
+    #[serde(flatten)]
     pub doorbells: DoorbellCounts,
     pub syscalls_per_io: f64,
 }

@@ -60,6 +60,11 @@ impl Management {
         config.referrals.retain(|referral| !ours.contains(referral));
     }
 
+    /// Writes the state file as a whole before the process stops.
+    pub(super) fn fold_journal(&self) {
+        self.manager.iter().for_each(|manager| manager.fold_journal());
+    }
+
     /// Stops the servers, and closes what is open, so that another process can continue.
     pub(super) fn release(&mut self) -> Option<ReleasedStores> {
         let Management { _unix, _http, manager } = std::mem::take(self);

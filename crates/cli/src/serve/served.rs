@@ -453,7 +453,9 @@ impl RunningTarget {
 
     /// Returns all counters.
     pub(super) fn snapshot(&self) -> MetricsSnapshot {
-        let mut seen = self.server().snapshot();
+        let server = self.server();
+        let mut seen = server.snapshot();
+        seen.transports.listeners = listeners(&server, &self.interfaces);
         seen.gateway = self.member.as_ref().map(|member| member.sample());
         let is_gateway = seen.gateway.is_some();
         seen.subsystems.iter_mut().for_each(|subsystem| subsystem.shared = is_gateway);

@@ -127,7 +127,7 @@ fn json_has_the_lines_and_both_ends() {
         vec![at_target(1050, 5, [0.0, 0.0, 200.0, 1.0, 3.0])],
     );
     let value = json!(report(&sources, 20, false));
-    let request = &value["requests"][0];
+    let request = &value["recorded_requests"][0];
     assert_eq!((&request["id"], &request["end"]), (&json!("nbd0"), &json!("host")));
     assert_eq!(request["line"]["peer"], "127.0.0.1:4420");
     assert_eq!(request["other_end"]["line"]["host_nqn"], "nqn.x:host");

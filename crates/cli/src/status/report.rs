@@ -5,6 +5,7 @@ use crate::output::columns;
 use crate::registry::AttachmentEntry;
 use crate::units::{show_bandwidth, show_bytes, show_seconds, show_us};
 use roadtrain_host_engine::LinkState;
+use roadtrain_reactor::metrics::LinkSample;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -87,7 +88,7 @@ pub(crate) struct AttachmentDetails {
     pub lanes: Vec<AttachmentLaneReport>,
     /// Links of the lanes, if these have no connections of their own.
     #[serde(default)]
-    pub links: Vec<AttachmentLinkReport>,
+    pub links: Vec<LinkSample>,
     /// The paths to its namespaces: one for each address.
     #[serde(default)]
     pub paths: Vec<PathLine>,
@@ -200,29 +201,6 @@ pub(crate) struct ExpressReport {
     pub in_flight: u32,
 }
 
-/// A link: the sum of all lanes' parts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AttachmentLinkReport {
-    /// Interface of this machine.
-    pub interface: String,
-    /// NUMA node of the interface, if known.
-    #[serde(default)]
-    pub node: Option<u32>,
-    /// The target's address there.
-    pub peer: String,
-    /// True if no lane suspects the link.
-    pub up: bool,
-    /// True if frames of all lanes are sealed.
-    #[serde(default)]
-    pub sealed: bool,
-    /// Longest round-trip time of its lanes, in microseconds.
-    pub rtt_us: f64,
-    /// Frames sent.
-    pub sent_frames: u64,
-    /// Frames lost, whose content was sent again.
-    pub lost_frames: u64,
-}
-
 /// Rates in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecentRates {
@@ -308,7 +286,7 @@ impl AttachmentReport {
         }
         let rows: Vec<Vec<String>> = inside.devices.iter().map(DeviceReport::cells).collect();
         let devices = columns(&["  nsid", "size", "block", "access", "device"], &rows);
-        let rows: Vec<Vec<String>> = inside.links.iter().map(AttachmentLinkReport::cells).collect();
+        let rows: Vec<Vec<String>> = inside.links.iter().map(link_cells).collect();
         let links = match rows.is_empty() {
             true => String::new(),
             false => columns(&["  link", "node", "to", "state", "rtt", "frames", "lost"], &rows),
@@ -434,23 +412,21 @@ impl PathLine {
     }
 }
 
-impl AttachmentLinkReport {
-    fn cells(&self) -> Vec<String> {
-        let percent = self.lost_frames as f64 * 100.0 / (self.sent_frames.max(1) as f64);
-        vec![
-            format!("  {}", self.interface),
-            self.node.map_or_else(|| "-".to_owned(), |node| node.to_string()),
-            self.peer.clone(),
-            format!(
-                "{}{}",
-                if self.up { "up" } else { "suspect" },
-                if self.sealed { ", sealed" } else { "" }
-            ),
-            show_us(self.rtt_us),
-            self.sent_frames.to_string(),
-            format!("{percent:.2} %"),
-        ]
-    }
+fn link_cells(link: &LinkSample) -> Vec<String> {
+    let percent = link.lost_frames as f64 * 100.0 / (link.sent_frames.max(1) as f64);
+    vec![
+        format!("  {}", link.interface),
+        link.node.map_or_else(|| "-".to_owned(), |node| node.to_string()),
+        link.peer.clone(),
+        format!(
+            "{}{}",
+            if link.up { "up" } else { "suspect" },
+            if link.sealed { ", sealed" } else { "" }
+        ),
+        show_us(link.rtt_us),
+        link.sent_frames.to_string(),
+        format!("{percent:.2} %"),
+    ]
 }
 
 #[cfg(test)]
@@ -496,7 +472,7 @@ mod tests {
                     })
                     .collect(),
                 lanes: vec![lane],
-                links: vec![AttachmentLinkReport {
+                links: vec![LinkSample {
                     interface: "eth1".into(),
                     node: Some(1),
                     peer: "02:00:00:00:00:01".into(),

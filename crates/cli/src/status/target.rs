@@ -8,9 +8,8 @@ use crate::rates::LimitReport;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
 use roadtrain_manage::model::ManagedModel;
-use roadtrain_reactor::metrics::{AuthSample, LaneSample};
-use roadtrain_store::StoreKind;
-use roadtrain_target_engine::{AnaListener, AnaState, Export, ExportBlocks, LanePlace};
+use roadtrain_reactor::metrics::{AnaSample, AuthSample, LaneSample};
+use roadtrain_target_engine::{AnaListener, AnaState, Export, LanePlace};
 use roadtrain_target_proto::{ControllerSummary, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -63,19 +62,10 @@ pub(crate) struct TargetReport {
     pub config: Option<PathBuf>,
     /// ANA states of the listeners, and of further addresses with a separate state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ana_listeners: Vec<AnaReport>,
+    pub ana_listeners: Vec<AnaSample>,
     /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
     pub inside: Option<TargetDetails>,
-}
-
-/// ANA state of the paths through a listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AnaReport {
-    /// Listener; `ether` for Ethernet.
-    pub listener: String,
-    /// State, as `roadtrain ctl listener set` takes it.
-    pub ana: String,
 }
 
 /// Data that only the process has.
@@ -206,22 +196,7 @@ pub(crate) struct ControllerReport {
     pub transport: String,
     /// Authentication of the host; `None` if it was not required.
     #[serde(default)]
-    pub auth: Option<AuthReport>,
-}
-
-/// Hash and Diffie-Hellman group of an authentication.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AuthReport {
-    /// `sha256`, `sha384` or `sha512`.
-    pub hash: String,
-    /// `null`, or `ffdhe2048` and so on.
-    pub dhgroup: String,
-}
-
-impl From<&AuthSample> for AuthReport {
-    fn from(sample: &AuthSample) -> AuthReport {
-        AuthReport { hash: sample.hash.clone(), dhgroup: sample.group.clone() }
-    }
+    pub auth: Option<AuthSample>,
 }
 
 impl TargetReport {
@@ -236,7 +211,7 @@ impl TargetReport {
                 let Some(queue) = queues.iter().find(is_own) else { continue };
                 controller.peer = Some(queue.peer.clone()).filter(|peer| !peer.is_empty());
                 controller.transport.clone_from(&queue.transport);
-                controller.auth = queue.auth.as_ref().map(AuthReport::from);
+                controller.auth = queue.auth.clone();
             }
         }
     }
@@ -354,7 +329,7 @@ impl TargetReport {
 }
 
 /// Returns the ANA state at each listener, and at further addresses with a separate state.
-fn listener_states(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
+fn listener_states(seen: &TargetConfig, has_ether: bool) -> Vec<AnaSample> {
     let tcp = seen.listeners.iter().map(|listener| AnaListener::Tcp(listener.address));
     let ether = has_ether.then_some(AnaListener::Ether);
     let mut all: Vec<AnaListener> = tcp.chain(ether).collect();
@@ -363,7 +338,7 @@ fn listener_states(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     all.extend(own);
     let report = |listener: AnaListener| {
         let state = seen.ana.get(listener).unwrap_or_default();
-        AnaReport { listener: listener.to_string(), ana: state.name().to_owned() }
+        AnaSample { listener: listener.to_string(), ana: state.name().to_owned() }
     };
     all.into_iter().map(report).collect()
 }
@@ -421,7 +396,7 @@ impl TargetSubsystemReport {
                 read_only: namespace.read_only,
                 uuid: id.map(|id| show_uuid(&id.uuid)),
                 nguid: id.map(|id| show_uuid(&id.nguid)),
-                store: export.map_or_else(String::new, |export| store(&export.blocks)),
+                store: export.map_or_else(String::new, |export| export.blocks.place()),
                 ana: namespace.ana.name().to_owned(),
                 limits: export.map(|export| LimitReport::from(&export.rates)).unwrap_or_default(),
             }
@@ -497,20 +472,5 @@ impl TargetNamespaceReport {
                 false => format!("{}{}", self.store, self.limits),
             },
         ]
-    }
-}
-
-/// Names the storage, in the form of the command line.
-fn store(blocks: &ExportBlocks) -> String {
-    let ExportBlocks::Spec(spec) = blocks else { return "a volume or device".into() };
-    match &spec.kind {
-        StoreKind::Memory { .. } => "mem".into(),
-        StoreKind::Ssd { .. } => "ssd".into(),
-        StoreKind::Null { .. } => "null".into(),
-        StoreKind::File { path, .. } => format!("file:{}", path.display()),
-        StoreKind::Block { path } => format!("block:{}", path.display()),
-        StoreKind::Remote(blocks) => blocks.to_string(),
-        #[cfg(feature = "rbd")]
-        StoreKind::Rbd(image) => format!("rbd:{image}"),
     }
 }

@@ -33,11 +33,20 @@ pub(super) struct NamespaceRates {
     pub(super) nqn: String,
     pub(super) nsid: u32,
     pub(super) device: String,
+    /// Place of the blocks; empty at an attachment.
+    pub(super) store: String,
     pub(super) product: String,
     pub(super) capacity_bytes: u64,
     pub(super) read_only: bool,
     #[serde(flatten)]
     pub(super) rates: IoRates,
+}
+
+impl NamespaceRates {
+    /// Returns the place of the blocks at a target, the device at an attachment.
+    pub(super) fn place(&self) -> &str {
+        if self.store.is_empty() { &self.device } else { &self.store }
+    }
 }
 
 /// A host of a subsystem.
@@ -223,6 +232,7 @@ impl SnapshotPair<'_> {
             nqn: now.nqn.clone(),
             nsid: now.nsid,
             device: now.device.clone(),
+            store: now.store.clone(),
             product: now.product.clone(),
             capacity_bytes: now.capacity_bytes,
             read_only: now.read_only,

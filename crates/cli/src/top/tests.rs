@@ -23,7 +23,7 @@ fn io(n: u64, iops: u64) -> IoCounters {
         reads,
         read_bytes: reads * 4096,
         in_flight: 32,
-        read_latency: Latency { buckets: vec![reads / 2, 0, 0, 0, reads / 2], seconds: 1.0 },
+        read_latency: Latency { buckets: vec![reads / 2, 0, 0, 0, reads / 2], sum_seconds: 1.0 },
         ..IoCounters::default()
     }
 }

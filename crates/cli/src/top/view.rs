@@ -247,7 +247,7 @@ pub(super) fn name(row: &DashboardRow<'_>) -> String {
         DashboardView::Processes => format!("{} {} {}", process.id, process.kind, process.state),
         DashboardView::Namespaces => {
             let one = &process.namespaces[row.index];
-            format!("{of}ns {} {} {}", one.nsid, short(&one.nqn), one.device)
+            format!("{of}ns {} {} {}", one.nsid, short(&one.nqn), one.place())
         }
         DashboardView::Hosts => {
             let one = &process.hosts[row.index];
@@ -357,7 +357,7 @@ fn namespace_lines(row: &DashboardRow<'_>) -> Vec<Line<'static>> {
     vec![
         Line::from(format!("subsystem  {}", one.nqn)),
         Line::from(format!("namespace  {} of {size}{read_only}", one.nsid)),
-        Line::from(format!("store      {} {}", one.product, one.device)),
+        Line::from(format!("store      {} {}", one.product, one.place())),
     ]
 }
 

@@ -1,7 +1,8 @@
 //! The program and its target, for tests.
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -37,6 +38,15 @@ pub fn stderr(output: &Output) -> String {
 
 pub fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)))
+}
+
+/// Sends one line to a control socket, and returns the reply.
+pub fn request_line(socket: &Path, line: &str) -> Value {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    writeln!(stream, "{line}").unwrap();
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply).unwrap();
+    serde_json::from_str(&reply).unwrap()
 }
 
 /// A running `serve`.

@@ -1,13 +1,18 @@
-//! Checks the output of each command with --json against docs/reference/json-output.schema.json.
+//! Checks the output of each command with --json, and what the control socket and the metrics address return, against
+//! docs/reference/json-output.schema.json.
 
-use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, request_line, stderr};
 use crate::json_schema::Schema;
 use clap::{Command as ClapCommand, CommandFactory};
 use roadtrain_cli::args::CommandLine;
-use serde_json::Value;
+use roadtrain_reactor::metrics::{
+    FrameCount, GatewaySample, LinkSample, MetricsSnapshot, ReasonCount, TransportSample,
+};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -30,7 +35,10 @@ const WITHOUT: [(&str, &str); 9] = [
 
 /// Keys that this test does not see, with their prerequisite.
 const UNSEEN: [(&str, &[&str]); 7] = [
-    ("Ethernet", &["interface", "node", "up", "sealed", "rtt_us", "sent_frames", "lost_frames"]),
+    (
+        "Ethernet",
+        &["interface", "up", "sealed", "rtt_us", "sent_frames", "received_frames", "lost_frames"],
+    ),
     (
         "a group of gateways",
         &[
@@ -50,8 +58,6 @@ const UNSEEN: [(&str, &[&str]); 7] = [
             "has_tls_key",
             "applied",
             "refusals",
-            "require_auth",
-            "require_tls",
         ],
     ),
     ("a Ceph cluster", &["snapshots", "created_unix_seconds", "protected"]),
@@ -62,6 +68,11 @@ const UNSEEN: [(&str, &[&str]); 7] = [
     ("a request that both ends have recorded", &["other_end"]),
 ];
 
+/// Subsystem of the file that requires proofs.
+const SECURE: &str = "nqn.2025-01.io.example:secure";
+/// Methods of the control socket that return documents without changing anything.
+const METHODS: [&str; 5] = ["status", "snapshot", "recorded", "config", "config_diff"];
+
 /// A target with all objects that can be shown, and a directory for all files.
 struct SchemaTestMachine {
     directory: tempfile::TempDir,
@@ -69,6 +80,8 @@ struct SchemaTestMachine {
     schema: Schema,
     /// Port of a listener that only the subsystem of the state has.
     other_port: u16,
+    /// Ports of the metrics addresses of the target and of an attachment.
+    metrics_ports: [u16; 2],
 }
 
 /// Returns a port at which no process listens.
@@ -89,9 +102,15 @@ impl SchemaTestMachine {
             "address = \"127.0.0.1\"\nport = 0\nslow_over = \"1ms\"\n[[subsystem]]\nnqn = \"{NQN}\"\n\
              [[subsystem.namespace]]\nnsid = 1\nkind = \"ssd\"\nsize = \"8MiB\"\nservice_us = 3000\n\
              [subsystem.namespace.rates]\niops = 100000\nbandwidth = \"1GiB\"\nread_bandwidth = \"1GiB\"\n\
-             write_bandwidth = \"1GiB\"\nburst = 0.01\n"
+             write_bandwidth = \"1GiB\"\nburst = 0.01\n\
+             [[subsystem]]\nnqn = \"{SECURE}\"\nrequire_auth = true\nrequire_tls = true\n\
+             [tls]\nmode = \"allowed\"\nkeys = {{ \"nqn.x:t\" = \"{}\" }}\n\
+             [[host]]\nnqn = \"nqn.x:t\"\ndhchap_key = \"{}\"\n",
+            path("host.tls"),
+            path("host.key"),
         );
         fs::write(path("serve.toml"), config).unwrap();
+        let metrics_ports = [free_port(), free_port()];
         let (vols, state, run) =
             (format!("vols={},size=64MiB", path("vols")), path("state"), path("run"));
         let arguments = [
@@ -103,10 +122,12 @@ impl SchemaTestMachine {
             &state,
             "--rpc",
             &path("rpc"),
+            "--metrics",
+            &format!("127.0.0.4:{}", metrics_ports[0]),
         ];
         let target = TargetProcess::start_in(run.as_ref(), &arguments);
         let other_port = free_port();
-        SchemaTestMachine { directory, target, schema: Schema::read(), other_port }
+        SchemaTestMachine { directory, target, schema: Schema::read(), other_port, metrics_ports }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -130,6 +151,29 @@ impl SchemaTestMachine {
         value
     }
 
+    /// Calls a method of a control socket, and checks its result.
+    fn check_call(&mut self, socket: &str, method: &str) -> Value {
+        let name = format!("roadtrain_{method}");
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": name});
+        let reply = request_line(&self.path(socket), &request.to_string());
+        let value = reply["result"].clone();
+        assert_eq!(self.schema.check(&name, &value), Ok(()), "{socket}: {reply}");
+        value
+    }
+
+    /// Gets the snapshot of a metrics address, and checks it.
+    fn check_page(&mut self, port: u16) -> Value {
+        let mut stream = TcpStream::connect(("127.0.0.4", port)).unwrap();
+        let head = "GET /snapshot.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        let value = serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(self.schema.check("roadtrain_snapshot", &value), Ok(()), "{reply}");
+        value
+    }
+
     /// Checks several commands with one output.
     fn check_all(&mut self, output: &str, lines: &[&str]) {
         for line in lines {
@@ -150,6 +194,7 @@ fn outputs_are_as_the_schema_says() {
     changes(&mut machine);
     lists(&mut machine);
     loads(&mut machine);
+    served(&mut machine);
     ends(machine);
 }
 
@@ -159,7 +204,11 @@ fn hosts(machine: &mut SchemaTestMachine) {
     let socket = machine.path("a.sock").display().to_string();
     machine.check(
         "attach",
-        &format!("attach {at} --as nbd:unix:{socket} --id disk --slow-over 1ms --background"),
+        &format!(
+            "attach {at} --as nbd:unix:{socket} --id disk --slow-over 1ms --background \
+             --metrics 127.0.0.4:{}",
+            machine.metrics_ports[1]
+        ),
     );
     machine.check("list", "list");
     machine.check("list -a", &format!("list {at}"));
@@ -225,7 +274,7 @@ fn changes(machine: &mut SchemaTestMachine) {
     machine.check("ctl config reload", "ctl config reload");
     fs::write(
         machine.path("more.toml"),
-        "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:more\"\n",
+        "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:more\"\nallow_hosts = [\"nqn.x:h\"]\n",
     )
     .unwrap();
     machine.check("ctl config load", "ctl config load more.toml");
@@ -263,7 +312,7 @@ fn loads(machine: &mut SchemaTestMachine) {
     machine.check("top --once", "top --once --interval 0.1");
     eventually("a slow request is shown", || {
         let slow = serde_json::from_slice::<Value>(&machine.run("slow").stdout).unwrap();
-        slow["requests"].as_array().is_some_and(|requests| !requests.is_empty())
+        slow["recorded_requests"].as_array().is_some_and(|requests| !requests.is_empty())
     });
     machine.check("slow", "slow --sampled --count 1000");
     let socket = machine.path("b.sock").display().to_string();
@@ -276,6 +325,80 @@ fn loads(machine: &mut SchemaTestMachine) {
     let status = machine.check("status", "status");
     let kinds = [0, 1, 2].map(|row| status[row]["kind"].as_str().unwrap());
     assert_eq!(kinds, ["attachment", "attachment", "target"]);
+}
+
+/// Gets documents over the control sockets and the metrics addresses.
+fn served(machine: &mut SchemaTestMachine) {
+    fail_some_commands(machine);
+    let target = "run/targets/target0/control.sock";
+    for method in METHODS {
+        machine.check_call(target, method);
+    }
+    for method in &METHODS[..3] {
+        machine.check_call("run/disk/control.sock", method);
+    }
+    let [target_port, attachment_port] = machine.metrics_ports;
+    machine.check_page(attachment_port);
+    let snapshot = machine.check_page(target_port);
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&snapshot), keys(&machine.check_call(target, "snapshot")));
+    for list in [
+        "/unused_devices",
+        "/namespaces/0/statuses",
+        "/transports/protocol_errors",
+        "/transports/connection_counts",
+        "/reactors/0/latencies",
+    ] {
+        let items = snapshot.pointer(list).and_then(Value::as_array);
+        assert!(items.is_some_and(|items| !items.is_empty()), "{list}: {snapshot}");
+    }
+    let has = |objects: &str, member: &str| {
+        let is_there = |one: &Value| match &one[member] {
+            Value::Array(items) => !items.is_empty(),
+            other => !other.is_null(),
+        };
+        assert!(snapshot[objects].as_array().unwrap().iter().any(is_there), "{member}: {snapshot}");
+    };
+    has("hosts", "losses");
+    has("hosts", "refused_connects");
+    has("lanes", "auth");
+    has("subsystems", "allow_hosts");
+}
+
+/// Makes hosts fail: one is not allowed, one breaks the protocol, one writes despite a reservation.
+fn fail_some_commands(machine: &mut SchemaTestMachine) {
+    let at = machine.at();
+    let to = format!("-a 127.0.0.1 -s {} -n nqn.x:more", machine.target.port);
+    let stranger = format!("identify {to} -q nqn.x:stranger");
+    assert!(!machine.run(&stranger).status.success());
+    let mut stream = TcpStream::connect(("127.0.0.1", machine.target.port)).unwrap();
+    stream.write_all(&[0xff; 128]).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+    let reserve = format!("resv acquire {at} --nsid 1 --crkey 5 --rtype 1");
+    let reserved = machine.run(&reserve);
+    assert!(reserved.status.success(), "{}", stderr(&reserved));
+    let bench = format!("bench {at} -q nqn.x:other --rw write --ios 1");
+    assert!(!machine.run(&bench).status.success());
+}
+
+/// Parts of a snapshot that need Ethernet, or a group of gateways.
+#[test]
+fn parts_that_are_seldom_there_fit_the_schema() {
+    let frames = FrameCount { interface: "eth1".into(), ..FrameCount::default() };
+    let dropped = ReasonCount { reason: "token".into(), count: 1 };
+    let snapshot = MetricsSnapshot {
+        gateway: Some(GatewaySample::default()),
+        links: vec![LinkSample { node: Some(1), ..LinkSample::default() }],
+        transports: TransportSample {
+            frames: vec![frames],
+            frames_dropped: vec![dropped],
+            ..TransportSample::default()
+        },
+        ..MetricsSnapshot::default()
+    };
+    let mut schema = Schema::read();
+    assert_eq!(schema.check("roadtrain_snapshot", &json!(snapshot)), Ok(()));
+    assert!(schema.seen.contains("received_frames"));
 }
 
 /// Ends an attachment, and kills its target.
@@ -320,7 +443,11 @@ fn commands() -> Vec<String> {
 #[test]
 fn every_command_has_an_output_in_the_schema() {
     let schema = Schema::read();
-    let outputs: BTreeSet<&str> = schema.outputs().collect();
+    let is_method = |output: &&str| output.starts_with("roadtrain_");
+    let (methods, outputs): (BTreeSet<&str>, BTreeSet<&str>) =
+        schema.outputs().partition(is_method);
+    let known = METHODS.map(|method| format!("roadtrain_{method}"));
+    assert_eq!(methods, known.iter().map(String::as_str).collect());
     let without = |words: &str| WITHOUT.iter().any(|(command, _)| *command == words);
     let all = commands();
     for words in &all {

@@ -1,13 +1,11 @@
 //! Queries and changes a running target at its control socket.
 
-use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, json, stderr};
+use crate::harness::{NQN, PROGRAM, TargetProcess, eventually, json, request_line, stderr};
 use serde_json::{Value, json as value};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -53,12 +51,7 @@ impl ConfiguredTarget {
 
     /// Sends one line to the socket, and returns the reply.
     fn request_line(&self, line: &str) -> Value {
-        let mut stream =
-            UnixStream::connect(self.path("run/targets/target0/control.sock")).unwrap();
-        writeln!(stream, "{line}").unwrap();
-        let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer).unwrap();
-        serde_json::from_str(&answer).unwrap()
+        request_line(&self.path("run/targets/target0/control.sock"), line)
     }
 
     fn status(&self) -> Value {

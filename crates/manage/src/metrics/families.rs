@@ -7,7 +7,7 @@ use super::out::{Buckets, Out};
 use super::process::ProcessCounters;
 use roadtrain_reactor::metrics::{
     Batching, FrameCount, HostSample, IoCounters, Latency, LatencyOf, MetricsSnapshot,
-    NamespaceSample, ReactorSample, SnapshotKind, StatusCount, SubsystemSample,
+    NamespaceSample, ReactorSample, ReasonCount, SnapshotKind, SubsystemSample,
 };
 use roadtrain_target_engine::AnaState;
 use std::fmt;
@@ -91,7 +91,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
     });
     out.counters(("roadtrain_reactor_cpu_seconds", "CPU time of a reactor's thread"), cpu)?;
     let gauges: [(&str, &str, SampleGetter<ReactorSample, u64>); 3] = [
-        ("roadtrain_reactor_lanes", "Lanes on a reactor", |r| r.lanes),
+        ("roadtrain_reactor_lanes", "Lanes on a reactor", |r| r.lane_count),
         ("roadtrain_reactor_buffer_bytes", "Memory of data in flight", |r| r.buffer_bytes),
         ("roadtrain_reactor_buffer_limit_bytes", "The most that may be", |r| r.buffer_limit_bytes),
     ];
@@ -164,11 +164,11 @@ fn sizes_of<'a>(
 /// Writes the ANA states that subsystems report to hosts, by listener.
 fn listener_ana_states(subsystems: &[SubsystemSample], out: &mut Out<'_>) -> fmt::Result {
     let states = subsystems.iter().flat_map(|one| {
-        one.ana.iter().flat_map(|listener_state| {
+        one.ana_listeners.iter().flat_map(|listener_state| {
             AnaState::ALL.map(|state| {
                 let (nqn, listener) = (one.nqn.as_str(), listener_state.listener.as_str());
                 let labels = [("nqn", nqn), ("listener", listener), ("state", state.name())];
-                (labels, u64::from(listener_state.state == state.name()))
+                (labels, u64::from(listener_state.ana == state.name()))
             })
         })
     });
@@ -262,40 +262,40 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
         })
     });
     out.counters(("roadtrain_host_commands", "Successful commands"), commands)?;
-    let reasons = |of: fn(&HostSample) -> &[StatusCount]| {
+    let reasons = |of: fn(&HostSample) -> &[ReasonCount]| {
         hosts.iter().flat_map(move |h| {
             of(h).iter().map(move |count| {
                 let [nqn, host] = labels(h);
-                ([nqn, host, ("reason", count.status.clone())], count.count)
+                ([nqn, host, ("reason", count.reason.clone())], count.count)
             })
         })
     };
     let losses = reasons(|h| &h.losses).collect::<Vec<_>>();
     out.counters(("roadtrain_host_losses", "Ended queues of a host"), losses)?;
-    let refusals = reasons(|h| &h.refusals).collect::<Vec<_>>();
+    let refusals = reasons(|h| &h.refused_connects).collect::<Vec<_>>();
     out.counters(("roadtrain_host_refusals", "Connects that were refused"), refusals)
 }
 
 fn transport(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
-    let of = &shown.transport;
+    let of = &shown.transports;
     let connections = of
-        .connections
+        .connection_counts
         .iter()
         .map(|c| ([("transport", c.transport.as_str()), ("outcome", c.outcome.as_str())], c.count));
     out.counters(("roadtrain_connections", "Connections by outcome"), connections)?;
-    let open = [([("", ""); 0], of.open)];
+    let open = [([("", ""); 0], of.connections)];
     out.gauges(("roadtrain_connections_open", "Open connections"), open)?;
-    let by = |label: &'static str, counts: &'_ [StatusCount]| {
-        counts.iter().map(|c| ([(label, c.status.clone())], c.count)).collect::<Vec<_>>()
+    let by = |label: &'static str, counts: &'_ [ReasonCount]| {
+        counts.iter().map(|c| ([(label, c.reason.clone())], c.count)).collect::<Vec<_>>()
     };
     let help = "Connections that ended because the host broke the protocol, by Fatal Error Status";
     out.counters(("roadtrain_protocol_errors", help), by("fes", &of.protocol_errors))?;
     let digests = by("kind", &of.digest_errors);
     out.counters(("roadtrain_digest_errors", "Wrong digests"), digests)?;
     for (name, help, count) in [
-        ("roadtrain_frames_sent", "Frames sent", (|of| of.sent) as fn(&FrameCount) -> u64),
-        ("roadtrain_frames_received", "Frames received", |of| of.received),
-        ("roadtrain_frames_lost", "Lost frames, sent again", |of| of.lost),
+        ("roadtrain_frames_sent", "Frames sent", (|of| of.sent_frames) as fn(&FrameCount) -> u64),
+        ("roadtrain_frames_received", "Frames received", |of| of.received_frames),
+        ("roadtrain_frames_lost", "Lost frames, sent again", |of| of.lost_frames),
     ] {
         let by = |of: &'_ FrameCount| ([("interface", of.interface.clone())], count(of));
         out.counters((name, help), of.frames.iter().map(by))?;
@@ -303,7 +303,7 @@ fn transport(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let dropped = of
         .frames_dropped
         .iter()
-        .map(|c| ([("interface", "all"), ("reason", c.status.as_str())], c.count));
+        .map(|c| ([("interface", "all"), ("reason", c.reason.as_str())], c.count));
     out.counters(("roadtrain_frames_dropped", "Frames and records that were dropped"), dropped)
 }
 

@@ -65,7 +65,7 @@ impl Out<'_> {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (labels, latency) in rows {
             let buckets = buckets.of(latency);
-            let (sum, count) = (latency.seconds, latency.count());
+            let (sum, count) = (latency.sum_seconds, latency.count());
             family.encode_family(&labels)?.encode_histogram(sum, count, &buckets, NO_EXEMPLARS)?;
         }
         Ok(())
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn every_request_is_in_one_bucket_of_either_kind() {
-        let latency = Latency { buckets: (1..=22).collect(), seconds: 1.0 };
+        let latency = Latency { buckets: (1..=22).collect(), sum_seconds: 1.0 };
         let sum = |kind: Buckets| kind.of(&latency).iter().map(|(_, count)| count).sum::<u64>();
         assert_eq!((sum(Buckets::Fine), sum(Buckets::Coarse)), (latency.count(), latency.count()));
         let coarse: Vec<f64> =

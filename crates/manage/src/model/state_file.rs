@@ -75,6 +75,12 @@ impl StateFile {
         done.map(|()| true)
     }
 
+    /// True if changes are in the journal.
+    #[must_use]
+    pub fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
     fn write(&mut self, follows: u128, change: &StateChange) -> io::Result<()> {
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');

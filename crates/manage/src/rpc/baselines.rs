@@ -127,7 +127,7 @@ mod tests {
     use std::cell::RefCell;
 
     fn io(reads: u64, errors: u64) -> IoCounters {
-        let read_latency = Latency { buckets: vec![reads], seconds: reads as f64 };
+        let read_latency = Latency { buckets: vec![reads], sum_seconds: reads as f64 };
         IoCounters { reads, errors, read_bytes: 512 * reads, read_latency, ..IoCounters::default() }
     }
 

@@ -25,7 +25,7 @@ impl CallCounts {
         let seconds = took.as_secs_f64();
         latency.buckets.resize(BUCKETS, 0);
         latency.buckets[bounds().partition_point(|bound| *bound < seconds)] += 1;
-        latency.seconds += seconds;
+        latency.sum_seconds += seconds;
     }
 
     /// Returns the counters.

@@ -17,16 +17,17 @@ impl Manager {
 fn describe(model: &ManagedModel, seen: &mut MetricsSnapshot) {
     let devices: HashMap<&str, &Arc<ManagedDevice>> =
         model.devices.iter().map(|device| (device.name.as_str(), device)).collect();
-    let claims: HashMap<(&str, u32), &str> = model.claims().collect();
+    let claims = model.claims_by_device().into_iter().map(|(device, place)| (place, device));
+    let claims: HashMap<(&str, u32), &str> = claims.collect();
     for namespace in &mut seen.namespaces {
         if let Some(name) = claims.get(&(namespace.nqn.as_str(), namespace.nsid)) {
-            (*name).clone_into(&mut namespace.name);
+            (*name).clone_into(&mut namespace.device);
             devices.get(name).iter().for_each(|device| shown(namespace, device));
         }
     }
     let claimed: HashSet<&str> = claims.into_values().collect();
     let alone = model.devices.iter().filter(|device| !claimed.contains(device.name.as_str()));
-    seen.devices = alone.map(|device| sample(device)).collect();
+    seen.unused_devices = alone.map(|device| sample(device)).collect();
     let specs: HashMap<&str, &SavedSubsystem> =
         model.subsystems.iter().map(|spec| (spec.nqn.as_str(), spec)).collect();
     for subsystem in &mut seen.subsystems {
@@ -37,7 +38,7 @@ fn describe(model: &ManagedModel, seen: &mut MetricsSnapshot) {
 }
 
 fn shown(namespace: &mut NamespaceSample, device: &ManagedDevice) {
-    namespace.device = device.location();
+    namespace.store = device.location();
     device.product().clone_into(&mut namespace.product);
 }
 
@@ -45,7 +46,7 @@ fn sample(device: &ManagedDevice) -> DeviceSample {
     let geometry = device.store.geometry();
     DeviceSample {
         name: device.name.clone(),
-        device: device.location(),
+        store: device.location(),
         block_bytes: geometry.lba_bytes(),
         product: device.product().to_owned(),
         capacity_bytes: geometry.bytes(),
@@ -53,8 +54,8 @@ fn sample(device: &ManagedDevice) -> DeviceSample {
 }
 
 fn limited(subsystem: &mut SubsystemSample, spec: &SavedSubsystem) {
-    subsystem.namespace_limit = spec.max_namespaces.into();
-    subsystem.hosts = spec.hosts.iter().cloned().collect();
+    subsystem.namespaces_max = spec.max_namespaces.into();
+    subsystem.named_hosts = spec.hosts.iter().cloned().collect();
     subsystem.shared = spec.ana_reporting;
 }
 
@@ -106,41 +107,50 @@ mod tests {
             device("image", image("pool/of")),
             device("file", DeviceKind::Aio("/srv/disk".into())),
             device("spare", DeviceKind::Malloc),
+            device("lent", DeviceKind::Aio("/srv/lent".into())),
         ];
-        let model = ManagedModel { devices, subsystems: vec![spec], ..ManagedModel::default() };
+        let lent = [("lent".to_owned(), ("nqn.2026-11.test:b".to_owned(), 2))].into();
+        let subsystems = vec![spec];
+        let model = ManagedModel { devices, subsystems, lent, ..ManagedModel::default() };
         let sample = |nqn: &str, nsid| NamespaceSample {
             nqn: nqn.into(),
             nsid,
-            name: name_in_file(nqn, nsid),
-            device: "embedded".into(),
+            device: name_in_file(nqn, nsid),
+            store: "embedded".into(),
             product: "Embedded".into(),
             ..NamespaceSample::default()
         };
         let of = |nqn: &str| SubsystemSample {
             nqn: nqn.into(),
-            namespace_limit: 1024,
+            namespaces_max: 1024,
             ..SubsystemSample::default()
         };
         let mut seen = MetricsSnapshot {
-            namespaces: vec![sample(NQN, 1), sample(NQN, 2), sample("nqn.2026-11.test:b", 1)],
+            namespaces: vec![
+                sample(NQN, 1),
+                sample(NQN, 2),
+                sample("nqn.2026-11.test:b", 1),
+                sample("nqn.2026-11.test:b", 2),
+            ],
             subsystems: vec![of(NQN), of("nqn.2026-11.test:b")],
             ..MetricsSnapshot::default()
         };
         describe(&model, &mut seen);
         let namespaces = seen.namespaces.iter();
-        let said: Vec<_> = namespaces.map(|n| [&*n.name, &*n.product, &*n.device]).collect();
+        let said: Vec<_> = namespaces.map(|n| [&*n.device, &*n.product, &*n.store]).collect();
         assert_eq!(said[0], ["image", "Ceph Rbd Disk", "pool/of/disk"]);
         assert_eq!(said[1], ["file", "AIO disk", "/srv/disk"]);
         assert_eq!(said[2], ["nqn.2026-11.test:b/1", "Embedded", "embedded"], "not RPC's");
-        let [DeviceSample { name, product, capacity_bytes, block_bytes, device }] =
-            &seen.devices[..]
+        assert_eq!(said[3], ["lent", "AIO disk", "/srv/lent"], "a namespace of the file has it");
+        let [DeviceSample { name, product, capacity_bytes, block_bytes, store }] =
+            &seen.unused_devices[..]
         else {
-            panic!("{:?}", seen.devices)
+            panic!("{:?}", seen.unused_devices)
         };
-        assert_eq!((&**name, &**product, &**device), ("spare", "Malloc disk", "mem"));
+        assert_eq!((&**name, &**product, &**store), ("spare", "Malloc disk", "mem"));
         assert_eq!((*capacity_bytes, *block_bytes), (1 << 20, 512));
         let [own, other] = &seen.subsystems[..] else { panic!("{:?}", seen.subsystems) };
-        assert_eq!((own.namespace_limit, own.shared, own.hosts.len()), (4, true, 1));
-        assert_eq!((other.namespace_limit, other.shared, other.hosts.len()), (1024, false, 0));
+        assert_eq!((own.namespaces_max, own.shared, own.named_hosts.len()), (4, true, 1));
+        assert_eq!((other.namespaces_max, other.shared, other.named_hosts.len()), (1024, false, 0));
     }
 }

@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn latencies_are_in_the_buckets_that_spdks_clients_expect() {
-        let reads = Latency { buckets: vec![3, 0, 5], seconds: 1.0 };
-        let writes = Latency { buckets: vec![0, 7], seconds: 1.0 };
+        let reads = Latency { buckets: vec![3, 0, 5], sum_seconds: 1.0 };
+        let writes = Latency { buckets: vec![0, 7], sum_seconds: 1.0 };
         let both = [reads, writes];
         let shown = |operations, granularity| {
             let shape = HistogramShape::new(operations, granularity, (None, None)).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     fn what_is_outside_counts_at_the_ends() {
         let mut buckets = vec![1; roadtrain_reactor::metrics::BUCKETS];
         buckets[0] = 2;
-        let latency = Latency { buckets: buckets.clone(), seconds: 1.0 };
+        let latency = Latency { buckets: buckets.clone(), sum_seconds: 1.0 };
         let shape =
             HistogramShape::new(HistogramOperations::Reads, Some(3), (Some(10_000), Some(100_000)))
                 .unwrap();

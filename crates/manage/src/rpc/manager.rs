@@ -154,9 +154,24 @@ impl Manager {
         }
     }
 
+    /// Writes the whole state file if changes are in its journal, which versions without journals do not read.
+    pub fn fold_journal(&self) {
+        let Ok(_turn) = self.take_turn() else { return };
+        self.fold(&mut self.lock_state_file());
+    }
+
+    fn fold(&self, file: &mut Option<StateFile>) {
+        let Some(file) = file.as_mut().filter(|file| file.has_journal()) else { return };
+        let state = self.model().state().with_owner_paths(&self.files.roots);
+        if let Err(error) = file.save(&state) {
+            warn!("{}: {error}: the last changes stay in its journal", file.path().display());
+        }
+    }
+
     /// Releases the model to another process. Later requests see an empty model and change nothing.
     pub fn release(&self) -> ReleasedStores {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.fold(&mut self.lock_state_file());
         self.is_released.store(true, Relaxed);
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         let model = std::mem::take(&mut *model);

@@ -64,7 +64,7 @@ impl From<&LatencyCells> for Latency {
         let mut buckets: Vec<u64> = cells.buckets.iter().map(Counter::get).collect();
         let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
         buckets.truncate(used);
-        Latency { buckets, seconds: cells.ns.get() as f64 / 1e9 }
+        Latency { buckets, sum_seconds: cells.ns.get() as f64 / 1e9 }
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!((sum.reads, sum.writes, sum.flushes, sum.discards, sum.others), (1, 1, 1, 1, 0));
         assert_eq!((sum.read_bytes, sum.written_bytes, sum.discarded_bytes), (4096, 512, 1 << 20));
         assert_eq!((sum.errors, sum.in_flight), (1, 1));
-        assert!((sum.read_latency.seconds - 10e-6).abs() < 1e-12);
+        assert!((sum.read_latency.sum_seconds - 10e-6).abs() < 1e-12);
     }
 
     #[test]

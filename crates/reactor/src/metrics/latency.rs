@@ -27,7 +27,7 @@ pub struct Latency {
     /// Requests by bucket (see [`bounds`]); empty ones at the end are left out.
     pub buckets: Vec<u64>,
     /// Sum of all latencies in seconds.
-    pub seconds: f64,
+    pub sum_seconds: f64,
 }
 
 impl Latency {
@@ -45,7 +45,7 @@ impl Latency {
         let buckets = self.buckets.iter().enumerate();
         Latency {
             buckets: buckets.map(|(at, count)| count.saturating_sub(before(at))).collect(),
-            seconds: (self.seconds - earlier.seconds).max(0.0),
+            sum_seconds: (self.sum_seconds - earlier.sum_seconds).max(0.0),
         }
     }
 
@@ -77,7 +77,7 @@ impl std::ops::AddAssign<&Latency> for Latency {
         for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += more;
         }
-        self.seconds += other.seconds;
+        self.sum_seconds += other.sum_seconds;
     }
 }
 

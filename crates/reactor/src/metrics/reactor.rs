@@ -101,7 +101,7 @@ impl ReactorCells {
         ReactorSample {
             reactor,
             thread,
-            lanes: self.lanes.get(),
+            lane_count: self.lanes.get(),
             buffer_bytes: self.buffer_bytes.get(),
             buffer_limit_bytes: self.buffer_limit_bytes.get(),
             buffer_waits: self.buffer_waits.get(),

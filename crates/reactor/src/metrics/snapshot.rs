@@ -23,7 +23,6 @@ pub struct MetricsSnapshot {
     /// Name of the target or the attachment.
     pub id: String,
     /// Role of the target in its gateway group, if it is in one.
-    #[serde(default)]
     pub gateway: Option<GatewaySample>,
     /// The program's version.
     pub version: String,
@@ -38,17 +37,15 @@ pub struct MetricsSnapshot {
     /// True if the last reading of the configuration file succeeded; `None`: there is no file.
     pub last_reload_successful: Option<bool>,
     /// Upper bounds of the buckets of all latencies, in seconds; the last bucket has none.
-    pub latency_bounds: Vec<f64>,
+    pub latency_bounds_seconds: Vec<f64>,
     /// Reactors by number.
     pub reactors: Vec<ReactorSample>,
     /// Namespaces that a target exports, or an attachment shows.
     pub namespaces: Vec<NamespaceSample>,
     /// Namespaces that the limit of the query has left out of `namespaces`.
-    #[serde(default)]
     pub namespaces_left_out: u64,
     /// Devices of a target that belong to no namespace.
-    #[serde(default)]
-    pub devices: Vec<DeviceSample>,
+    pub unused_devices: Vec<DeviceSample>,
     /// Hosts that are or were connected to a target.
     pub hosts: Vec<HostSample>,
     /// I/O queues: those connected to a target, or the lanes of an attachment.
@@ -56,7 +53,7 @@ pub struct MetricsSnapshot {
     /// Subsystems of a target.
     pub subsystems: Vec<SubsystemSample>,
     /// Connections and their errors.
-    pub transport: TransportSample,
+    pub transports: TransportSample,
     /// Links over Ethernet, of an attachment.
     pub links: Vec<LinkSample>,
     /// Paths to the namespaces, of an attachment.
@@ -173,7 +170,7 @@ pub struct ReactorSample {
     /// NUMA node of its memory.
     pub node: Option<u32>,
     /// Number of lanes.
-    pub lanes: u64,
+    pub lane_count: u64,
     /// Bytes of buffers for data in flight.
     pub buffer_bytes: u64,
     /// Limit of these bytes; 0: the reactor has no pool of its own.
@@ -224,6 +221,15 @@ pub struct StatusCount {
     pub count: u64,
 }
 
+/// Events with one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReasonCount {
+    /// Reason: a Fatal Error Status, or a word.
+    pub reason: String,
+    /// Number of events.
+    pub count: u64,
+}
+
 /// Returns the name of a device from the configuration file, which is a namespace there.
 #[must_use]
 pub fn name_in_file(nqn: &str, nsid: u32) -> String {
@@ -237,10 +243,11 @@ pub struct NamespaceSample {
     pub nqn: String,
     /// Namespace ID.
     pub nsid: u32,
-    /// Name of the device in JSON-RPC: the one that RPC has set, else [`name_in_file`].
-    pub name: String,
-    /// Path or address of the blocks.
+    /// Name of the device in JSON-RPC: the one that RPC has set, else [`name_in_file`]. At an attachment the first name
+    /// of its device.
     pub device: String,
+    /// Place of the blocks, as `--namespace` takes it, or that of RPC's device; empty at an attachment.
+    pub store: String,
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Kind of the store.
@@ -252,7 +259,6 @@ pub struct NamespaceSample {
     /// True if the namespace is read-only.
     pub read_only: bool,
     /// True if hosts can use the namespace here: no other target owns its blocks.
-    #[serde(default)]
     pub accessible: bool,
     /// I/O of the hosts.
     pub io: IoCounters,
@@ -274,9 +280,9 @@ pub struct HostSample {
     /// Controllers that the host has connected.
     pub connects: u64,
     /// Lost connections, by reason.
-    pub losses: Vec<StatusCount>,
+    pub losses: Vec<ReasonCount>,
     /// Refused Connects, by reason.
-    pub refusals: Vec<StatusCount>,
+    pub refused_connects: Vec<ReasonCount>,
     /// I/O of the host.
     pub io: IoCounters,
 }
@@ -299,7 +305,6 @@ pub struct LaneSample {
     /// Number of the reactor.
     pub reactor: usize,
     /// Authentication of the host, at a target that requires it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSample>,
     /// I/O of the queue. At an attachment only in flight and errors: its reactors have the rest.
     pub io: IoCounters,
@@ -315,7 +320,7 @@ pub struct AuthSample {
     /// `sha256`, `sha384` or `sha512`.
     pub hash: String,
     /// `null`, or `ffdhe2048` and so on.
-    pub group: String,
+    pub dhgroup: String,
 }
 
 /// Counters of a subsystem.
@@ -327,33 +332,29 @@ pub struct SubsystemSample {
     pub serial: String,
     /// Model number.
     pub model: String,
-    /// Number of hosts that may use it; `None`: any host.
-    pub allowed_hosts: Option<u64>,
+    /// NQNs of the hosts that may use it; `None`: any host.
+    pub allow_hosts: Option<Vec<String>>,
+    /// NQNs of the hosts that are named, also where any host may use it.
+    pub named_hosts: Vec<String>,
     /// Number of namespaces.
-    pub namespaces: u64,
+    pub namespace_count: u64,
     /// Maximum number of namespaces.
-    pub namespace_limit: u64,
-    /// NQNs of configured hosts, whether any other may use it or not.
-    #[serde(default)]
-    pub hosts: Vec<String>,
+    pub namespaces_max: u64,
     /// Number of its TCP listeners.
-    #[serde(default)]
-    pub listeners: u64,
+    pub listener_count: u64,
     /// ANA states of its listeners.
-    #[serde(default)]
-    pub ana: Vec<AnaSample>,
+    pub ana_listeners: Vec<AnaSample>,
     /// True if other targets may export it, too, or its listeners may have states of their own.
-    #[serde(default)]
     pub shared: bool,
 }
 
-/// ANA state that a listener of a subsystem reports to hosts.
+/// ANA state of the paths through a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AnaSample {
     /// Address of the listener, one of its addresses if it has several, or `ether`.
     pub listener: String,
-    /// ANA state.
-    pub state: String,
+    /// ANA state, as `roadtrain ctl listener set` takes it.
+    pub ana: String,
 }
 
 /// A device that belongs to no namespace.
@@ -361,8 +362,8 @@ pub struct AnaSample {
 pub struct DeviceSample {
     /// Name of the device.
     pub name: String,
-    /// Path or address of the blocks.
-    pub device: String,
+    /// Place of the blocks.
+    pub store: String,
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Kind of the store.
@@ -396,18 +397,18 @@ pub struct ConnectionCount {
 pub struct TransportSample {
     /// Listeners.
     pub listeners: Vec<String>,
-    /// Open TCP connections.
-    pub open: u64,
+    /// Open connections, and lanes over Ethernet.
+    pub connections: u64,
     /// Accepted connections, by transport and outcome.
-    pub connections: Vec<ConnectionCount>,
+    pub connection_counts: Vec<ConnectionCount>,
     /// Connections that ended because the peer broke the protocol, by Fatal Error Status.
-    pub protocol_errors: Vec<StatusCount>,
+    pub protocol_errors: Vec<ReasonCount>,
     /// Wrong digests: `header` or `data`.
-    pub digest_errors: Vec<StatusCount>,
+    pub digest_errors: Vec<ReasonCount>,
     /// Frames of each interface.
     pub frames: Vec<FrameCount>,
     /// Frames dropped, by reason.
-    pub frames_dropped: Vec<StatusCount>,
+    pub frames_dropped: Vec<ReasonCount>,
 }
 
 /// Frames of a target at an interface.
@@ -416,28 +417,32 @@ pub struct FrameCount {
     /// Name of the interface.
     pub interface: String,
     /// Frames sent.
-    pub sent: u64,
+    pub sent_frames: u64,
     /// Frames received.
-    pub received: u64,
+    pub received_frames: u64,
     /// Frames that were lost: their contents were sent again.
-    pub lost: u64,
+    pub lost_frames: u64,
 }
 
-/// Counters of a link over Ethernet.
+/// Counters of a link over Ethernet: the sum of all lanes' parts.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct LinkSample {
     /// Local interface.
     pub interface: String,
+    /// NUMA node of the interface, if known.
+    pub node: Option<u32>,
     /// Address of the target on the link.
     pub peer: String,
-    /// True while new frames avoid the link.
-    pub suspect: bool,
-    /// Smoothed round-trip time in seconds: the longest of all lanes.
-    pub rtt_seconds: f64,
+    /// True if no lane suspects the link: new frames avoid a suspect one.
+    pub up: bool,
+    /// True if frames of all lanes are sealed.
+    pub sealed: bool,
+    /// Smoothed round-trip time in microseconds: the longest of all lanes.
+    pub rtt_us: f64,
     /// Frames sent.
-    pub sent: u64,
+    pub sent_frames: u64,
     /// Frames that were lost: their contents were sent again.
-    pub lost: u64,
+    pub lost_frames: u64,
 }
 
 /// Counters of a path to the namespaces.
@@ -452,17 +457,13 @@ pub struct PathSample {
     /// Requests completed on the path.
     pub requests: u64,
     /// Bytes of their data.
-    #[serde(default)]
     pub data_bytes: u64,
     /// Lost connections of its lanes.
-    #[serde(default)]
-    pub losses: u64,
+    pub loss_count: u64,
     /// Requests of the path in flight.
-    #[serde(default)]
     pub in_flight: u64,
     /// Requests in flight that wait for a slot or a connection of the path.
-    #[serde(default)]
-    pub waiting: u64,
+    pub waiting_requests: u64,
 }
 
 /// Counters that only an attachment has.
@@ -470,10 +471,11 @@ pub struct PathSample {
 pub struct AttachmentSample {
     /// NQN of the subsystem.
     pub nqn: String,
-    /// Kind of the front, as in `--as`.
+    /// Front-end with its place, as `--as` takes it.
+    #[serde(rename = "as")]
     pub front: String,
-    /// Paths of the devices.
-    pub devices: Vec<String>,
+    /// Names of the devices.
+    pub names: Vec<String>,
     /// Address of the target.
     pub address: String,
     /// `tcp` or `ether`.
@@ -483,9 +485,9 @@ pub struct AttachmentSample {
     /// Requests in flight.
     pub in_flight: u64,
     /// Requests in flight that wait for a slot or a connection.
-    pub waiting: u64,
-    /// Size of the device in bytes.
-    pub size_bytes: u64,
+    pub waiting_requests: u64,
+    /// Size of the devices in bytes.
+    pub capacity_bytes: u64,
     /// Reconnects of the lanes.
     pub reconnects: u64,
     /// I/O of the attachment.

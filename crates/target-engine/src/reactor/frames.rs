@@ -141,8 +141,12 @@ pub(super) fn counts(frames: &mut PortFrames, lanes: &mut TargetLanes) -> Vec<Fr
     let ports = lanes.shared.ports.iter_mut().chain(&mut frames.listening);
     let count = |(number, port): (usize, &mut Port)| {
         let (interface, counts) = (port.interface().name.clone(), port.counts());
-        let lost = lost.get(number).copied().unwrap_or(0);
-        FrameCount { interface, sent: counts.sent, received: counts.received, lost }
+        FrameCount {
+            interface,
+            sent_frames: counts.sent,
+            received_frames: counts.received,
+            lost_frames: lost.get(number).copied().unwrap_or(0),
+        }
     };
     ports.enumerate().map(count).collect()
 }

@@ -69,7 +69,7 @@ fn json_has_what_scripts_rely_on() {
     assert_eq!(json["bytes_per_send"], 1152.0);
     assert_eq!(json["syscalls_per_io"], 0.4);
     assert_eq!(json["context_switches_per_io"], 0.2);
-    assert_eq!(json["doorbells"]["size"], 9);
+    assert_eq!(json["doorbells_size"], 9);
     assert_eq!(json["host"]["syscalls_per_io"], 0.2);
     assert_eq!(json["target"]["context_switches_per_io"], 0.1);
     assert_eq!(json["host"]["voluntary_switches_per_io"], 0.075);

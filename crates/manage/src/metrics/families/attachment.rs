@@ -17,7 +17,7 @@ type Id<'a> = (&'static str, &'a str);
 pub(super) fn attachment(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let Some(of) = &shown.attachment else { return Ok(()) };
     let id = ("id", shown.id.as_str());
-    let device = of.devices.first().map_or("", String::as_str);
+    let device = of.names.first().map_or("", String::as_str);
     let (nqn, front, transport) = (of.nqn.as_str(), of.front.as_str(), of.transport.as_str());
     let info = [id, ("nqn", nqn), ("front", front), ("device", device), ("transport", transport)];
     out.gauges(("roadtrain_attachment_info", "An attachment, always 1"), [(info, 1u64)])?;
@@ -29,8 +29,8 @@ pub(super) fn attachment(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Res
         ),
         ("roadtrain_attachment_lanes", "Its lanes", shown.lanes.len() as u64),
         ("roadtrain_attachment_in_flight", "Requests taken and not completed", of.in_flight),
-        ("roadtrain_attachment_waiting", "Requests that wait to be sent", of.waiting),
-        ("roadtrain_attachment_size_bytes", "Capacity of an attachment", of.size_bytes),
+        ("roadtrain_attachment_waiting", "Requests that wait to be sent", of.waiting_requests),
+        ("roadtrain_attachment_size_bytes", "Capacity of an attachment", of.capacity_bytes),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), [([id], value)])?;
@@ -97,7 +97,7 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_path_ana_state", help), states)?;
     let gauges: [(&str, &str, SampleGetter<PathSample, u64>); 2] = [
         ("roadtrain_path_in_flight", "Requests given to a path and not completed", |p| p.in_flight),
-        ("roadtrain_path_waiting", "Requests that wait to be sent", |p| p.waiting),
+        ("roadtrain_path_waiting", "Requests that wait to be sent", |p| p.waiting_requests),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), paths.iter().map(|path| (labels(path), value(path))))?;
@@ -105,7 +105,7 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     let counters: [(&str, &str, SampleGetter<PathSample, u64>); 3] = [
         ("roadtrain_path_requests", "Requests completed over a path", |p| p.requests),
         ("roadtrain_path_bytes", "Bytes of their data", |p| p.data_bytes),
-        ("roadtrain_path_losses", "Connections of a path that were lost", |p| p.losses),
+        ("roadtrain_path_losses", "Connections of a path that were lost", |p| p.loss_count),
     ];
     for (name, help, value) in counters {
         out.counters((name, help), paths.iter().map(|path| (labels(path), value(path))))?;
@@ -116,12 +116,12 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
 fn links(id: Id<'_>, links: &[LinkSample], out: &mut Out<'_>) -> fmt::Result {
     let labels =
         |link: &'_ LinkSample| [(id.0, id.1.to_owned()), ("interface", link.interface.clone())];
-    let rtt = links.iter().map(|link| (labels(link), link.rtt_seconds));
+    let rtt = links.iter().map(|link| (labels(link), link.rtt_us / 1e6));
     out.gauges(("roadtrain_link_rtt_seconds", "Round-trip time of a link"), rtt)?;
-    let suspect = links.iter().map(|link| (labels(link), u64::from(link.suspect)));
+    let suspect = links.iter().map(|link| (labels(link), u64::from(!link.up)));
     out.gauges(("roadtrain_link_suspect", "1 if new frames avoid the link"), suspect)?;
-    let sent = links.iter().map(|link| (labels(link), link.sent));
+    let sent = links.iter().map(|link| (labels(link), link.sent_frames));
     out.counters(("roadtrain_link_sent", "Frames sent over a link"), sent)?;
-    let lost = links.iter().map(|link| (labels(link), link.lost));
+    let lost = links.iter().map(|link| (labels(link), link.lost_frames));
     out.counters(("roadtrain_link_lost", "Frames counted as lost on a link"), lost)
 }

@@ -25,7 +25,7 @@ pub(super) fn ceph(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
         let labels = [
             ("nqn", n.nqn.as_str()),
             ("nsid", nsid.as_str()),
-            ("bdev_name", n.name.as_str()),
+            ("bdev_name", n.device.as_str()),
             ("anagrpid", group.as_str()),
         ];
         (labels, 1u64)
@@ -39,7 +39,7 @@ fn names(shown: &MetricsSnapshot) -> (&str, &str) {
 }
 
 fn gateway(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
-    let first = shown.transport.listeners.first();
+    let first = shown.transports.listeners.first();
     let listener = first.and_then(|first| first.parse::<SocketAddr>().ok());
     let (addr, port) = listener.map_or_else(Default::default, |listener| {
         (listener.ip().to_string(), listener.port().to_string())
@@ -61,7 +61,7 @@ fn gateway(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
 /// A device, with or without a namespace.
 struct Bdev<'a> {
     name: &'a str,
-    device: &'a str,
+    place: &'a str,
     product: &'a str,
     block_bytes: String,
     capacity_bytes: u64,
@@ -71,8 +71,8 @@ struct Bdev<'a> {
 impl<'a> Bdev<'a> {
     fn shown(namespace: &'a NamespaceSample) -> Self {
         Bdev {
-            name: &namespace.name,
-            device: &namespace.device,
+            name: &namespace.device,
+            place: place(&namespace.store),
             product: &namespace.product,
             block_bytes: namespace.block_bytes.to_string(),
             capacity_bytes: namespace.capacity_bytes,
@@ -83,7 +83,7 @@ impl<'a> Bdev<'a> {
     fn alone(device: &'a DeviceSample, io: &'a IoCounters) -> Self {
         Bdev {
             name: &device.name,
-            device: &device.device,
+            place: place(&device.store),
             product: &device.product,
             block_bytes: device.block_bytes.to_string(),
             capacity_bytes: device.capacity_bytes,
@@ -96,18 +96,24 @@ impl<'a> Bdev<'a> {
         if self.product != "Ceph Rbd Disk" {
             return Default::default();
         }
-        let parts: Vec<&str> = self.device.split('/').collect();
+        let parts: Vec<&str> = self.place.split('/').collect();
         match parts[..] {
             [pool, image] => (pool, "", image),
             [pool, namespace, image] => (pool, namespace, image),
-            _ => ("", "", self.device),
+            _ => ("", "", self.place),
         }
     }
 }
 
+/// Returns the path or address of the blocks, without the kind of the store.
+fn place(store: &str) -> &str {
+    let kinds = ["file:", "block:", "rbd:"];
+    kinds.iter().find_map(|kind| store.strip_prefix(kind)).unwrap_or(store)
+}
+
 fn bdevs(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     let nothing = IoCounters::default();
-    let alone = shown.devices.iter().map(|device| Bdev::alone(device, &nothing));
+    let alone = shown.unused_devices.iter().map(|device| Bdev::alone(device, &nothing));
     let all: Vec<Bdev<'_>> = shown.namespaces.iter().map(Bdev::shown).chain(alone).collect();
     let metadata = all.iter().map(|bdev| {
         let (pool, namespace, image) = bdev.image();
@@ -118,7 +124,7 @@ fn bdevs(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
             ("rbd_name", image),
             ("block_size", bdev.block_bytes.as_str()),
             ("product_name", bdev.product),
-            ("device", bdev.device),
+            ("device", bdev.place),
         ];
         (labels, 1u64)
     });
@@ -137,10 +143,10 @@ fn bdevs(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     }
     let seconds: [(&str, &str, SampleGetter<IoCounters, f64>); 2] = [
         ("roadtrain_bdev_read_seconds", "Sum of the latencies of reads", |io| {
-            io.read_latency.seconds
+            io.read_latency.sum_seconds
         }),
         ("roadtrain_bdev_write_seconds", "Sum of the latencies of writes", |io| {
-            io.write_latency.seconds
+            io.write_latency.sum_seconds
         }),
     ];
     for (name, help, value) in seconds {
@@ -171,7 +177,8 @@ fn connections(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
         shown.hosts.iter().map(|host| (host.nqn.as_str(), host.host_nqn.as_str())).collect();
     let named = shown.subsystems.iter().flat_map(|one| {
         let known = &known;
-        let never = one.hosts.iter().filter(move |host| !known.contains(&(&*one.nqn, &**host)));
+        let never =
+            one.named_hosts.iter().filter(move |host| !known.contains(&(&*one.nqn, &**host)));
         never.map(move |host| row(&one.nqn, host, None, false))
     });
     let states = seen.chain(named);
@@ -187,7 +194,7 @@ fn subsystems(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
             ("nqn", s.nqn.as_str()),
             ("serial_number", s.serial.as_str()),
             ("model_number", s.model.as_str()),
-            ("allow_any_host", says(s.allowed_hosts.is_none())),
+            ("allow_any_host", says(s.allow_hosts.is_none())),
             ("ha_enabled", says(s.shared)),
             ("group", group),
         ];
@@ -195,14 +202,12 @@ fn subsystems(shown: &MetricsSnapshot, out: &mut Out<'_>) -> fmt::Result {
     });
     out.gauges(("roadtrain_subsystem_metadata", "A subsystem"), metadata)?;
     let gauges: [(&str, &str, SampleGetter<SubsystemSample, u64>); 4] = [
-        ("roadtrain_subsystem_listener_count", "Listeners of a subsystem", |s| s.listeners),
+        ("roadtrain_subsystem_listener_count", "Listeners of a subsystem", |s| s.listener_count),
         ("roadtrain_subsystem_host_count", "Hosts that are named for a subsystem", |s| {
-            s.hosts.len() as u64
+            s.named_hosts.len() as u64
         }),
-        ("roadtrain_subsystem_namespace_count", "Namespaces of a subsystem", |s| s.namespaces),
-        ("roadtrain_subsystem_namespace_limit", "The most that there may be", |s| {
-            s.namespace_limit
-        }),
+        ("roadtrain_subsystem_namespace_count", "Namespaces of a subsystem", |s| s.namespace_count),
+        ("roadtrain_subsystem_namespace_limit", "The most that there may be", |s| s.namespaces_max),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), all.iter().map(|s| ([("nqn", s.nqn.as_str())], value(s))))?;

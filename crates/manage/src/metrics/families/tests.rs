@@ -5,18 +5,18 @@ use super::super::managed::{Calls, ManagementSample, StoreSample};
 use super::*;
 use roadtrain_reactor::metrics::{
     AnaSample, AttachmentSample, ConnectionCount, DeviceSample, GatewaySample, LaneSample,
-    LinkSample, PathSample, TransportSample,
+    LinkSample, PathSample, StatusCount, TransportSample,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = include_str!("../../../../../docs/reference/metrics.md");
 
-fn some(status: &str) -> Vec<StatusCount> {
-    vec![StatusCount { status: status.into(), count: 2 }]
+fn some(reason: &str) -> Vec<ReasonCount> {
+    vec![ReasonCount { reason: reason.into(), count: 2 }]
 }
 
 fn io() -> IoCounters {
-    let latency = Latency { buckets: vec![1, 2, 3], seconds: 6e-5 };
+    let latency = Latency { buckets: vec![1, 2, 3], sum_seconds: 6e-5 };
     IoCounters {
         reads: 6,
         writes: 6,
@@ -37,7 +37,7 @@ fn full(kind: SnapshotKind) -> MetricsSnapshot {
     };
     let host = HostSample {
         losses: some("closed"),
-        refusals: some("HOSTNQN"),
+        refused_connects: some("HOSTNQN"),
         io: io(),
         ..HostSample::default()
     };
@@ -49,19 +49,22 @@ fn full(kind: SnapshotKind) -> MetricsSnapshot {
         last_reload_successful: Some(true),
         reactors: vec![reactor],
         namespaces: vec![NamespaceSample {
-            statuses: some("x"),
+            statuses: vec![StatusCount { status: "x".into(), count: 2 }],
             io: io(),
             ..NamespaceSample::default()
         }],
         hosts: vec![host],
         lanes: vec![LaneSample::default()],
         subsystems: vec![SubsystemSample {
-            ana: vec![AnaSample { listener: "[::1]:4420".into(), state: "optimized".into() }],
+            ana_listeners: vec![AnaSample {
+                listener: "[::1]:4420".into(),
+                ana: "optimized".into(),
+            }],
             ..SubsystemSample::default()
         }],
-        transport: TransportSample {
+        transports: TransportSample {
             listeners: vec!["[::1]:4420".into()],
-            connections: vec![connection],
+            connection_counts: vec![connection],
             protocol_errors: some("LimitExceeded"),
             digest_errors: some("data"),
             frames: vec![FrameCount { interface: "eth1".into(), ..FrameCount::default() }],
@@ -159,7 +162,7 @@ fn names_and_numbers_are_as_prometheus_wants_them() {
 fn a_scrape_of_a_thousand_namespaces_is_as_long_as_it_has_to_be() {
     let mut snapshot = full(SnapshotKind::Target);
     let one = snapshot.namespaces[0].clone();
-    let number = |nsid| NamespaceSample { nsid, name: format!("{nsid}"), ..one.clone() };
+    let number = |nsid| NamespaceSample { nsid, device: format!("{nsid}"), ..one.clone() };
     snapshot.namespaces = (1..=1000).map(number).collect();
     let text = text(&snapshot, None, Format::Plain);
     let lines = text.lines().filter(|line| line.contains("nsid=") || line.contains("bdev_name="));
@@ -187,9 +190,9 @@ fn like_a_gateway() -> MetricsSnapshot {
         nqn: "n:a".into(),
         nsid: 3,
         ana_group: 7,
-        name: "bdev_1".into(),
+        device: "bdev_1".into(),
         product: "Ceph Rbd Disk".into(),
-        device: "pool/of/disk".into(),
+        store: "rbd:pool/of/disk".into(),
         block_bytes: 4096,
         io: io(),
         ..NamespaceSample::default()
@@ -200,11 +203,11 @@ fn like_a_gateway() -> MetricsSnapshot {
         capacity_bytes: 7,
         ..DeviceSample::default()
     };
-    let subsystem = |nqn: &str, namespace_limit, listeners| SubsystemSample {
+    let subsystem = |nqn: &str, namespaces_max, listener_count| SubsystemSample {
         nqn: nqn.into(),
-        namespace_limit,
-        listeners,
-        hosts: vec!["h:1".into(), "h:2".into()],
+        namespaces_max,
+        listener_count,
+        named_hosts: vec!["h:1".into(), "h:2".into()],
         shared: nqn == "n:a",
         ..SubsystemSample::default()
     };
@@ -218,7 +221,7 @@ fn like_a_gateway() -> MetricsSnapshot {
     MetricsSnapshot {
         id: "target0".into(),
         namespaces: vec![image],
-        devices: vec![spare],
+        unused_devices: vec![spare],
         subsystems: vec![subsystem("n:a", 256, 2), subsystem("n:b", 1024, 1)],
         hosts: vec![host],
         ..full(SnapshotKind::Target)
@@ -277,7 +280,7 @@ fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
 fn listeners_are_in_one_ana_state_each() {
     let mut shown = full(SnapshotKind::Target);
     shown.subsystems[0].nqn = "n:a".into();
-    shown.subsystems[0].ana[0].state = "non-optimized".into();
+    shown.subsystems[0].ana_listeners[0].ana = "non-optimized".into();
     let text = text(&shown, None, Format::Plain);
     for (state, value) in [("optimized", "0"), ("non-optimized", "1"), ("inaccessible", "0")] {
         let labels = [("nqn", "n:a"), ("listener", "[::1]:4420"), ("state", state)];
@@ -293,9 +296,9 @@ fn paths_are_distinguished_by_their_addresses() {
         ana: ana.map(str::to_owned),
         requests: 5,
         data_bytes: 4096,
-        losses: 1,
+        loss_count: 1,
         in_flight: 3,
-        waiting: 2,
+        waiting_requests: 2,
     };
     let paths = vec![path("a:1", "live", Some("optimized")), path("b:1", "lost", None)];
     let shown = MetricsSnapshot { id: "disk".into(), paths, ..full(SnapshotKind::Attachment) };

@@ -30,7 +30,7 @@ fn counted(
     seen: &MetricsSnapshot,
 ) -> Vec<(String, IoCounters)> {
     let of_file = seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none());
-    let of_file = of_file.map(|one| (one.name.clone(), one.io.clone()));
+    let of_file = of_file.map(|one| (one.device.clone(), one.io.clone()));
     let claims = model.claims_by_device();
     let samples = seen.namespaces.iter().map(|one| ((one.nqn.as_str(), one.nsid), one));
     let samples: HashMap<(&str, u32), &NamespaceSample> = samples.collect();
@@ -84,7 +84,7 @@ fn iostat(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
             baseline.reset(reset_mode.unwrap_or_default(), io);
             since
         });
-        device(name, &since, &seen.latency_bounds)
+        device(name, &since, &seen.latency_bounds_seconds)
     });
     let shown: Vec<Value> = shown.collect();
     Ok(json!({"tick_rate": TICK_RATE, "ticks": ticks(seen.unix_seconds), "bdevs": shown}))
@@ -120,9 +120,9 @@ fn device(name: &str, since: &Since, bounds: &[f64]) -> Value {
         "bytes_written": io.written_bytes, "num_write_ops": io.writes,
         "bytes_unmapped": io.discarded_bytes, "num_unmap_ops": io.discards,
         "bytes_copied": 0, "num_copy_ops": 0,
-        "read_latency_ticks": ticks(io.read_latency.seconds),
+        "read_latency_ticks": ticks(io.read_latency.sum_seconds),
         "max_read_latency_ticks": read_max, "min_read_latency_ticks": read_min,
-        "write_latency_ticks": ticks(io.write_latency.seconds),
+        "write_latency_ticks": ticks(io.write_latency.sum_seconds),
         "max_write_latency_ticks": write_max, "min_write_latency_ticks": write_min,
         "unmap_latency_ticks": 0, "max_unmap_latency_ticks": 0, "min_unmap_latency_ticks": 0,
         "copy_latency_ticks": 0, "max_copy_latency_ticks": 0, "min_copy_latency_ticks": 0,

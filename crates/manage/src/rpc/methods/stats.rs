@@ -30,7 +30,7 @@ fn stats(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let groups = seen.reactors.iter().map(|reactor| {
         let own = seen.lanes.iter().filter(|lane| lane.reactor == reactor.reactor && lane.qid > 0);
         let (io, in_flight) = own.fold((0_u64, 0_i64), |(io, sum), lane| (io + 1, sum + lane.io.in_flight));
-        let admin = reactor.lanes.saturating_sub(io);
+        let admin = reactor.lane_count.saturating_sub(io);
         json!({
             "name": group_name(reactor.reactor), "admin_qpairs": admin, "io_qpairs": io,
             "current_admin_qpairs": admin, "current_io_qpairs": io, "current_unassociated_qpairs": 0,
@@ -71,8 +71,8 @@ fn qpairs(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> 
         if let Ok(peer) = lane.peer.parse::<SocketAddr>() {
             shown["peer_address"] = place::show(peer);
         }
-        if let Some(AuthSample { hash, group }) = &lane.auth {
-            shown["auth"] = json!({"state": "completed", "digest": hash, "dhgroup": group});
+        if let Some(AuthSample { hash, dhgroup }) = &lane.auth {
+            shown["auth"] = json!({"state": "completed", "digest": hash, "dhgroup": dhgroup});
         }
         shown
     });
