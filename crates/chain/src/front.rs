@@ -153,22 +153,27 @@ impl ChainFront {
 
     /// Submits the next request of an operation whose buffer stays here.
     fn continue_operation(&mut self, turn: &mut dyn FrontTurn, index: u32) {
-        let Some(running) = self.running.get(index) else { return };
+        let Some(running) = self.running.get_mut(index) else { return };
         let BackendRequest { op, data, blocks, .. } = running.operation.request();
-        let source = running.buffer.as_deref();
         let piece = match op {
-            BackendOp::Write { .. } | BackendOp::Compare => source.map(|source| {
-                let mut piece = Buffer::alloc(data.len());
-                piece.copy_from_slice(&source[data]);
-                piece
-            }),
+            BackendOp::Write { .. } | BackendOp::Compare => {
+                running.buffer.as_deref().map(|source| {
+                    let mut piece = Buffer::alloc(data.len());
+                    piece.copy_from_slice(&source[data]);
+                    piece
+                })
+            }
             BackendOp::Read | BackendOp::ReadToCompare => Some(Buffer::alloc(data.len())),
             BackendOp::WriteZeroData => {
                 let mut zeroes = Buffer::alloc((blocks as usize) << running.operation.lba_shift());
                 zeroes.fill(0);
                 Some(zeroes)
             }
-            BackendOp::WriteZeroes { .. } | BackendOp::Discard | BackendOp::Flush => None,
+            BackendOp::CompareAndWrite { .. } => running.buffer.take(),
+            BackendOp::WriteZeroes { .. }
+            | BackendOp::Discard
+            | BackendOp::Flush
+            | BackendOp::WriteUncorrectable => None,
         };
         self.submit(turn, index, piece);
     }
@@ -185,6 +190,8 @@ impl ChainFront {
             BackendOp::Discard => (IoOp::Discard, false),
             BackendOp::Compare => (IoOp::Compare, false),
             BackendOp::Flush => (IoOp::Flush, false),
+            BackendOp::CompareAndWrite { fua } => (IoOp::CompareAndWrite, fua),
+            BackendOp::WriteUncorrectable => (IoOp::WriteUncorrectable, false),
         };
         let (nsid, token) = (running.nsid, u64::from(index));
         let (urgent, class) = (false, Class::Normal);

@@ -6,21 +6,27 @@ use roadtrain_host_engine::block_operation::BackendRules;
 use roadtrain_host_engine::{NamespaceInfo, NamespaceWatcher};
 use roadtrain_proto::digest::digest;
 use roadtrain_store::{
-    BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, OpenError, Resize, SizeWatcher,
-    Store, StoreCompletions, StoreGeometry, StoreIo, StoreOperation, StoreToken,
+    BlockIdentifiers, BlockLimits, BlockLocation, BlockOwnership, ByteRange, OpenError,
+    OwnCommands, Resize, SizeWatcher, Store, StoreCompletion, StoreCompletions, StoreGeometry,
+    StoreIo, StoreOperation, StoreToken,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::identify::oacs;
+use roadtrain_wire::status::Status;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Time without a path after which hosts see the namespace as inaccessible. A target that is started again is back
 /// before.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(2);
+/// Time without a path after which the last flush fails.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval of checks for a path during the last flush.
+const SYNC_CHECK: Duration = Duration::from_millis(100);
 
 /// Namespace of another target as a store.
 pub struct NvmeStore {
@@ -54,6 +60,31 @@ impl NvmeStore {
             rules,
             has_left: AtomicBool::new(false),
             watcher: Mutex::new(None),
+        }
+    }
+
+    /// True if no path has been usable for that time.
+    fn is_lost_for(&self, time: Duration) -> bool {
+        match self.controller.view().unreachable_since(&self.namespace) {
+            None => false,
+            Some(since) => since.is_none_or(|since| since.elapsed() >= time),
+        }
+    }
+
+    /// Checks that the namespace can carry out `op`.
+    fn check(&self, op: &StoreOperation, buffer: Option<&Buffer>) -> Result<(), Status> {
+        let range = match (*op, buffer) {
+            (StoreOperation::CompareAndWrite { offset, .. }, Some(buffer)) => {
+                ByteRange { offset, len: buffer.len() as u64 / 2 }
+            }
+            (StoreOperation::WriteUncorrectable { range }, _) => range,
+            _ => return self.geometry().check(op, buffer),
+        };
+        let geometry = self.geometry();
+        match geometry.holds(range.offset, range.len) {
+            _ if geometry.read_only => Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()),
+            true => Ok(()),
+            false => Err(Status::LBA_OUT_OF_RANGE.dnr()),
         }
     }
 
@@ -98,6 +129,10 @@ impl Store for NvmeStore {
         BlockIdentifiers { uuid: given(uuid), nguid: given(nguid) }
     }
 
+    fn own_commands(&self) -> OwnCommands {
+        OwnCommands { compares_and_writes: true, marks: true }
+    }
+
     fn submit(
         &self,
         op: StoreOperation,
@@ -106,7 +141,7 @@ impl Store for NvmeStore {
         io: &mut StoreIo<'_>,
     ) {
         let operation = self.operation(op, buffer, token, OperationReply::ThisThread);
-        match self.geometry().check(&op, operation.buffer.as_ref()) {
+        match self.check(&op, operation.buffer.as_ref()) {
             Ok(()) => self.controller.submit(operation, || io.completions()),
             Err(status) => {
                 let completions = io.completions();
@@ -145,8 +180,18 @@ impl Store for NvmeStore {
         let token = StoreToken::new(0, 0);
         let flush = self.operation(StoreOperation::Flush, None, token, reply);
         self.controller.submit_elsewhere(flush);
-        let ended = result.recv().map_err(io::Error::other)?;
-        ended.result.map_err(|status| io::Error::other(format!("{}: {status}", self.name)))
+        loop {
+            match result.recv_timeout(SYNC_CHECK) {
+                Ok(StoreCompletion { result: Ok(()), .. }) => return Ok(()),
+                Ok(StoreCompletion { result: Err(status), .. }) => {
+                    return Err(io::Error::other(format!("{}: {status}", self.name)));
+                }
+                Err(RecvTimeoutError::Timeout) if !self.is_lost_for(SYNC_PATIENCE) => {}
+                Err(_) => {
+                    return Err(io::Error::other(format!("{}: no path to it", self.name)));
+                }
+            }
+        }
     }
 
     fn release(&self) {
@@ -156,10 +201,9 @@ impl Store for NvmeStore {
     }
 
     fn ownership(&self) -> BlockOwnership {
-        match self.controller.view().unreachable_since(self.namespace.nsid) {
-            None => BlockOwnership::Ours,
-            Some(Some(since)) if since.elapsed() < CUT_OFF_AFTER => BlockOwnership::Ours,
-            Some(_) => BlockOwnership::CutOff,
+        match self.is_lost_for(CUT_OFF_AFTER) {
+            true => BlockOwnership::CutOff,
+            false => BlockOwnership::Ours,
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn split_port(address: &str, port: u16) -> CommandResult<(&str, u16)>
 }
 
 /// Returns an address, or a name. A name is resolved for each connection, as its addresses may change.
-fn tcp_address(address: &str, port: u16) -> CommandResult<TargetAddress> {
+pub(crate) fn tcp_address(address: &str, port: u16) -> CommandResult<TargetAddress> {
     let (host, port) = split_port(address, port)?;
     if host.is_empty() {
         return Err(CommandFailure::usage("-a is empty: write an address or a name"));

@@ -1,5 +1,6 @@
 //! Blocks and options of a namespace, as one word of the command line or one table of the configuration.
 
+mod nvme;
 mod rbd;
 mod saved;
 
@@ -9,6 +10,7 @@ use crate::identity::parse_uuid;
 use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
 use crate::usage::closest;
+use nvme::ConnectSettings;
 use roadtrain_host_engine::Class;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{Export, KeptPlace};
@@ -20,7 +22,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0 or rbd:POOL/IMAGE; \
+const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0, rbd:POOL/IMAGE \
+                       or nvme:ADDR/NQN/NSID; \
                        for ctl also device:NAME";
 /// Default service time of an emulated SSD, in microseconds.
 const SERVICE_US: u32 = 100;
@@ -45,6 +48,8 @@ pub enum NamespaceKind {
     Block,
     /// An image of a Ceph cluster.
     Rbd,
+    /// A namespace of another target.
+    Nvme,
     /// An existing device or volume, by its name; not in a configuration file.
     Device,
 }
@@ -64,6 +69,15 @@ pub struct NamespaceSettings {
     /// Image of a Ceph cluster, `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Namespace of another target, `ADDR[:PORT]/NQN/NSID`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+    /// More addresses of that target: each is a path to the namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Options of the connection to that target, as `attach` has them.
+    #[serde(default, skip_serializing_if = "ConnectSettings::is_empty")]
+    pub connect: ConnectSettings,
     /// Name of a device or volume of the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -176,6 +190,9 @@ impl NamespaceSettings {
             kind,
             path: None,
             image: None,
+            remote: None,
+            paths: Vec::new(),
+            connect: ConnectSettings::default(),
             device: None,
             conf: None,
             id: None,
@@ -217,6 +234,7 @@ impl NamespaceSettings {
         }
         self.check_path(form)?;
         self.check_image(form)?;
+        self.check_remote(form)?;
         self.check_device()?;
         self.check_size(form)?;
         self.check_pace(form)?;
@@ -261,7 +279,11 @@ impl NamespaceSettings {
         let example = if form == SettingForm::Key { "write size = \"1GiB\"" } else { EXAMPLE };
         let has_own_size = matches!(
             self.kind,
-            NamespaceKind::File | NamespaceKind::Block | NamespaceKind::Rbd | NamespaceKind::Device
+            NamespaceKind::File
+                | NamespaceKind::Block
+                | NamespaceKind::Rbd
+                | NamespaceKind::Nvme
+                | NamespaceKind::Device
         );
         match self.size {
             Some(_) if self.kind == NamespaceKind::Rbd => {
@@ -269,6 +291,9 @@ impl NamespaceSettings {
                 Err(format!("an image has its own size: leave size out, or write {create}"))
             }
             None if !has_own_size => Err(format!("{kind} needs a size: {example}")),
+            Some(_) if self.kind == NamespaceKind::Nvme => {
+                Err("a namespace of another target has its own size: leave size out".into())
+            }
             Some(_) if self.kind == NamespaceKind::Block => {
                 Err("a block device has its own size: leave size out".into())
             }
@@ -315,6 +340,7 @@ impl NamespaceSettings {
         for path in self.path.iter_mut().chain(ceph).chain(kept) {
             *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         }
+        self.make_connect_paths_absolute();
     }
 
     /// Returns UUID and NGUID, if given.
@@ -351,6 +377,9 @@ impl NamespaceSettings {
             }
             NamespaceKind::Block => StoreKind::Block { path },
             NamespaceKind::Rbd => self.image_store()?,
+            NamespaceKind::Nvme => {
+                self.remote_store().map_err(|error| format!("namespace {nsid}: {error}"))?
+            }
             NamespaceKind::Device => {
                 let hint = "show it with `roadtrain ctl namespace add` while the target runs";
                 return Err(format!("namespace {nsid}: a device is of a running target: {hint}"));
@@ -417,6 +446,7 @@ impl NamespaceSettings {
             NamespaceKind::File => "file",
             NamespaceKind::Block => "block",
             NamespaceKind::Rbd => "rbd",
+            NamespaceKind::Nvme => "nvme",
             NamespaceKind::Device => "device",
         }
     }
@@ -425,6 +455,9 @@ impl NamespaceSettings {
         let (key, value) = option.split_once('=').map_or((option, None), |(k, v)| (k, Some(v)));
         if let Some(set) = value.and_then(|value| self.rates.set(key, value)) {
             return set.map_err(|error| format!("{key}: {error}"));
+        }
+        if self.set_connect(key, value) {
+            return Ok(());
         }
         match (key, value) {
             ("size", Some(value)) => self.size = Some(parse_size(value)?),
@@ -473,7 +506,7 @@ impl NamespaceSettings {
             }
             _ => {
                 let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
-                return Err(match closest(key, OPTIONS) {
+                return Err(match closest(key, OPTIONS.into_iter().chain(nvme::OPTIONS)) {
                     Some(known) if known == key => {
                         let form =
                             if value.is_some() { key.to_owned() } else { format!("{key}=VALUE") };
@@ -531,6 +564,7 @@ impl FromStr for NamespaceSettings {
                 image: Some(argument.into()),
                 ..NamespaceSettings::new(NamespaceKind::Rbd)
             },
+            "nvme" => NamespaceSettings::nvme(argument),
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
@@ -543,6 +577,7 @@ impl fmt::Display for NamespaceSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, self.size) {
             _ if self.kind == NamespaceKind::Rbd => self.write_image(f)?,
+            _ if self.kind == NamespaceKind::Nvme => self.write_remote(f)?,
             _ if self.kind == NamespaceKind::Device => {
                 write!(f, "device:{}", self.device.as_deref().unwrap_or_default())?;
             }

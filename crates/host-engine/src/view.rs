@@ -358,10 +358,11 @@ impl HostControllerView {
     }
 
     /// Returns since when no path to the namespace is usable: none is connected with an ANA state that permits access,
-    /// or the namespace is gone. `None`: one is usable. `Some(None)`: at an unknown time.
+    /// or it is gone, or another one has its NSID. `None`: one is usable. `Some(None)`: at an unknown time.
     #[must_use]
-    pub fn unreachable_since(&self, nsid: u32) -> Option<Option<Instant>> {
-        let is_there = self.namespace(nsid).is_some();
+    pub fn unreachable_since(&self, expected: &NamespaceInfo) -> Option<Option<Instant>> {
+        let nsid = expected.nsid;
+        let is_there = self.namespace(nsid).is_some_and(|there| there.is_same(expected));
         let (mut lost_at, mut is_connected) = (None, false);
         for path in self.path_slots.iter().filter(|path| path.address().is_some()) {
             let link = path.link();

@@ -7,7 +7,8 @@
 //! | Compare, without the command | reads, whose data the caller compares |
 //! | Write Zeroes | one for each 65,536 blocks; without the command: writes of zeroes |
 //! | Discard | one; without the command: none |
-//! | Compare and Write, Write Uncorrectable | one, which is never split |
+//! | Compare and Write | one; without the command it is refused, as it would not be atomic for other users of the blocks |
+//! | Write Uncorrectable | one for each 65,536 blocks; without the command it is refused |
 //!
 //! A forced write could receive the report of lost writes of other users of this store, and only its own user would
 //! know. So it is not forced, and the flush of the caller, which covers all users, gets the report.
@@ -91,6 +92,13 @@ pub enum BackendOp {
     ReadToCompare,
     /// Flush.
     Flush,
+    /// Compare with the first half of the operation's buffer, then write the second half.
+    CompareAndWrite {
+        /// True to force unit access.
+        fua: bool,
+    },
+    /// Write Uncorrectable.
+    WriteUncorrectable,
 }
 
 impl BackendOp {
@@ -98,6 +106,7 @@ impl BackendOp {
         use BackendOp as Op;
         match self {
             Op::Write { .. } | Op::WriteZeroData | Op::WriteZeroes { .. } | Op::Discard => true,
+            Op::CompareAndWrite { .. } | Op::WriteUncorrectable => true,
             Op::Read | Op::Compare | Op::ReadToCompare | Op::Flush => false,
         }
     }
@@ -182,6 +191,24 @@ impl BlockOperation {
                 let has_command = rules.has(oncs::COMPARE);
                 let op = if has_command { BackendOp::Compare } else { BackendOp::ReadToCompare };
                 (op, ByteRange { offset, len: buffer_bytes }, transfer)
+            }
+            StoreOperation::CompareAndWrite { offset, fua } => {
+                let len = buffer_bytes / 2;
+                if len > u64::from(rules.fused_blocks_max) << rules.lba_shift {
+                    return Err(Err(match rules.fused_blocks_max {
+                        0 => Status::INVALID_OPCODE.dnr(),
+                        _ => Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr(),
+                    }));
+                }
+                is_unforced = fua && rules.is_volatile;
+                let op = BackendOp::CompareAndWrite { fua: fua && !is_unforced };
+                (op, ByteRange { offset, len }, len.max(1))
+            }
+            StoreOperation::WriteUncorrectable { .. } if !rules.has(oncs::WRITE_UNCORRECTABLE) => {
+                return Err(Err(Status::INVALID_OPCODE.dnr()));
+            }
+            StoreOperation::WriteUncorrectable { range } => {
+                (BackendOp::WriteUncorrectable, range, blocks_max)
             }
             StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => {
                 return Err(Err(Status::INTERNAL_ERROR.dnr()));
@@ -273,6 +300,25 @@ mod tests {
         oncs: u16::MAX,
         fused_blocks_max: 1,
     };
+
+    /// Another target's hosts may use the same blocks, so nothing but the controller makes a comparison and a write one.
+    #[test]
+    fn a_compare_and_write_is_the_controllers_or_refused() {
+        let op = StoreOperation::CompareAndWrite { offset: 512, fua: true };
+        let (requests, result) = run(op, 1024, &RULES);
+        let first = &requests[0];
+        assert_eq!((requests.len(), first.slba, first.blocks), (1, 1, 1));
+        assert_eq!(first.op, BackendOp::CompareAndWrite { fua: false });
+        assert_eq!(result, BlockResult { result: Ok(()), is_unforced: true });
+        let refused = |bytes, blocks| {
+            let rules = BackendRules { fused_blocks_max: blocks, ..RULES };
+            BlockOperation::new(op, bytes, &rules).unwrap_err().unwrap_err()
+        };
+        assert_eq!(refused(1024, 0), Status::INVALID_OPCODE.dnr());
+        assert_eq!(refused(2048, 1), Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr());
+        let lost = BlockOperation::new(op, 1024, &RULES).unwrap().ended(Status::HOST_ABORTED, true);
+        assert_eq!(lost.unwrap().result, Err(UNKNOWN), "it may have been executed");
+    }
 
     /// Runs an operation whose requests succeed; returns them and the result.
     fn run(

@@ -17,7 +17,9 @@ mod samples;
 mod state_file;
 mod subsystem;
 
-pub use device::{DeviceKind, ManagedDevice, new_uuid, parse_uuid, show_uuid};
+pub use device::{
+    DeviceKind, ManagedDevice, RemoteDevices, new_uuid, parse_uuid, remote_word, show_uuid,
+};
 pub use file::{StateError, load, read};
 pub use journal::StateChange;
 pub use key::{HostKeys, KeyKind, KeySpec, NamedKey, NamedKeyError};
@@ -58,6 +60,8 @@ pub struct ManagedModel {
     pub has_tcp: bool,
     /// NQNs that the configuration file has as well: its subsystems are served, those here are kept for later.
     pub shadowed: BTreeSet<String>,
+    /// Blocks over the network: what the program brings to open them.
+    pub remote: RemoteDevices,
     /// Namespaces of the configuration file's subsystems that use devices until the next reload, by device.
     pub lent: BTreeMap<String, (String, u32)>,
 }

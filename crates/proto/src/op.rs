@@ -63,6 +63,19 @@ pub enum StoreOperation {
         /// First byte.
         offset: u64,
     },
+    /// Compare the contents with the first half of the buffer, and if they match write its second half, atomically.
+    /// Only for stores that execute it themselves.
+    CompareAndWrite {
+        /// First byte.
+        offset: u64,
+        /// True if the write completes only on stable storage (Force Unit Access).
+        fua: bool,
+    },
+    /// Mark the range: it fails to be read until it is written. Only for stores that keep such marks themselves.
+    WriteUncorrectable {
+        /// Range to mark.
+        range: ByteRange,
+    },
 }
 
 impl StoreOperation {
@@ -75,17 +88,22 @@ impl StoreOperation {
             StoreOperation::Write { .. }
                 | StoreOperation::WriteZeroes { .. }
                 | StoreOperation::Discard { .. }
+                | StoreOperation::CompareAndWrite { .. }
+                | StoreOperation::WriteUncorrectable { .. }
         )
     }
 
-    /// Returns the range that the operation changes, if any, when it comes with a buffer of `buffer_bytes`.
+    /// Returns the range that the operation changes, if any, when it writes `buffer_bytes` of a buffer.
     #[must_use]
     pub fn changed(&self, buffer_bytes: u64) -> Option<ByteRange> {
         match *self {
-            StoreOperation::Write { offset, .. } => Some(ByteRange { offset, len: buffer_bytes }),
-            StoreOperation::WriteZeroes { range, .. } | StoreOperation::Discard { range } => {
-                Some(range)
+            StoreOperation::Write { offset, .. }
+            | StoreOperation::CompareAndWrite { offset, .. } => {
+                Some(ByteRange { offset, len: buffer_bytes })
             }
+            StoreOperation::WriteZeroes { range, .. }
+            | StoreOperation::Discard { range }
+            | StoreOperation::WriteUncorrectable { range } => Some(range),
             _ => None,
         }
     }

@@ -515,7 +515,10 @@ fn work(op: &StoreOperation, data: &[u8]) -> DiskWork {
             DiskWork::Write { slba, data, fua: false }
         }
         StoreOperation::Flush => DiskWork::Flush,
-        StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => {
+        StoreOperation::ReadInPlace { .. }
+        | StoreOperation::QueryAllocation { .. }
+        | StoreOperation::CompareAndWrite { .. }
+        | StoreOperation::WriteUncorrectable { .. } => {
             unreachable!("no host requests it")
         }
     }

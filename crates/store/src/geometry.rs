@@ -55,6 +55,10 @@ impl StoreGeometry {
             | StoreOperation::Discard { range }
             | StoreOperation::QueryAllocation { range } => range,
             StoreOperation::Flush => return Ok(()),
+            // A store that executes these checks them itself.
+            StoreOperation::CompareAndWrite { .. } | StoreOperation::WriteUncorrectable { .. } => {
+                return Err(Status::INVALID_OPCODE.dnr());
+            }
         };
         if self.holds(offset, len) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.dnr()) }
     }

@@ -97,4 +97,4 @@ pub use roadtrain_proto::op::{ByteRange, StoreOperation};
 pub use snapshots::{SnapshotError, Snapshots, StoreSnapshot};
 pub use spec::{StoreKind, StoreSpec};
 pub use ssd::SsdStore;
-pub use store::{BlockIdentifiers, BlockOwnership, Store};
+pub use store::{BlockIdentifiers, BlockOwnership, OwnCommands, Store};

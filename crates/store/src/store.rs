@@ -32,6 +32,16 @@ impl BlockOwnership {
     }
 }
 
+/// Optional commands that a store executes itself, as other users of its blocks have to see them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnCommands {
+    /// Compare and Write ([`StoreOperation::CompareAndWrite`]). False: the target compares, then writes, with exclusive
+    /// access to the blocks.
+    pub compares_and_writes: bool,
+    /// Write Uncorrectable ([`StoreOperation::WriteUncorrectable`]). False: the target keeps the marks.
+    pub marks: bool,
+}
+
 /// UUID and NGUID of blocks, as hosts see them. `None`: derived from the other one, or from the identity of the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockIdentifiers {
@@ -105,6 +115,12 @@ pub trait Store: Debug + Send + Sync {
     /// [`StoreOperation::QueryAllocation`]. It reports every written block as allocated, and may report others so.
     fn reports_allocation(&self) -> bool {
         self.below().is_some_and(|below| below.reports_allocation())
+    }
+
+    /// Returns the optional commands that the store executes itself. A store below another one does not: the other one
+    /// may change data.
+    fn own_commands(&self) -> OwnCommands {
+        OwnCommands::default()
     }
 
     /// Returns access to its own memory, from and to which data moves without buffers.

@@ -5,7 +5,7 @@ use super::flushes::StoreFlushes;
 use super::kept_file::KeptPlace;
 use super::range_locks::Locks;
 use super::uncorrectable::{Marked, Uncorrectable};
-use roadtrain_store::{BlockOwnership, ByteRange, SizeWatcher, Store};
+use roadtrain_store::{BlockOwnership, ByteRange, OwnCommands, SizeWatcher, Store};
 use roadtrain_target_proto::execution;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,8 @@ pub(crate) struct OpenStore {
     store: Arc<dyn Store>,
     /// Flushes; `None` if writes are always stable, or never stored.
     flushes: Option<Arc<StoreFlushes>>,
+    /// Optional commands that the store executes itself.
+    own_commands: OwnCommands,
     /// True if the store accepts lent buffers, on the reactor's thread.
     takes_lent: bool,
     /// Ranges that are locked for one operation.
@@ -31,10 +33,11 @@ pub(crate) struct OpenStore {
 impl OpenStore {
     pub(crate) fn new(store: Arc<dyn Store>, uncorrectable: Uncorrectable) -> OpenStore {
         let flushes = store.is_volatile().then(Arc::default);
-        let takes_lent = store.stays_on_thread();
+        let (takes_lent, own_commands) = (store.stays_on_thread(), store.own_commands());
         OpenStore {
             store,
             flushes,
+            own_commands,
             takes_lent,
             locks: Locks::default(),
             uncorrectable,
@@ -73,6 +76,11 @@ impl OpenStore {
     #[inline]
     pub(crate) fn takes_lent(&self) -> bool {
         self.takes_lent
+    }
+
+    /// True if the store executes Compare and Write itself.
+    pub(crate) fn compares_and_writes(&self) -> bool {
+        self.own_commands.compares_and_writes
     }
 
     /// Returns the locks of ranges.
@@ -132,6 +140,10 @@ impl execution::TaskStore for OpenStore {
     #[inline]
     fn is_to_clear(&self, range: &ByteRange) -> bool {
         self.uncorrectable.is_to_clear(range)
+    }
+
+    fn marks(&self) -> bool {
+        self.own_commands.marks
     }
 }
 

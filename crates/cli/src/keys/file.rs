@@ -83,7 +83,7 @@ pub(crate) fn name(argument: &str) -> &str {
     if is_key(argument) { "the key" } else { argument }
 }
 
-fn is_key(argument: &str) -> bool {
+pub(crate) fn is_key(argument: &str) -> bool {
     FORMS.iter().any(|form| argument.starts_with(form))
 }
 

@@ -4,7 +4,9 @@ use super::{NOWHERE, NamespaceKind, NamespaceSettings};
 use crate::args::ClassName;
 use crate::rates::RateArgs;
 use roadtrain_host_engine::Class;
-use roadtrain_manage::model::{DeviceKind, ManagedDevice, ManagedModel, RbdAccess, show_uuid};
+use roadtrain_manage::model::{
+    DeviceKind, ManagedDevice, ManagedModel, RbdAccess, remote_word, show_uuid,
+};
 use roadtrain_store::{RemoteBlocks, StoreKind};
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use roadtrain_target_proto::NamespaceView;
@@ -47,12 +49,16 @@ impl NamespaceSettings {
                     ..NamespaceSettings::new(NamespaceKind::Rbd)
                 }
             }
+            DeviceKind::Remote(blocks) => NamespaceSettings::of_remote(blocks)?,
             DeviceKind::Volume(_) => return None,
         };
         if matches!(spec.kind, NamespaceKind::Mem | NamespaceKind::Null) {
             spec.size = Some(geometry.bytes());
         }
-        (spec.lba, spec.read_only) = (geometry.lba_bytes(), geometry.read_only);
+        spec.read_only = geometry.read_only;
+        if spec.kind != NamespaceKind::Nvme {
+            spec.lba = geometry.lba_bytes();
+        }
         let kept = KeptPlace::NextToStore; // the device's default
         Some(spec.shown_as(&Export { uncorrectable: kept, ..export.clone() }))
     }
@@ -98,9 +104,7 @@ impl NamespaceSettings {
 
     /// Returns the settings of blocks over the network, as the command line has them.
     fn of_remote(blocks: &RemoteBlocks) -> Option<NamespaceSettings> {
-        let options = blocks.source().options().into_iter();
-        let options = options.map(|(name, value)| format!(",{name}={value}"));
-        format!("{blocks}{}", options.collect::<String>()).parse().ok()
+        remote_word(blocks).parse().ok()
     }
 
     fn shown_as(mut self, export: &Export) -> NamespaceSettings {

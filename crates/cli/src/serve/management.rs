@@ -7,17 +7,19 @@ use crate::addresses::check_socket_path;
 use crate::args::LvStoreArg;
 use crate::config::ServeConfig;
 use crate::failure::{CommandFailure, CommandResult};
+use crate::namespace::NamespaceSettings;
 use crate::{logs, signals};
 use roadtrain_manage::http;
-use roadtrain_manage::model::{self, Base, LvStore, ManagedModel};
+use roadtrain_manage::model::{self, Base, LvStore, ManagedModel, RemoteDevices};
 use roadtrain_manage::rpc::{
     ControlPlane, Credentials, Files, Manager, Psks, ReleasedStores, UnixServer, router,
 };
 use roadtrain_manage::volumes::VolumeStore;
 use roadtrain_proto::security::TlsKeys;
+use roadtrain_store::RemoteContext;
 use roadtrain_system::platform::listen_problem;
 use roadtrain_target_engine::{
-    ConfigError, ConfigOperation, Export, Server, ServerConfig, TlsConfig, TlsUse,
+    ConfigError, ConfigOperation, Export, GuestThreads, Server, ServerConfig, TlsConfig, TlsUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -112,8 +114,10 @@ impl ControlPlane for RunningTargetPlane {
 /// The file is invalid, one of its objects is missing, or the configuration file names it, too.
 pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> CommandResult<ManagedModel> {
     let roots = files(own)?.roots;
-    let state = own.state.as_deref().map(|path| model::load(path, &roots)).transpose();
-    let mut model = state.map_err(CommandFailure::failed)?.unwrap_or_default();
+    let remote = remote_devices(config);
+    let state = own.state.as_deref().map(|path| model::load(path, &roots, &remote)).transpose();
+    let state = state.map_err(CommandFailure::failed)?;
+    let mut model = state.unwrap_or_else(|| ManagedModel { remote, ..ManagedModel::default() });
     for spec in &own.lvstores {
         add_lvstore(&mut model, spec)?;
     }
@@ -145,6 +149,19 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> CommandResul
     config.subsystems.extend(exports);
     config.referrals.extend(model.referrals.iter().map(SocketAddr::from));
     Ok(model)
+}
+
+/// Returns the support for blocks over the network, which use the threads of the target.
+fn remote_devices(config: &mut ServerConfig) -> RemoteDevices {
+    let threads = config
+        .guest_threads
+        .get_or_insert_with(|| Arc::new(GuestThreads::new(config.cores.len().max(1))));
+    let context = RemoteContext {
+        threads: Some(threads.clone()),
+        own_addresses: config.listen.clone(),
+        ..RemoteContext::default()
+    };
+    RemoteDevices { parse: Some(NamespaceSettings::parse_remote), context }
 }
 
 /// Returns the listeners of the state file.

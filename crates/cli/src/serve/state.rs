@@ -10,7 +10,7 @@ use roadtrain_manage::model::{
 };
 use roadtrain_manage::rpc::ManagerSession;
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_store::OpenError;
+use roadtrain_store::{OpenError, RemoteContext};
 use roadtrain_target_engine::ExportBlocks;
 use roadtrain_target_proto::{NAMESPACES_MAX, NamespaceView};
 use std::fmt::Display;
@@ -232,7 +232,7 @@ pub(super) fn device_for(
     }
     let Some(name) = &new.device else {
         let name = name_in_file(nqn, nsid);
-        let device = open(&name, new, session)?;
+        let device = open(&name, new, session, &model.remote.context)?;
         model.devices.push(Arc::new(device));
         return Ok(name);
     };
@@ -256,6 +256,7 @@ fn open(
     name: &str,
     new: &NewNamespace,
     session: &ManagerSession<'_>,
+    context: &RemoteContext,
 ) -> Result<ManagedDevice, ControlRefusal> {
     let failed = |error: OpenError| ControlRefusal::new(RefusalReason::Store, error);
     let kind = match new.kind {
@@ -282,13 +283,23 @@ fn open(
                 access,
             })
         }
+        NamespaceKind::Nvme => {
+            let files = new.connect_files();
+            files.iter().try_for_each(|file| session.allowed(file).map(drop))?;
+            DeviceKind::Remote(new.remote_blocks().map_err(invalid)?)
+        }
         NamespaceKind::Ssd | NamespaceKind::Device => return Err(invalid("ssd is for `serve`")),
     };
     let [uuid, nguid] = new.ids().map_err(invalid)?;
-    let uuid = uuid.or(nguid).map_or_else(new_uuid, Ok);
+    let given = uuid.or(nguid);
+    let uuid = given.map_or_else(new_uuid, Ok);
     let uuid = uuid.map_err(|error| ControlRefusal::new(RefusalReason::Failed, error))?;
     let shape = (new.lba, new.size.unwrap_or(0), new.read_only);
-    ManagedDevice::open((name.to_owned(), uuid), kind, shape).map_err(failed)
+    let device = ManagedDevice::open_for((name.to_owned(), uuid), kind, shape, context);
+    let device = device.map_err(failed)?;
+    // Blocks over the network may have a UUID, which hosts see at every target.
+    let uuid = given.or(device.store.identifiers().uuid).unwrap_or(uuid);
+    Ok(ManagedDevice { uuid, ..device })
 }
 
 /// Creates a missing file or image, if its size is given.

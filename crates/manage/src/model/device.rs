@@ -2,7 +2,9 @@
 
 use super::place::{RbdImageSpec, VolumeDevice};
 use crate::volumes::Uuid;
-use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
+use roadtrain_store::{
+    OpenError, ReadOnlyStore, RemoteBlocks, RemoteContext, Store, StoreKind, StoreSpec, open_for,
+};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +40,8 @@ pub enum DeviceKind {
     Uring(PathBuf),
     /// An image of a Ceph cluster.
     Rbd(RbdImageSpec),
+    /// Blocks over the network.
+    Remote(RemoteBlocks),
     /// A volume of a store, which keeps its blocks.
     Volume(VolumeDevice),
 }
@@ -48,7 +52,7 @@ pub enum DeviceKind {
 pub struct DeviceSpec {
     /// Its name.
     pub name: String,
-    /// Kind: `mem`, `null`, `aio`, `uring` or `rbd`.
+    /// Kind: `mem`, `null`, `aio`, `uring`, `rbd` or `remote`.
     pub kind: KindWord,
     /// File or device node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +70,9 @@ pub struct DeviceSpec {
     /// Image of a Ceph cluster, for `rbd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbd: Option<RbdImageSpec>,
+    /// Blocks over the network as on the command line, for `remote`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
 }
 
 /// Kind of a device in the state file.
@@ -82,6 +89,28 @@ pub enum KindWord {
     Uring,
     /// An image of a Ceph cluster.
     Rbd,
+    /// Blocks over the network.
+    Remote,
+}
+
+/// Blocks over the network: what the program brings to open them.
+#[derive(Clone, Debug, Default)]
+pub struct RemoteDevices {
+    /// Parser of specifications, as on the command line; `None`: there are no such devices.
+    pub parse: Option<fn(&str) -> Result<RemoteBlocks, String>>,
+    /// Surroundings of the stores.
+    pub context: RemoteContext,
+}
+
+/// Returns the specification of blocks over the network, as on the command line.
+#[must_use]
+pub fn remote_word(blocks: &RemoteBlocks) -> String {
+    let options = blocks.source().options().into_iter();
+    let options = options.map(|(name, value)| match value.is_empty() {
+        true => format!(",{name}"),
+        false => format!(",{name}={value}"),
+    });
+    format!("{blocks}{}", options.collect::<String>())
 }
 
 impl ManagedDevice {
@@ -90,11 +119,25 @@ impl ManagedDevice {
     /// # Errors
     /// The store cannot be opened.
     pub fn open(
+        names: (String, [u8; 16]),
+        kind: DeviceKind,
+        shape: (u32, u64, bool),
+    ) -> Result<ManagedDevice, OpenError> {
+        ManagedDevice::open_for(names, kind, shape, &RemoteContext::default())
+    }
+
+    /// Opens the store of `kind` as [`ManagedDevice::open`] does. Blocks over the network get `context`.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub fn open_for(
         (name, uuid): (String, [u8; 16]),
         kind: DeviceKind,
         (lba_bytes, bytes, read_only): (u32, u64, bool),
+        context: &RemoteContext,
     ) -> Result<ManagedDevice, OpenError> {
         let kind_of_store = match &kind {
+            DeviceKind::Remote(blocks) => StoreKind::Remote(blocks.clone()),
             DeviceKind::Rbd(image) => image.store()?,
             DeviceKind::Malloc => StoreKind::Memory { size: bytes },
             DeviceKind::Null | DeviceKind::Volume(_) => StoreKind::Null { size: bytes },
@@ -110,7 +153,7 @@ impl ManagedDevice {
             StoreKind::File { path, .. } => Some(path.clone()),
             _ => None,
         };
-        let store = open(&StoreSpec { kind: kind_of_store, lba_bytes, read_only })?;
+        let store = open_for(&StoreSpec { kind: kind_of_store, lba_bytes, read_only }, context)?;
         Ok(ManagedDevice { name, aliases: Vec::new(), uuid, kind, file, store })
     }
 
@@ -118,7 +161,7 @@ impl ManagedDevice {
     ///
     /// # Errors
     /// The store cannot be opened, or the entry is invalid.
-    pub fn from_spec(spec: &DeviceSpec) -> Result<ManagedDevice, String> {
+    pub fn from_spec(spec: &DeviceSpec, remote: &RemoteDevices) -> Result<ManagedDevice, String> {
         let path = || spec.path.clone().ok_or_else(|| "it needs a path".to_owned());
         let kind = match spec.kind {
             KindWord::Mem => DeviceKind::Malloc,
@@ -129,10 +172,15 @@ impl ManagedDevice {
                 let image = spec.rbd.clone();
                 DeviceKind::Rbd(image.ok_or_else(|| "it needs an image".to_owned())?)
             }
+            KindWord::Remote => {
+                let word = spec.remote.as_deref().ok_or("it needs remote")?;
+                let parse = remote.parse.ok_or("this program has no stores over the network")?;
+                DeviceKind::Remote(parse(word)?)
+            }
         };
         let uuid = parse_uuid(&spec.uuid).ok_or_else(|| format!("uuid {:?} is none", spec.uuid))?;
         let shape = (spec.lba, spec.size.unwrap_or(0), spec.read_only);
-        ManagedDevice::open((spec.name.clone(), uuid), kind, shape)
+        ManagedDevice::open_for((spec.name.clone(), uuid), kind, shape, &remote.context)
             .map_err(|error| error.to_string())
     }
 
@@ -166,11 +214,16 @@ impl ManagedDevice {
             DeviceKind::Aio(path) => (KindWord::Aio, Some(path.clone())),
             DeviceKind::Uring(path) => (KindWord::Uring, Some(path.clone())),
             DeviceKind::Rbd(_) => (KindWord::Rbd, None),
+            DeviceKind::Remote(_) => (KindWord::Remote, None),
             DeviceKind::Volume(_) => return None,
         };
         let has_size = matches!(kind, KindWord::Mem | KindWord::Null);
         let rbd = match &self.kind {
             DeviceKind::Rbd(image) => Some(image.clone()),
+            _ => None,
+        };
+        let remote = match &self.kind {
+            DeviceKind::Remote(blocks) => Some(remote_word(blocks)),
             _ => None,
         };
         Some(DeviceSpec {
@@ -182,6 +235,7 @@ impl ManagedDevice {
             read_only: geometry.read_only,
             uuid: show_uuid(&self.uuid),
             rbd,
+            remote,
         })
     }
 
@@ -194,6 +248,7 @@ impl ManagedDevice {
             DeviceKind::Aio(_) => "AIO disk",
             DeviceKind::Uring(_) => "URING bdev",
             DeviceKind::Rbd(_) => "Ceph Rbd Disk",
+            DeviceKind::Remote(blocks) => blocks.source().product(),
             DeviceKind::Volume(_) => "Logical Volume",
         }
     }
@@ -206,6 +261,7 @@ impl ManagedDevice {
             DeviceKind::Null => "null".to_owned(),
             DeviceKind::Aio(path) | DeviceKind::Uring(path) => path.display().to_string(),
             DeviceKind::Rbd(image) => format!("{}/{}", image.pool, image.image),
+            DeviceKind::Remote(blocks) => blocks.to_string(),
             DeviceKind::Volume(_) => self.aliases.first().unwrap_or(&self.name).clone(),
         }
     }
@@ -267,8 +323,12 @@ mod tests {
         let made =
             ManagedDevice::open(("m".into(), uuid), DeviceKind::Malloc, (4096, 1 << 20, false));
         let spec = made.unwrap().spec().unwrap();
-        assert_eq!(ManagedDevice::from_spec(&spec).unwrap().spec(), Some(spec.clone()));
-        let nowhere = DeviceSpec { kind: KindWord::Aio, ..spec };
-        assert!(ManagedDevice::from_spec(&nowhere).unwrap_err().contains("path"));
+        let open = |spec: &DeviceSpec| ManagedDevice::from_spec(spec, &RemoteDevices::default());
+        assert_eq!(open(&spec).unwrap().spec(), Some(spec.clone()));
+        let nowhere = DeviceSpec { kind: KindWord::Aio, ..spec.clone() };
+        assert!(open(&nowhere).unwrap_err().contains("path"));
+        let remote = Some("nvme:192.0.2.1/nqn.x:y/1".into());
+        let foreign = DeviceSpec { kind: KindWord::Remote, remote, ..spec };
+        assert!(open(&foreign).unwrap_err().contains("no stores over the network"));
     }
 }

@@ -4,7 +4,7 @@
 //! has the old content or the new one after any crash.
 
 use super::journal::{journal_of, replay};
-use super::{ManagedDevice, ManagedModel, NamedKey, SavedModel, SavedSubsystem};
+use super::{ManagedDevice, ManagedModel, NamedKey, RemoteDevices, SavedModel, SavedSubsystem};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -57,7 +57,11 @@ pub fn read(path: &Path) -> Result<SavedModel, StateError> {
 ///
 /// # Errors
 /// The file cannot be read or is invalid, or an object cannot be opened, or a path is outside of `roots`.
-pub fn load(path: &Path, roots: &[PathBuf]) -> Result<ManagedModel, StateError> {
+pub fn load(
+    path: &Path,
+    roots: &[PathBuf],
+    remote: &RemoteDevices,
+) -> Result<ManagedModel, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let state = read(path)?;
     let is_allowed = |path: &Path| state.owner_paths.contains(path) || may_be_opened(roots, path);
@@ -75,6 +79,7 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<ManagedModel, StateError> 
         referrals: state.referrals,
         rbd_clusters: state.rbd_clusters,
         order: state.order,
+        remote: remote.clone(),
         ..ManagedModel::default()
     };
     for spec in state.keys {
@@ -85,7 +90,7 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<ManagedModel, StateError> 
     model.check_keys().map_err(&unfit)?;
     model.subsystems.iter().try_for_each(SavedSubsystem::check_management).map_err(&unfit)?;
     for spec in &state.devices {
-        let device = ManagedDevice::from_spec(spec);
+        let device = ManagedDevice::from_spec(spec, remote);
         let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
         model.devices.push(Arc::new(device));
     }
@@ -249,12 +254,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
         assert_eq!(
-            load(&path, &[folder.path().to_owned()]).unwrap().state(),
+            load(&path, &[folder.path().to_owned()], &RemoteDevices::default()).unwrap().state(),
             SavedModel::default()
         );
         let state = model().state();
         save(&path, &state).unwrap();
-        let loaded = load(&path, &[folder.path().to_owned()]).unwrap();
+        let loaded = load(&path, &[folder.path().to_owned()], &RemoteDevices::default()).unwrap();
         assert_eq!(loaded.state(), state);
         let exported = &loaded.exports()[0];
         assert_eq!(exported.namespaces.len(), 1);
@@ -306,7 +311,8 @@ mod tests {
         assert_eq!(state.order, order);
         save(&path, &state).unwrap();
         drop(model);
-        let mut model = load(&path, &[folder.path().to_owned()]).unwrap();
+        let mut model =
+            load(&path, &[folder.path().to_owned()], &RemoteDevices::default()).unwrap();
         opened(&mut model, "start", true);
         assert_ne!(names(&model), order);
         model.order_devices();
@@ -322,7 +328,9 @@ mod tests {
             ("[[device]]\nname = \"a\"\nkind = \"aio\"\nlba = 512\nuuid = \"1\"", "device a"),
         ] {
             fs::write(&path, text).unwrap();
-            let error = load(&path, &[folder.path().to_owned()]).unwrap_err().to_string();
+            let error = load(&path, &[folder.path().to_owned()], &RemoteDevices::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("state.toml") && error.contains(why), "{error}");
         }
     }
@@ -346,7 +354,9 @@ mod tests {
             format!("[[rbd_cluster]]\nname = \"a\"\nconf = \"{}\"", other.join("disk").display());
         for text in [device(other.join("disk")), device(root.join("link")), cluster] {
             fs::write(&path, text).unwrap();
-            let error = load(&path, std::slice::from_ref(&root)).unwrap_err().to_string();
+            let error = load(&path, std::slice::from_ref(&root), &RemoteDevices::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("a: ") && error.contains("file_roots"), "{error}");
         }
     }

@@ -171,7 +171,10 @@ mod tests {
             assert_eq!(read(&path).unwrap(), model.state(), "{what}");
         }
         assert_eq!(fs::read(&path).unwrap(), written, "the file stays");
-        assert_eq!(load(&path, &[]).unwrap().state(), model.state());
+        assert_eq!(
+            load(&path, &[], &crate::model::RemoteDevices::default()).unwrap().state(),
+            model.state()
+        );
         let referral = |model: &mut ManagedModel| model.has_tcp = true;
         assert!(!save(&mut file, &mut model, referral), "another kind of change");
         assert_eq!(read(&path).unwrap(), model.state());

@@ -33,7 +33,10 @@ impl RmwPlan {
             | StoreOperation::QueryAllocation { range } => range,
             // Advice, which is followed for whole physical blocks.
             StoreOperation::Discard { range } => enclosed(range, physical_bytes),
-            StoreOperation::Flush => return RmwPlan::Pass(*op),
+            // The latter two are for stores that execute them themselves.
+            StoreOperation::Flush
+            | StoreOperation::CompareAndWrite { .. }
+            | StoreOperation::WriteUncorrectable { .. } => return RmwPlan::Pass(*op),
         };
         if range.len == 0 {
             return RmwPlan::Nothing;

@@ -184,8 +184,11 @@ impl DiskTaskWork {
             StoreOperation::Read { .. } => moves_more.then_some(DiskStep::Read),
             StoreOperation::Write { .. } => moves_more.then_some(DiskStep::Write),
             StoreOperation::Compare { .. } => moves_more.then_some(DiskStep::ReadToCompare),
-            // A disk lends no memory, and allocation queries do not use the ring.
-            StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => None,
+            // Only for other stores; allocation queries do not use the ring.
+            StoreOperation::ReadInPlace { .. }
+            | StoreOperation::QueryAllocation { .. }
+            | StoreOperation::CompareAndWrite { .. }
+            | StoreOperation::WriteUncorrectable { .. } => None,
             StoreOperation::Flush => (!self.is_synced).then_some(DiskStep::Sync),
             StoreOperation::Discard { range } => {
                 let more = self.done < range.len && disk.can(Allocate::Punch);
@@ -359,6 +362,8 @@ fn describe(op: &StoreOperation) -> (u64, &'static str) {
         StoreOperation::Discard { range } => (range.offset, "discard"),
         StoreOperation::WriteZeroes { range, .. } => (range.offset, "write zeroes"),
         StoreOperation::Compare { offset } => (*offset, "compare"),
+        StoreOperation::CompareAndWrite { offset, .. } => (*offset, "compare and write"),
+        StoreOperation::WriteUncorrectable { range } => (range.offset, "mark"),
     }
 }
 

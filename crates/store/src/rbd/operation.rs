@@ -101,10 +101,11 @@ impl RbdOperation {
                     let flags = if deallocate { 0 } else { super::library::KEEP_SPACE };
                     (rbd.rbd_aio_write_zeroes)(image, offset, len as usize, completion, flags, 0)
                 }
-                // Only stores that lend their memory get these; allocation queries do not come here.
-                StoreOperation::ReadInPlace { .. } | StoreOperation::QueryAllocation { .. } => {
-                    -libc::EINVAL
-                }
+                // Only for other stores; allocation queries do not come here.
+                StoreOperation::ReadInPlace { .. }
+                | StoreOperation::QueryAllocation { .. }
+                | StoreOperation::CompareAndWrite { .. }
+                | StoreOperation::WriteUncorrectable { .. } => -libc::EINVAL,
             }
         }
     }

@@ -210,7 +210,13 @@ impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
             }
             StoreJob::CompareAndWrite { compare, write, namespace, buffers } => {
                 let place = (namespace.store.clone(), &namespace.geometry);
-                StoreTask::compare_and_write((&compare, &write), place, buffers)
+                match namespace.store.compares_and_writes() {
+                    true => {
+                        let joined = (joined(&buffers), buffers.1);
+                        StoreTask::compare_and_write_in_store(&write, place, joined)
+                    }
+                    false => StoreTask::compare_and_write((&compare, &write), place, buffers),
+                }
             }
             StoreJob::Announce { namespace, offset, length } => {
                 let range = ByteRange { offset, len: length.into() };
@@ -290,4 +296,12 @@ fn count_discard(
         ranges.map(|range| u64::from(u32::from_le_bytes([range[4], range[5], range[6], range[7]])));
     let bytes = blocks.sum::<u64>() << namespace.geometry.lba_shift;
     namespace.cells[reactor].io().discarded(bytes);
+}
+
+/// Returns a buffer with the data of both, one after the other.
+fn joined((first, second): &(Buffer, Buffer)) -> Buffer {
+    let mut joined = Buffer::alloc(first.len() + second.len());
+    joined[..first.len()].copy_from_slice(first);
+    joined[first.len()..].copy_from_slice(second);
+    joined
 }

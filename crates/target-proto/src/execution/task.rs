@@ -46,6 +46,10 @@ pub trait TaskStore {
     fn is_marked(&self, range: &ByteRange) -> bool;
     /// True if a write to the range has to clear marks of it.
     fn is_to_clear(&self, range: &ByteRange) -> bool;
+    /// True if the store keeps marks itself.
+    fn marks(&self) -> bool {
+        false
+    }
 }
 
 /// A store's [`Stability`](crate::stability::Stability), shared by all users of the store.
@@ -253,6 +257,25 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
         })
     }
 
+    /// Creates the task of a Compare and Write that the store executes itself. `joined` is the compared data, then the data
+    /// to write; `data` is the latter alone.
+    ///
+    /// # Errors
+    /// The result, if there is nothing to do.
+    pub fn compare_and_write_in_store(
+        write: &TargetIoCommand,
+        (store, geometry): (S, &BlockGeometry),
+        (joined, data): (B, B),
+    ) -> Result<Self, StoreOutcome<B>> {
+        let mut task = CommandTask::execute(write, (store, geometry), Some(joined), None)?;
+        if let TaskPart::Store(StoreOperation::Write { offset, fua }) = task.next {
+            let write = StoreOperation::CompareAndWrite { offset, fua };
+            task.next = TaskPart::Store(write);
+            task.fused = Some(Box::new(FusedWrite { write, other: Some(data), compared: true }));
+        }
+        Ok(task)
+    }
+
     /// Grants exclusive access to the requested range ([`TaskStep::Exclude`]). `admitted` is the current result of
     /// [`CommandExecution::admits`](super::CommandExecution::admits): the command is not executed on an error.
     pub fn excluded(&mut self, admitted: Result<(), Status>) {
@@ -278,6 +301,10 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
 
     /// Creates the task of a Write Uncorrectable.
     fn mark(store: S, range: ByteRange, buffer: Option<B>) -> Self {
+        if store.marks() {
+            let op = StoreOperation::WriteUncorrectable { range };
+            return CommandTask { buffer, ..CommandTask::new(store, op) };
+        }
         let next = TaskPart::Marks(MarkChange::Mark(range));
         CommandTask {
             next,
@@ -404,7 +431,9 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
         if self.is_unreadable(&op) {
             return TaskStep::Ended(Err(UNREADABLE));
         }
-        if let StoreOperation::Write { fua: true, .. } = op {
+        if let StoreOperation::Write { fua: true, .. }
+        | StoreOperation::CompareAndWrite { fua: true, .. } = op
+        {
             self.wrote = self.store.flushes().map(Flushes::epoch);
         }
         let moves = matches!(
@@ -412,6 +441,7 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
             StoreOperation::Read { .. }
                 | StoreOperation::Write { .. }
                 | StoreOperation::Compare { .. }
+                | StoreOperation::CompareAndWrite { .. }
                 | StoreOperation::QueryAllocation { .. }
         );
         TaskStep::Submit(op, if moves { self.buffer.take() } else { None })
@@ -471,10 +501,12 @@ impl<S: Deref<Target: TaskStore>, B: Shorten> CommandTask<S, B> {
             None if is_whole => Ok(()),
             None => Err(Status::INTERNAL_ERROR), // the store has kept what it was to fill
         };
-        let fused = self
-            .fused
-            .take()
-            .map(|fused| Box::new(FusedOutcome { compared: fused.compared, buffer: fused.other }));
+        let fused = self.fused.take().map(|fused| {
+            // A store that does both reports one status: of the comparison, unless both have succeeded.
+            let is_one = matches!(fused.write, StoreOperation::CompareAndWrite { .. });
+            let compared = fused.compared && !(is_one && result.is_err());
+            Box::new(FusedOutcome { compared, buffer: fused.other })
+        });
         let mut copied = 0;
         if let RemainingParts::Copy(copying) = &self.rest {
             copied = if result.is_err() { copying.copied() } else { 0 };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{self, DeviceKind};
+use crate::model::{self, DeviceKind, RemoteDevices};
 use crate::rpc::message;
 use crate::rpc::{Caller, CallerAccess};
 use roadtrain_proto::security::DhchapKey;
@@ -432,7 +432,12 @@ fn keys_come_and_go_by_their_names() {
     assert_eq!(used["error"]["code"], -16, "{used}");
     let calls = call_method(&manager, "framework_get_config", json!({"name": "keyring"}));
     assert_eq!(calls["result"], json!([{"method": "keyring_file_add_key", "params": add}]));
-    let kept = model::load(&folder.path().join("state.toml"), &[folder.path().to_owned()]).unwrap();
+    let kept = model::load(
+        &folder.path().join("state.toml"),
+        &[folder.path().to_owned()],
+        &RemoteDevices::default(),
+    )
+    .unwrap();
     assert_eq!((kept.state(), kept.keys_at()), (manager.model().state(), keys_at()));
     call_method(&manager, "nvmf_subsystem_set_keys", json!({"nqn": nqn, "host": host}));
     assert!(keys_at().is_empty());
@@ -469,7 +474,12 @@ fn referrals_are_in_the_log() {
     assert_eq!(manager.server().view().0.referrals, expected);
     let shown = call_method(&manager, "nvmf_discovery_get_referrals", Value::Null);
     assert_eq!(shown["result"][0]["address"]["trsvcid"], "8009", "{shown}");
-    let kept = model::load(&folder.path().join("state.toml"), &[folder.path().to_owned()]).unwrap();
+    let kept = model::load(
+        &folder.path().join("state.toml"),
+        &[folder.path().to_owned()],
+        &RemoteDevices::default(),
+    )
+    .unwrap();
     assert_eq!(kept.state(), manager.model().state());
     let remove = || call_method(&manager, "nvmf_discovery_remove_referral", other.clone());
     assert_eq!(remove()["result"], true);
@@ -553,7 +563,8 @@ fn a_volume_is_made_read_only_while_hosts_may_use_it() {
     let state = folder.path().join("state.toml");
     drop(manager.release());
     drop(manager);
-    let found = model::load(&state, &[volumes.path().to_owned()]).unwrap();
+    let found =
+        model::load(&state, &[volumes.path().to_owned()], &RemoteDevices::default()).unwrap();
     assert!(found.device("s/v").unwrap().store.geometry().read_only);
 }
 
@@ -576,7 +587,8 @@ fn stores_are_renamed_and_grown() {
     let state = folder.path().join("state.toml");
     drop(manager.release());
     drop(manager);
-    let found = model::load(&state, &[volumes.path().to_owned()]).unwrap();
+    let found =
+        model::load(&state, &[volumes.path().to_owned()], &RemoteDevices::default()).unwrap();
     assert_eq!(found.device("u/v").unwrap().name, name.as_str().unwrap());
     let (model, files) = (RwLock::new(Arc::new(found)), Files::default());
     let manager = Manager { model, files, ..self::manager(folder.path()) };
@@ -704,7 +716,8 @@ fn a_subsystem_has_its_controllers_and_limits() {
     let call = saved(&manager).into_iter().find(|one| one["method"] == "nvmf_create_subsystem");
     let params = call.unwrap()["params"].clone();
     assert_eq!((&params["dmrsl"], &params["max_cntlid"]), (&json!(2048), &json!(199)));
-    let kept = model::load(&folder.path().join("state.toml"), &[]).unwrap();
+    let kept =
+        model::load(&folder.path().join("state.toml"), &[], &RemoteDevices::default()).unwrap();
     assert_eq!(kept.subsystems, manager.model().subsystems);
     let exported = &manager.server().exports().subsystems[0];
     assert_eq!((exported.cntlids.clone(), exported.wzsl), (100..=199, 6));

@@ -75,6 +75,7 @@ fn views(manager: &ManagerSession<'_>, name: Option<&str>) -> Vec<Value> {
             }
             DeviceKind::Uring(path) => json!({"uring": {"filename": path}}),
             DeviceKind::Rbd(image) => json!({"rbd": super::rbd::show(image)}),
+            DeviceKind::Remote(blocks) => json!({"remote": {"location": blocks.to_string()}}),
             DeviceKind::Volume(_) => volumes.remove(&device.name).unwrap_or_default(),
             DeviceKind::Malloc | DeviceKind::Null => json!({}),
         };

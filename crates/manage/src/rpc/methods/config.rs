@@ -126,6 +126,7 @@ fn device_call(device: &ManagedDevice) -> Option<Value> {
             call("bdev_rbd_create", merged(params, own))
         }
         DeviceKind::Volume(_) => return None,
+        DeviceKind::Remote(_) => return None, // no call creates one
     })
 }
 

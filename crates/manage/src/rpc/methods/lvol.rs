@@ -317,7 +317,7 @@ fn clone_device(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<V
                 "{bdev} is a volume of {lvs_name}: use bdev_lvol_snapshot and bdev_lvol_clone"
             )));
         }
-        DeviceKind::Malloc | DeviceKind::Null | DeviceKind::Rbd(_) => {
+        DeviceKind::Malloc | DeviceKind::Null | DeviceKind::Rbd(_) | DeviceKind::Remote(_) => {
             return Err(RpcError::invalid(format!(
                 "{bdev} is a {}: a device of a file, or a volume, can be cloned",
                 device.product()

@@ -85,7 +85,8 @@ fn namespaces_of_hosts_are_in_the_state() {
     assert_eq!((done(create(1)), volumes_of(&manager)), (why, 3), "the volume is deleted again");
     drop(manager.release());
     drop(manager);
-    let found = model::load(&path, &[volumes.path().to_owned()]).unwrap();
+    let found =
+        model::load(&path, &[volumes.path().to_owned()], &model::RemoteDevices::default()).unwrap();
     let exported = &found.exports()[0];
     assert_eq!(exported.namespaces.len(), 3);
     let management = exported.management.as_ref().unwrap();
