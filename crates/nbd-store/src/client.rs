@@ -10,7 +10,7 @@ use crate::{NbdReplies, NbdReplyEvent, NbdServerError, NbdTerms};
 use roadtrain_store::StoreOperation;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::slab::Slab;
-use roadtrain_wire::nbd::{Command, Errno, NbdRequest};
+use roadtrain_wire::nbd::{Errno, NbdRequest};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::mem;
@@ -278,11 +278,6 @@ impl<T> NbdClient<T> {
     /// Returns the next failed request.
     pub(crate) fn take_failure(&mut self) -> Option<NbdFailure> {
         self.failures.pop_front()
-    }
-
-    /// True if `request` is followed by data.
-    pub(crate) fn has_payload(request: &NbdRequest) -> bool {
-        request.command == Command::WRITE
     }
 }
 

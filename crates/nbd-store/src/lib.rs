@@ -47,6 +47,6 @@ pub use handshake::{NbdClientHandshake, NbdHandshakeStep};
 pub use link::NbdTlsFiles;
 pub use replies::{NbdClientRequest, NbdReplies, NbdReplyEvent};
 pub use server_error::NbdServerError;
-pub use source::{NBD_STORE_OPTIONS, NbdSource};
+pub use source::{NbdSource, NbdStoreSettings};
 pub use store::NbdStore;
 pub use terms::NbdTerms;

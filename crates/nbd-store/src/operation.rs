@@ -59,8 +59,11 @@ impl NbdOperation {
             StoreOperation::ReadInPlace { range }
             | StoreOperation::QueryAllocation { range }
             | StoreOperation::Discard { range }
-            | StoreOperation::WriteZeroes { range, .. } => range,
-            StoreOperation::Flush => ByteRange { offset: 0, len: 0 },
+            | StoreOperation::WriteZeroes { range, .. }
+            | StoreOperation::WriteUncorrectable { range } => range,
+            StoreOperation::Flush | StoreOperation::CompareAndWrite { .. } => {
+                ByteRange { offset: 0, len: 0 }
+            }
         };
         NbdOperation {
             op,
@@ -91,7 +94,7 @@ impl NbdOperation {
                 left == 0 || !terms.has(transmission_flag::SEND_TRIM)
             }
             StoreOperation::QueryAllocation { .. } => left == 0 || !self.may_query(terms),
-            StoreOperation::ReadInPlace { .. } => true,
+            op if is_others(op) => true,
             _ => left == 0 || self.differs,
         };
         if is_done {
@@ -213,7 +216,7 @@ impl NbdOperation {
     pub(crate) fn finish(&mut self, lba_shift: u8) -> Result<(), Status> {
         match self.op {
             _ if self.differs => Err(Status::COMPARE_FAILURE.dnr()),
-            StoreOperation::ReadInPlace { .. } => Err(Status::INTERNAL_ERROR),
+            op if is_others(op) => Err(Status::INTERNAL_ERROR),
             StoreOperation::QueryAllocation { .. } => self.write_list(lba_shift),
             _ => Ok(()),
         }
@@ -242,6 +245,16 @@ impl NbdOperation {
         });
         Ok(())
     }
+}
+
+/// True for operations that only other stores get.
+fn is_others(op: StoreOperation) -> bool {
+    matches!(
+        op,
+        StoreOperation::ReadInPlace { .. }
+            | StoreOperation::CompareAndWrite { .. }
+            | StoreOperation::WriteUncorrectable { .. }
+    )
 }
 
 /// Returns the status of a failed request.

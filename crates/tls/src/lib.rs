@@ -29,7 +29,7 @@ pub use control_record::{
 pub use error::TlsError;
 pub use frame::FrameCipher;
 pub use handshake::{
-    Acceptor, Certificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, Handshake,
+    Acceptor, Certificates, ClientCertificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, Handshake,
     TlsSessionKeys,
 };
 pub use hello::HANDSHAKE_BYTES_MAX;

@@ -1,0 +1,4 @@
+//! Tests of the store over servers of NBD.
+
+mod conformance;
+mod harness;
