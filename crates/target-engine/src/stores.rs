@@ -436,6 +436,7 @@ impl PreparedStores {
             !ana.is_usable() && KeptReservations::path(&export.reservations, spec).is_some();
         let tenure = old.get(&nqn, nsid).map_or(0, |old| old.tenure_with(&open));
         let config = NamespaceConfig {
+            offers_reservations: !matches!(store.location(), Some(BlockLocation::Remote(_))),
             keeps_reservations: kept.is_some() || will_keep,
             ana,
             ownership_term: tenure,

@@ -268,6 +268,8 @@ pub struct NamespaceConfig {
     pub deallocated_reads_zero: bool,
     /// Limits for efficient use of the blocks.
     pub limits: BlockLimits,
+    /// Hosts can reserve the namespace. False: hosts of other targets use the blocks, too, and would not know.
+    pub offers_reservations: bool,
     /// Reservations can persist through power loss.
     pub keeps_reservations: bool,
     /// Upper bound of the ANA state on all listeners of this target: inaccessible while another target owns the blocks.
@@ -294,6 +296,7 @@ impl NamespaceConfig {
             write_verifier: None,
             deallocated_reads_zero: true,
             limits: BlockLimits::default(),
+            offers_reservations: true,
             keeps_reservations: false,
             ana: AnaState::Optimized,
             ownership_term: 0,

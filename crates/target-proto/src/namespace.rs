@@ -38,6 +38,9 @@ impl ExportedNamespace {
     }
 
     fn rescap(&self) -> u8 {
+        if !self.config.offers_reservations {
+            return 0;
+        }
         let persistence = if self.config.keeps_reservations { rescap::PERSISTENCE } else { 0 };
         rescap::ALL_TYPES | rescap::IEKEY | persistence
     }

@@ -1,16 +1,22 @@
 //! Hosts of a front target whose namespace is that of a back target.
 
 use crate::harness::{
-    BACK, FRONT, MIB, address, any_address, back_config, chained, config, connect, eventually,
-    export, memory, pattern, remote, serve,
+    BACK, FRONT, MIB, address, any_address, back_config, chained, config, connect, connect_as,
+    eventually, export, memory, pattern, remote, serve,
 };
 use roadtrain_chain::NvmeSource;
-use roadtrain_host_engine::{HostClient, HostConfig};
-use roadtrain_store::{RemoteBlocks, StoreKind};
+use roadtrain_host_engine::{
+    ChangePersistence, HostClient, HostConfig, HostReservations, RegisterAction,
+};
+use roadtrain_store::{
+    OpenError, RemoteBlocks, Store, StoreCompletion, StoreGeometry, StoreIo, StoreKind,
+    StoreOperation, StoreSpec, StoreToken, open,
+};
+use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{AnaState, Export, ExportBlocks, Server, Subsystem};
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Writes and reads back `count` blocks of 4 KiB, and checks them.
@@ -302,4 +308,73 @@ fn a_read_only_namespace_is_read_only() {
     assert!(host.view().namespace(1).unwrap().read_only);
     host.write(1, 0, pattern(4096, 1), false).unwrap_err();
     host.read(1, 0, pattern(4096, 1)).unwrap();
+}
+
+/// Hosts of other targets, and of the back target itself, would not know of a reservation.
+#[test]
+fn reservations_are_refused() {
+    let back = serve(BACK, vec![memory(4 * MIB, 512)]);
+    let front = serve(FRONT, vec![chained(address(&back))]);
+    let config = HostConfig::new(address(&front), FRONT, "nqn.2024-01.test:host", [7; 16]);
+    let mut reserving = HostReservations::connect(&config).unwrap();
+    let registered =
+        reserving.register(1, (RegisterAction::Register, false), ChangePersistence::Keep, (0, 7));
+    let error = registered.unwrap_err().to_string();
+    assert!(error.contains("Invalid Command Opcode"), "{error}");
+}
+
+/// A failed flush of the back target is reported to each host of the front target that may have lost a write, once.
+#[test]
+fn a_failed_flush_is_reported_to_the_hosts_that_wrote() {
+    let below = open(&StoreSpec {
+        kind: StoreKind::Memory { size: 4 * MIB },
+        lba_bytes: 512,
+        read_only: false,
+    });
+    let fails = Arc::new(AtomicBool::new(false));
+    let store = Arc::new(LosingStore { below: below.unwrap(), fails: fails.clone() });
+    let back = serve(BACK, vec![Export::with_store(1, store)]);
+    let front = serve(FRONT, vec![chained(address(&back))]);
+    let hosts: Vec<_> = (1..=3).map(|number| connect_as(&front, number)).collect();
+    assert!(hosts[0].view().info().identify.vwc & 1 != 0);
+    for (number, host) in hosts.iter().take(2).enumerate() {
+        host.write(1, number as u64 * 8, pattern(4096, 1), false).unwrap();
+    }
+    fails.store(true, Relaxed);
+    let flushed: Vec<_> = hosts.iter().map(|host| host.flush(1).is_ok()).collect();
+    assert_eq!(flushed, [false, false, true], "those that wrote");
+    let again: Vec<_> = hosts.iter().map(|host| host.flush(1).is_ok()).collect();
+    assert_eq!(again, [true; 3], "once");
+    hosts[2].write(1, 64, pattern(4096, 1), true).unwrap();
+}
+
+/// Store in memory with a volatile cache, whose next flush fails on request.
+#[derive(Debug)]
+struct LosingStore {
+    below: Arc<dyn Store>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Store for LosingStore {
+    fn geometry(&self) -> StoreGeometry {
+        StoreGeometry { volatile_cache: true, ..self.below.geometry() }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.below.identity()
+    }
+
+    fn submit(
+        &self,
+        op: StoreOperation,
+        buffer: Option<Buffer>,
+        token: StoreToken,
+        io: &mut StoreIo<'_>,
+    ) {
+        if op == StoreOperation::Flush && self.fails.swap(false, Relaxed) {
+            let lost = Err(Status::WRITE_FAULT.dnr());
+            return io.complete(StoreCompletion::new(token, lost, buffer));
+        }
+        self.below.submit(op, buffer, token, io);
+    }
 }

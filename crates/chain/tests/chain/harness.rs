@@ -58,7 +58,13 @@ pub(crate) fn chained(address: SocketAddr) -> Export {
 
 /// Connects a host to the front target.
 pub(crate) fn connect(server: &Server) -> HostClient {
-    let mut config = HostConfig::new(address(server), FRONT, "nqn.2024-01.test:host", [7; 16]);
+    connect_as(server, 7)
+}
+
+/// Connects a host of that number to the front target.
+pub(crate) fn connect_as(server: &Server, number: u8) -> HostClient {
+    let nqn = format!("nqn.2024-01.test:host-{number}");
+    let mut config = HostConfig::new(address(server), FRONT, &nqn, [number; 16]);
     config.reconnect_delay = Duration::from_millis(20);
     HostClient::connect(config).unwrap()
 }

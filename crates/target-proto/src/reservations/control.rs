@@ -50,6 +50,10 @@ impl TargetControl {
         let subsystem = self.subsystems.get(nqn).filter(seen);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
         let reservations = reservations.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+        let namespace = subsystem.and_then(|subsystem| subsystem.seen(controller, nsid));
+        if namespace.is_some_and(|namespace| !namespace.config.offers_reservations) {
+            return Err(Status::INVALID_OPCODE.dnr());
+        }
         // The lane may not know yet that the namespace is inaccessible.
         self.check_reach(nqn, cntlid, nsid)?;
         if sqe.opcode == opcode::RESERVATION_REPORT {
