@@ -168,11 +168,7 @@ impl<T> NbdClient<T> {
                     let request = self.connections[connection].begin(index, request);
                     return Some((connection, request, index));
                 }
-                OperationStep::Done => {
-                    let lba_shift = self.lba_bytes.trailing_zeros() as u8;
-                    let result = entry.operation.finish(lba_shift);
-                    self.end(index, result);
-                }
+                OperationStep::Done => self.finish(index),
             }
         }
     }
@@ -237,6 +233,8 @@ impl<T> NbdClient<T> {
             self.durability.flushed(entry.mark);
         }
         match entry.operation.replied(errno) {
+            // Completed at once: a loss that follows is one of a completed write.
+            Ok(()) if entry.operation.is_done(&self.terms) => self.finish(index),
             Ok(()) => self.waiting.push_front(index),
             Err(status) => {
                 let is_refusal = matches!(errno, Err(Errno::EPERM | Errno::EINVAL));
@@ -249,6 +247,14 @@ impl<T> NbdClient<T> {
         if let Err((errno, text)) = result {
             self.failures.push_back(NbdFailure { op, errno, text });
         }
+    }
+
+    /// Completes an operation of which nothing is left to do.
+    fn finish(&mut self, index: u32) {
+        let lba_shift = self.lba_bytes.trailing_zeros() as u8;
+        let entry = self.operations.get_mut(index);
+        let result = entry.map_or(Ok(()), |entry| entry.operation.finish(lba_shift));
+        self.end(index, result);
     }
 
     /// Completes an operation.

@@ -82,24 +82,29 @@ impl NbdOperation {
         }
     }
 
-    /// Returns the next request; also after a request that was lost.
-    pub(crate) fn step(&mut self, terms: &NbdTerms, lba_bytes: u32) -> OperationStep {
-        let left = self.range.len - self.done;
-        let (data_max, range_max) = (terms.data_bytes_max(lba_bytes), terms.range_bytes_max());
-        let is_done = match self.op {
+    /// True if nothing is left to do.
+    pub(crate) fn is_done(&self, terms: &NbdTerms) -> bool {
+        let is_complete = self.done == self.range.len;
+        match self.op {
             StoreOperation::Flush => {
                 self.has_flushed || !terms.has(transmission_flag::SEND_FLUSH)
             }
             StoreOperation::Discard { .. } => {
-                left == 0 || !terms.has(transmission_flag::SEND_TRIM)
+                is_complete || !terms.has(transmission_flag::SEND_TRIM)
             }
-            StoreOperation::QueryAllocation { .. } => left == 0 || !self.may_query(terms),
+            StoreOperation::QueryAllocation { .. } => is_complete || !self.may_query(terms),
             op if is_others(op) => true,
-            _ => left == 0 || self.differs,
-        };
-        if is_done {
+            _ => is_complete || self.differs,
+        }
+    }
+
+    /// Returns the next request; also after a request that was lost.
+    pub(crate) fn step(&mut self, terms: &NbdTerms, lba_bytes: u32) -> OperationStep {
+        if self.is_done(terms) {
             return OperationStep::Done;
         }
+        let left = self.range.len - self.done;
+        let (data_max, range_max) = (terms.data_bytes_max(lba_bytes), terms.range_bytes_max());
         let (command, flags, max) = match self.op {
             StoreOperation::Flush => (Command::FLUSH, 0, 0),
             StoreOperation::Discard { .. } => (Command::TRIM, 0, range_max),

@@ -1,5 +1,6 @@
 //! Servers of NBD as processes, and stores over them.
 
+use crate::skipped::skipped;
 use roadtrain_nbd_store::{NbdSource, NbdStoreSettings};
 use roadtrain_store::{RemoteContext, RemoteSource, Store};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ impl ServerProcess {
     pub(crate) fn start(program: &str, arguments: &[&str], socket: &Path) -> ServerProcess {
         let _ = std::fs::remove_file(socket);
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"));
         let server = ServerProcess { child, socket: socket.to_owned() };
         eventually("the server listens", || {
@@ -59,7 +60,7 @@ impl Drop for ServerProcess {
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
-        println!("SKIPPED: {program} is not installed (scripts/setup.sh e2e)");
+        skipped(format!("{program} is not installed (scripts/setup.sh e2e)"));
     }
     found
 }

@@ -2,3 +2,5 @@
 
 mod conformance;
 mod harness;
+#[path = "../../../../tests/lib/skipped.rs"]
+mod skipped;
