@@ -2,7 +2,7 @@
 # Our host against the kernel's target.
 
 thorough+=(kernel_target_paths)
-for name in kernel_target_{bench_verifies,qemu_img_round_trip,paths}; do
+for name in kernel_target_{bench_verifies,qemu_img_round_trip,paths,is_served_again}; do
     group_of[$name]=${RT_VM_KERNEL:-stable}
 done
 
@@ -32,6 +32,28 @@ test_kernel_target_qemu_img_round_trip() {
     qemu-io -f raw -c 'discard 0 4M' -c 'write -z 4M 4M' -c 'write -f -P 7 8M 64k' -c 'flush' \
         -c 'read -P 0 4M 4M' -c 'read -P 7 8M 64k' "$uri"
     end_all "$attached"
+    kernel_target_ends
+}
+
+# The kernel's target behind ours: its namespace as a store. It has neither Compare and Write nor Write Uncorrectable.
+test_kernel_target_is_served_again() {
+    kernel_target -e SIZE=64 -e BS=4096
+    local back="nvme:$target_address:$port/$nqn/1" front=nqn.2026-11.test:front at
+    at=$(free_port)
+    background front.log env ROADTRAIN_RUNTIME_DIR="$work/front.run" "$ROADTRAIN" serve -a 127.0.0.1 -s "$at" -n "$front" \
+        --namespace "$back"
+    local served=$pid address=(-a 127.0.0.1 -s "$at" -n "$front")
+    until_line front.log '^ready' "$served" 60
+    "$ROADTRAIN" identify "${address[@]}" --json >front.json
+    "$ROADTRAIN" identify -a "$target_address" -s "$port" -n "$nqn" --json >back.json
+    holds front.json '.namespaces[0] | .capacity_bytes == 67108864 and .block_bytes == 4096'
+    diff <(jq '.namespaces[0].uuid' front.json) <(jq '.namespaces[0].uuid' back.json)
+    "$ROADTRAIN" bench "${address[@]}" --rw randrw --bs 4k --depth 16 --size 8MiB --seconds 2 --verify --json >bench.json
+    holds bench.json '.errors == 0 and .blocks_checked > 0'
+    port=$at nqn=$front target_address=127.0.0.1 attach
+    qemu-io -f raw -c 'discard 0 4M' -c 'write -z 4M 4M' -c 'write -f -P 7 8M 64k' -c 'flush' \
+        -c 'read -P 0 4M 4M' -c 'read -P 7 8M 64k' "$uri"
+    end_all "$attached" "$served"
     kernel_target_ends
 }
 

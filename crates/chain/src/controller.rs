@@ -4,21 +4,21 @@ use crate::front::{ChainFront, FrontQueue};
 use crate::queue::{OperationReply, OwnQueue, SubmittedOperation, put_local};
 use roadtrain_host_engine::{HostConfig, HostControlError, HostController, HostControllerView};
 use roadtrain_store::StoreCompletions;
-use roadtrain_system::guest::ReactorThreads;
-use roadtrain_system::slab::Slab;
+use roadtrain_system::guest::GuestSpawner;
 use roadtrain_wire::status::Status;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 /// Controllers that are connected, with the parameters that they were connected with.
 static CONTROLLERS: Mutex<Vec<(String, Weak<ChainController>)>> = Mutex::new(Vec::new());
-/// Numbers of controllers, which find the queues of their guests.
-static NUMBERS: Mutex<Option<Slab<()>>> = Mutex::new(None);
+/// Last number of a controller. No number is used twice: the guests of a controller may outlive it.
+static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Connected controller.
 pub(crate) struct ChainController {
-    number: usize,
+    /// Number by which its guests' queues are found.
+    number: u64,
     view: HostControllerView,
     own: Arc<OwnQueue>,
     /// Controller, until it is closed.
@@ -35,7 +35,7 @@ impl ChainController {
     pub(crate) fn shared(
         key: &str,
         config: &HostConfig,
-        threads: Option<&Arc<dyn ReactorThreads>>,
+        threads: Option<&Arc<dyn GuestSpawner>>,
     ) -> Result<Arc<ChainController>, HostControlError> {
         // The lock is kept: two stores of one subsystem that open at the same time share a controller.
         let mut all = CONTROLLERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,26 +55,29 @@ impl ChainController {
 
     fn connect(
         config: &HostConfig,
-        threads: Option<&Arc<dyn ReactorThreads>>,
+        threads: Option<&Arc<dyn GuestSpawner>>,
     ) -> Result<ChainController, HostControlError> {
         let own = OwnQueue::new()
             .map_err(|source| HostControlError::System { what: "eventfd", source })?;
         let own = Arc::new(own);
         let lanes = 1 + threads.map_or(0, |threads| threads.count());
-        let lanes_granted = lanes as u32;
-        let config = HostConfig { lanes: lanes_granted, reactors: Some(lanes), ..config.clone() };
-        let number = ControllerNumber::new();
-        let (queue, index) = (own.clone(), number.0);
+        let config = HostConfig {
+            lanes: u32::try_from(lanes).unwrap_or(1),
+            reactors: Some(lanes),
+            express: false, // all requests have one class
+            ..config.clone()
+        };
+        let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let queue = own.clone();
         let threads = threads.map(|threads| &**threads);
         let controller = HostController::connect_beside(config, threads, move |reactor, _| {
             let queue = match reactor.index {
                 0 => FrontQueue::Own { queue: queue.clone(), is_watched: false },
-                _ => FrontQueue::Guest { number: index, is_open: false },
+                _ => FrontQueue::Guest { number, is_open: false },
             };
             Box::new(ChainFront::new(queue))
         })?;
         let view = controller.view().clone();
-        let number = number.keep();
         let (controller, users) = (Mutex::new(Some(controller)), AtomicUsize::new(1));
         Ok(ChainController { number, view, own, controller, users })
     }
@@ -128,38 +131,4 @@ impl ChainController {
             tracing::error!(%error, "a controller stays connected: no thread can end it");
         }
     }
-}
-
-impl Drop for ChainController {
-    fn drop(&mut self) {
-        release_number(self.number);
-    }
-}
-
-/// Number of a controller that is being connected.
-struct ControllerNumber(usize);
-
-impl ControllerNumber {
-    fn new() -> ControllerNumber {
-        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        ControllerNumber(numbers.get_or_insert_default().insert(()) as usize)
-    }
-
-    /// Returns the number, which the caller releases.
-    fn keep(self) -> usize {
-        let number = self.0;
-        std::mem::forget(self);
-        number
-    }
-}
-
-impl Drop for ControllerNumber {
-    fn drop(&mut self) {
-        release_number(self.0);
-    }
-}
-
-fn release_number(number: usize) {
-    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    numbers.iter_mut().for_each(|numbers| numbers.remove(number as u32));
 }

@@ -28,7 +28,7 @@ pub(crate) enum FrontQueue {
     Own { queue: Arc<OwnQueue>, is_watched: bool },
     /// On the thread of the reactor whose guest this is, by the number of the controller. It is open from the first turn
     /// until the controller ends.
-    Guest { number: usize, is_open: bool },
+    Guest { number: u64, is_open: bool },
 }
 
 /// Operation in execution.

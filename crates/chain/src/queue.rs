@@ -102,12 +102,18 @@ impl OwnQueue {
     }
 }
 
-/// Operations for a guest on this thread, in a table by the number of its controller.
+/// Operations for a guest on this thread.
 type GuestQueue = VecDeque<SubmittedOperation>;
 
 thread_local! {
-    /// Queues of the guests on this thread.
-    static GUESTS: RefCell<Vec<Option<GuestQueue>>> = const { RefCell::new(Vec::new()) };
+    /// Queues of the guests on this thread, with the numbers of their controllers. They are few.
+    static GUESTS: RefCell<Vec<(u64, GuestQueue)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns the queue of the guest of controller `number`.
+#[inline]
+fn find(guests: &mut [(u64, GuestQueue)], number: u64) -> Option<&mut GuestQueue> {
+    guests.iter_mut().find(|(known, _)| *known == number).map(|(_, queue)| queue)
 }
 
 /// Gives an operation to the guest of controller `number` on this thread.
@@ -116,35 +122,28 @@ thread_local! {
 /// Returns the operation if there is none.
 #[inline]
 pub(crate) fn put_local(
-    number: usize,
+    number: u64,
     operation: SubmittedOperation,
 ) -> Result<(), SubmittedOperation> {
-    GUESTS.with_borrow_mut(|guests| match guests.get_mut(number) {
-        Some(Some(queue)) => {
+    GUESTS.with_borrow_mut(|guests| match find(guests, number) {
+        Some(queue) => {
             queue.push_back(operation);
             Ok(())
         }
-        _ => Err(operation),
+        None => Err(operation),
     })
 }
 
 /// Opens the queue of the guest of controller `number` on this thread.
-pub(crate) fn open_local(number: usize) {
-    GUESTS.with_borrow_mut(|guests| {
-        while guests.len() <= number {
-            guests.push(None);
-        }
-        guests[number] = Some(GuestQueue::new());
-    });
+pub(crate) fn open_local(number: u64) {
+    GUESTS.with_borrow_mut(|guests| guests.push((number, GuestQueue::new())));
 }
 
 /// Moves all operations for the guest of controller `number` to `taken`.
 #[inline]
-pub(crate) fn take_local(number: usize, taken: &mut GuestQueue) {
+pub(crate) fn take_local(number: u64, taken: &mut GuestQueue) {
     GUESTS.with_borrow_mut(|guests| {
-        if let Some(Some(queue)) = guests.get_mut(number)
-            && !queue.is_empty()
-        {
+        if let Some(queue) = find(guests, number).filter(|queue| !queue.is_empty()) {
             taken.append(queue);
         }
     });
@@ -152,15 +151,17 @@ pub(crate) fn take_local(number: usize, taken: &mut GuestQueue) {
 
 /// True if the guest of controller `number` has operations to take.
 #[inline]
-pub(crate) fn has_local(number: usize) -> bool {
-    GUESTS.with_borrow(|guests| {
-        guests.get(number).is_some_and(|queue| queue.as_ref().is_some_and(|one| !one.is_empty()))
-    })
+pub(crate) fn has_local(number: u64) -> bool {
+    GUESTS.with_borrow_mut(|guests| find(guests, number).is_some_and(|queue| !queue.is_empty()))
 }
 
 /// Closes the queue of the guest of controller `number` on this thread. Returns the operations that are left.
-pub(crate) fn close_local(number: usize) -> GuestQueue {
+pub(crate) fn close_local(number: u64) -> GuestQueue {
     // A thread that ends may have dropped the table before its guests.
-    let closed = GUESTS.try_with(|guests| guests.borrow_mut().get_mut(number)?.take());
+    let closed = GUESTS.try_with(|guests| {
+        let mut guests = guests.borrow_mut();
+        let at = guests.iter().position(|(known, _)| *known == number)?;
+        Some(guests.swap_remove(at).1)
+    });
     closed.ok().flatten().unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use super::threads::{ReactorHandle, deal, spawn};
 use super::view::HostControllerView;
 use roadtrain_reactor::probes::ReactorProbes;
 use roadtrain_reactor::recorded::{ConnectionInfo, RecordedRequests};
-use roadtrain_system::guest::ReactorThreads;
+use roadtrain_system::guest::GuestSpawner;
 use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use roadtrain_system::platform::{Affinity, PlacedThreads, host_affinities, numa};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl HostController {
     /// As [`HostController::connect`].
     pub fn connect_beside(
         config: HostConfig,
-        threads: Option<&dyn ReactorThreads>,
+        threads: Option<&dyn GuestSpawner>,
         mut make_front: impl FnMut(ReactorInfo, &HostControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostControlError> {
         let (config, sources) = finder::with_found_paths(config)?;

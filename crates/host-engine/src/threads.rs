@@ -10,7 +10,7 @@ use super::reactor::{
 };
 use roadtrain_reactor::tuning;
 use roadtrain_reactor::waits::WaitMeter;
-use roadtrain_system::guest::{GuestConstructor, ReactorThreads};
+use roadtrain_system::guest::{GuestConstructor, GuestSpawner};
 use roadtrain_system::mailbox::{MailboxSender, mailbox};
 use roadtrain_system::platform::{Affinity, numa};
 use std::io;
@@ -138,7 +138,7 @@ pub(super) fn spawn(
 }
 
 /// Threads that take guests, and the number of one.
-pub(super) type HostThread<'a> = (&'a dyn ReactorThreads, usize);
+pub(super) type HostThread<'a> = (&'a dyn GuestSpawner, usize);
 
 /// Returns the constructor of a reactor as a guest.
 fn guest(

@@ -18,7 +18,8 @@ mod state_file;
 mod subsystem;
 
 pub use device::{
-    DeviceKind, ManagedDevice, RemoteDevices, new_uuid, parse_uuid, remote_word, show_uuid,
+    DeviceKind, ManagedDevice, RemoteDevices, RemoteParser, new_uuid, parse_uuid, remote_word,
+    show_uuid,
 };
 pub use file::{StateError, load, read};
 pub use journal::StateChange;

@@ -43,17 +43,17 @@ impl DiskStore {
         size: Option<u64>,
         create: bool,
     ) -> Result<DiskStore, OpenError> {
-        let open = || BlockFile::open_file(spec, path, size, create);
+        let open = || BlockFile::open_file(&spec.access(), path, size, create);
         DiskStore::with(spec, lock::once_released(open)?)
     }
 
     pub(crate) fn open_block(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, lock::once_released(|| BlockFile::open_block(spec, path))?)
+        DiskStore::with(spec, lock::once_released(|| BlockFile::open_block(&spec.access(), path))?)
     }
 
     /// Opens the blocks of another process read-only, without its lock.
     pub(crate) fn observe(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, BlockFile::observe(spec, path)?)
+        DiskStore::with(spec, BlockFile::observe(&spec.access(), path)?)
     }
 
     /// Returns the path at which it was opened.
@@ -63,7 +63,7 @@ impl DiskStore {
 
     /// True if no other process has the blocks, so that they could be opened.
     pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
-        BlockFile::is_free(spec, path)
+        BlockFile::is_free(&spec.access(), path)
     }
 
     fn with(spec: &StoreSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {

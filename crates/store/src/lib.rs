@@ -35,6 +35,7 @@
 //! ```
 
 mod allocation_queries;
+mod block_access;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;

@@ -2,8 +2,8 @@
 
 #[cfg(feature = "rbd")]
 use crate::RbdStore;
+use crate::block_access::lba_shift;
 use crate::placeholder_store::PlaceholderStore;
-use crate::spec::lba_shift;
 use crate::{
     DiskStore, EmulatedBlockStore, MemoryStore, NullStore, OpenError, RemoteContext, SsdStore,
     Store, StoreKind, StoreSpec,
@@ -29,7 +29,7 @@ pub fn open_for(spec: &StoreSpec, context: &RemoteContext) -> Result<Arc<dyn Sto
     Ok(match &spec.kind {
         StoreKind::Memory { size } => Arc::new(memory(*size)?),
         StoreKind::Ssd { size, service, parallel } => {
-            spec.whole_blocks("ssd", *size)?;
+            spec.access().whole_blocks("ssd", *size)?;
             Arc::new(SsdStore::new(Arc::new(memory(*size)?), *service, *parallel))
         }
         StoreKind::Null { size } => {

@@ -30,8 +30,8 @@ mod ownership;
 mod snapshots;
 
 use crate::allocation_queries::StoreAllocationQueries;
+use crate::block_access;
 use crate::resize::Size;
-use crate::spec;
 use crate::{
     BlockLimits, BlockOwnership, OpenError, Resize, SizeWatcher, Snapshots, Store, StoreGeometry,
     StoreIo, StoreOperation, StoreToken,
@@ -309,7 +309,7 @@ impl Store for RbdStore {
                 refused("is another gateway's: resize it there, or use `rbd resize`")
             }
             Some(bytes) => {
-                spec::whole_blocks("rbd", bytes, 1 << self.geometry().lba_shift)?;
+                block_access::whole_blocks("rbd", bytes, 1 << self.geometry().lba_shift)?;
                 Ok(Resize::to(from, bytes))
             }
             None => Ok(Resize::to(from, to)),

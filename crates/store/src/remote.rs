@@ -1,9 +1,10 @@
 //! Stores over the network: blocks that another target or server has.
 //!
-//! This crate does not know their protocols. Whoever parses a specification gives the source, which opens the store.
+//! This crate does not know their protocols. The program that parses a specification brings the source, which opens
+//! the store.
 
 use crate::{OpenError, Store};
-use roadtrain_system::guest::ReactorThreads;
+use roadtrain_system::guest::GuestSpawner;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub struct RemoteContext {
     /// True to refuse writes.
     pub read_only: bool,
     /// Threads of the target that uses the store: work for the store may run on them. `None`: only on own threads.
-    pub threads: Option<Arc<dyn ReactorThreads>>,
+    pub threads: Option<Arc<dyn GuestSpawner>>,
     /// Addresses on which the target that uses the store listens: the store must not lead back to it.
     pub own_addresses: Vec<SocketAddr>,
 }

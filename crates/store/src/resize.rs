@@ -1,7 +1,7 @@
 //! Change of an open store's size when its target gets another configuration. It is planned first, which changes
 //! nothing; then the steps that can fail are done, so that they can be undone; then it has the new size.
 
-use crate::{OpenError, StoreGeometry, StoreKind, StoreSpec, spec};
+use crate::{OpenError, StoreGeometry, block_access};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,17 +19,6 @@ pub enum BlockLocation {
 }
 
 impl BlockLocation {
-    /// Returns the current location of the blocks of `spec`; `None` for stores in memory, and if there is no such file.
-    #[must_use]
-    pub fn of(spec: &StoreSpec) -> Option<BlockLocation> {
-        match &spec.kind {
-            StoreKind::File { path, .. } | StoreKind::Block { path } => {
-                BlockLocation::from(&std::fs::metadata(path).ok()?)
-            }
-            _ => None,
-        }
-    }
-
     pub(crate) fn from(metadata: &std::fs::Metadata) -> Option<BlockLocation> {
         use std::os::unix::fs::{FileTypeExt, MetadataExt};
         match metadata.file_type() {
@@ -84,8 +73,8 @@ impl Size {
         lba_bytes: u32,
         read_only: bool,
     ) -> Result<Size, OpenError> {
-        let lba_shift = spec::lba_shift(lba_bytes)?;
-        spec::whole_blocks(name, bytes, lba_bytes)?;
+        let lba_shift = block_access::lba_shift(lba_bytes)?;
+        block_access::whole_blocks(name, bytes, lba_bytes)?;
         Ok(Size { name, bytes: Arc::new(AtomicU64::new(bytes)), lba_shift, read_only })
     }
 
@@ -114,7 +103,7 @@ impl Size {
     pub(crate) fn plan(&self, bytes: Option<u64>, bytes_max: u64) -> Result<Resize, OpenError> {
         let from = self.bytes.load(Ordering::Relaxed);
         let to = bytes.unwrap_or(from);
-        spec::whole_blocks(self.name, to, 1 << self.lba_shift)?;
+        block_access::whole_blocks(self.name, to, 1 << self.lba_shift)?;
         if to > bytes_max {
             return Err(OpenError::MemoryGrowth { bytes: to, bytes_max });
         }

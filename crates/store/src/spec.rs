@@ -2,8 +2,8 @@
 
 #[cfg(feature = "rbd")]
 use crate::RbdImage;
-use crate::{OpenError, RemoteBlocks};
-use roadtrain_proto::block_limits::BLOCKS_MAX;
+use crate::block_access::BlockAccess;
+use crate::{BlockLocation, OpenError, RemoteBlocks};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -107,31 +107,22 @@ impl StoreSpec {
         Ok(new)
     }
 
-    /// Checks that `bytes` is at least one block, and whole blocks.
-    pub(crate) fn whole_blocks(&self, name: &str, bytes: u64) -> Result<u64, OpenError> {
-        whole_blocks(name, bytes, self.lba_bytes)
+    /// Returns the access to blocks that it requests.
+    pub(crate) fn access(&self) -> BlockAccess {
+        let is_device = matches!(self.kind, StoreKind::Block { .. });
+        let StoreSpec { lba_bytes, read_only, .. } = *self;
+        BlockAccess { lba_bytes, read_only, is_device }
     }
-}
 
-/// Returns the block size as a power of two.
-pub(crate) fn lba_shift(lba_bytes: u32) -> Result<u8, OpenError> {
-    match lba_bytes {
-        512 => Ok(9),
-        4096 => Ok(12),
-        lba_bytes => Err(OpenError::LbaSize { lba_bytes }),
+    /// Returns the current location of the blocks; `None` for stores in memory or over the network, and if there is no
+    /// such file.
+    #[must_use]
+    pub fn location(&self) -> Option<BlockLocation> {
+        match &self.kind {
+            StoreKind::File { path, .. } | StoreKind::Block { path } => {
+                BlockLocation::from(&std::fs::metadata(path).ok()?)
+            }
+            _ => None,
+        }
     }
-}
-
-pub(crate) fn whole_blocks(name: &str, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
-    if bytes == 0 {
-        return Err(OpenError::Empty { name: name.into() });
-    }
-    if !bytes.is_multiple_of(u64::from(lba_bytes)) {
-        return Err(OpenError::NotAligned { name: name.into(), bytes, lba_bytes });
-    }
-    let bytes_max = BLOCKS_MAX.saturating_mul(lba_bytes.into());
-    if bytes > bytes_max {
-        return Err(OpenError::TooLarge { name: name.into(), bytes, bytes_max, lba_bytes });
-    }
-    Ok(bytes)
 }

@@ -48,7 +48,7 @@ pub trait GuestReactor {
 pub type GuestConstructor = Box<dyn FnOnce() -> io::Result<Box<dyn GuestReactor>> + Send>;
 
 /// Threads of reactors that take guests.
-pub trait ReactorThreads: Send + Sync {
+pub trait GuestSpawner: Send + Sync {
     /// Returns the number of threads.
     fn count(&self) -> usize;
 

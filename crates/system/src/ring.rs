@@ -13,7 +13,7 @@ pub use command::UringCommand;
 use queue::EntryQueue;
 
 use crate::clock;
-use crate::slab::Slab;
+use crate::slab::{self, Slab};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -65,7 +65,7 @@ pub struct UserData {
 
 impl UserData {
     /// Generations wrap here.
-    pub const GENERATION_MASK: u32 = (1 << 24) - 1;
+    pub const GENERATION_MASK: u32 = slab::GENERATION_MASK;
 
     /// Packs the fields; only the lower 24 bits of the generation are kept.
     #[must_use]

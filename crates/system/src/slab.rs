@@ -1,6 +1,7 @@
 //! Slots that are used again and again, for values that are too large to move.
 
-use crate::ring::UserData;
+/// Bits of a generation.
+pub(crate) const GENERATION_MASK: u32 = (1 << 24) - 1;
 
 /// Values by index. Each kind of waiting value has a slab of its own, so that a small one does not take the space of
 /// the largest.
@@ -69,7 +70,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn renew(&mut self, index: u32) {
         let generation = &mut self.generations[index as usize];
-        *generation = (*generation + 1) & UserData::GENERATION_MASK;
+        *generation = (*generation + 1) & GENERATION_MASK;
     }
 
     /// Returns all values, with their indices.

@@ -1,7 +1,7 @@
 //! Threads of the reactors, for guests: reactors of stores over the network.
 
 use super::order::TargetReactorMessage;
-use roadtrain_system::guest::{GuestConstructor, ReactorThreads};
+use roadtrain_system::guest::{GuestConstructor, GuestSpawner};
 use roadtrain_system::mailbox::MailboxSender;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +38,7 @@ impl GuestThreads {
     }
 }
 
-impl ReactorThreads for GuestThreads {
+impl GuestSpawner for GuestThreads {
     fn count(&self) -> usize {
         self.count
     }

@@ -297,7 +297,7 @@ impl OpenNamespaces {
         let (OpenError::InUse { path, .. }, ExportBlocks::Spec(wanted)) = (&error, blocks) else {
             return error;
         };
-        let place = BlockLocation::of(wanted);
+        let place = wanted.location();
         let is_it = |open: &&Arc<OpenNamespace>| place.is_some() && open.place == place;
         let known = self.iter().map(|(_, open)| open).find(is_it);
         let known = known.and_then(|open| open.export.blocks.spec());
@@ -323,7 +323,7 @@ impl OpenNamespaces {
             ExportBlocks::Store(_) => false,
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.must_reopen());
-        if let Some(place) = BlockLocation::of(spec) {
+        if let Some(place) = spec.location() {
             let there = |open: &&Arc<OpenNamespace>| alike(open) && open.place == Some(place);
             let all = || self.iter().map(|(_, open)| open);
             let found = known.filter(there).or_else(|| all().find(there));

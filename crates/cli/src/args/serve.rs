@@ -24,6 +24,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   block:/dev/loop0           a block device
   rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
                              @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
+  nvme:ADDR[:PORT]/NQN/NSID  a namespace of another target, with its own size and block size
+                             (path=ADDR[:PORT] for each further path, and attach's options:
+                             tls-key=FILE, dhchap-secret=FILE, ctrl-loss-tmo=SECONDS, ...)
   options: lba=512|4096 (block size, 512, also on a disk with blocks of 4096), ro (read-only),
            nsid=N (1, 2, ... in order), size=SIZE,
            standby (wait, inaccessible, while another process has it, then serve it; an image

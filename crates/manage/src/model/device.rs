@@ -93,11 +93,14 @@ pub enum KindWord {
     Remote,
 }
 
+/// Parser of a specification of blocks over the network, as on the command line.
+pub type RemoteParser = fn(&str) -> Result<RemoteBlocks, String>;
+
 /// Blocks over the network: what the program brings to open them.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteDevices {
-    /// Parser of specifications, as on the command line; `None`: there are no such devices.
-    pub parse: Option<fn(&str) -> Result<RemoteBlocks, String>>,
+    /// Parser of specifications; `None`: there are no such devices.
+    pub parse: Option<RemoteParser>,
     /// Surroundings of the stores.
     pub context: RemoteContext,
 }

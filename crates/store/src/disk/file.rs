@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::block_access::{self, BlockAccess};
 use crate::identity::block_bytes;
 use crate::resize::{BlockLocation, remove_if};
-use crate::spec;
-use crate::{BlockLimits, LastSync, OpenError, StoreKind, StoreSpec, identity, limits};
+use crate::{BlockLimits, LastSync, OpenError, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, ioctl_blksszget, statx};
 
@@ -84,29 +84,29 @@ impl Allocate {
 
 impl BlockFile {
     pub(crate) fn open_file(
-        spec: &StoreSpec,
+        access: &BlockAccess,
         path: &Path,
         size: Option<u64>,
         create: bool,
     ) -> Result<BlockFile, OpenError> {
         if let Some(size) = size {
-            spec.whole_blocks(&path.display().to_string(), size)?;
+            access.whole_blocks(&path.display().to_string(), size)?;
         }
         check_is_file(path)?;
-        let (file, created) = match open(path, spec.read_only, 0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !spec.read_only => {
+        let (file, created) = match open(path, access.read_only, 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !access.read_only => {
                 if size.is_none() {
                     return Err(OpenError::SizeMissing { path: path.into() });
                 }
                 if !create {
-                    return Err(refusal(path, "open", spec.read_only, error));
+                    return Err(refusal(path, "open", access.read_only, error));
                 }
-                (create_new(path).map_err(|e| refusal(path, "create", spec.read_only, e))?, true)
+                (create_new(path).map_err(|e| refusal(path, "create", access.read_only, e))?, true)
             }
-            Err(error) => return Err(refusal(path, "open", spec.read_only, error)),
+            Err(error) => return Err(refusal(path, "open", access.read_only, error)),
             Ok(file) => (file, false),
         };
-        let opened = BlockFile::with_file(spec, path, file, size);
+        let opened = BlockFile::with_file(access, path, file, size);
         if !created {
             return opened;
         }
@@ -119,33 +119,33 @@ impl BlockFile {
 
     /// Finishes opening; the caller removes a new file if this fails.
     fn with_file(
-        spec: &StoreSpec,
+        access: &BlockAccess,
         path: &Path,
         file: File,
         size: Option<u64>,
     ) -> Result<BlockFile, OpenError> {
-        block_bytes::check(path, &file, spec.lba_bytes)?;
+        block_bytes::check(path, &file, access.lba_bytes)?;
         let planned = size.or_else(|| file.metadata().ok().map(|metadata| metadata.len()));
-        let io_bytes = io_bytes_of_file(&file, spec.lba_bytes, planned);
-        let direct = open_direct(path, &file, io_bytes, spec.read_only);
-        lock::lock_file(path, direct.as_ref().unwrap_or(&file), spec.read_only)?;
-        let io_bytes = if direct.is_some() { io_bytes } else { spec.lba_bytes };
-        let disk = BlockFile::new(path, file, false, spec.read_only, io_bytes);
+        let io_bytes = io_bytes_of_file(&file, access.lba_bytes, planned);
+        let direct = open_direct(path, &file, io_bytes, access.read_only);
+        lock::lock_file(path, direct.as_ref().unwrap_or(&file), access.read_only)?;
+        let io_bytes = if direct.is_some() { io_bytes } else { access.lba_bytes };
+        let disk = BlockFile::new(path, file, false, access.read_only, io_bytes);
         let disk = BlockFile { direct, ..disk };
         let from = disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?;
-        let to = size.map_or(Ok(from), |size| disk.allow(size, spec.lba_bytes))?;
-        spec.whole_blocks(&path.display().to_string(), to)?;
+        let to = size.map_or(Ok(from), |size| disk.allow(size, access.lba_bytes))?;
+        access.whole_blocks(&path.display().to_string(), to)?;
         let keeps_block_bytes =
-            !spec.read_only && block_bytes::keep(path, &disk.file, spec.lba_bytes)?;
+            !access.read_only && block_bytes::keep(path, &disk.file, access.lba_bytes)?;
         let disk = BlockFile { keeps_block_bytes, ..disk };
         let grown = disk.grow_to(to).inspect_err(|_| disk.undo_opening())?;
         let opening = if grown { FileChange::Grown { from, to } } else { FileChange::Found };
         Ok(BlockFile { opening, ..disk })
     }
 
-    pub(crate) fn open_block(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
+    pub(crate) fn open_block(access: &BlockAccess, path: &Path) -> Result<BlockFile, OpenError> {
         let metadata =
-            std::fs::metadata(path).map_err(|e| refusal(path, "open", spec.read_only, e))?;
+            std::fs::metadata(path).map_err(|e| refusal(path, "open", access.read_only, e))?;
         if !metadata.file_type().is_block_device() {
             let advice = "use the kind for files";
             return Err(OpenError::WrongType {
@@ -155,44 +155,44 @@ impl BlockFile {
             });
         }
         // O_EXCL without O_CREAT: the kernel refuses devices that are mounted or claimed.
-        let exclusive = if spec.read_only { 0 } else { libc::O_EXCL };
-        let file = open(path, spec.read_only, libc::O_DIRECT | exclusive)
-            .map_err(|e| refusal(path, "open", spec.read_only, e))?;
-        let io_bytes = io_bytes_of_device(path, &file, spec.lba_bytes)?;
-        let behind = lock::lock_device(path, &file, spec.read_only)?;
-        let disk = BlockFile::new(path, file, true, spec.read_only, io_bytes);
+        let exclusive = if access.read_only { 0 } else { libc::O_EXCL };
+        let file = open(path, access.read_only, libc::O_DIRECT | exclusive)
+            .map_err(|e| refusal(path, "open", access.read_only, e))?;
+        let io_bytes = io_bytes_of_device(path, &file, access.lba_bytes)?;
+        let behind = lock::lock_device(path, &file, access.read_only)?;
+        let disk = BlockFile::new(path, file, true, access.read_only, io_bytes);
         let disk = BlockFile { behind, ..disk };
         let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
-        if bytes < u64::from(spec.lba_bytes) {
+        if bytes < u64::from(access.lba_bytes) {
             return Err(OpenError::Empty { name: path.display().to_string() });
         }
         Ok(disk)
     }
 
     /// Opens the blocks of another process read-only, without a lock.
-    pub(crate) fn observe(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
-        let is_block = matches!(spec.kind, StoreKind::Block { .. });
+    pub(crate) fn observe(access: &BlockAccess, path: &Path) -> Result<BlockFile, OpenError> {
+        let is_block = access.is_device;
         let flags = if is_block { libc::O_DIRECT } else { 0 };
         let file = open(path, true, flags).map_err(|e| refusal(path, "open", true, e))?;
         if is_block {
-            let io_bytes = io_bytes_of_device(path, &file, spec.lba_bytes)?;
+            let io_bytes = io_bytes_of_device(path, &file, access.lba_bytes)?;
             return Ok(BlockFile::new(path, file, true, true, io_bytes));
         }
-        block_bytes::check(path, &file, spec.lba_bytes)?;
+        block_bytes::check(path, &file, access.lba_bytes)?;
         let bytes = file.metadata().ok().map(|metadata| metadata.len());
-        let io_bytes = io_bytes_of_file(&file, spec.lba_bytes, bytes);
+        let io_bytes = io_bytes_of_file(&file, access.lba_bytes, bytes);
         let direct = open_direct(path, &file, io_bytes, true);
-        let io_bytes = if direct.is_some() { io_bytes } else { spec.lba_bytes };
+        let io_bytes = if direct.is_some() { io_bytes } else { access.lba_bytes };
         Ok(BlockFile { direct, ..BlockFile::new(path, file, false, true, io_bytes) })
     }
 
     /// True if the lock could be taken; it is not kept.
-    pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
-        if matches!(spec.kind, StoreKind::Block { .. }) {
-            return BlockFile::open_block(spec, path).is_ok();
+    pub(crate) fn is_free(access: &BlockAccess, path: &Path) -> bool {
+        if access.is_device {
+            return BlockFile::open_block(access, path).is_ok();
         }
-        let file = open(path, spec.read_only, 0);
-        file.is_ok_and(|file| lock::lock_file(path, &file, spec.read_only).is_ok())
+        let file = open(path, access.read_only, 0);
+        file.is_ok_and(|file| lock::lock_file(path, &file, access.read_only).is_ok())
     }
 
     pub(crate) fn adopt(file: File, bytes: u64, lba_bytes: u32) -> BlockFile {
@@ -253,7 +253,7 @@ impl BlockFile {
     /// Checks that it can have the size `bytes`: a file only grows, so no data is cut off.
     pub(crate) fn allow(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
         let path = || self.path.clone();
-        spec::whole_blocks(&self.path.display().to_string(), bytes, lba_bytes)?;
+        block_access::whole_blocks(&self.path.display().to_string(), bytes, lba_bytes)?;
         let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
         match bytes {
             _ if now == bytes => Ok(bytes),
@@ -495,11 +495,10 @@ mod tests {
     fn a_new_file_is_whose_lock_was_faster() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        let kind = StoreKind::File { path: path.clone(), size: Some(4096), create: true };
-        let spec = StoreSpec { kind, lba_bytes: 4096, read_only: false };
+        let access = BlockAccess { lba_bytes: 4096, read_only: false, is_device: false };
         let new = create_new(&path).unwrap();
-        let winner = BlockFile::open_file(&spec, &path, Some(4096), true).unwrap();
-        let error = BlockFile::with_file(&spec, &path, new, Some(4096)).unwrap_err();
+        let winner = BlockFile::open_file(&access, &path, Some(4096), true).unwrap();
+        let error = BlockFile::with_file(&access, &path, new, Some(4096)).unwrap_err();
         undo_creation(&path, &error);
         assert!(matches!(error, OpenError::InUse { .. }) && path.exists(), "{error}");
         drop(winner);
