@@ -131,10 +131,15 @@ impl<T> NbdClient<T> {
         self.durability.disconnected()
     }
 
-    /// Ends all operations with `status`. There are no connections.
-    pub(crate) fn fail_all(&mut self, status: Status) {
+    /// Ends all operations. There are no connections. A change that a server may have executed, or may still execute, is
+    /// not to be sent over another path: the first one could overtake it.
+    pub(crate) fn fail_all(&mut self) {
         while let Some(index) = self.waiting.pop_front() {
-            self.end(index, Err(status));
+            let entry = self.operations.get(index);
+            let is_open =
+                entry.is_some_and(|entry| entry.order.is_some() && entry.operation.op.changes());
+            let path = Status::ANA_INACCESSIBLE;
+            self.end(index, Err(if is_open { Status::INTERNAL_ERROR.dnr() } else { path }));
         }
     }
 

@@ -234,6 +234,15 @@ impl NbdStream {
         }
     }
 
+    /// Sends a last message, as far as the socket takes it.
+    pub(crate) fn close(&mut self, message: &[u8]) {
+        if self.send(message).is_ok()
+            && let Some(tls) = &mut self.tls
+        {
+            tls.close_notify(&mut self.socket);
+        }
+    }
+
     /// Fills `place`. Without TLS nothing behind it is received.
     pub(crate) fn read_exact(
         &mut self,

@@ -168,18 +168,23 @@ impl NbdWorker {
                         self.disconnected(&error);
                     }
                 }
-                Some(_) => self.try_to_reconnect(),
+                Some(_) => {
+                    self.try_to_reconnect();
+                    if self.outage.is_none() {
+                        continue; // what waits is sent before the next wait
+                    }
+                }
             }
             self.deliver();
             self.wait();
         }
         self.client.disconnected();
-        self.client.fail_all(Status::ANA_INACCESSIBLE);
+        self.client.fail_all();
         self.deliver();
         let (command, flags) = (Command::DISC, 0);
         let end = NbdRequest { flags, command, cookie: 0, offset: 0, length: 0 };
         for connection in &mut self.connections {
-            let _ = connection.stream.send(&end.emit());
+            connection.stream.close(&end.emit());
         }
     }
 
@@ -297,7 +302,7 @@ impl NbdWorker {
         {
             outage.is_failing = true;
             warn!("{}: no connection for {limit:?}: operations fail", self.name);
-            self.client.fail_all(Status::ANA_INACCESSIBLE);
+            self.client.fail_all();
         }
         if Instant::now() < outage.next_attempt {
             return;

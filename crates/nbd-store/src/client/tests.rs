@@ -215,8 +215,11 @@ fn without_a_server_all_end() {
     assert_eq!(sent(&mut client).len(), 1);
     write(&mut client, 2, false);
     client.disconnected();
-    client.fail_all(Status::ANA_INACCESSIBLE);
-    assert_eq!(results(&mut client), [(1, false), (2, false)]);
+    client.fail_all();
+    let next = client.take_completion().unwrap();
+    assert_eq!((next.of, next.result), (1, Err(Status::INTERNAL_ERROR.dnr())), "it was sent");
+    let next = client.take_completion().unwrap();
+    assert_eq!((next.of, next.result), (2, Err(Status::ANA_INACCESSIBLE)), "it was not");
     assert_eq!((client.pending(), client.resent), (0, 0));
 }
 
@@ -313,7 +316,7 @@ proptest! {
             }
         }
         client.disconnected();
-        client.fail_all(Status::ANA_INACCESSIBLE);
+        client.fail_all();
         completed += results(&mut client).len();
         prop_assert_eq!(completed, values.len());
         prop_assert_eq!((client.pending(), client.resent), (0, 0));

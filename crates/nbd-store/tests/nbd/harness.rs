@@ -49,6 +49,14 @@ impl ServerProcess {
     }
 }
 
+impl ServerProcess {
+    /// Stops the process: it answers no more.
+    pub(crate) fn stop(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    }
+}
+
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();

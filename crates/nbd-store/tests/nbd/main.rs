@@ -2,5 +2,6 @@
 
 mod conformance;
 mod harness;
+mod restart;
 #[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;
