@@ -513,17 +513,25 @@ impl NamespaceSettings {
             }
             _ => {
                 let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
-                return Err(match closest(key, OPTIONS.into_iter().chain(self.connect_options().iter().copied())) {
-                    Some(known) if known == key => {
-                        let form =
-                            if value.is_some() { key.to_owned() } else { format!("{key}=VALUE") };
-                        format!("'{option}': write {form}")
-                    }
-                    Some(known) => {
-                        format!("unknown option '{option}': did you mean {known}? ({all})")
-                    }
-                    None => format!("unknown option '{option}': {all}"),
-                });
+                return Err(
+                    match closest(
+                        key,
+                        OPTIONS.into_iter().chain(self.connect_options().iter().copied()),
+                    ) {
+                        Some(known) if known == key => {
+                            let form = if value.is_some() {
+                                key.to_owned()
+                            } else {
+                                format!("{key}=VALUE")
+                            };
+                            format!("'{option}': write {form}")
+                        }
+                        Some(known) => {
+                            format!("unknown option '{option}': did you mean {known}? ({all})")
+                        }
+                        None => format!("unknown option '{option}': {all}"),
+                    },
+                );
             }
         }
         Ok(())

@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn addresses_print_as_they_parse() {
-        for text in ["unix:/run/x.sock", "unix:x", "tcp:127.0.0.1:10809", "tcp:[::1]:1", "tcp:a.b:2"]
+        for text in
+            ["unix:/run/x.sock", "unix:x", "tcp:127.0.0.1:10809", "tcp:[::1]:1", "tcp:a.b:2"]
         {
             assert_eq!(text.parse::<NbdServerAddress>().unwrap().to_string(), text);
         }
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn wrong_addresses_say_what_to_write() {
-        for text in ["", "unix:", "tcp:", "tcp::1", "tcp:a:b", "tcp:a:0", "tcp:[::1", "tcp:[::1]1", "x"]
+        for text in
+            ["", "unix:", "tcp:", "tcp::1", "tcp:a:b", "tcp:a:0", "tcp:[::1", "tcp:[::1]1", "x"]
         {
             let error = text.parse::<NbdServerAddress>().expect_err(text);
             assert!(error.contains("nbd:unix:/PATH"), "{text}: {error}");

@@ -112,8 +112,7 @@ impl<T> NbdClient<T> {
     /// Ends all connections. Returns true if completed writes may be lost.
     pub(crate) fn disconnected(&mut self) -> bool {
         let connections = mem::take(&mut self.connections);
-        let mut indices: Vec<u32> =
-            connections.iter().flat_map(NbdReplies::operations).collect();
+        let mut indices: Vec<u32> = connections.iter().flat_map(NbdReplies::operations).collect();
         // Operations between two requests have been sent, too, and wait already.
         let (sent, new): (Vec<u32>, Vec<u32>) = mem::take(&mut self.waiting)
             .into_iter()
@@ -267,8 +266,8 @@ impl<T> NbdClient<T> {
         let Some(entry) = self.operations.take(index) else { return };
         let ClientOperation { of, operation, is_resent, order, .. } = entry;
         self.resent -= usize::from(is_resent);
-        let is_forced =
-            matches!(operation.op, StoreOperation::Write { fua: true, .. }) && !operation.is_unforced;
+        let is_forced = matches!(operation.op, StoreOperation::Write { fua: true, .. })
+            && !operation.is_unforced;
         if result.is_ok() && operation.op.changes() && order.is_some() && !is_forced {
             self.durability.completed();
         }

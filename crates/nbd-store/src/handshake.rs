@@ -116,7 +116,8 @@ impl NbdClientHandshake {
         let old = bytes.get(8..16).is_some_and(|magic| magic != MAGIC_OPTION.to_be_bytes());
         let greeting = Greeting::parse(bytes).map_err(|error| {
             if old && bytes.starts_with(b"NBDMAGIC") {
-                let text = "it speaks the oldstyle protocol, which has no options: use a newer server";
+                let text =
+                    "it speaks the oldstyle protocol, which has no options: use a newer server";
                 return NbdServerError::Unusable(text.into());
             }
             NbdServerError::format(MESSAGE, bytes.len(), error)

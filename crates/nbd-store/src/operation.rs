@@ -86,9 +86,7 @@ impl NbdOperation {
     pub(crate) fn is_done(&self, terms: &NbdTerms) -> bool {
         let is_complete = self.done == self.range.len;
         match self.op {
-            StoreOperation::Flush => {
-                self.has_flushed || !terms.has(transmission_flag::SEND_FLUSH)
-            }
+            StoreOperation::Flush => self.has_flushed || !terms.has(transmission_flag::SEND_FLUSH),
             StoreOperation::Discard { .. } => {
                 is_complete || !terms.has(transmission_flag::SEND_TRIM)
             }

@@ -352,11 +352,10 @@ impl NbdReplies {
         let NbdClientRequest { command, length: requested, .. } = self.current()?.request;
         let is_read = command == Command::READ;
         let (is_fitting, state) = match code {
-            ChunkCode::NONE => {
-                (length == 0 && self.chunk.flags & CHUNK_FLAG_DONE != 0, ParserState::Skip {
-                    left: 0,
-                })
-            }
+            ChunkCode::NONE => (
+                length == 0 && self.chunk.flags & CHUNK_FLAG_DONE != 0,
+                ParserState::Skip { left: 0 },
+            ),
             ChunkCode::OFFSET_DATA if is_read => {
                 (length > 8 && length - 8 <= requested, ParserState::Offset)
             }
@@ -388,11 +387,10 @@ impl NbdReplies {
     fn cover(&mut self, offset: u64, length: u32) -> Result<u64, NbdServerError> {
         let entry = self.current_mut()?;
         let NbdClientRequest { offset: start, length: requested, .. } = entry.request;
-        let at = offset.checked_sub(start).filter(|at| {
-            at.checked_add(length.into()).is_some_and(|end| end <= requested.into())
-        });
-        let wrong =
-            |problem| Err(NbdServerError::field(("reply", "offset"), offset, problem));
+        let at = offset
+            .checked_sub(start)
+            .filter(|at| at.checked_add(length.into()).is_some_and(|end| end <= requested.into()));
+        let wrong = |problem| Err(NbdServerError::field(("reply", "offset"), offset, problem));
         let Some(at) = at else { return wrong("its data lies outside of the requested range") };
         let end = at + u64::from(length);
         let next = entry.covered.partition_point(|range| range.end < at);

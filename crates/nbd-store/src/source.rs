@@ -125,9 +125,9 @@ impl RemoteSource for NbdSource {
         let identity = self.identity();
         let opened =
             NbdStore::open(self.name(), link, &self.settings, (identity, context.read_only));
-        opened.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(|problem| {
-            OpenError::Remote { blocks: self.name(), problem }
-        })
+        opened
+            .map(|store| Arc::new(store) as Arc<dyn Store>)
+            .map_err(|problem| OpenError::Remote { blocks: self.name(), problem })
     }
 }
 

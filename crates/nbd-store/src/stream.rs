@@ -142,7 +142,9 @@ impl RecordSocket for NbdSocket {
             match received {
                 Ok(0) if !place.is_empty() => return Ok(Incoming::Closed),
                 Ok(count) => return Ok(Incoming::Bytes(count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Incoming::Nothing),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Incoming::Nothing);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }

@@ -106,7 +106,11 @@ impl NbdTerms {
             return wrong("minimum", bytes_min, "it is no power of two");
         }
         if !bytes_preferred.is_power_of_two() || bytes_preferred < bytes_min {
-            return wrong("preferred", bytes_preferred, "it is no power of two from the minimum on");
+            return wrong(
+                "preferred",
+                bytes_preferred,
+                "it is no power of two from the minimum on",
+            );
         }
         if bytes_max < bytes_min {
             return wrong("maximum", bytes_max, "it is less than the minimum");

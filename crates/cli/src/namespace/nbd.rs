@@ -36,6 +36,11 @@ impl NamespaceSettings {
         if !self.paths.is_empty() {
             return Err("path is for nvme: an NBD server has one address".into());
         }
+        if self.reservations.is_some() {
+            return Err("hosts of other users of an export would not know of reservations, so they are refused: \
+                        leave reservations out"
+                .into());
+        }
         self.nbd_source().map(drop)
     }
 
@@ -179,6 +184,7 @@ mod tests {
             ("nbd:unix:/x,conections=2", "did you mean connections?"),
             ("nbd:unix:/x,reconnect-delay=0", "above 0"),
             ("nbd:unix:/x,path=y", "for nvme"),
+            ("nbd:unix:/x,reservations=none", "leave reservations out"),
             ("nbd:unix:/x,hdgst", "unknown option"),
             ("nbd:unix:/x,standby", "standby is for"),
             ("mem:1MiB,export=x", "unknown option"),

@@ -10,8 +10,7 @@ fn greeting() -> Vec<u8> {
 }
 
 fn reply(option: OptionCode, reply: OptionReplyCode, data: &[u8]) -> Vec<u8> {
-    let mut bytes =
-        OptionReplyHeader::new(option, reply, data.len() as u32).as_bytes().to_vec();
+    let mut bytes = OptionReplyHeader::new(option, reply, data.len() as u32).as_bytes().to_vec();
     bytes.extend(data);
     bytes
 }

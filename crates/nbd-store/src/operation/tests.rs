@@ -34,16 +34,22 @@ fn of(op: StoreOperation, bytes: usize, flags: u16) -> Vec<(Command, u16, u64, u
 fn operations_become_requests() {
     let fua = command_flag::FUA;
     let write = |fua| StoreOperation::Write { offset: 512, fua };
-    assert_eq!(of(StoreOperation::Read { offset: 512 }, 8704, ALL),
-        [(Command::READ, 0, 512, 8192), (Command::READ, 0, 8704, 512)]);
+    assert_eq!(
+        of(StoreOperation::Read { offset: 512 }, 8704, ALL),
+        [(Command::READ, 0, 512, 8192), (Command::READ, 0, 8704, 512)]
+    );
     assert_eq!(of(write(false), 512, ALL), [(Command::WRITE, 0, 512, 512)]);
-    assert_eq!(of(write(true), 8704, ALL),
-        [(Command::WRITE, fua, 512, 8192), (Command::WRITE, fua, 8704, 512)]);
+    assert_eq!(
+        of(write(true), 8704, ALL),
+        [(Command::WRITE, fua, 512, 8192), (Command::WRITE, fua, 8704, 512)]
+    );
     assert_eq!(of(StoreOperation::Flush, 0, ALL), [(Command::FLUSH, 0, 0, 0)]);
     assert_eq!(of(StoreOperation::Flush, 0, 0), []);
     let discard = StoreOperation::Discard { range: range(512, 1 << 31) };
-    assert_eq!(of(discard, 0, ALL),
-        [(Command::TRIM, 0, 512, 1 << 30), (Command::TRIM, 0, 512 + (1 << 30), 1 << 30)]);
+    assert_eq!(
+        of(discard, 0, ALL),
+        [(Command::TRIM, 0, 512, 1 << 30), (Command::TRIM, 0, 512 + (1 << 30), 1 << 30)]
+    );
     assert_eq!(of(discard, 0, 0), [], "advice that the server does not know");
 }
 
@@ -114,9 +120,8 @@ fn compares_end_at_the_first_difference() {
         let expected = if differs { Err(Status::COMPARE_FAILURE.dnr()) } else { Ok(()) };
         assert_eq!(compare.finish(9), expected);
     }
-    let mut zeroes = NbdOperation::new(StoreOperation::Compare { offset: 0 }, {
-        Some(Buffer::alloc(512))
-    });
+    let mut zeroes =
+        NbdOperation::new(StoreOperation::Compare { offset: 0 }, { Some(Buffer::alloc(512)) });
     zeroes.step(&terms(0), 512);
     zeroes.receive_zeroes(0..512);
     assert_eq!(zeroes.finish(9), Ok(()));
@@ -152,7 +157,11 @@ fn only_holes_of_zeroes_are_not_allocated() {
     let (data, hole, zero) = (0, allocation_state::HOLE, allocation_state::ZERO);
     let complete = condition::COMPLETE;
     assert_eq!(query(&[&[(51200, hole | zero)]], 4), (vec![], complete));
-    assert_eq!(query(&[&[(51200, hole)]], 4), (vec![(100, 100)], complete), "what it reads as is open");
+    assert_eq!(
+        query(&[&[(51200, hole)]], 4),
+        (vec![(100, 100)], complete),
+        "what it reads as is open"
+    );
     assert_eq!(query(&[&[(51200, zero)]], 4), (vec![(100, 100)], complete), "zeroes on disk");
     assert_eq!(query(&[&[(51200, data)]], 4), (vec![(100, 100)], complete));
     let halves: &[&[(u32, u32)]] = &[&[(512, data)], &[(50688, hole | zero)]];

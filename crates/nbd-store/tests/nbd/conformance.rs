@@ -40,8 +40,7 @@ fn a_server_with_few_features() {
 #[test]
 fn requests_are_split() {
     let filter = ["--filter=blocksize-policy", "memory", "1M"];
-    let sizes =
-        ["blocksize-minimum=512", "blocksize-preferred=4096", "blocksize-maximum=4096"];
+    let sizes = ["blocksize-minimum=512", "blocksize-preferred=4096", "blocksize-maximum=4096"];
     let policy = ["blocksize-error-policy=error"];
     run_with_nbdkit(&[&filter[..], &sizes, &policy].concat(), &settings());
 }
@@ -50,8 +49,7 @@ fn requests_are_split() {
 #[test]
 fn larger_blocks() {
     let filter = ["--filter=blocksize-policy", "memory", "1M"];
-    let sizes =
-        ["blocksize-minimum=4096", "blocksize-preferred=65536", "blocksize-maximum=1M"];
+    let sizes = ["blocksize-minimum=4096", "blocksize-preferred=65536", "blocksize-maximum=1M"];
     let policy = ["blocksize-error-policy=error"];
     run_with_nbdkit(&[&filter[..], &sizes, &policy].concat(), &settings());
 }
