@@ -17,7 +17,10 @@ fn play(input: &[u8], step: usize, is_structured: bool) -> Played {
     let mut replies = NbdReplies::new(is_structured, Some(1));
     let commands = [Command::READ, Command::WRITE, Command::BLOCK_STATUS, Command::FLUSH];
     for (operation, command) in (0..).zip(commands) {
-        replies.begin(operation, NbdClientRequest { command, flags: 0, offset: 4096, length: BYTES as u32 });
+        replies.begin(
+            operation,
+            NbdClientRequest { command, flags: 0, offset: 4096, length: BYTES as u32 },
+        );
     }
     let (mut times, mut ended, mut stated) = (vec![0u8; BYTES], Vec::new(), 0);
     for mut portion in input.chunks(step) {

@@ -140,9 +140,8 @@ impl NbdLink {
         let deadline = ConnectDeadline::new(self.connect_timeout);
         let mut stream = NbdStream::connect(&self.address, deadline)?;
         let mut handshake = NbdClientHandshake::new(&self.export, self.tls.is_some());
-        let mut place = Vec::new();
         loop {
-            place.resize(handshake.wanted(), 0);
+            let mut place = vec![0; handshake.wanted()];
             stream.read_exact(&mut place, deadline)?;
             let step = handshake.receive(&place)?;
             let outgoing = handshake.take_outgoing();
