@@ -101,8 +101,8 @@ fn store(mode: HandOverMode, spec: &NamespaceSettings) -> anyhow::Result<Arc<dyn
             StoreKind::File { path, size: spec.size, create: spec.size.is_some() }
         }
         NamespaceKind::Block => StoreKind::Block { path },
-        NamespaceKind::Rbd | NamespaceKind::Device => {
-            anyhow::bail!("images of Ceph clusters and devices of a target are not handed over")
+        NamespaceKind::Rbd | NamespaceKind::Nvme | NamespaceKind::Device => {
+            anyhow::bail!("images, remote namespaces and devices of a target are not handed over")
         }
     };
     let below = StoreSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only };

@@ -112,15 +112,15 @@ test_chain_over_two_paths() {
     local a b front
     a=$(free_port) b=$(free_port)
     link back "$a" --namespace mem:16MiB
-    local back=(env ROADTRAIN_RUNTIME_DIR="$work/back.run" "$ROADTRAIN" ctl)
-    "${back[@]}" listener add -a 127.0.0.1 -s "$b" >listener.txt
+    local its=(env ROADTRAIN_RUNTIME_DIR="$work/back.run" "$ROADTRAIN" ctl)
+    "${its[@]}" listener add -a 127.0.0.1 -s "$b" >listener.txt
     serve --namespace "nvme:127.0.0.1:$b/$chain_nqn-back/1,path=127.0.0.1:$a,keep-alive-tmo=1,reconnect-delay=0.1"
     "$ROADTRAIN" bench -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 8 --size 8MiB --seconds 6 --verify \
         --json >bench.json 2>bench.log &
     front=$!
     echo "$front" >>.pids
     sleep 2
-    "${back[@]}" listener remove -a 127.0.0.1 -s "$b" >>listener.txt
+    "${its[@]}" listener remove -a 127.0.0.1 -s "$b" >>listener.txt
     kill_connections "$b"
     wait "$front" || fail "$(cat bench.log)"
     holds bench.json '.errors == 0 and .blocks_checked > 0'
