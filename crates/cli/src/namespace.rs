@@ -511,30 +511,24 @@ impl NamespaceSettings {
                 let unfit = || format!("ana-group={value}: use 1 to {ANA_GROUPS_MAX}");
                 self.ana_group = Some(group.ok_or_else(unfit)?);
             }
-            _ => {
-                let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
-                return Err(
-                    match closest(
-                        key,
-                        OPTIONS.into_iter().chain(self.connect_options().iter().copied()),
-                    ) {
-                        Some(known) if known == key => {
-                            let form = if value.is_some() {
-                                key.to_owned()
-                            } else {
-                                format!("{key}=VALUE")
-                            };
-                            format!("'{option}': write {form}")
-                        }
-                        Some(known) => {
-                            format!("unknown option '{option}': did you mean {known}? ({all})")
-                        }
-                        None => format!("unknown option '{option}': {all}"),
-                    },
-                );
-            }
+            _ => return Err(self.unknown_option(option, key, value.is_some())),
         }
         Ok(())
+    }
+
+    /// Returns the error of an unknown option, with the closest known one.
+    fn unknown_option(&self, option: &str, key: &str, has_value: bool) -> String {
+        let all =
+            "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
+        let known = OPTIONS.into_iter().chain(self.connect_options().iter().copied());
+        match closest(key, known) {
+            Some(known) if known == key => {
+                let form = if has_value { key.to_owned() } else { format!("{key}=VALUE") };
+                format!("'{option}': write {form}")
+            }
+            Some(known) => format!("unknown option '{option}': did you mean {known}? ({all})"),
+            None => format!("unknown option '{option}': {all}"),
+        }
     }
 }
 

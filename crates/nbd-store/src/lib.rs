@@ -16,7 +16,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `source`, `address` | the source of a store: address, export, options |
+//! | `source`, `address`, `settings` | the source of a store: address, export, options |
 //! | `store` | the store: its properties, submissions, the last flush |
 //! | `worker` | the thread: sockets, time, completions |
 //! | `link`, `stream` | connections: sockets, TLS, the handshake's bytes |
@@ -36,6 +36,7 @@ mod operation;
 mod queue;
 mod replies;
 mod server_error;
+mod settings;
 mod source;
 mod store;
 mod stream;
@@ -47,6 +48,7 @@ pub use handshake::{NbdClientHandshake, NbdHandshakeStep};
 pub use link::NbdTlsFiles;
 pub use replies::{NbdClientRequest, NbdReplies, NbdReplyEvent};
 pub use server_error::NbdServerError;
-pub use source::{NbdSource, NbdStoreSettings};
+pub use settings::NbdStoreSettings;
+pub use source::NbdSource;
 pub use store::NbdStore;
 pub use terms::NbdTerms;

@@ -223,11 +223,116 @@ fn without_a_server_all_end() {
     assert_eq!((client.pending(), client.resent), (0, 0));
 }
 
-/// A server in memory, which a loss takes back to what was flushed.
-#[derive(Clone, Default)]
-struct MemoryServer {
+/// A host, a client and a server in memory, which a crash takes back to what was flushed.
+struct CrashModel {
+    client: NbdClient<u32>,
     blocks: [u8; 8],
     stable: [u8; 8],
+    /// Block and value of each operation; block 8: a flush.
+    values: Vec<(usize, u8)>,
+    in_flight: Vec<(usize, NbdRequest, u32)>,
+    /// Last acknowledged values; `None`: not promised.
+    written: [Option<u8>; 8],
+    /// Flushes, and what was written before.
+    covered: Vec<(u32, [Option<u8>; 8])>,
+    /// Blocks with a write in flight, whose value is open.
+    dirty: [bool; 8],
+    completed: usize,
+}
+
+impl CrashModel {
+    fn new() -> CrashModel {
+        CrashModel {
+            client: client(2),
+            blocks: [0; 8],
+            stable: [0; 8],
+            values: Vec::new(),
+            in_flight: Vec::new(),
+            written: [None; 8],
+            covered: Vec::new(),
+            dirty: [false; 8],
+            completed: 0,
+        }
+    }
+
+    fn lose(&mut self) {
+        self.in_flight.clear();
+        self.client.disconnected();
+        self.client.connected(terms(), 2);
+    }
+
+    /// Submits an operation, or loses connection or server.
+    fn begin(&mut self, what: u8, block: usize, value: u8) {
+        let of = self.values.len() as u32;
+        match what {
+            0..=2 if !self.dirty[block] => {
+                self.dirty[block] = true;
+                self.values.push((block, value));
+                let mut buffer = Buffer::alloc(512);
+                buffer.fill(value);
+                let op = StoreOperation::Write { offset: block as u64 * 512, fua: false };
+                self.client.submit(op, Some(buffer), of);
+            }
+            3 => {
+                self.covered.push((of, self.written));
+                self.values.push((8, 0));
+                self.client.submit(StoreOperation::Flush, None, of);
+            }
+            4 => self.lose(),
+            5 => {
+                self.blocks = self.stable;
+                self.lose();
+            }
+            _ => {}
+        }
+        while let Some(next) = self.client.next_request(|_| true) {
+            self.in_flight.push(next);
+        }
+    }
+
+    /// Has the server execute a request in flight. Without a reply the connection ends.
+    fn execute(&mut self, number: usize, has_reply: bool) {
+        if self.in_flight.is_empty() {
+            return;
+        }
+        let (connection, request, operation) = self.in_flight.remove(number % self.in_flight.len());
+        match request.command {
+            Command::FLUSH => self.stable = self.blocks,
+            _ => {
+                let value = self.client.payload(operation).unwrap()[0];
+                self.blocks[request.offset as usize / 512] = value;
+            }
+        }
+        match has_reply {
+            true => reply(&mut self.client, (connection, request), Errno::OK),
+            false => self.lose(),
+        }
+    }
+
+    fn check_completions(&mut self) -> Result<(), TestCaseError> {
+        while let Some(completion) = self.client.take_completion() {
+            self.completed += 1;
+            let (block, value) = self.values[completion.of as usize];
+            if block < 8 {
+                prop_assert!(completion.result.is_ok());
+                (self.written[block], self.dirty[block]) = (Some(value), false);
+                continue;
+            }
+            if completion.result.is_err() {
+                // The hosts know that what they have written may be lost.
+                self.written = [None; 8];
+                self.covered.iter_mut().for_each(|(_, before)| *before = [None; 8]);
+                continue;
+            }
+            let flush = self.covered.iter().find(|(of, _)| *of == completion.of);
+            for (block, value) in flush.unwrap().1.iter().enumerate() {
+                let Some(value) = value else { continue };
+                let is_newer = self.written[block] != Some(*value) || self.dirty[block];
+                prop_assert!(is_newer || self.stable[block] == *value, "block {} is lost", block);
+            }
+        }
+        Ok(())
+    }
 }
 
 proptest! {
@@ -237,93 +342,23 @@ proptest! {
     fn flushes_never_hide_lost_writes(
         steps in prop::collection::vec((0u8..8, 0usize..8, 1u8..255), 1..200),
     ) {
-        let mut client = client(2);
-        let mut server = MemoryServer::default();
-        let mut values: Vec<(usize, u8)> = Vec::new(); // of each operation: block and value
-        let mut in_flight: Vec<(usize, NbdRequest, u32)> = Vec::new();
-        let mut written = [None; 8]; // last acknowledged values; `None`: not promised
-        let mut covered: Vec<(u32, [Option<u8>; 8])> = Vec::new(); // flushes, and what was written before
-        let mut dirty = [false; 8]; // blocks with a write in flight, whose value is open
-        let mut completed = 0;
+        let mut model = CrashModel::new();
         for (what, block, value) in steps {
-            match what {
-                0..=2 if !dirty[block] => {
-                    dirty[block] = true;
-                    let of = values.len() as u32;
-                    values.push((block, value));
-                    let mut buffer = Buffer::alloc(512);
-                    buffer.fill(value);
-                    let offset = block as u64 * 512;
-                    client.submit(StoreOperation::Write { offset, fua: false }, Some(buffer), of);
-                }
-                3 => {
-                    covered.push((values.len() as u32, written));
-                    client.submit(StoreOperation::Flush, None, values.len() as u32);
-                    values.push((8, 0));
-                }
-                4 => {
-                    in_flight.clear();
-                    client.disconnected();
-                    client.connected(terms(), 2);
-                }
-                5 => {
-                    server.blocks = server.stable;
-                    in_flight.clear();
-                    client.disconnected();
-                    client.connected(terms(), 2);
-                }
-                _ => {}
+            model.begin(what, block, value);
+            if what != 4 && what != 5 {
+                model.execute(block, value > 20);
             }
-            while let Some((connection, request, operation)) = client.next_request(|_| true) {
-                in_flight.push((connection, request, operation));
-            }
-            if !in_flight.is_empty() && what != 4 && what != 5 {
-                let (connection, request, operation) = in_flight.remove(block % in_flight.len());
-                match request.command {
-                    Command::FLUSH => server.stable = server.blocks,
-                    _ => server.blocks[request.offset as usize / 512] =
-                        client.payload(operation).unwrap()[0],
-                }
-                // Sometimes the connection ends before the reply.
-                if value > 20 {
-                    reply(&mut client, (connection, request), Errno::OK);
-                } else {
-                    in_flight.clear();
-                    client.disconnected();
-                    client.connected(terms(), 2);
-                }
-            }
-            while let Some(completion) = client.take_completion() {
-                completed += 1;
-                let (block, value) = values[completion.of as usize];
-                if block < 8 {
-                    prop_assert!(completion.result.is_ok());
-                    (written[block], dirty[block]) = (Some(value), false);
-                    continue;
-                }
-                if completion.result.is_err() {
-                    // The hosts know that what they have written may be lost.
-                    written = [None; 8];
-                    covered.iter_mut().for_each(|(_, before)| *before = [None; 8]);
-                    continue;
-                }
-                let (_, before) = covered.iter().find(|(of, _)| *of == completion.of).unwrap();
-                for (block, value) in before.iter().enumerate() {
-                    let Some(value) = value else { continue };
-                    let is_newer = written[block] != Some(*value) || dirty[block];
-                    prop_assert!(is_newer || server.stable[block] == *value, "block {} is lost", block);
-                }
-            }
+            model.check_completions()?;
         }
-        client.disconnected();
-        client.fail_all();
-        completed += results(&mut client).len();
-        prop_assert_eq!(completed, values.len());
-        prop_assert_eq!((client.pending(), client.resent), (0, 0));
+        model.client.disconnected();
+        model.client.fail_all();
+        model.completed += results(&mut model.client).len();
+        prop_assert_eq!(model.completed, model.values.len());
+        prop_assert_eq!((model.client.pending(), model.client.resent), (0, 0));
     }
 }
 
-/// Allocation queries that a server refuses do not end the client.
+/// An operation of several requests continues where it was, before new ones.
 #[test]
 fn operations_of_several_requests_stay_in_their_place() {
     let mut client = client(1);

@@ -121,7 +121,7 @@ fn compares_end_at_the_first_difference() {
         assert_eq!(compare.finish(9), expected);
     }
     let mut zeroes =
-        NbdOperation::new(StoreOperation::Compare { offset: 0 }, { Some(Buffer::alloc(512)) });
+        NbdOperation::new(StoreOperation::Compare { offset: 0 }, Some(Buffer::alloc(512)));
     zeroes.step(&terms(0), 512);
     zeroes.receive_zeroes(0..512);
     assert_eq!(zeroes.finish(9), Ok(()));

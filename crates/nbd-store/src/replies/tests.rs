@@ -41,17 +41,23 @@ fn extents(request: &NbdRequest, context: u32, extents: &[(u32, u32)]) -> Vec<u8
     chunk(request, ChunkCode::BLOCK_STATUS, true, &payload)
 }
 
+type RequestResult = Result<(), (Errno, String)>;
+
 /// Result of replies: what a read of `length` bytes contains, the extents, and the results in order.
 #[derive(Debug, Default, PartialEq)]
-struct Received {
+struct ReceivedReplies {
     data: Vec<u8>,
     extents: Vec<(u32, u32)>,
-    done: Vec<(u32, Result<(), (Errno, String)>)>,
+    done: Vec<(u32, RequestResult)>,
 }
 
 /// Feeds bytes in portions of `step`.
-fn feed(replies: &mut NbdReplies, bytes: &[u8], step: usize) -> Result<Received, NbdServerError> {
-    let mut received = Received { data: vec![0xee; 64], ..Received::default() };
+fn feed(
+    replies: &mut NbdReplies,
+    bytes: &[u8],
+    step: usize,
+) -> Result<ReceivedReplies, NbdServerError> {
+    let mut received = ReceivedReplies { data: vec![0xee; 64], ..ReceivedReplies::default() };
     for mut portion in bytes.chunks(step) {
         loop {
             let (used, event) = replies.receive(portion)?;
