@@ -1,6 +1,6 @@
 //! Writes that may be lost with the server's cache, and their report.
 //!
-//! A server that was lost may have crashed, and with it what it had not flushed. NBD has no number that would tell. So a
+//! A server that was lost may have crashed, and with it what it had not flushed. NBD has no number that shows it. So a
 //! flush fails, once, if writes had completed and were not flushed when the connection was lost.
 
 /// Account of completed and flushed writes.

@@ -33,12 +33,12 @@ impl QueuedOperation {
 
 /// Queue of operations, until it is closed.
 pub(crate) struct NbdQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<NbdQueueState>,
     event: WakeEvent,
 }
 
 #[derive(Default)]
-struct QueueState {
+struct NbdQueueState {
     operations: VecDeque<QueuedOperation>,
     is_closed: bool,
 }
@@ -52,7 +52,7 @@ impl NbdQueue {
         Ok(NbdQueue { state: Mutex::default(), event: WakeEvent::new()? })
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, NbdQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
