@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what building and testing need, as far as it is missing: setup.sh GROUP...
-#   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
+#   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbdkit, nbd-client
 #   lint   shellcheck, cargo-deny   vm   QEMU and what goes into the guest
 #   ceph   a Ceph cluster of one machine, librbd
 #   containers, libvirt  what runs the container image, and what runs machines as the guide has them; LVM
@@ -14,7 +14,7 @@ set -euo pipefail
 
 declare -A packages=(
     [build]='gcc libc6-dev make jq bc'
-    [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
+    [e2e]='fio jq openssl qemu-utils libnbd-bin nbdkit nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
         ceph-mon ceph-osd ceph-common
         curl python3 prometheus chromium
         dpkg-dev lintian systemd procps strace cbindgen g++ tmux pkg-config'

@@ -3,13 +3,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_wire::nbd::{
-    Greeting, InfoQuery, MetaContextQuery, NbdChunk, NbdRequest, OptionHeader, OptionReplyHeader,
-    SimpleReply, parse_client_flags,
+    ErrorPayload, Greeting, HolePayload, InfoBlockSize, InfoExport, InfoQuery, MetaContextQuery,
+    MetaContextReply, NbdChunk, NbdExtent, NbdRequest, OptionHeader, OptionReplyHeader,
+    SimpleReply, info_code, parse_client_flags,
 };
 
 fuzz_target!(|input: &[u8]| {
     let _ = (Greeting::parse(input), parse_client_flags(input));
     let _ = (OptionHeader::parse(input), OptionReplyHeader::parse(input));
+    let _ = (InfoExport::parse(input), InfoBlockSize::parse(input), info_code(input));
+    let _ = (MetaContextReply::parse(input), ErrorPayload::parse(input));
+    let _ = (HolePayload::parse(input), NbdExtent::parse(input));
     if let Ok(request) = NbdRequest::parse(input) {
         assert_eq!(request.emit(), input[..NbdRequest::BYTES]);
     }

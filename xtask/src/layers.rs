@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("roadtrain-chain", &["wire", "proto", "host-engine", "store", "system"]),
+    ("roadtrain-nbd-store", &["wire", "proto", "store", "system", "tls"]),
     ("roadtrain-front", &["wire", "proto", "host-proto", "host-engine", "reactor", "system"]),
     (
         "roadtrain-manage",
@@ -58,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "store",
             "system",
             "chain",
+            "nbd-store",
             "front",
             "manage",
         ],

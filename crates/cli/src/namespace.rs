@@ -1,5 +1,6 @@
 //! Blocks and options of a namespace, as one word of the command line or one table of the configuration.
 
+mod nbd;
 mod nvme;
 mod rbd;
 mod saved;
@@ -23,9 +24,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0, rbd:POOL/IMAGE \
-                       or nvme:ADDR/NQN/NSID; \
-                       for ctl also device:NAME";
+const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0, rbd:POOL/IMAGE, \
+                       nvme:ADDR/NQN/NSID or nbd:unix:/run/x.sock; for ctl also device:NAME";
 /// Longest service time of an emulated SSD in microseconds.
 const SERVICE_US_MAX: u32 = SsdPace::SERVICE_US_MAX;
 
@@ -47,6 +47,8 @@ pub enum NamespaceKind {
     Rbd,
     /// A namespace of another target.
     Nvme,
+    /// An export of an NBD server.
+    Nbd,
     /// An existing device or volume, by its name; not in a configuration file.
     Device,
 }
@@ -66,13 +68,13 @@ pub struct NamespaceSettings {
     /// Image of a Ceph cluster, `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Namespace of another target, `ADDR[:PORT]/NQN/NSID`.
+    /// Namespace of another target, `ADDR[:PORT]/NQN/NSID`, or NBD server, `unix:PATH` or `tcp:HOST:PORT`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
     /// More addresses of that target: each is a path to the namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Options of the connection to that target, as `attach` has them.
+    /// Options of the connection to that target, as `attach` has them, or to that NBD server.
     #[serde(default, skip_serializing_if = "ConnectSettings::is_empty")]
     pub connect: ConnectSettings,
     /// Name of a device or volume of the target.
@@ -283,6 +285,7 @@ impl NamespaceSettings {
                 | NamespaceKind::Block
                 | NamespaceKind::Rbd
                 | NamespaceKind::Nvme
+                | NamespaceKind::Nbd
                 | NamespaceKind::Device
         );
         match self.size {
@@ -293,6 +296,9 @@ impl NamespaceSettings {
             None if !has_own_size => Err(format!("{kind} needs a size: {example}")),
             Some(_) if self.kind == NamespaceKind::Nvme => {
                 Err("a namespace of another target has its own size: leave size out".into())
+            }
+            Some(_) if self.kind == NamespaceKind::Nbd => {
+                Err("an export has its own size: leave size out".into())
             }
             Some(_) if self.kind == NamespaceKind::Block => {
                 Err("a block device has its own size: leave size out".into())
@@ -378,7 +384,7 @@ impl NamespaceSettings {
             }
             NamespaceKind::Block => StoreKind::Block { path },
             NamespaceKind::Rbd => self.image_store()?,
-            NamespaceKind::Nvme => {
+            NamespaceKind::Nvme | NamespaceKind::Nbd => {
                 self.remote_store().map_err(|error| format!("namespace {nsid}: {error}"))?
             }
             NamespaceKind::Device => {
@@ -448,6 +454,7 @@ impl NamespaceSettings {
             NamespaceKind::Block => "block",
             NamespaceKind::Rbd => "rbd",
             NamespaceKind::Nvme => "nvme",
+            NamespaceKind::Nbd => "nbd",
             NamespaceKind::Device => "device",
         }
     }
@@ -505,22 +512,24 @@ impl NamespaceSettings {
                 let unfit = || format!("ana-group={value}: use 1 to {ANA_GROUPS_MAX}");
                 self.ana_group = Some(group.ok_or_else(unfit)?);
             }
-            _ => {
-                let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
-                return Err(match closest(key, OPTIONS.into_iter().chain(nvme::OPTIONS)) {
-                    Some(known) if known == key => {
-                        let form =
-                            if value.is_some() { key.to_owned() } else { format!("{key}=VALUE") };
-                        format!("'{option}': write {form}")
-                    }
-                    Some(known) => {
-                        format!("unknown option '{option}': did you mean {known}? ({all})")
-                    }
-                    None => format!("unknown option '{option}': {all}"),
-                });
-            }
+            _ => return Err(self.unknown_option(option, key, value.is_some())),
         }
         Ok(())
+    }
+
+    /// Returns the error of an unknown option, with the closest known one.
+    fn unknown_option(&self, option: &str, key: &str, has_value: bool) -> String {
+        let all =
+            "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
+        let known = OPTIONS.into_iter().chain(self.connect_options().iter().copied());
+        match closest(key, known) {
+            Some(known) if known == key => {
+                let form = if has_value { key.to_owned() } else { format!("{key}=VALUE") };
+                format!("'{option}': write {form}")
+            }
+            Some(known) => format!("unknown option '{option}': did you mean {known}? ({all})"),
+            None => format!("unknown option '{option}': {all}"),
+        }
     }
 }
 
@@ -566,6 +575,7 @@ impl FromStr for NamespaceSettings {
                 ..NamespaceSettings::new(NamespaceKind::Rbd)
             },
             "nvme" => NamespaceSettings::nvme(argument),
+            "nbd" => NamespaceSettings::nbd(argument),
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
@@ -578,7 +588,9 @@ impl fmt::Display for NamespaceSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, self.size) {
             _ if self.kind == NamespaceKind::Rbd => self.write_image(f)?,
-            _ if self.kind == NamespaceKind::Nvme => self.write_remote(f)?,
+            _ if matches!(self.kind, NamespaceKind::Nvme | NamespaceKind::Nbd) => {
+                self.write_remote(f)?
+            }
             _ if self.kind == NamespaceKind::Device => {
                 write!(f, "device:{}", self.device.as_deref().unwrap_or_default())?;
             }

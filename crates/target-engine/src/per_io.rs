@@ -8,6 +8,7 @@ use roadtrain_host_engine::{
     LaneId,
 };
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::time::Instant;
 use roadtrain_reactor::waits::WaitPolicy;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
@@ -227,6 +228,8 @@ struct Stopping {
     answer: Receiver<()>,
     /// Requests that are done, and that are left, at the end.
     result: Rc<Cell<(u32, u32)>>,
+    /// Time of the next check for the reply, once the load is done.
+    next_check: Option<Instant>,
 }
 
 impl Front for Stopping {
@@ -240,7 +243,14 @@ impl Front for Stopping {
         } else if self.answer.try_recv().is_ok() {
             self.result.set((self.load.done, self.load.left));
             turn.stop();
+        } else {
+            // The reply is no event of the host, which makes no turn without one.
+            self.next_check = Some(turn.now() + Duration::from_millis(1));
         }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.next_check
     }
 }
 
@@ -253,7 +263,8 @@ fn a_host_and_a_target_share_one_loop() {
         let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
         let result = Rc::<Cell<_>>::default();
         let load = PerIoLoad::new(op, depth, IOS);
-        let front = Stopping { load, ios: IOS, answer, result: result.clone() };
+        let result_of_front = result.clone();
+        let front = Stopping { load, ios: IOS, answer, result: result_of_front, next_check: None };
         // The last reply comes after the load is done, while both sleep.
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();

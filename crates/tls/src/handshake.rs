@@ -190,6 +190,24 @@ impl Acceptor {
     }
 }
 
+/// Certificates of a client, in PEM.
+#[derive(Clone, Copy)]
+pub struct ClientCertificates<'a> {
+    /// Certificates of the authorities for servers.
+    pub trusted: &'a [u8],
+    /// Chain of the client's own certificate, and its private key; `None`: it has none.
+    pub own: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// Accepts one name, an address, in a server's certificate.
+struct OneName(String);
+
+impl VerifyHostNameCallback for OneName {
+    fn verify_host_name(&self, name: &str) -> bool {
+        name == self.0
+    }
+}
+
 fn config() -> Result<s2n_tls::config::Builder, LibraryError> {
     let mut builder = Config::builder();
     builder.set_security_policy(&DEFAULT_TLS13)?;
@@ -212,6 +230,20 @@ enum HandshakeSide {
     Target(ClientHelloOffer),
     /// A server with a certificate.
     Certified,
+    /// A client of a server with a certificate.
+    Trusting,
+}
+
+impl HandshakeSide {
+    /// True for the end that has connected.
+    fn is_host(&self) -> bool {
+        matches!(self, HandshakeSide::Host(_) | HandshakeSide::Trusting)
+    }
+
+    /// True where certificates authenticate the ends.
+    fn has_certificates(&self) -> bool {
+        matches!(self, HandshakeSide::Certified | HandshakeSide::Trusting)
+    }
 }
 
 /// A handshake in progress.
@@ -239,6 +271,37 @@ impl Handshake {
         Ok(handshake)
     }
 
+    /// Starts a handshake with a server whose certificate is for `name`, a name or an IP address.
+    ///
+    /// # Errors
+    /// The certificates are invalid, or the private key belongs to another one.
+    pub fn connect_trusting(
+        certificates: ClientCertificates<'_>,
+        name: &str,
+    ) -> Result<Self, TlsError> {
+        let is_address = name.parse::<std::net::IpAddr>().is_ok();
+        let build = || {
+            let mut builder = config()?;
+            builder.trust_pem(certificates.trusted)?;
+            if let Some((chain, key)) = certificates.own {
+                builder.load_pem(chain, key)?;
+                builder.set_client_auth_type(ClientAuthType::Optional)?;
+            }
+            if is_address {
+                builder.set_verify_host_callback(OneName(name.to_owned()))?;
+            }
+            builder.build()
+        };
+        let config = build().map_err(library)?;
+        let mut library = connection(Mode::Client, &config)?;
+        if !is_address {
+            library.set_server_name(name).map_err(self::library)?;
+        }
+        let mut handshake = Handshake::new(library, HandshakeSide::Trusting);
+        handshake.advance()?;
+        Ok(handshake)
+    }
+
     fn new(library: Connection, side: HandshakeSide) -> Self {
         let pipes = Pipes::new(library);
         let record = RecordEnd::default();
@@ -257,7 +320,7 @@ impl Handshake {
     /// # Errors
     /// The handshake has failed. A target sends [`Handshake::outgoing`] before it closes the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
-        let is_target = !matches!(self.side, HandshakeSide::Host(_));
+        let is_target = !self.side.is_host();
         if let Some(&kind) = bytes.first().filter(|_| is_target && self.received == 0)
             && kind != CONTENT_TYPE_HANDSHAKE
         {
@@ -284,7 +347,7 @@ impl Handshake {
             }
             Poll::Ready(Err(error)) => {
                 let error = self.explain(&error);
-                if !matches!(self.side, HandshakeSide::Host(_)) && !self.has_sent {
+                if !self.side.is_host() && !self.has_sent {
                     self.pipes.outgoing().clear();
                     self.pipes.outgoing().extend(fatal(error.refusal()));
                 }
@@ -332,17 +395,17 @@ impl Handshake {
     /// The two ends have not agreed on the key and on its suite.
     pub fn keys(mut self, blocks_max: u64) -> Result<TlsSessionKeys, TlsError> {
         let identity = self.pipes.identity().map_err(library)?;
-        let is_host = matches!(self.side, HandshakeSide::Host(_));
+        let is_host = self.side.is_host();
         let psk = match &self.side {
             HandshakeSide::Host(psk) => Some(psk.clone()),
             HandshakeSide::Target(offer) => {
                 let choice = offer.lock().unwrap_or_else(PoisonError::into_inner).take();
                 choice.and_then(|choice| choice.psk)
             }
-            HandshakeSide::Certified => None,
+            HandshakeSide::Certified | HandshakeSide::Trusting => None,
         };
         let known = psk.as_ref().map_or(&[][..], |psk| psk.identity.as_bytes());
-        let has_key = psk.is_some() != matches!(self.side, HandshakeSide::Certified);
+        let has_key = psk.is_some() != self.side.has_certificates();
         if !has_key || known != identity {
             return Err(TlsError::Handshake("it is not secured by our key".into()));
         }

@@ -29,8 +29,8 @@ pub use control_record::{
 pub use error::TlsError;
 pub use frame::FrameCipher;
 pub use handshake::{
-    Acceptor, Certificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, Handshake,
-    TlsSessionKeys,
+    Acceptor, Certificates, ClientCertificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY,
+    Handshake, TlsSessionKeys,
 };
 pub use hello::HANDSHAKE_BYTES_MAX;
 pub use key_file::{KEY_BYTES_MIN, PskFileError, key_of, keys};

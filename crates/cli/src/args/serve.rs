@@ -27,6 +27,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   nvme:ADDR[:PORT]/NQN/NSID  a namespace of another target, with its own size and block size
                              (path=ADDR[:PORT] for each further path, and attach's options:
                              tls-key=FILE, dhchap-secret=FILE, ctrl-loss-tmo=SECONDS, ...)
+  nbd:unix:PATH, nbd:tcp:HOST:PORT
+                             an export of an NBD server such as qemu-nbd (export=NAME,
+                             tls-psk=FILE, tls-certificates=DIRECTORY, connections=N, ...)
   options: lba=512|4096 (block size, 512, also on a disk with blocks of 4096), ro (read-only),
            nsid=N (1, 2, ... in order), size=SIZE,
            standby (wait, inaccessible, while another process has it, then serve it; an image

@@ -1,6 +1,6 @@
 //! Settings of a namespace of another target.
 
-use super::{NamespaceKind, NamespaceSettings, default_lba};
+use super::{NamespaceKind, NamespaceSettings, default_lba, nbd};
 use crate::args::{ConnectArgs, KeyArgs};
 use crate::config::SettingForm;
 use crate::connect;
@@ -83,15 +83,18 @@ impl ConnectSettings {
         self.0.is_empty()
     }
 
-    /// Returns the options with their values, by the names on the command line; a flag has an empty value.
-    fn options(&self) -> Result<Vec<(&'static str, String)>, String> {
+    /// Returns the options with their values, by the names on the command line, `all`; a flag has an empty value.
+    pub(super) fn options(
+        &self,
+        all: &[&'static str],
+    ) -> Result<Vec<(&'static str, String)>, String> {
         let mut options = Vec::new();
         for (key, value) in &self.0 {
             let name = key.replace('_', "-");
-            let Some(known) = OPTIONS.into_iter().find(|known| *known == name) else {
-                return Err(match closest(&name, OPTIONS) {
+            let Some(known) = all.iter().copied().find(|known| *known == name) else {
+                return Err(match closest(&name, all.iter().copied()) {
                     Some(close) => format!("connect.{key}: unknown: did you mean {close}?"),
-                    None => format!("connect.{key}: unknown: it takes {}", OPTIONS.join(", ")),
+                    None => format!("connect.{key}: unknown: it takes {}", all.join(", ")),
                 });
             };
             match value {
@@ -108,7 +111,7 @@ impl ConnectSettings {
     /// Parses the options as `attach` does.
     fn args(&self) -> Result<ConnectArgs, String> {
         let mut words = Vec::new();
-        for (name, value) in self.options()? {
+        for (name, value) in self.options(&OPTIONS)? {
             if SECRETS.contains(&name) && crate::keys::file::is_key(&value) {
                 return Err(format!("{name}: name a file with the key, not the key"));
             }
@@ -133,7 +136,8 @@ impl ConnectSettings {
 
     /// Returns the values that name files.
     fn files_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        let files = self.0.iter_mut().filter(|(key, _)| SECRETS.contains(&&*key.replace('_', "-")));
+        let is_file = |name: &str| SECRETS.contains(&name) || nbd::FILES.contains(&name);
+        let files = self.0.iter_mut().filter(move |(key, _)| is_file(&key.replace('_', "-")));
         files.filter_map(|(_, value)| match value {
             ConnectValue::Text(text) => Some(text),
             _ => None,
@@ -171,12 +175,15 @@ impl NamespaceSettings {
     }
 
     pub(super) fn check_remote(&self, form: SettingForm) -> Result<(), String> {
+        if self.kind == NamespaceKind::Nbd {
+            return self.check_nbd();
+        }
         if self.kind != NamespaceKind::Nvme {
             let is_plain =
                 self.remote.is_none() && self.paths.is_empty() && self.connect.is_empty();
             return match is_plain {
                 true => Ok(()),
-                false => Err("remote, paths and connect are for nvme".into()),
+                false => Err("remote, paths and connect are for nvme and nbd".into()),
             };
         }
         RemoteName::parse(self.remote.as_deref().unwrap_or_default(), form)?;
@@ -195,16 +202,23 @@ impl NamespaceSettings {
         self.config(&args).map(drop)
     }
 
+    /// Returns the options of the connection.
+    pub(super) fn connect_options(&self) -> &'static [&'static str] {
+        if self.kind == NamespaceKind::Nbd { &nbd::OPTIONS } else { &OPTIONS }
+    }
+
     /// Sets an option of the connection. Returns false for another option.
     pub(super) fn set_connect(&mut self, key: &str, value: Option<&str>) -> bool {
+        let is_known = self.connect_options().contains(&key);
         match value {
             Some(address) if key == PATH => self.paths.push(address.to_owned()),
-            Some(text) if OPTIONS.contains(&key) && !FLAGS.contains(&key) => {
-                let number = text.parse().ok().map(ConnectValue::Number);
+            Some(text) if is_known && !FLAGS.contains(&key) => {
+                let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
+                let number = number.map(ConnectValue::Number);
                 let value = number.unwrap_or_else(|| ConnectValue::Text(text.to_owned()));
                 self.connect.0.insert(key.replace('-', "_"), value);
             }
-            None if FLAGS.contains(&key) => {
+            None if is_known && FLAGS.contains(&key) => {
                 self.connect.0.insert(key.replace('-', "_"), ConnectValue::Flag(true));
             }
             _ => return false,
@@ -257,15 +271,19 @@ impl NamespaceSettings {
 
     /// Returns the blocks over the network. Reads the files of keys.
     pub(crate) fn remote_blocks(&self) -> Result<RemoteBlocks, String> {
+        if self.kind == NamespaceKind::Nbd {
+            return self.nbd_blocks();
+        }
         let name = RemoteName::parse(self.remote.as_deref().unwrap_or_default(), SettingForm::Key)?;
         let config = self.config_with(&name, &self.connect.args()?)?;
         let paths = config.more_addresses.iter().map(|path| (PATH, path.to_string()));
-        let options = paths.chain(self.connect.options()?).collect();
+        let options = paths.chain(self.connect.options(&OPTIONS)?).collect();
         Ok(RemoteBlocks::new(NvmeSource::new(config, name.nsid, options)))
     }
 
     /// Makes the names of files absolute.
     pub(super) fn make_connect_paths_absolute(&mut self) {
+        self.make_socket_absolute();
         for file in self.connect.files_mut() {
             let absolute = std::path::absolute(&*file).unwrap_or_else(|_| PathBuf::from(&*file));
             *file = absolute.to_string_lossy().into_owned();
@@ -274,11 +292,13 @@ impl NamespaceSettings {
 
     /// Returns the files with keys.
     pub(crate) fn connect_files(&self) -> Vec<PathBuf> {
-        self.connect.clone().files_mut().map(|file| PathBuf::from(&*file)).collect()
+        let mut connect = self.connect.clone();
+        let files = connect.files_mut().map(|file| PathBuf::from(&*file));
+        files.chain(self.socket()).collect()
     }
 
     pub(super) fn write_remote(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nvme:{}", self.remote.as_deref().unwrap_or_default())?;
+        write!(f, "{}:{}", self.name(), self.remote.as_deref().unwrap_or_default())?;
         self.paths.iter().try_for_each(|path| write!(f, ",{PATH}={path}"))?;
         for (key, value) in &self.connect.0 {
             let name = key.replace('_', "-");

@@ -337,7 +337,7 @@ fn device_kind(
                 access,
             })
         }
-        NamespaceKind::Nvme => {
+        NamespaceKind::Nvme | NamespaceKind::Nbd => {
             let files = new.connect_files();
             files.iter().try_for_each(|file| session.allowed(file).map(drop))?;
             DeviceKind::Remote(new.remote_blocks().map_err(invalid)?)

@@ -57,6 +57,11 @@ pub fn parse_client_flags(bytes: &[u8]) -> Result<u32, NbdError> {
     Ok(flags.get())
 }
 
+/// Returns the client's flags to send.
+pub fn emit_client_flags(flags: u32) -> [u8; CLIENT_FLAGS_BYTES] {
+    flags.to_be_bytes()
+}
+
 /// Header of an option, followed by `length` bytes of data: 16 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -184,6 +189,12 @@ impl InfoExport {
         InfoExport { info: InfoCode::EXPORT.0.into(), bytes: bytes.into(), flags: flags.into() }
     }
 
+    /// Parses a whole INFO reply with this information.
+    pub fn parse(data: &[u8]) -> Result<Self, NbdError> {
+        let info = Self::read_from_bytes(data).map_err(|_| NbdError::Length)?;
+        check_info(info.info, InfoCode::EXPORT).map(|()| info)
+    }
+
     /// Returns the bytes to send.
     pub fn as_bytes(&self) -> &[u8] {
         IntoBytes::as_bytes(self)
@@ -214,10 +225,26 @@ impl InfoBlockSize {
         }
     }
 
+    /// Parses a whole INFO reply with this information.
+    pub fn parse(data: &[u8]) -> Result<Self, NbdError> {
+        let info = Self::read_from_bytes(data).map_err(|_| NbdError::Length)?;
+        check_info(info.info, InfoCode::BLOCK_SIZE).map(|()| info)
+    }
+
     /// Returns the bytes to send.
     pub fn as_bytes(&self) -> &[u8] {
         IntoBytes::as_bytes(self)
     }
+}
+
+/// Returns the kind of an INFO reply.
+pub fn info_code(data: &[u8]) -> Result<InfoCode, NbdError> {
+    let (code, _) = U16::read_from_prefix(data).map_err(|_| NbdError::Length)?;
+    Ok(InfoCode(code.get()))
+}
+
+fn check_info(found: U16, wanted: InfoCode) -> Result<(), NbdError> {
+    check_magic(found.get().into(), wanted.0.into())
 }
 
 /// Data of INFO and GO: an export's name and the requested information.
@@ -238,6 +265,15 @@ impl<'a> InfoQuery<'a> {
             return Err(NbdError::Length);
         }
         Ok(InfoQuery { name, infos })
+    }
+
+    /// Writes the data of an option into `place`, and returns it; `None` if it does not fit.
+    pub fn emit<'p>(name: &str, infos: &[InfoCode], place: &'p mut [u8]) -> Option<&'p [u8]> {
+        let mut writer = OptionWriter { place, used: 0 };
+        writer.string(name)?;
+        writer.put(&u16::try_from(infos.len()).ok()?.to_be_bytes())?;
+        infos.iter().try_for_each(|info| writer.put(&info.0.to_be_bytes()))?;
+        Some(writer.finish())
     }
 
     /// Returns the requested information, in the client's order.
@@ -273,6 +309,15 @@ impl<'a> MetaContextQuery<'a> {
         }
     }
 
+    /// Writes the data of an option into `place`, and returns it; `None` if it does not fit.
+    pub fn emit<'p>(name: &str, queries: &[&str], place: &'p mut [u8]) -> Option<&'p [u8]> {
+        let mut writer = OptionWriter { place, used: 0 };
+        writer.string(name)?;
+        writer.put(&u32::try_from(queries.len()).ok()?.to_be_bytes())?;
+        queries.iter().try_for_each(|query| writer.string(query))?;
+        Some(writer.finish())
+    }
+
     /// Number of queries; none in a LIST requests everything.
     pub fn count(&self) -> u32 {
         self.count
@@ -286,6 +331,48 @@ impl<'a> MetaContextQuery<'a> {
             rest = tail;
             Some(query)
         })
+    }
+}
+
+/// Writer of an option's data.
+struct OptionWriter<'p> {
+    place: &'p mut [u8],
+    used: usize,
+}
+
+impl<'p> OptionWriter<'p> {
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.used.checked_add(bytes.len())?;
+        self.place.get_mut(self.used..end)?.copy_from_slice(bytes);
+        self.used = end;
+        Some(())
+    }
+
+    fn string(&mut self, text: &str) -> Option<()> {
+        check_string(text.as_bytes()).ok()?;
+        self.put(&u32::try_from(text.len()).ok()?.to_be_bytes())?;
+        self.put(text.as_bytes())
+    }
+
+    fn finish(self) -> &'p [u8] {
+        &self.place[..self.used]
+    }
+}
+
+/// Data of a reply META_CONTEXT: the number that the server gives a meta context, and its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaContextReply<'a> {
+    /// Number in BLOCK_STATUS chunks.
+    pub context: u32,
+    /// Name of the meta context.
+    pub name: &'a str,
+}
+
+impl<'a> MetaContextReply<'a> {
+    /// Parses a reply's whole data.
+    pub fn parse(data: &'a [u8]) -> Result<Self, NbdError> {
+        let (context, name) = U32::read_from_prefix(data).map_err(|_| NbdError::Length)?;
+        Ok(MetaContextReply { context: context.get(), name: check_string(name)? })
     }
 }
 
@@ -378,6 +465,43 @@ mod tests {
     }
 
     #[test]
+    fn options_are_written_as_they_are_parsed() {
+        let mut place = [0; 64];
+        let infos = [InfoCode::BLOCK_SIZE, InfoCode::NAME];
+        let data = InfoQuery::emit("disk", &infos, &mut place).unwrap();
+        let query = InfoQuery::parse(data).unwrap();
+        assert_eq!((query.name, query.infos().collect::<Vec<_>>()), ("disk", infos.to_vec()));
+        let contexts = ["base:allocation", "x:"];
+        let data = MetaContextQuery::emit("disk", &contexts, &mut place).unwrap();
+        let query = MetaContextQuery::parse(data).unwrap();
+        assert_eq!((query.name, query.queries().collect::<Vec<_>>()), ("disk", contexts.to_vec()));
+        assert_eq!(InfoQuery::emit("disk", &infos, &mut [0; 13]), None, "a byte too few");
+        assert_eq!(InfoQuery::emit("a\0", &[], &mut place), None, "no string of the protocol");
+        assert_eq!(parse_client_flags(&emit_client_flags(3)), Ok(3));
+    }
+
+    #[test]
+    fn information_is_parsed_whole_and_of_its_kind() {
+        let export = InfoExport::new(4096, 7);
+        let parsed = InfoExport::parse(export.as_bytes()).unwrap();
+        assert_eq!((parsed.bytes.get(), parsed.flags.get()), (4096, 7));
+        let sizes = InfoBlockSize::new(1, 4096, 65536);
+        let parsed = InfoBlockSize::parse(sizes.as_bytes()).unwrap();
+        assert_eq!(parsed.bytes_max.get(), 65536);
+        assert_eq!(info_code(sizes.as_bytes()), Ok(InfoCode::BLOCK_SIZE));
+        let short = &export.as_bytes()[..11];
+        assert_eq!(InfoExport::parse(short).unwrap_err(), NbdError::Length);
+        let mut other = [0; 12];
+        other.copy_from_slice(export.as_bytes());
+        other[1] = 3;
+        assert_eq!(InfoExport::parse(&other).unwrap_err(), NbdError::Magic { found: 3 });
+        let reply = MetaContextReply::parse(b"\0\0\0\x05base:allocation").unwrap();
+        assert_eq!((reply.context, reply.name), (5, "base:allocation"));
+        assert_eq!(MetaContextReply::parse(b"\0\0\0"), Err(NbdError::Length));
+        assert_eq!(MetaContextReply::parse(b"\0\0\0\x05\xff"), Err(NbdError::String));
+    }
+
+    #[test]
     fn strings_are_utf8_without_nul() {
         assert_eq!(check_string(b"a\0"), Err(NbdError::String));
         assert_eq!(check_string(&[0xff]), Err(NbdError::String));
@@ -392,6 +516,8 @@ mod tests {
             let _ = parse_client_flags(&bytes);
             let _ = OptionHeader::parse(&bytes);
             let _ = OptionReplyHeader::parse(&bytes);
+            let _ = (InfoExport::parse(&bytes), InfoBlockSize::parse(&bytes), info_code(&bytes));
+            let _ = MetaContextReply::parse(&bytes);
             if let Ok(query) = InfoQuery::parse(&bytes) {
                 prop_assert!(query.infos().count() <= bytes.len());
             }

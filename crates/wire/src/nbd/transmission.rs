@@ -169,9 +169,36 @@ impl ErrorPayload {
     /// Bytes on the wire.
     pub const BYTES: usize = size_of::<Self>();
 
+    /// Parses the payload at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (payload, _) = Self::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
+        Ok(payload)
+    }
+
     /// Returns the bytes to send.
     pub fn as_bytes(&self) -> &[u8] {
         IntoBytes::as_bytes(self)
+    }
+}
+
+/// Payload of an OFFSET_HOLE chunk: a range of zeroes, 12 bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct HolePayload {
+    /// First byte in the export.
+    pub offset: U64,
+    /// Bytes of the range.
+    pub length: U32,
+}
+
+impl HolePayload {
+    /// Bytes on the wire.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// Parses the payload at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (payload, _) = Self::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
+        Ok(payload)
     }
 }
 
@@ -188,6 +215,12 @@ pub struct NbdExtent {
 impl NbdExtent {
     /// Bytes on the wire.
     pub const BYTES: usize = size_of::<Self>();
+
+    /// Parses the extent at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, NbdError> {
+        let (extent, _) = Self::read_from_prefix(bytes).map_err(|_| NbdError::Truncated)?;
+        Ok(extent)
+    }
 
     /// Returns the bytes to send.
     pub fn as_bytes(&self) -> &[u8] {
@@ -209,6 +242,7 @@ mod tests {
         assert_eq!(NbdChunk::BYTES, 20);
         assert_eq!(ErrorPayload::BYTES, 6);
         assert_eq!(NbdExtent::BYTES, 8);
+        assert_eq!(HolePayload::BYTES, 12);
     }
 
     #[test]
@@ -252,6 +286,7 @@ mod tests {
         #[test]
         fn any_bytes_are_parsed_without_panic(bytes: Vec<u8>) {
             let _ = (NbdRequest::parse(&bytes), SimpleReply::parse(&bytes), NbdChunk::parse(&bytes));
+            let _ = (ErrorPayload::parse(&bytes), HolePayload::parse(&bytes), NbdExtent::parse(&bytes));
         }
     }
 }
