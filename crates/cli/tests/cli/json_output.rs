@@ -34,7 +34,7 @@ const WITHOUT: [(&str, &str); 9] = [
 ];
 
 /// Keys that this test does not see, with their prerequisite.
-const UNSEEN: [(&str, &[&str]); 8] = [
+const UNSEEN: [(&str, &[&str]); 9] = [
     (
         "Ethernet",
         &["interface", "up", "sealed", "rtt_us", "sent_frames", "received_frames", "lost_frames"],
@@ -60,6 +60,7 @@ const UNSEEN: [(&str, &[&str]); 8] = [
             "refusals",
         ],
     ),
+    ("Multipath TCP", &["received_bytes", "sent_bytes"]),
     ("a Ceph cluster", &["snapshots", "created_unix_seconds", "protected"]),
     ("snapshots with differences", &["offset"]),
     ("a copy that takes long", &["copied_bytes", "total_bytes"]),
