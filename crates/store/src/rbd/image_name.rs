@@ -1,5 +1,6 @@
 //! Names of images, with their access parameters.
 
+use super::RbdPassphrase;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -22,6 +23,8 @@ pub struct RbdImage {
     pub id: Option<String>,
     /// File with the user's key; `None` for the one in the configuration file.
     pub keyring: Option<PathBuf>,
+    /// Source of the passphrase of an encrypted image; `None` to serve the image as it is stored.
+    pub passphrase: Option<RbdPassphrase>,
     /// Size in bytes to create the image with, if it does not exist.
     pub create: Option<u64>,
     /// True if several targets reach it, and one of them owns it.
@@ -40,9 +43,12 @@ impl RbdImage {
     /// itself.
     #[must_use]
     pub fn serves_as(&self, other: &RbdImage) -> bool {
-        let rights = |image: &RbdImage| (image.id.clone(), image.keyring.clone());
+        let rights =
+            |image: &RbdImage| (image.id.clone(), image.keyring.clone(), image.passphrase.clone());
         let is_open = !other.shared || (self.shared && rights(self) == rights(other));
-        self.is_same(other) && is_open
+        // Stored and decrypted blocks differ.
+        let has_same_blocks = self.passphrase.is_some() == other.passphrase.is_some();
+        self.is_same(other) && has_same_blocks && is_open
     }
 }
 

@@ -1,13 +1,16 @@
 //! Images of a Ceph cluster. `tests/ceph/run.sh` starts it and runs these tests, one by one:
-//! `scripts/test.sh ceph=store_images,store_shared_images,store_owner_without_heartbeat`.
+//! `scripts/test.sh ceph=store_images,store_encrypted_images,store_shared_images,store_owner_without_heartbeat`.
 
 #![cfg(feature = "rbd")]
 
 use roadtrain_store::{
-    BlockOwnership, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, observe, open,
+    BlockOwnership, OpenError, RbdImage, RbdPassphrase, Store, StoreKind, StoreSpec, conformance,
+    observe, open,
 };
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -36,6 +39,15 @@ impl TestCluster {
 
     fn rbd(&self, arguments: &[&str]) -> String {
         self.script(&["exec"], &[&["--", "rbd"], arguments].concat())
+    }
+
+    /// Returns a new file with that text, which only its owner may read.
+    fn passphrase_file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        let mut options = std::fs::File::options();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        path
     }
 
     fn image(&self, name: &str) -> RbdImage {
@@ -84,6 +96,98 @@ fn images_are_stores() {
     a_created_image_is_removed_after_a_failed_opening(&cluster);
     says_what_is_wrong(&cluster);
     options_of_image_and_pool(&cluster);
+}
+
+/// Images that `rbd encryption format` has made.
+#[test]
+#[ignore = "tests/ceph runs it"]
+fn encrypted_images_are_stores() {
+    let cluster = TestCluster::running();
+    let passphrase = cluster.passphrase_file("right", "a passphrase\n");
+    for (format, header_bytes) in [("luks1", 4 << 20), ("luks2", 16 << 20)] {
+        let size = (header_bytes + SIZE).to_string() + "B";
+        cluster.rbd(&["create", &format!("rbd/{format}"), "--size", &size]);
+        let file = passphrase.to_str().unwrap();
+        cluster.rbd(&["encryption", "format", &format!("rbd/{format}"), format, file]);
+    }
+    let image = |name: &str| RbdImage {
+        passphrase: Some(RbdPassphrase::File(passphrase.clone())),
+        ..cluster.image(name)
+    };
+    for shared in [false, true] {
+        let count = Cell::new(0);
+        conformance::run(|| {
+            count.set(count.get() + 1);
+            let name = format!("luks1-{shared}-{}", count.get());
+            cluster.rbd(&["cp", "rbd/luks1", &format!("rbd/{name}")]);
+            opened(RbdImage { shared, ..image(&name) }, false).unwrap()
+        });
+        eprintln!("{} encrypted images", count.get());
+    }
+    for name in ["luks1", "luks2"] {
+        encrypted_image_grows(&cluster, &image(name));
+    }
+    encrypted_image_is_refused(&cluster, &image("luks2"));
+    encrypted_image_is_observed(&image("luks2"));
+}
+
+fn encrypted_image_grows(cluster: &TestCluster, image: &RbdImage) {
+    let name = format!("rbd/{}", image.image);
+    let store = opened(image.clone(), false).unwrap();
+    assert_eq!(store.geometry().bytes(), SIZE, "{name}: without its header");
+    assert!(!store.reports_allocation());
+    let stored = opened(RbdImage { passphrase: None, ..image.clone() }, true).unwrap();
+    assert!(stored.geometry().bytes() > SIZE);
+    assert_ne!(stored.identity().unwrap(), store.identity().unwrap());
+    let mut resize = store.plan(Some(3 * SIZE)).unwrap();
+    store.stage(&mut resize).unwrap();
+    store.switch(&resize);
+    assert_eq!(store.geometry().bytes(), 3 * SIZE);
+    assert_eq!(store.plan(None).unwrap().to, 3 * SIZE, "{name}: as librbd says");
+    // Smaller than the raw image, but larger than its blocks: nothing is cut off.
+    let raw = cluster.rbd(&["info", "--format", "json", &name]);
+    let header = if image.image == "luks1" { 4 << 20 } else { 16 << 20 };
+    assert!(raw.contains(&format!("\"size\":{}", header + 3 * SIZE)), "{raw}");
+    store.release();
+}
+
+fn encrypted_image_is_refused(cluster: &TestCluster, image: &RbdImage) {
+    let wrong = cluster.passphrase_file("wrong", "another passphrase");
+    let missing = cluster.0.join("missing");
+    cluster.rbd(&["create", "rbd/plain", "--size", "32M"]);
+    let from = |path: &Path, image: &RbdImage| RbdImage {
+        passphrase: Some(RbdPassphrase::File(path.into())),
+        ..image.clone()
+    };
+    let right = image.passphrase.clone();
+    for (image, why) in [
+        (from(&wrong, image), "this passphrase does not open it"),
+        (from(&missing, image), "No such file"),
+        (RbdImage { passphrase: right, ..cluster.image("plain") }, "it is not encrypted"),
+    ] {
+        let source = image.passphrase.clone().unwrap().to_string();
+        let problem = problem(image);
+        assert!(problem.contains(why) && problem.contains(&source), "{problem}");
+        assert!(!problem.contains("passphrase\n") && !problem.contains("another"), "{problem}");
+    }
+}
+
+/// A standby has size and identity of the decrypted image, and serves it when it is free.
+fn encrypted_image_is_observed(image: &RbdImage) {
+    let shared = || RbdImage { shared: true, ..image.clone() };
+    let spec = || StoreSpec { kind: StoreKind::Rbd(shared()), lba_bytes: 4096, read_only: false };
+    let first = opened(shared(), false).unwrap();
+    let second = observe(&spec()).unwrap();
+    assert_eq!(second.ownership(), BlockOwnership::Theirs);
+    assert_eq!(second.identity().unwrap(), first.identity().unwrap());
+    assert_eq!(second.geometry(), first.geometry());
+    first.release();
+    drop(first);
+    becomes(&*second, BlockOwnership::Free);
+    drop(second);
+    let third = opened(shared(), false).unwrap();
+    assert_eq!(third.ownership(), BlockOwnership::Ours);
+    third.release();
 }
 
 /// Images that several targets reach.
