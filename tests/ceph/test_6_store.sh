@@ -19,7 +19,10 @@ store_test() {
 
 test_store_images() { store_test images_are_stores; }
 
-test_store_encrypted_images() { store_test encrypted_images_are_stores; }
+test_store_encrypted_images() {
+    command -v cryptsetup >/dev/null || skip 'no cryptsetup'
+    store_test encrypted_images_are_stores
+}
 
 test_store_shared_images() { store_test shared_images_are_stores; }
 

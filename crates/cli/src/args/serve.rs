@@ -23,7 +23,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   file:disk.img,size=2GiB    a file, created sparse (without size= it must exist)
   block:/dev/loop0           a block device
   rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
-                             @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
+                             @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE; of an
+                             encrypted one passphrase-file=FILE or passphrase-key=NAME, a user
+                             key of the kernel)
   options: lba=512|4096 (block size, 512, also on a disk with blocks of 4096), ro (read-only),
            nsid=N (1, 2, ... in order), size=SIZE,
            standby (wait, inaccessible, while another process has it, then serve it; an image

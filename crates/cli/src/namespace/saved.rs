@@ -7,6 +7,8 @@ use roadtrain_host_engine::Class;
 use roadtrain_manage::model::{
     DeviceKind, ManagedDevice, ManagedModel, RbdAccess, SsdPace, show_uuid,
 };
+#[cfg(feature = "rbd")]
+use roadtrain_store::RbdPassphrase;
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use roadtrain_target_proto::NamespaceView;
@@ -51,6 +53,8 @@ impl NamespaceSettings {
                     id,
                     conf,
                     keyring,
+                    passphrase_file: of.passphrase_file.clone(),
+                    passphrase_key: of.passphrase_key.clone(),
                     ..NamespaceSettings::new(NamespaceKind::Rbd)
                 }
             }
@@ -96,14 +100,23 @@ impl NamespaceSettings {
                 NamespaceSettings { path: Some(path), ..new(NamespaceKind::Block) }
             }
             #[cfg(feature = "rbd")]
-            StoreKind::Rbd(image) => NamespaceSettings {
-                image: Some(image.to_string()),
-                conf: image.conf,
-                id: image.id,
-                keyring: image.keyring,
-                create: image.create,
-                ..new(NamespaceKind::Rbd)
-            },
+            StoreKind::Rbd(image) => {
+                let (passphrase_file, passphrase_key) = match image.passphrase.clone() {
+                    Some(RbdPassphrase::File(path)) => (Some(path), None),
+                    Some(RbdPassphrase::Key(name)) => (None, Some(name)),
+                    None => (None, None),
+                };
+                NamespaceSettings {
+                    image: Some(image.to_string()),
+                    conf: image.conf,
+                    id: image.id,
+                    keyring: image.keyring,
+                    passphrase_file,
+                    passphrase_key,
+                    create: image.create,
+                    ..new(NamespaceKind::Rbd)
+                }
+            }
         }
     }
 

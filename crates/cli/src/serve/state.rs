@@ -332,6 +332,8 @@ fn device_kind(
                 image: image.into(),
                 cluster: None,
                 access,
+                passphrase_file: allowed(&new.passphrase_file)?,
+                passphrase_key: new.passphrase_key.clone(),
             })
         }
         NamespaceKind::Device => return Err(invalid("a device is open already")),
