@@ -3,11 +3,14 @@
 
 # shellcheck source=tests/lib/rpc.sh
 . "$top/tests/lib/rpc.sh"
+# shellcheck source=tests/lib/ceph.sh
+. "$top/tests/lib/ceph.sh"
+in_network=()
 # shellcheck source=tests/lib/gateways.sh
 . "$top/tests/lib/gateways.sh"
 
 secret='a passphrase of tests'
-thorough+=(encrypted_standby_takes_over)
+thorough+=(encrypted_standby_takes_over encrypted_image_by_the_guide)
 
 # encrypted_image FORMAT MIB: the image rbd/disk with that many MiB of data, its passphrase in the file `key`
 encrypted_image() {
@@ -39,9 +42,12 @@ test_encrypted_image_is_served() {
     [ "$(nbdinfo --size "$uri")" = 67108864 ] || fail "a size of $(nbdinfo --size "$uri")"
     # Blocks of the image have 4096 bytes, those of the namespace 512. What was not written of an object is zeroes.
     qemu-io -f raw -c 'write -P 7 1M 512' -c 'read -P 7 1M 512' -c 'read -P 0 0 1M' -c 'read -P 0 1049088 3144192' \
+        -c 'read -P 0 4k 4k' -c 'read -P 0 1020k 512' -c 'read -P 0 512k 64k' \
         -c 'read -P 0 1049088 3584' -c 'read -P 0 1052672 4k' -c 'read -P 0 8M 4M' "$uri" >io.log || fail "$(cat io.log)"
+    ! grep -E 'failed|mismatch' io.log || fail 'other data'
     qemu-io -f raw -c 'write -P 1 16M 9M' -c 'discard 16M 4M' -c 'discard 20992k 64k' -c 'write -z 22M 1M' \
         -c 'write -z -u 23M 512' -c 'write -z -u 24M 1M' -c 'read -P 0 16M 4M' -c 'read -P 0 20992k 64k' \
+        -c 'read -P 0 20996k 4k' -c 'read -P 0 24580k 4k' -c 'read -P 0 22532k 512' \
         -c 'read -P 1 20M 512k' -c 'read -P 1 21056k 960k' -c 'read -P 0 22M 1M' -c 'read -P 0 23M 512' \
         -c 'read -P 1 24118272 1047552' -c 'read -P 0 24M 1M' "$uri" >io.log || fail "$(cat io.log)"
     ! grep -E 'failed|mismatch' io.log || fail 'other data'
@@ -51,7 +57,7 @@ test_encrypted_image_is_served() {
         --iodepth=16 --verify=crc32c --verify_fatal=1 --eta=never --output=fio.log
     # All is allocated: librbd reports extents of the image as it is stored.
     nbdinfo --map --json "$uri" | jq -e 'map(.type) | unique == [0]' >map.log || fail 'it has holes'
-    yes 'plain text of roadtrain' | head -c 4M >plain
+    head -c 4M <(yes 'plain text of roadtrain') >plain
     nbdcopy "$uri" before.img
     dd if=plain of=before.img bs=1M seek=48 conv=notrunc status=none
     nbdcopy before.img "$uri"
@@ -79,6 +85,9 @@ test_encrypted_image_has_snapshots() {
     serve --namespace "rbd:rbd/disk,$opened"
     attach
     qemu-io -f raw -c 'write -P 1 0 8M' -c 'write -P 2 20M 4k' "$uri" >io.log
+    # Sectors of 512 bytes: those that were not written are zeroes.
+    qemu-io -f raw -c 'write -P 6 30M 512' -c 'read -P 6 30M 512' -c 'read -P 0 31457792 512' -c 'read -P 0 31456768 512' \
+        -c 'read -P 0 29M 512' -c 'read -P 0 28M 2M' "$uri" >io.log || fail "$(cat io.log)"
     controls() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl namespace "$@" >ctl.out; }
     controls snapshot create --nsid 1 one
     qemu-io -f raw -c 'write -P 3 0 1M' "$uri" >io.log
@@ -127,10 +136,10 @@ test_encrypted_image_needs_its_passphrase() {
         no_secret refused.log
         ! grep -q 'another passphrase' refused.log || fail 'the wrong passphrase is shown'
     }
-    refuses "rbd:rbd/disk: passphrase-file=$work/wrong: this passphrase does not open it" \
+    refuses "rbd:rbd/disk: passphrase-file=wrong: this passphrase does not open it" \
         "rbd:rbd/disk,$image,passphrase-file=wrong"
-    refuses "passphrase-file=$work/none: cannot read it: No such file" "rbd:rbd/disk,$image,passphrase-file=none"
-    refuses "other users can read or change it: \`chmod 600 $work/open\`" "rbd:rbd/disk,$image,passphrase-file=open"
+    refuses "passphrase-file=none: cannot read it: No such file" "rbd:rbd/disk,$image,passphrase-file=none"
+    refuses "other users can read or change it: \`chmod 600 open\`" "rbd:rbd/disk,$image,passphrase-file=open"
     refuses 'it is not encrypted by `rbd encryption format`' "rbd:rbd/plain,$image,passphrase-file=key"
     refuses 'passphrase-key=roadtrain-none: cannot read this key of the kernel' \
         "rbd:rbd/disk,$image,passphrase-key=roadtrain-none"
@@ -159,7 +168,7 @@ test_encrypted_image_by_rpc() {
     r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     "$ROADTRAIN" bench -a 127.0.0.1 -s "$port" -n "$a" --rw randrw --bs 4k --depth 16 --seconds 1 --verify --json >bench.json
     holds bench.json '.errors == 0 and .iops > 0'
-    r framework_get_config '{"name": "bdev"}' && is --arg key "$work/files/key" '[.. | .passphrase_file? // empty] == [$key]'
+    r framework_get_config '{"name": "bdev"}' && is '[.. | .passphrase_file? // empty] == [$key]' --arg key "$work/files/key"
     env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl config save -o saved.toml >save.log
     grep -qF "passphrase_file = \"$work/files/key\"" saved.toml || fail "$(cat saved.toml)"
     no_secret r.json state.toml saved.toml target.log
@@ -201,6 +210,34 @@ PY
     attach
     qemu-io -f raw -c 'write -P 1 0 1M' -c 'read -P 1 0 1M' -c 'read -P 0 1M 1M' "$uri" >io.log || fail "$(cat io.log)"
     no_secret target.log
+}
+
+# The commands of docs/guide/encryption.md.
+test_encrypted_image_by_the_guide() {
+    need_own_network
+    ceph_lab
+    guide_files "$ceph"
+    ceph_tool osd pool create disks
+    rbd_tool pool init disks
+    ceph_tool auth get-or-create client.gate mon 'profile rbd' osd 'profile rbd pool=disks' -o "$work/etc/ceph.client.gate.keyring"
+    (umask 077 && echo "$secret" >key)
+    local command gateways=() count=0
+    awk '/^## / {here = /^## Ceph/} here && sub(/^    /, "") {
+            while (sub(/\\$/, "")) {line = $0; getline; sub(/^ +/, ""); $0 = line $0}
+            print
+        }' "$top/docs/guide/encryption.md" | grep -v '^ready ' | sed "s|/etc/roadtrain/disk.key|$work/key|g" >commands
+    while read -r -u 5 command; do
+        case $command in
+        'roadtrain serve '*) guide_serves "$command" ;;
+        *) bash -c "$command" >command.log 2>&1 || fail "$command: $(cat command.log)" ;;
+        esac
+        count=$((count + 1))
+    done 5<commands
+    [ $count = 3 ] || fail "$count commands"
+    roadtrain identify -a 192.0.2.7 -n nqn.2025-01.io.example:secret --json >identify.json
+    holds identify.json '[.. | .capacity_bytes? // empty] | index(10737418240) != null'
+    kill -TERM "${gateways[0]}"
+    ended "${gateways[0]}" 30
 }
 
 # A gateway that stands by has the passphrase, too.

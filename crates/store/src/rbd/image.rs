@@ -1,7 +1,7 @@
 //! An open image.
 
 use super::closing::ClosingImage;
-use super::cluster::{CephPool, LIBRBD_FENCES, c_text, check};
+use super::cluster::{CephPool, LIBRBD_FENCES, SPARSE_READS, c_text, check};
 use super::in_flight::InFlightOperations;
 use super::library::{
     CephHandle, ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE,
@@ -113,9 +113,7 @@ impl OpenImage {
             in_flight: spec.shared.then(InFlightOperations::default),
             removes_on_close: AtomicBool::new(false),
         };
-        if spec.snapshot.is_none() {
-            image.check_configuration()?;
-        }
+        image.check_configuration(spec)?;
         if let Some(passphrase) = &spec.passphrase {
             let raw_bytes = image.bytes()?;
             image.pool().ceph().encryption.open(image.handle(), passphrase)?;
@@ -131,15 +129,22 @@ impl OpenImage {
 
     /// Checks the options of image and pool, which have precedence over ours. With a cache, completed writes would be
     /// lost in a crash, though hosts read that there is none. A single owner gets the image from a dead owner by
-    /// librbd, which has to fence that one.
-    fn check_configuration(&self) -> Result<(), RbdFailure> {
+    /// librbd, which has to fence that one. Of a snapshot only the options of an encrypted image matter.
+    fn check_configuration(&self, spec: &RbdImage) -> Result<(), RbdFailure> {
         let is_alone = !self.read_only && self.in_flight.is_none();
+        let (is_snapshot, is_encrypted) = (spec.snapshot.is_some(), spec.passphrase.is_some());
+        if is_snapshot && !is_encrypted {
+            return Ok(());
+        }
         for (option, value, source) in self.configuration()? {
             let is_on = || matches!(value.to_lowercase().as_str(), "true" | "1");
             let is_off = || matches!(value.to_lowercase().as_str(), "false" | "0");
             let cached = ("a cache is configured for it", "a crash would lose what was written");
             let unfenced = ("owners are not fenced", "one that is gone could write it later");
+            let dense = ("small reads are not sparse", "unwritten blocks would not be zeroes");
             let (problem, harm) = match option.as_str() {
+                SPARSE_READS if is_encrypted && value != "1" => dense,
+                _ if is_snapshot => continue,
                 "rbd_cache" if !is_off() => cached,
                 "rbd_persistent_cache_mode" if value != "disabled" => cached,
                 LIBRBD_FENCES if is_alone && !is_on() => unfenced,

@@ -66,3 +66,26 @@ impl fmt::Display for RbdImage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_image_serves_another_specification_with_the_same_blocks() {
+        let image = |passphrase: Option<&str>, shared| RbdImage {
+            pool: "p".into(),
+            image: "i".into(),
+            passphrase: passphrase.map(|name| RbdPassphrase::Key(name.into())),
+            shared,
+            ..RbdImage::default()
+        };
+        for shared in [false, true] {
+            let serves = |a, b| image(a, shared).serves_as(&image(b, shared));
+            assert!(serves(Some("a"), Some("a")) && serves(None, None));
+            assert!(!serves(None, Some("a")) && !serves(Some("a"), None));
+            // A shared one is opened anew, with the other passphrase.
+            assert_eq!(serves(Some("a"), Some("b")), !shared);
+        }
+    }
+}

@@ -120,6 +120,12 @@ fn encrypted_images_are_stores() {
         });
         encrypted_image_grows(&cluster, &image(format));
     }
+    let dense = ["config", "image", "set", "rbd/luks2", "rbd_sparse_read_threshold_bytes", "64K"];
+    cluster.rbd(&dense);
+    let why = problem(image("luks2"));
+    let remedy = "`rbd config image remove rbd/luks2 rbd_sparse_read_threshold_bytes`";
+    assert!(why.contains("unwritten blocks") && why.contains(remedy), "{why}");
+    cluster.rbd(&["config", "image", "remove", dense[3], dense[4]]);
     encrypted_image_is_refused(&cluster, &image("luks2"));
     encrypted_image_is_observed(&image("luks2"));
 }
