@@ -45,6 +45,9 @@ test_encrypted_image_is_served() {
         -c 'read -P 0 4k 4k' -c 'read -P 0 1020k 512' -c 'read -P 0 512k 64k' \
         -c 'read -P 0 1049088 3584' -c 'read -P 0 1052672 4k' -c 'read -P 0 8M 4M' "$uri" >io.log || fail "$(cat io.log)"
     ! grep -E 'failed|mismatch' io.log || fail 'other data'
+    # Nor does a part of a block bring up other bytes of it.
+    qemu-io -f raw -c 'write -P 8 512k 512' -c 'read -P 8 512k 512' -c 'read -P 0 524800 3584' -c 'read -P 0 508k 4k' \
+        "$uri" >io.log || fail "$(cat io.log)"
     qemu-io -f raw -c 'write -P 1 16M 9M' -c 'discard 16M 4M' -c 'discard 20992k 64k' -c 'write -z 22M 1M' \
         -c 'write -z -u 23M 512' -c 'write -z -u 24M 1M' -c 'read -P 0 16M 4M' -c 'read -P 0 20992k 64k' \
         -c 'read -P 0 20996k 4k' -c 'read -P 0 24580k 4k' -c 'read -P 0 22532k 512' \
