@@ -86,10 +86,10 @@ impl NamespaceSettings {
 
     /// Returns the source of the passphrase of an encrypted image.
     #[cfg(feature = "rbd")]
-    fn passphrase(&self) -> Option<roadtrain_store::RbdPassphrase> {
+    fn passphrase(&self) -> Option<Box<roadtrain_store::RbdPassphrase>> {
         use roadtrain_store::RbdPassphrase;
         let file = self.passphrase_file.clone().map(RbdPassphrase::File);
-        file.or_else(|| self.passphrase_key.clone().map(RbdPassphrase::Key))
+        file.or_else(|| self.passphrase_key.clone().map(RbdPassphrase::Key)).map(Box::new)
     }
 
     /// Converts the settings for the engine.

@@ -101,9 +101,9 @@ impl NamespaceSettings {
             }
             #[cfg(feature = "rbd")]
             StoreKind::Rbd(image) => {
-                let (passphrase_file, passphrase_key) = match image.passphrase.clone() {
-                    Some(RbdPassphrase::File(path)) => (Some(path), None),
-                    Some(RbdPassphrase::Key(name)) => (None, Some(name)),
+                let (passphrase_file, passphrase_key) = match image.passphrase.as_deref() {
+                    Some(RbdPassphrase::File(path)) => (Some(path.clone()), None),
+                    Some(RbdPassphrase::Key(name)) => (None, Some(name.clone())),
                     None => (None, None),
                 };
                 NamespaceSettings {
@@ -179,6 +179,20 @@ mod tests {
                 written,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "rbd")]
+    fn an_image_is_written_with_the_name_of_its_passphrase() {
+        for text in [
+            "rbd:pool/a,id=gate,passphrase-file=/srv/key,nsid=1,standby",
+            "rbd:pool/a,conf=/etc/c,keyring=/etc/k,passphrase-key=disks-a,nsid=1,ro",
+        ] {
+            let export = text.parse::<NamespaceSettings>().unwrap().export().unwrap();
+            let written = NamespaceSettings::of_export(&export).unwrap();
+            assert_eq!(written.to_string(), text);
+            assert_eq!(written.export().unwrap(), export, "{text}");
         }
     }
 }

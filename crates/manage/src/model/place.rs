@@ -104,7 +104,7 @@ impl RbdImageSpec {
             conf,
             conf_by_rpc: true,
             keyring,
-            passphrase: file.or(key),
+            passphrase: file.or(key).map(Box::new),
             ..Default::default()
         }))
     }

@@ -1,10 +1,11 @@
 //! Encryption of images by librbd (LUKS). Its functions are optional: older versions do not have them.
 
 use super::RbdFailure;
-use super::library::CephHandle;
+use super::library::{CephHandle, LIBRBD};
 use super::passphrase::RbdPassphrase;
 use libloading::Library as Loaded;
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::LazyLock;
 
 /// `RBD_ENCRYPTION_FORMAT_LUKS1`
 const LUKS1: c_int = 0;
@@ -49,9 +50,22 @@ pub(super) struct EncryptionFunctions {
     load2: Option<Load2>,
 }
 
+static FUNCTIONS: LazyLock<EncryptionFunctions> = LazyLock::new(|| {
+    // SAFETY: it is loaded already, and stays.
+    let library = unsafe { Loaded::new(LIBRBD) };
+    library.map_or(EncryptionFunctions { load: None, load2: None }, |library| {
+        EncryptionFunctions::resolve(&library)
+    })
+});
+
+/// Returns the functions of the librbd that has opened an image.
+pub(super) fn functions() -> &'static EncryptionFunctions {
+    &FUNCTIONS
+}
+
 impl EncryptionFunctions {
     /// Resolves those that the library has.
-    pub(super) fn resolve(library: &Loaded) -> EncryptionFunctions {
+    fn resolve(library: &Loaded) -> EncryptionFunctions {
         // SAFETY: the types are those of the header, which are the same for all versions that have the functions.
         unsafe {
             EncryptionFunctions {

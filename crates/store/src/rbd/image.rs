@@ -2,6 +2,7 @@
 
 use super::closing::ClosingImage;
 use super::cluster::{CephPool, LIBRBD_FENCES, SPARSE_READS, c_text, check};
+use super::encryption;
 use super::in_flight::InFlightOperations;
 use super::library::{
     CephHandle, ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE,
@@ -116,7 +117,7 @@ impl OpenImage {
         image.check_configuration(spec)?;
         if let Some(passphrase) = &spec.passphrase {
             let raw_bytes = image.bytes()?;
-            image.pool().ceph().encryption.open(image.handle(), passphrase)?;
+            encryption::functions().open(image.handle(), passphrase)?;
             image.encrypted_header_bytes = Some(raw_bytes.saturating_sub(image.bytes()?));
         }
         Ok(image)

@@ -24,7 +24,7 @@ pub struct RbdImage {
     /// File with the user's key; `None` for the one in the configuration file.
     pub keyring: Option<PathBuf>,
     /// Source of the passphrase of an encrypted image; `None` to serve the image as it is stored.
-    pub passphrase: Option<RbdPassphrase>,
+    pub passphrase: Option<Box<RbdPassphrase>>,
     /// Size in bytes to create the image with, if it does not exist.
     pub create: Option<u64>,
     /// True if several targets reach it, and one of them owns it.
@@ -76,7 +76,7 @@ mod tests {
         let image = |passphrase: Option<&str>, shared| RbdImage {
             pool: "p".into(),
             image: "i".into(),
-            passphrase: passphrase.map(|name| RbdPassphrase::Key(name.into())),
+            passphrase: passphrase.map(|name| Box::new(RbdPassphrase::Key(name.into()))),
             shared,
             ..RbdImage::default()
         };

@@ -1,6 +1,5 @@
 //! librados and librbd, loaded when the first image is opened: the program runs without them.
 
-use super::encryption::EncryptionFunctions;
 use libloading::Library as Loaded;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::LazyLock;
@@ -192,14 +191,14 @@ functions! { Rbd:
     rbd_flush(CephHandle) -> c_int;
 }
 
-const LIBRBD: &str = "librbd.so.1";
+/// File name of librbd.
+pub(super) const LIBRBD: &str = "librbd.so.1";
 
 /// The functions of both libraries.
 #[derive(Debug)]
 pub(super) struct Ceph {
     pub(super) rados: Rados,
     pub(super) rbd: Rbd,
-    pub(super) encryption: EncryptionFunctions,
 }
 
 static CEPH: LazyLock<Result<Ceph, String>> = LazyLock::new(|| {
@@ -208,11 +207,8 @@ static CEPH: LazyLock<Result<Ceph, String>> = LazyLock::new(|| {
     };
     let rados = Rados::load("librados.so.2").map_err(missing)?;
     let rbd = Rbd::load(LIBRBD).map_err(missing)?;
-    // SAFETY: it is loaded already, and stays.
-    let encryption =
-        EncryptionFunctions::resolve(&unsafe { Loaded::new(LIBRBD) }.map_err(missing)?);
     super::closing::loaded();
-    Ok(Ceph { rados, rbd, encryption })
+    Ok(Ceph { rados, rbd })
 });
 
 /// Returns the libraries, or the reason why they are missing.

@@ -106,7 +106,7 @@ fn encrypted_images_are_stores() {
     let cluster = TestCluster::running();
     let passphrase = cluster.passphrase_file("right", "a passphrase\n");
     let image = |name: &str| RbdImage {
-        passphrase: Some(RbdPassphrase::File(passphrase.clone())),
+        passphrase: Some(Box::new(RbdPassphrase::File(passphrase.clone()))),
         ..cluster.image(name)
     };
     for (format, shared) in [("luks1", false), ("luks2", true)] {
@@ -177,7 +177,7 @@ fn encrypted_image_is_refused(cluster: &TestCluster, image: &RbdImage) {
     let missing = cluster.0.join("missing");
     cluster.rbd(&["create", "rbd/plain", "--size", "32M"]);
     let from = |path: &Path, image: &RbdImage| RbdImage {
-        passphrase: Some(RbdPassphrase::File(path.into())),
+        passphrase: Some(Box::new(RbdPassphrase::File(path.into()))),
         ..image.clone()
     };
     let right = image.passphrase.clone();
