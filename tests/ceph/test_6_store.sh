@@ -19,6 +19,11 @@ store_test() {
 
 test_store_images() { store_test images_are_stores; }
 
+test_store_encrypted_images() {
+    command -v cryptsetup >/dev/null || skip 'no cryptsetup'
+    store_test encrypted_images_are_stores
+}
+
 test_store_shared_images() { store_test shared_images_are_stores; }
 
 test_store_owner_without_heartbeat() { store_test owners_without_heartbeat_are_followed; }

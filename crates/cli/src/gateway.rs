@@ -114,7 +114,9 @@ fn images(args: &GroupAccess, namespaces: &[NamespaceSettings]) -> CommandResult
             continue;
         };
         let how = config::place(&args.pool, &args.ceph);
-        let image = RbdImage { conf: how.conf, id: how.id, keyring: how.keyring, ..image };
+        // The passphrase is at the gateways: this command only checks that the image exists.
+        let (conf, id, keyring) = (how.conf, how.id, how.keyring);
+        let image = RbdImage { conf, id, keyring, passphrase: None, ..image };
         let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes, read_only: true };
         roadtrain_store::open(&spec).map_err(CommandFailure::failed)?;
     }

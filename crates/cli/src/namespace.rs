@@ -89,6 +89,12 @@ pub struct NamespaceSettings {
     /// An image's: file with that user's key; `None`: as the cluster's configuration says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keyring: Option<PathBuf>,
+    /// An encrypted image's: file with its passphrase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passphrase_file: Option<PathBuf>,
+    /// An encrypted image's: `user` key of the kernel's keyrings with its passphrase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passphrase_key: Option<String>,
     /// Size in bytes with which a missing image is created.
     #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
     pub create: Option<u64>,
@@ -139,7 +145,7 @@ pub struct NamespaceSettings {
 }
 
 /// Options of a namespace on the command line.
-const OPTIONS: [&str; 27] = [
+const OPTIONS: [&str; 29] = [
     "size",
     "lba",
     "nsid",
@@ -166,6 +172,8 @@ const OPTIONS: [&str; 27] = [
     "conf",
     "id",
     "keyring",
+    "passphrase-file",
+    "passphrase-key",
     "create",
 ];
 
@@ -196,6 +204,8 @@ impl NamespaceSettings {
             conf: None,
             id: None,
             keyring: None,
+            passphrase_file: None,
+            passphrase_key: None,
             create: None,
             size: None,
             lba: default_lba(),
@@ -342,7 +352,7 @@ impl NamespaceSettings {
     pub(crate) fn make_paths_absolute(&mut self) {
         let kept = self.reservations.iter_mut().chain(&mut self.uncorrectable);
         let kept = kept.filter(|path| path.as_os_str() != NOWHERE);
-        let ceph = self.conf.iter_mut().chain(&mut self.keyring);
+        let ceph = self.conf.iter_mut().chain(&mut self.keyring).chain(&mut self.passphrase_file);
         for path in self.path.iter_mut().chain(ceph).chain(kept) {
             *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         }
@@ -490,6 +500,8 @@ impl NamespaceSettings {
             ("conf", Some(value)) => self.conf = Some(value.into()),
             ("id", Some(value)) => self.id = Some(value.into()),
             ("keyring", Some(value)) => self.keyring = Some(value.into()),
+            ("passphrase-file", Some(value)) => self.passphrase_file = Some(value.into()),
+            ("passphrase-key", Some(value)) => self.passphrase_key = Some(value.into()),
             ("create", Some(value)) => self.create = Some(parse_size(value)?),
             ("class", Some(value)) => self.class = Some(named(key, value)?),
             ("uuid", Some(value)) => self.uuid = Some(value.into()),
@@ -705,6 +717,12 @@ mod tests {
             ("rbd:a/b,create=1000", "multiple"),
             ("rbd:a/b,size=1GiB", "its own size"),
             ("mem:1GiB,id=tenant", "for rbd"),
+            ("mem:1GiB,passphrase-file=/k", "for rbd"),
+            ("rbd:a/b,passphrase-key", "write passphrase-key=VALUE"),
+            ("rbd:a/b,passphrase-file=", "passphrase-file needs the name of a file"),
+            ("rbd:a/b,passphrase-key=", "passphrase-key needs the name of a key"),
+            ("rbd:a/b,passphrase-file=/k,passphrase-key=k", "leave one of both out"),
+            ("rbd:a/b,passphrase-file=/k,create=1GiB", "rbd encryption format"),
             ("ssd:", "not a size"),
             ("ssd:1GiB,service-us=1000001", "0 to 1000000"),
             ("ssd:1GiB,service-us=-1", "0 to 1000000"),
@@ -736,6 +754,8 @@ mod tests {
             "rbd:pool/image",
             "rbd:pool/space/image@then,conf=/etc/ceph/other.conf,id=tenant,keyring=/k,lba=4096,ro",
             "rbd:pool/image,create=4096,nsid=2",
+            "rbd:pool/image,id=tenant,passphrase-file=/etc/k,nsid=2,standby",
+            "rbd:pool/image@then,passphrase-key=disks-a",
             "block:/dev/loop0,reservations=/var/lib/kept",
             "file:x,reservations=none,ro",
             "block:/dev/loop0,reservations=/var/lib/kept,uncorrectable=/var/lib/marks",

@@ -90,7 +90,7 @@ pub use open_error::OpenError;
 #[cfg(feature = "rbd")]
 pub use rbd::{
     NotifyHandler, NotifyReplies, ObjectError, ObjectMap, ObjectMapChange, ObjectWatch,
-    RadosObject, RbdImage, RbdStore, end_process,
+    RadosObject, RbdImage, RbdPassphrase, RbdStore, end_process,
 };
 pub use read_only::ReadOnlyStore;
 pub use remote::{RemoteBlocks, RemoteContext, RemoteSource};

@@ -7,6 +7,8 @@
 //! operation  one operation: buffer and token until librbd's thread completes it
 //! snapshots  snapshots of an image, and clones
 //! in_flight  operations that may be completed before librbd completes them
+//! encryption encryption of images by librbd
+//! passphrase passphrases of encrypted images
 //! image      an open image: its lock, its size, conversion of its errors
 //! cluster    connections to clusters, and pools
 //! objects    an object that processes share: its map, and notifications
@@ -21,6 +23,7 @@ mod closing;
 mod cluster;
 mod conf;
 mod differences;
+mod encryption;
 mod image;
 mod image_name;
 mod in_flight;
@@ -28,6 +31,7 @@ mod library;
 mod objects;
 mod operation;
 mod ownership;
+mod passphrase;
 mod snapshots;
 
 use crate::allocation_queries::StoreAllocationQueries;
@@ -46,6 +50,7 @@ pub use objects::{
 };
 use operation::RbdOperation;
 use ownership::{ObservedImage, OwnedImage};
+pub use passphrase::RbdPassphrase;
 use roadtrain_proto::ownership::OwnershipTiming;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
@@ -249,8 +254,9 @@ impl Store for RbdStore {
         self.limits
     }
 
+    /// librbd reports extents of an encrypted image as it is stored, at other offsets.
     fn reports_allocation(&self) -> bool {
-        true
+        !self.image.is_encrypted()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Keys in the kernel's keyrings (keyrings(7)).
 
 use libc::{c_long, c_ulong};
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::{self, ErrorKind};
 use zeroize::Zeroizing;
@@ -10,6 +11,8 @@ type Serial = i32;
 
 /// The calling thread's own keyring. The thread possesses the keys that are linked into it.
 const OF_THREAD: Serial = -1;
+/// The keyring of the process's user.
+const OF_USER: Serial = -4;
 const DESCRIBE: c_long = 6;
 const LINK: c_long = 8;
 const UNLINK: c_long = 9;
@@ -17,6 +20,8 @@ const READ: c_long = 11;
 
 /// Maximum bytes of a payload: PSKs are shorter.
 const PAYLOAD_BYTES_MAX: usize = 128;
+/// Maximum bytes of the payload of a `user` key.
+const USER_PAYLOAD_BYTES_MAX: usize = 32767;
 /// Maximum bytes of a description: that of a PSK has two NQNs.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 
@@ -42,6 +47,40 @@ pub fn read(keyring: &str, prefix: &str) -> io::Result<Vec<KernelKey>> {
         let _ = control(UNLINK, keyring, OF_THREAD as c_ulong, 0);
     }
     keys
+}
+
+/// Returns the payload of the `user` key with that description in the keyrings of this thread, its process, session or
+/// user.
+///
+/// # Errors
+/// There is no such key (`ENOKEY`), or it cannot be read.
+pub fn read_user_key(description: &str) -> io::Result<Zeroizing<Vec<u8>>> {
+    let description = CString::new(description)?;
+    // A service's session does not have the keyring of its user.
+    let is_linked = control(LINK, OF_USER, OF_THREAD as c_ulong, 0).is_ok();
+    let payload = request(&description).and_then(read_payload);
+    if is_linked {
+        let _ = control(UNLINK, OF_USER, OF_THREAD as c_ulong, 0);
+    }
+    payload
+}
+
+/// Finds a `user` key that this thread possesses.
+fn request(description: &CStr) -> io::Result<Serial> {
+    let (kind, none) = (c"user".as_ptr(), std::ptr::null::<libc::c_char>());
+    // SAFETY: the texts end with NUL. Without further text nothing makes a missing key.
+    let found = unsafe {
+        libc::syscall(libc::SYS_request_key, kind, description.as_ptr(), none, c_long::from(0_i32))
+    };
+    Serial::try_from(found).ok().filter(|serial| *serial > 0).ok_or_else(io::Error::last_os_error)
+}
+
+/// Reads the whole payload of a key.
+fn read_payload(serial: Serial) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut payload = Zeroizing::new(vec![0; USER_PAYLOAD_BYTES_MAX]);
+    let length = read_into(READ, serial, &mut payload)?;
+    payload.truncate(length);
+    Ok(payload)
 }
 
 fn read_possessed(keyring: Serial, prefix: &str) -> io::Result<Vec<KernelKey>> {
@@ -238,5 +277,28 @@ mod tests {
         assert_eq!(read(&name, "NVMe").unwrap().len(), 1, "of more than fit at once");
         let none = read(&format!("{name}-none"), "").map(|keys| keys.len());
         assert_eq!(none.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_user_key_is_found_by_its_name() {
+        let name = format!("roadtrain-test-user-{}", std::process::id());
+        let payload = vec![7; 20_000];
+        // In the user's keyring, which sessions of services do not have, and in the process's.
+        let mut tried = 0;
+        for (keyring, name) in [(OF_USER, format!("{name} in @u")), (OF_PROCESS, name.clone())] {
+            let serial = match add("user", &name, &payload, keyring) {
+                Ok(serial) => serial,
+                Err(error) => {
+                    skipped(format!("this kernel has no keyring {keyring}: {error}"));
+                    continue;
+                }
+            };
+            tried += 1;
+            assert_eq!(*read_user_key(&name).unwrap(), payload, "{name}");
+            control(UNLINK, serial, keyring as c_ulong, 0).unwrap();
+            let none = read_user_key(&name).map(drop).unwrap_err();
+            assert_eq!(none.raw_os_error(), Some(libc::ENOKEY), "{name}");
+        }
+        assert!(tried < 3 && read_user_key("a\0b").is_err());
     }
 }

@@ -23,7 +23,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   file:disk.img,size=2GiB    a file, created sparse (without size= it must exist)
   block:/dev/loop0           a block device
   rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
-                             @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
+                             @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE; of an
+                             encrypted one passphrase-file=FILE or passphrase-key=NAME, a user
+                             key of the kernel)
   nvme:ADDR[:PORT]/NQN/NSID  a namespace of another target, with its own size and block size
                              (path=ADDR[:PORT] for each further path, and attach's options:
                              tls-key=FILE, dhchap-secret=FILE, ctrl-loss-tmo=SECONDS, ...)

@@ -175,7 +175,14 @@ fn name_image(
     params["pool_name"] = pool.into();
     params["rbd_name"] = image.into();
     params["read_only"] = spec.read_only.into();
-    for (name, value) in [("user_id", spec.id.as_deref()), ("cluster_name", cluster)] {
+    if let Some(file) = &spec.passphrase_file {
+        params["passphrase_file"] = json!(std::path::absolute(file)?);
+    }
+    for (name, value) in [
+        ("user_id", spec.id.as_deref()),
+        ("cluster_name", cluster),
+        ("passphrase_key", spec.passphrase_key.as_deref()),
+    ] {
         if let Some(value) = value {
             params[name] = value.into();
         }
@@ -199,6 +206,10 @@ mod tests {
         assert_eq!(params, expected);
         let (_, params) = call("rbd:pool/image,id=tenant", None).unwrap();
         assert_eq!(params["user_id"], "tenant");
+        let (_, params) = call("rbd:pool/image,passphrase-file=/srv/key", None).unwrap();
+        assert_eq!(params["passphrase_file"], "/srv/key");
+        let (_, params) = call("rbd:pool/image,passphrase-key=disks-a", None).unwrap();
+        assert_eq!(params["passphrase_key"], "disks-a");
         for odd in ["rbd:pool/image,conf=/etc/a.conf", "rbd:pool/image,create=1GiB"] {
             assert!(call(odd, None).is_err(), "{odd}");
         }

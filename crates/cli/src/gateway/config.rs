@@ -81,6 +81,9 @@ impl GroupConfig {
                 _ if namespace.standby => {
                     "gateways stand by for one another anyway: leave standby out"
                 }
+                _ if namespace.passphrase_file.as_ref().is_some_and(|path| path.is_relative()) => {
+                    "the file of passphrase-file is at each gateway: write its whole path"
+                }
                 _ if namespace.kept_files().next().is_some() => {
                     "a file for reservations or marks is at one gateway only: leave reservations and uncorrectable out"
                 }
@@ -160,11 +163,16 @@ mod tests {
     #[test]
     fn a_group_has_images_only() {
         group("kind = \"rbd\"\nimage = \"disks/a\"").check().unwrap();
+        group("kind = \"rbd\"\nimage = \"disks/a\"\npassphrase_file = \"/etc/k\"").check().unwrap();
         GroupConfig::default().check().unwrap();
         for (namespace, why) in [
             ("kind = \"mem\"\nsize = 4096", "write rbd:POOL/IMAGE"),
             ("kind = \"file\"\npath = \"/x\"", "write rbd:POOL/IMAGE"),
             ("kind = \"rbd\"\nimage = \"disks/a\"\nid = \"me\"", "--ceph-id"),
+            (
+                "kind = \"rbd\"\nimage = \"disks/a\"\npassphrase_file = \"k\"",
+                "write its whole path",
+            ),
             ("kind = \"rbd\"\nimage = \"disks/a\"\nstandby = true", "leave standby out"),
             (
                 "kind = \"rbd\"\nimage = \"disks/a\"\nreservations = \"/x\"",
@@ -205,9 +213,11 @@ mod tests {
         let own =
             ServeConfig::parse("address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:none\"\n").unwrap();
         let ceph = CephArgs { ceph_id: Some("gate".into()), ..CephArgs::default() };
-        let config = group("kind = \"rbd\"\nimage = \"disks/a\"\ncreate = 4096")
-            .served_by(&own, &ceph)
-            .unwrap();
+        let served = |namespace| group(namespace).served_by(&own, &ceph).unwrap();
+        let config = served("kind = \"rbd\"\nimage = \"disks/a\"\npassphrase_key = \"a\"");
+        let namespace = &config.subsystems[0].namespaces[0];
+        assert_eq!(namespace.passphrase_key.as_deref(), Some("a"));
+        let config = served("kind = \"rbd\"\nimage = \"disks/a\"\ncreate = 4096");
         let namespace = &config.subsystems[0].namespaces[0];
         assert_eq!((namespace.id.as_deref(), namespace.create), (Some("gate"), None));
         assert_eq!(config.address, own.address);

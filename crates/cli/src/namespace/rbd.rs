@@ -41,11 +41,15 @@ impl NamespaceSettings {
     pub(super) fn check_image(&self, form: SettingForm) -> Result<(), String> {
         if self.kind != NamespaceKind::Rbd {
             let is_plain = self.conf.is_none() && self.id.is_none() && self.keyring.is_none();
-            return match is_plain && self.create.is_none() && self.image.is_none() {
+            let is_open = self.passphrase_file.is_none() && self.passphrase_key.is_none();
+            return match is_plain && is_open && self.create.is_none() && self.image.is_none() {
                 true => Ok(()),
-                false => Err("conf, id, keyring, create and an image are for rbd".into()),
+                false => {
+                    Err("conf, id, keyring, create, a passphrase and an image are for rbd".into())
+                }
             };
         }
+        self.check_passphrase(form)?;
         let name = RbdImageName::parse(self.image.as_deref().unwrap_or_default(), form)?;
         if self.standby && name.snapshot.is_some() {
             return Err("standby is for writers: several may read a snapshot".into());
@@ -63,6 +67,31 @@ impl NamespaceSettings {
         }
     }
 
+    fn check_passphrase(&self, form: SettingForm) -> Result<(), String> {
+        let (file, key) = (form.name("passphrase_file"), form.name("passphrase_key"));
+        let create = form.name("create");
+        match (&self.passphrase_file, &self.passphrase_key) {
+            (Some(_), Some(_)) => Err(format!("{file} and {key}: leave one of both out")),
+            (Some(path), _) if path.as_os_str().is_empty() => {
+                Err(format!("{file} needs the name of a file"))
+            }
+            (_, Some(name)) if name.is_empty() => Err(format!("{key} needs the name of a key")),
+            (None, None) => Ok(()),
+            _ if self.create.is_some() => Err(format!(
+                "{create} makes no encrypted image: leave it out, and use `rbd create` and `rbd encryption format`"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the source of the passphrase of an encrypted image.
+    #[cfg(feature = "rbd")]
+    fn passphrase(&self) -> Option<Box<roadtrain_store::RbdPassphrase>> {
+        use roadtrain_store::RbdPassphrase;
+        let file = self.passphrase_file.clone().map(RbdPassphrase::File);
+        file.or_else(|| self.passphrase_key.clone().map(RbdPassphrase::Key)).map(Box::new)
+    }
+
     /// Converts the settings for the engine.
     #[cfg(feature = "rbd")]
     pub(super) fn image_store(&self) -> Result<StoreKind, String> {
@@ -77,6 +106,7 @@ impl NamespaceSettings {
             conf_by_rpc: false,
             id: self.id.clone(),
             keyring: self.keyring.clone(),
+            passphrase: self.passphrase(),
             create: self.create,
             shared: self.standby,
         }))
@@ -97,6 +127,12 @@ impl NamespaceSettings {
         }
         if let Some(keyring) = &self.keyring {
             write!(f, ",keyring={}", keyring.display())?;
+        }
+        if let Some(file) = &self.passphrase_file {
+            write!(f, ",passphrase-file={}", file.display())?;
+        }
+        if let Some(key) = &self.passphrase_key {
+            write!(f, ",passphrase-key={key}")?;
         }
         match self.create {
             Some(size) => write!(f, ",create={size}"),

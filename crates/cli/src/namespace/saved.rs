@@ -7,6 +7,8 @@ use roadtrain_host_engine::Class;
 use roadtrain_manage::model::{
     DeviceKind, ManagedDevice, ManagedModel, RbdAccess, SsdPace, remote_word, show_uuid,
 };
+#[cfg(feature = "rbd")]
+use roadtrain_store::RbdPassphrase;
 use roadtrain_store::{RemoteBlocks, StoreKind};
 use roadtrain_target_engine::{Export, ExportBlocks, KeptPlace};
 use roadtrain_target_proto::NamespaceView;
@@ -51,6 +53,8 @@ impl NamespaceSettings {
                     id,
                     conf,
                     keyring,
+                    passphrase_file: of.passphrase_file.clone(),
+                    passphrase_key: of.passphrase_key.clone(),
                     ..NamespaceSettings::new(NamespaceKind::Rbd)
                 }
             }
@@ -101,14 +105,23 @@ impl NamespaceSettings {
             }
             StoreKind::Remote(blocks) => return NamespaceSettings::of_remote(&blocks),
             #[cfg(feature = "rbd")]
-            StoreKind::Rbd(image) => NamespaceSettings {
-                image: Some(image.to_string()),
-                conf: image.conf,
-                id: image.id,
-                keyring: image.keyring,
-                create: image.create,
-                ..new(NamespaceKind::Rbd)
-            },
+            StoreKind::Rbd(image) => {
+                let (passphrase_file, passphrase_key) = match image.passphrase.as_deref() {
+                    Some(RbdPassphrase::File(path)) => (Some(path.clone()), None),
+                    Some(RbdPassphrase::Key(name)) => (None, Some(name.clone())),
+                    None => (None, None),
+                };
+                NamespaceSettings {
+                    image: Some(image.to_string()),
+                    conf: image.conf,
+                    id: image.id,
+                    keyring: image.keyring,
+                    passphrase_file,
+                    passphrase_key,
+                    create: image.create,
+                    ..new(NamespaceKind::Rbd)
+                }
+            }
         })
     }
 
@@ -176,6 +189,20 @@ mod tests {
                 written,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "rbd")]
+    fn an_image_is_written_with_the_name_of_its_passphrase() {
+        for text in [
+            "rbd:pool/a,id=gate,passphrase-file=/srv/key,nsid=1,standby",
+            "rbd:pool/a,conf=/etc/c,keyring=/etc/k,passphrase-key=disks-a,nsid=1,ro",
+        ] {
+            let export = text.parse::<NamespaceSettings>().unwrap().export().unwrap();
+            let written = NamespaceSettings::of_export(&export).unwrap();
+            assert_eq!(written.to_string(), text);
+            assert_eq!(written.export().unwrap(), export, "{text}");
         }
     }
 }

@@ -166,7 +166,7 @@ fn check_paths(change: &ExportChange, session: &ManagerSession<'_>) -> Result<()
     }
     let kept = namespace.reservations.iter().chain(&namespace.uncorrectable);
     let kept = kept.filter(|path| path.as_os_str() != "none");
-    let ceph = namespace.conf.iter().chain(&namespace.keyring);
+    let ceph = namespace.conf.iter().chain(&namespace.keyring).chain(&namespace.passphrase_file);
     for path in namespace.path.iter().chain(ceph).chain(kept) {
         session.allowed_new(path)?;
     }

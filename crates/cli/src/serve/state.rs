@@ -335,6 +335,8 @@ fn device_kind(
                 image: image.into(),
                 cluster: None,
                 access,
+                passphrase_file: allowed(&new.passphrase_file)?,
+                passphrase_key: new.passphrase_key.clone(),
             })
         }
         NamespaceKind::Nvme | NamespaceKind::Nbd => {

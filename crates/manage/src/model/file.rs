@@ -128,7 +128,7 @@ impl SavedModel {
         paths.extend(self.keys.iter().map(|key| (format!("key {}", key.name), &*key.path)));
         for device in &self.devices {
             let own = device.path.as_deref().into_iter();
-            let of = device.rbd.iter().flat_map(|image| image.access.paths());
+            let of = device.rbd.iter().flat_map(|image| image.paths());
             paths.extend(own.chain(of).map(|path| (format!("device {}", device.name), path)));
         }
         for cluster in &self.rbd_clusters {

@@ -1,6 +1,8 @@
 //! Devices whose blocks others keep: a volume of a store, or an image of a Ceph cluster with the access to the cluster.
 
 use crate::volumes::{Uuid, VolumeStore};
+#[cfg(feature = "rbd")]
+use roadtrain_store::RbdPassphrase;
 use roadtrain_store::{OpenError, StoreKind};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -63,7 +65,7 @@ impl RbdAccess {
 }
 
 /// An image of a Ceph cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RbdImageSpec {
     /// Its pool.
     pub pool: String,
@@ -75,13 +77,26 @@ pub struct RbdImageSpec {
     /// Access to the cluster.
     #[serde(flatten)]
     pub access: RbdAccess,
+    /// File with the passphrase of an encrypted image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passphrase_file: Option<PathBuf>,
+    /// The same as a `user` key of the kernel's keyrings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passphrase_key: Option<String>,
 }
 
 impl RbdImageSpec {
+    /// Returns the files that it names.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.access.paths().chain(self.passphrase_file.as_deref())
+    }
+
     /// Returns the kind of store that opens the image.
     #[cfg(feature = "rbd")]
     pub(super) fn store(&self) -> Result<StoreKind, OpenError> {
         let RbdAccess { id, conf, keyring } = self.access.clone();
+        let file = self.passphrase_file.clone().map(RbdPassphrase::File);
+        let key = self.passphrase_key.clone().map(RbdPassphrase::Key);
         Ok(StoreKind::Rbd(roadtrain_store::RbdImage {
             pool: self.pool.clone(),
             image: self.image.clone(),
@@ -89,6 +104,7 @@ impl RbdImageSpec {
             conf,
             conf_by_rpc: true,
             keyring,
+            passphrase: file.or(key).map(Box::new),
             ..Default::default()
         }))
     }

@@ -82,8 +82,8 @@ mod tests {
         DeviceKind::Rbd(RbdImageSpec {
             pool: pool.into(),
             image: "disk".into(),
-            cluster: None,
             access,
+            ..RbdImageSpec::default()
         })
     }
 

@@ -19,6 +19,9 @@ const CONNECT_SECONDS: &str = "10";
 const FENCE_SECONDS: u32 = 365 * 24 * 3600;
 /// Option: librbd fences the owner of a lock that it breaks.
 pub(super) const LIBRBD_FENCES: &str = "rbd_blocklist_on_break_lock";
+/// Option: least bytes of a read that distinguishes written parts of an object from others. librbd decrypts what other
+/// reads return, also of parts that were never written. (0 stands for a whole object.)
+pub(super) const SPARSE_READS: &str = "rbd_sparse_read_threshold_bytes";
 /// Bytes of the cluster's identifier, a UUID as text.
 const FSID_BYTES: usize = 37;
 
@@ -38,8 +41,8 @@ const SETTINGS: [(&str, &str); 8] = [
     ("rbd_disable_zero_copy_writes", "true"),
 ];
 
-/// Configuration of a client: file, user, keyring, and the flag for a file named by RPC.
-type CephClient = (Option<PathBuf>, Option<String>, Option<PathBuf>, bool);
+/// Configuration of a client: file, user, keyring, and the flags for a file named by RPC and for encrypted images.
+type CephClient = (Option<PathBuf>, Option<String>, Option<PathBuf>, [bool; 2]);
 
 /// Connections of this process that images share.
 static SHARED: Mutex<Option<HashMap<CephClient, Vec<Weak<ClusterConnection>>>>> = Mutex::new(None);
@@ -67,8 +70,8 @@ impl ClusterConnection {
     /// Returns a connection that others use, too: at most as many of the same user as there are cores, the one with the
     /// fewest images.
     fn shared(image: &RbdImage) -> Result<Arc<ClusterConnection>, RbdFailure> {
-        let client =
-            (image.conf.clone(), image.id.clone(), image.keyring.clone(), image.conf_by_rpc);
+        let flags = [image.conf_by_rpc, image.passphrase.is_some()];
+        let client = (image.conf.clone(), image.id.clone(), image.keyring.clone(), flags);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let known = shared.get_or_insert_default().entry(client).or_default();
         known.retain(|one| one.upgrade().is_some_and(|one| !one.is_refused()));
@@ -122,6 +125,9 @@ impl ClusterConnection {
         }
         for (name, value) in SETTINGS {
             self.set(name, value)?;
+        }
+        if image.passphrase.is_some() {
+            self.set(SPARSE_READS, "1")?;
         }
         match image.keyring.as_deref() {
             Some(keyring) => self.set("keyring", &keyring.display().to_string()),

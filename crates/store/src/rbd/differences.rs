@@ -20,8 +20,8 @@ pub(super) fn find(
     if query.offset >= to_bytes {
         return Ok(list.end());
     }
-    // Ranges of a striped image would be out of order.
-    if !image.has_plain_layout() {
+    // Ranges of a striped image would be out of order, those of an encrypted one are of the image as it is stored.
+    if !image.has_plain_layout() || image.is_encrypted() {
         list.add(query.offset, to_bytes - query.offset, false);
         return Ok(list.end());
     }

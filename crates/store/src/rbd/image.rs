@@ -1,7 +1,8 @@
 //! An open image.
 
 use super::closing::ClosingImage;
-use super::cluster::{CephPool, LIBRBD_FENCES, c_text, check};
+use super::cluster::{CephPool, LIBRBD_FENCES, SPARSE_READS, c_text, check};
+use super::encryption;
 use super::in_flight::InFlightOperations;
 use super::library::{
     CephHandle, ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE,
@@ -37,6 +38,8 @@ pub(super) struct OpenImage {
     /// Name for people.
     name: String,
     read_only: bool,
+    /// Bytes of the header of an encrypted image, which are no blocks of it.
+    encrypted_header_bytes: Option<u64>,
     /// True once an error of the image was logged.
     is_logged: AtomicBool,
     /// True once another client has taken it, and the cluster refuses all operations of this one.
@@ -101,32 +104,48 @@ impl OpenImage {
             }
             _ => check(result, "open it")?,
         }
-        let image = OpenImage {
+        let mut image = OpenImage {
             open: ImageHandles { pool: Some(Arc::new(pool)), rbd, image, watch: Mutex::default() },
             name: spec.to_string(),
             read_only,
+            encrypted_header_bytes: None,
             is_logged: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             in_flight: spec.shared.then(InFlightOperations::default),
             removes_on_close: AtomicBool::new(false),
         };
-        if spec.snapshot.is_none() {
-            image.check_configuration()?;
+        image.check_configuration(spec)?;
+        if let Some(passphrase) = &spec.passphrase {
+            let raw_bytes = image.bytes()?;
+            encryption::functions().open(image.handle(), passphrase)?;
+            image.encrypted_header_bytes = Some(raw_bytes.saturating_sub(image.bytes()?));
         }
         Ok(image)
     }
 
+    /// True if librbd decrypts it.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.encrypted_header_bytes.is_some()
+    }
+
     /// Checks the options of image and pool, which have precedence over ours. With a cache, completed writes would be
     /// lost in a crash, though hosts read that there is none. A single owner gets the image from a dead owner by
-    /// librbd, which has to fence that one.
-    fn check_configuration(&self) -> Result<(), RbdFailure> {
+    /// librbd, which has to fence that one. Of a snapshot only the options of an encrypted image matter.
+    fn check_configuration(&self, spec: &RbdImage) -> Result<(), RbdFailure> {
         let is_alone = !self.read_only && self.in_flight.is_none();
+        let (is_snapshot, is_encrypted) = (spec.snapshot.is_some(), spec.passphrase.is_some());
+        if is_snapshot && !is_encrypted {
+            return Ok(());
+        }
         for (option, value, source) in self.configuration()? {
             let is_on = || matches!(value.to_lowercase().as_str(), "true" | "1");
             let is_off = || matches!(value.to_lowercase().as_str(), "false" | "0");
             let cached = ("a cache is configured for it", "a crash would lose what was written");
             let unfenced = ("owners are not fenced", "one that is gone could write it later");
+            let dense = ("small reads are not sparse", "unwritten blocks would not be zeroes");
             let (problem, harm) = match option.as_str() {
+                SPARSE_READS if is_encrypted && value != "1" => dense,
+                _ if is_snapshot => continue,
                 "rbd_cache" if !is_off() => cached,
                 "rbd_persistent_cache_mode" if value != "disabled" => cached,
                 LIBRBD_FENCES if is_alone && !is_on() => unfenced,
@@ -359,10 +378,23 @@ impl OpenImage {
         self.number(self.rbd().rbd_get_size, "read its size")
     }
 
-    /// Grows it to `bytes`. Blocks the thread.
+    /// Grows it to `bytes`, and never shrinks it. Blocks the thread.
     pub(super) fn grow(&self, bytes: u64) -> Result<(), RbdFailure> {
-        // SAFETY: the image is open.
-        check(unsafe { (self.rbd().rbd_resize)(self.handle(), bytes) }, "make it larger")
+        let resize = |bytes| {
+            // SAFETY: the image is open.
+            let result = unsafe {
+                (self.rbd().rbd_resize2)(self.handle(), bytes, false, progressed, null_mut())
+            };
+            check(result, "make it larger")
+        };
+        match self.encrypted_header_bytes {
+            // librbd of Ceph 16 and 17 counts the header, later ones do not.
+            Some(header_bytes) => match resize(bytes) {
+                Ok(()) if self.bytes()? >= bytes => Ok(()),
+                _ => resize(bytes + header_bytes),
+            },
+            None => resize(bytes),
+        }
     }
 
     fn features(&self) -> Result<u64, RbdFailure> {
@@ -384,7 +416,10 @@ impl OpenImage {
     pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, RbdFailure> {
         let (cluster, pool) = self.pool().identity()?;
         let place = format!("{cluster} {pool} {}", self.id()?);
-        Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot.unwrap_or_default().as_bytes()]))
+        // Hosts must not take ciphertext and plain text of one image for the same blocks.
+        let form: &[u8] = if self.is_encrypted() { b"\0decrypted" } else { b"" };
+        let snapshot = snapshot.unwrap_or_default().as_bytes();
+        Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot, form]))
     }
 
     /// Returns its identifier in the pool, independent of its name.
@@ -504,6 +539,11 @@ impl ImageHandles {
             warn!(image = name, "was made, and stays: {failure}");
         }
     }
+}
+
+/// Ignores the progress of an operation; librbd calls this.
+unsafe extern "C" fn progressed(_: u64, _: u64, _: *mut c_void) -> c_int {
+    0
 }
 
 /// Handles a change of an image's header; librbd calls this on one of its threads.

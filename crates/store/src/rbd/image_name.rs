@@ -1,5 +1,6 @@
 //! Names of images, with their access parameters.
 
+use super::RbdPassphrase;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -22,6 +23,8 @@ pub struct RbdImage {
     pub id: Option<String>,
     /// File with the user's key; `None` for the one in the configuration file.
     pub keyring: Option<PathBuf>,
+    /// Source of the passphrase of an encrypted image; `None` to serve the image as it is stored.
+    pub passphrase: Option<Box<RbdPassphrase>>,
     /// Size in bytes to create the image with, if it does not exist.
     pub create: Option<u64>,
     /// True if several targets reach it, and one of them owns it.
@@ -40,9 +43,12 @@ impl RbdImage {
     /// itself.
     #[must_use]
     pub fn serves_as(&self, other: &RbdImage) -> bool {
-        let rights = |image: &RbdImage| (image.id.clone(), image.keyring.clone());
+        let rights =
+            |image: &RbdImage| (image.id.clone(), image.keyring.clone(), image.passphrase.clone());
         let is_open = !other.shared || (self.shared && rights(self) == rights(other));
-        self.is_same(other) && is_open
+        // Stored and decrypted blocks differ.
+        let has_same_blocks = self.passphrase.is_some() == other.passphrase.is_some();
+        self.is_same(other) && has_same_blocks && is_open
     }
 }
 
@@ -57,6 +63,29 @@ impl fmt::Display for RbdImage {
         match &self.snapshot {
             Some(snapshot) => write!(f, "@{snapshot}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_image_serves_another_specification_with_the_same_blocks() {
+        let image = |passphrase: Option<&str>, shared| RbdImage {
+            pool: "p".into(),
+            image: "i".into(),
+            passphrase: passphrase.map(|name| Box::new(RbdPassphrase::Key(name.into()))),
+            shared,
+            ..RbdImage::default()
+        };
+        for shared in [false, true] {
+            let serves = |a, b| image(a, shared).serves_as(&image(b, shared));
+            assert!(serves(Some("a"), Some("a")) && serves(None, None));
+            assert!(!serves(None, Some("a")) && !serves(Some("a"), None));
+            // A shared one is opened anew, with the other passphrase.
+            assert_eq!(serves(Some("a"), Some("b")), !shared);
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 
 /// Callback of librbd for each extent: its offset, its length, its existence.
 pub(super) type OnExtent = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
+/// Callback of librbd for the progress of an operation.
+pub(super) type OnProgress = unsafe extern "C" fn(u64, u64, *mut c_void) -> c_int;
 /// Callback of librados for a notification of a watched object.
 pub(super) type OnNotify = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
 /// Callback of librados for the loss of a watch.
@@ -150,7 +152,7 @@ functions! { Rbd:
     rbd_open_read_only(CephHandle, *const c_char, *mut CephHandle, *const c_char) -> c_int;
     rbd_close(CephHandle) -> c_int;
     rbd_get_size(CephHandle, *mut u64) -> c_int;
-    rbd_resize(CephHandle, u64) -> c_int;
+    rbd_resize2(CephHandle, u64, bool, OnProgress, *mut c_void) -> c_int;
     rbd_get_id(CephHandle, *mut c_char, usize) -> c_int;
     rbd_get_features(CephHandle, *mut u64) -> c_int;
     rbd_config_image_list(CephHandle, *mut ConfigOption, *mut c_int) -> c_int;
@@ -189,6 +191,9 @@ functions! { Rbd:
     rbd_flush(CephHandle) -> c_int;
 }
 
+/// File name of librbd.
+pub(super) const LIBRBD: &str = "librbd.so.1";
+
 /// The functions of both libraries.
 #[derive(Debug)]
 pub(super) struct Ceph {
@@ -201,7 +206,7 @@ static CEPH: LazyLock<Result<Ceph, String>> = LazyLock::new(|| {
         format!("needs librbd, which is not here: install the package librbd1 ({error})")
     };
     let rados = Rados::load("librados.so.2").map_err(missing)?;
-    let rbd = Rbd::load("librbd.so.1").map_err(missing)?;
+    let rbd = Rbd::load(LIBRBD).map_err(missing)?;
     super::closing::loaded();
     Ok(Ceph { rados, rbd })
 });

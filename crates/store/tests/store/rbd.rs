@@ -1,13 +1,16 @@
 //! Images of a Ceph cluster. `tests/ceph/run.sh` starts it and runs these tests, one by one:
-//! `scripts/test.sh ceph=store_images,store_shared_images,store_owner_without_heartbeat`.
+//! `scripts/test.sh ceph=store_images,store_encrypted_images,store_shared_images,store_owner_without_heartbeat`.
 
 #![cfg(feature = "rbd")]
 
 use roadtrain_store::{
-    BlockOwnership, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, observe, open,
+    BlockOwnership, OpenError, RbdImage, RbdPassphrase, Store, StoreKind, StoreSpec, conformance,
+    observe, open,
 };
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -36,6 +39,15 @@ impl TestCluster {
 
     fn rbd(&self, arguments: &[&str]) -> String {
         self.script(&["exec"], &[&["--", "rbd"], arguments].concat())
+    }
+
+    /// Returns a new file with that text, which only its owner may read.
+    fn passphrase_file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        let mut options = std::fs::File::options();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        path
     }
 
     fn image(&self, name: &str) -> RbdImage {
@@ -84,6 +96,119 @@ fn images_are_stores() {
     a_created_image_is_removed_after_a_failed_opening(&cluster);
     says_what_is_wrong(&cluster);
     options_of_image_and_pool(&cluster);
+}
+
+/// Encrypted images, as `rbd encryption format` makes them, but with few iterations for the key: each opening takes
+/// seconds otherwise.
+#[test]
+#[ignore = "tests/ceph runs it"]
+fn encrypted_images_are_stores() {
+    let cluster = TestCluster::running();
+    let passphrase = cluster.passphrase_file("right", "a passphrase\n");
+    let image = |name: &str| RbdImage {
+        passphrase: Some(Box::new(RbdPassphrase::File(passphrase.clone()))),
+        ..cluster.image(name)
+    };
+    for (format, shared) in [("luks1", false), ("luks2", true)] {
+        encrypt(&cluster, format, "a passphrase");
+        let count = Cell::new(0);
+        conformance::run(|| {
+            count.set(count.get() + 1);
+            let name = format!("{format}-{}", count.get());
+            cluster.rbd(&["cp", &format!("rbd/{format}"), &format!("rbd/{name}")]);
+            opened(RbdImage { shared, ..image(&name) }, false).unwrap()
+        });
+        encrypted_image_grows(&cluster, &image(format));
+    }
+    let dense = ["config", "image", "set", "rbd/luks2", "rbd_sparse_read_threshold_bytes", "64K"];
+    cluster.rbd(&dense);
+    let why = problem(image("luks2"));
+    let remedy = "`rbd config image remove rbd/luks2 rbd_sparse_read_threshold_bytes`";
+    assert!(why.contains("unwritten blocks") && why.contains(remedy), "{why}");
+    cluster.rbd(&["config", "image", "remove", dense[3], dense[4]]);
+    encrypted_image_is_refused(&cluster, &image("luks2"));
+    encrypted_image_is_observed(&image("luks2"));
+}
+
+/// Bytes of the header of that format.
+fn header_bytes(format: &str) -> u64 {
+    if format == "luks1" { 4 << 20 } else { 16 << 20 }
+}
+
+/// Makes the image with the name of its format, and [`SIZE`] bytes behind its header.
+fn encrypt(cluster: &TestCluster, format: &str, passphrase: &str) {
+    let (key, stored) = (cluster.passphrase_file("bare", passphrase), cluster.0.join(format));
+    let file = std::fs::File::create(&stored).unwrap();
+    file.set_len(header_bytes(format) + SIZE).unwrap();
+    let offset = (header_bytes(format) / 512).to_string();
+    let mut program = Command::new("cryptsetup");
+    program.args(["luksFormat", "--batch-mode", "--type", format, "--offset", &offset]);
+    program.args(["--cipher", "aes-xts-plain64", "--key-size", "512", "--pbkdf", "pbkdf2"]);
+    program.args(["--pbkdf-force-iterations", "1000"]);
+    if format == "luks2" {
+        program.args(["--sector-size", "4096"]);
+    }
+    let output = program.arg("--key-file").arg(&key).arg(&stored).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    cluster.rbd(&["import", stored.to_str().unwrap(), &format!("rbd/{format}")]);
+}
+
+fn encrypted_image_grows(cluster: &TestCluster, image: &RbdImage) {
+    let name = format!("rbd/{}", image.image);
+    let store = opened(image.clone(), false).unwrap();
+    assert_eq!(store.geometry().bytes(), SIZE, "{name}: without its header");
+    assert!(!store.reports_allocation());
+    let stored = opened(RbdImage { passphrase: None, ..image.clone() }, true).unwrap();
+    assert!(stored.geometry().bytes() > SIZE);
+    assert_ne!(stored.identity().unwrap(), store.identity().unwrap());
+    let mut resize = store.plan(Some(3 * SIZE)).unwrap();
+    store.stage(&mut resize).unwrap();
+    store.switch(&resize);
+    assert_eq!(store.geometry().bytes(), 3 * SIZE);
+    assert_eq!(store.plan(None).unwrap().to, 3 * SIZE, "{name}: as librbd says");
+    let raw = cluster.rbd(&["info", "--format", "json", &name]);
+    let expected = header_bytes(&image.image) + 3 * SIZE;
+    assert!(raw.contains(&format!("\"size\":{expected},")), "{raw}");
+    store.release();
+}
+
+fn encrypted_image_is_refused(cluster: &TestCluster, image: &RbdImage) {
+    let wrong = cluster.passphrase_file("wrong", "another passphrase");
+    let missing = cluster.0.join("missing");
+    cluster.rbd(&["create", "rbd/plain", "--size", "32M"]);
+    let from = |path: &Path, image: &RbdImage| RbdImage {
+        passphrase: Some(Box::new(RbdPassphrase::File(path.into()))),
+        ..image.clone()
+    };
+    let right = image.passphrase.clone();
+    for (image, why) in [
+        (from(&wrong, image), "this passphrase does not open it"),
+        (from(&missing, image), "No such file"),
+        (RbdImage { passphrase: right, ..cluster.image("plain") }, "it is not encrypted"),
+    ] {
+        let source = image.passphrase.clone().unwrap().to_string();
+        let problem = problem(image);
+        assert!(problem.contains(why) && problem.contains(&source), "{problem}");
+        assert!(!problem.contains("passphrase\n") && !problem.contains("another"), "{problem}");
+    }
+}
+
+/// A standby has size and identity of the decrypted image, and serves it when it is free.
+fn encrypted_image_is_observed(image: &RbdImage) {
+    let shared = || RbdImage { shared: true, ..image.clone() };
+    let spec = || StoreSpec { kind: StoreKind::Rbd(shared()), lba_bytes: 4096, read_only: false };
+    let first = opened(shared(), false).unwrap();
+    let second = observe(&spec()).unwrap();
+    assert_eq!(second.ownership(), BlockOwnership::Theirs);
+    assert_eq!(second.identity().unwrap(), first.identity().unwrap());
+    assert_eq!(second.geometry(), first.geometry());
+    first.release();
+    drop(first);
+    becomes(&*second, BlockOwnership::Free);
+    drop(second);
+    let third = opened(shared(), false).unwrap();
+    assert_eq!(third.ownership(), BlockOwnership::Ours);
+    third.release();
 }
 
 /// Images that several targets reach.

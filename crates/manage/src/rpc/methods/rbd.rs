@@ -120,6 +120,10 @@ struct CreateRbdBdevParams {
     read_only: Option<bool>,
     /// True to wait while another target has the image; not of SPDK.
     standby: Option<bool>,
+    /// File with the passphrase of an encrypted image; not of SPDK.
+    passphrase_file: Option<PathBuf>,
+    /// The same as a key of the kernel's keyrings; not of SPDK.
+    passphrase_key: Option<String>,
 }
 
 impl CreateRbdBdevParams {
@@ -137,15 +141,27 @@ impl CreateRbdBdevParams {
             (Some(name), None) => cluster(model, name)?.access.clone(),
             (None, id) => RbdAccess { id: id.clone(), ..RbdAccess::default() },
         };
-        let (pool, image) = (self.pool_name.clone(), self.rbd_name.clone());
-        Ok(RbdImageSpec { pool, image, cluster: self.cluster_name.clone(), access })
+        if self.passphrase_file.is_some() && self.passphrase_key.is_some() {
+            return Err(RpcError::invalid(
+                "passphrase_file and passphrase_key: leave one of both out",
+            ));
+        }
+        Ok(RbdImageSpec {
+            pool: self.pool_name.clone(),
+            image: self.rbd_name.clone(),
+            cluster: self.cluster_name.clone(),
+            access,
+            passphrase_file: self.passphrase_file.clone(),
+            passphrase_key: self.passphrase_key.clone(),
+        })
     }
 }
 
 fn create(manager: &ManagerSession<'_>, params: MethodParams<'_>) -> Rpc<Value> {
     let new: CreateRbdBdevParams = device_params(&params)?;
     let (model, uuid) = (manager.model(), uuid_of(new.uuid.as_deref())?);
-    let image = new.image(&model)?;
+    let mut image = new.image(&model)?;
+    image.passphrase_file = file(manager, image.passphrase_file.as_deref())?;
     let lba = block_size_of(Some(new.block_size))?;
     let free = || (0_u32..).map(|n| format!("Ceph{n}")).find(|one| model.device(one).is_none());
     let name = new.name.or_else(free).unwrap_or_default();
@@ -215,6 +231,12 @@ pub(super) fn params(image: &RbdImageSpec) -> Value {
         (None, Some(id)) => params["user_id"] = id.as_str().into(),
         (None, None) => {}
     }
+    if let Some(file) = &image.passphrase_file {
+        params["passphrase_file"] = json!(file);
+    }
+    if let Some(key) = &image.passphrase_key {
+        params["passphrase_key"] = key.as_str().into();
+    }
     params
 }
 
@@ -247,11 +269,19 @@ mod tests {
         let image = new(json!({"cluster_name": "c"})).unwrap();
         assert_eq!((&image.access, image.cluster.as_deref()), (&access, Some("c")));
         assert_eq!(params(&image), json!({"pool_name": "p", "rbd_name": "i", "cluster_name": "c"}));
+        // The names of file and key are shown and kept: what they have never is.
+        for more in [json!({"passphrase_file": "/srv/key"}), json!({"passphrase_key": "disks-a"})] {
+            let image = new(more.clone()).unwrap();
+            let mut expected = json!({"pool_name": "p", "rbd_name": "i"});
+            expected.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            assert_eq!((params(&image), show(&image)), (expected.clone(), expected));
+        }
         for (odd, code) in [
             (json!({"cluster_name": "none"}), -2),
             (json!({"cluster_name": "c", "user_id": "u"}), -22),
             (json!({"rbd_name": "a/b"}), -22),
             (json!({"config": {"a": "b"}}), -22),
+            (json!({"passphrase_file": "/k", "passphrase_key": "k"}), -22),
         ] {
             assert_eq!(new(odd.clone()).unwrap_err().code, code, "{odd}");
         }
