@@ -143,7 +143,7 @@ test_control_sockets_speak_json_rpc() {
     local control
     control=$(find "$ROADTRAIN_RUNTIME_DIR" -name control.sock)
     "$ROADTRAIN" ctl --rpc "$control" rpc rpc_get_methods >r.json
-    is '. == ["roadtrain_recorded", "roadtrain_snapshot", "roadtrain_status", "roadtrain_stop", "rpc_get_methods"]'
+    is '. == ["roadtrain_bitmaps", "roadtrain_recorded", "roadtrain_snapshot", "roadtrain_status", "roadtrain_stop", "rpc_get_methods"]'
     "$ROADTRAIN" ctl --rpc "$control" rpc roadtrain_status >r.json && is '.state == "connected"'
     refused_with 1 'Method not found' "$ROADTRAIN" ctl --rpc "$control" rpc nvmf_get_subsystems
     control=$(find "$work/served" -name control.sock)
