@@ -24,6 +24,7 @@ use roadtrain_target_engine::{EtherConfig, Export, Server, ServerConfig, Subsyst
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use store::HandOverStore;
 
 /// Memory for data in flight by default, as the product's.
@@ -101,13 +102,14 @@ fn store(mode: HandOverMode, spec: &NamespaceSettings) -> anyhow::Result<Arc<dyn
             StoreKind::File { path, size: spec.size, create: spec.size.is_some() }
         }
         NamespaceKind::Block => StoreKind::Block { path },
-        NamespaceKind::Rbd | NamespaceKind::Nvme | NamespaceKind::Device => {
+        NamespaceKind::Rbd | NamespaceKind::Nvme | NamespaceKind::Nbd | NamespaceKind::Device => {
             anyhow::bail!("images, remote namespaces and devices of a target are not handed over")
         }
     };
     let below = StoreSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only };
     let handed = Arc::new(HandOverStore::new(mode, roadtrain_store::open(&below)?)?);
-    let (service, parallel) = spec.pace();
+    let pace = spec.pace();
+    let (service, parallel) = (Duration::from_micros(pace.service_us.into()), pace.parallel);
     Ok(match spec.kind {
         NamespaceKind::Ssd => Arc::new(SsdStore::new(handed, service, parallel)),
         _ => handed,
