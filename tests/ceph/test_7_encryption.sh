@@ -82,6 +82,7 @@ test_encrypted_image_is_served() {
 
 # Another program decrypts what the gateway has written, and the other way round; snapshots and clones have the same
 # passphrase.
+thorough+=(encrypted_image_has_snapshots)
 test_encrypted_image_has_snapshots() {
     ceph_lab
     encrypted_image luks1 32
@@ -129,6 +130,7 @@ test_encrypted_image_has_snapshots() {
 }
 
 # A wrong passphrase, and a file or image that is none, are refused with what to do, and the passphrase is not shown.
+thorough+=(encrypted_image_needs_its_passphrase)
 test_encrypted_image_needs_its_passphrase() {
     ceph_lab
     encrypted_image luks1 16
@@ -153,6 +155,7 @@ test_encrypted_image_needs_its_passphrase() {
 
 # A device by RPC, by `ctl`, and in a subsystem of the state: state and saved configuration name file and key, never what
 # they have.
+thorough+=(encrypted_image_by_rpc)
 test_encrypted_image_by_rpc() {
     ceph_lab
     local a=nqn.2026-11.test:rbd b=nqn.2026-11.test:other
@@ -194,6 +197,7 @@ test_encrypted_image_by_rpc() {
 }
 
 # The passphrase of a key of the kernel, without a file.
+thorough+=(encrypted_image_by_key_of_the_kernel)
 test_encrypted_image_by_key_of_the_kernel() {
     ceph_lab
     encrypted_image luks1 16

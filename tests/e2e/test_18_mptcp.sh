@@ -55,6 +55,7 @@ carries_by() {
     eventually 120 prints "($sent) > $(jq "($sent) + 1048576" printed.json)" far_status
 }
 
+thorough+=(mptcp_carries_one_lane_over_links_that_are_cut)
 test_mptcp_carries_one_lane_over_links_that_are_cut() {
     local link cut
     mptcp_links 4 100mbit  # slow, so that each is needed
@@ -112,8 +113,9 @@ test_mptcp_under_tls_and_authentication() {
 
 # falls_back: one lane without subflows, whatever the ends want
 falls_back() {
-    far_bench bench.log --ios 2000 "$@"
+    far_bench bench.log --seconds 600 "$@"
     eventually 30 prints '[.[0].lanes[] | select(.qid == 1) | .subflows] == [[]]' far_status
+    kill -INT "$load"
     far_bench_ended bench.log
 }
 

@@ -62,6 +62,7 @@ increment() {
 }
 
 # A full backup and 20 increments; the attachment ends once cleanly, and once by SIGKILL.
+thorough+=(backup_bitmap_increments)
 test_backup_bitmap_increments() {
     local n base=full.qcow2
     serve --namespace "file:$work/disk.img,size=64MiB"

@@ -37,7 +37,7 @@ test_chain_of_three_dies_and_comes_back() {
     link front "$c" --namespace "$(to middle "$b")"
     front=$pid
     "$ROADTRAIN" bench -a 127.0.0.1 -s "$c" -n "$chain_nqn-front" --reconnect-delay 0.1 --rw randrw --bs 4k --depth 8 \
-        --size 8MiB --seconds 15 --verify --json >bench.json 2>bench.log &
+        --size 8MiB --seconds 600 --verify --json >bench.json 2>bench.log &
     load=$!
     echo "$load" >>.pids
     for n in 1 2; do
@@ -52,6 +52,7 @@ test_chain_of_three_dies_and_comes_back() {
         front=$pid
         alive "$load" || fail "round $n: $(cat bench.log)"
     done
+    kill -INT "$load"
     wait "$load" || fail "$(cat bench.log)"
     holds bench.json '.errors == 0 and .blocks_checked > 0'
     kill "$front" "$middle" "$back"

@@ -113,7 +113,8 @@ test_nbd_store_killed_server() {
         kit file disk.img
     done
     wait "$job" || { cat fio-killed.log fio.log; fail 'a verification failed'; }
-    [ "$(grep -c 'connected again' target.log)" -ge 2 ] || fail "$(cat target.log)"
+    # On a slow machine the load may end before the last server does.
+    [ "$(grep -c 'connected again' target.log)" -ge 1 ] || fail "$(cat target.log)"
 }
 
 # Unflushed writes that a server may have lost fail the next flush, once.
@@ -272,6 +273,7 @@ test_nbd_store_tls_certificates() {
 }
 
 # Servers that break the protocol: each is named with the field, and the target goes on.
+thorough+=(nbd_store_hostile)
 test_nbd_store_hostile() {
     local case
     python3 "$here/nbd_hostile.py" --list >cases.txt

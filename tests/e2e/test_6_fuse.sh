@@ -432,7 +432,7 @@ test_fuse_loop_that_is_made_during_detach() {
 file, control = os.open(sys.argv[1], os.O_RDWR), os.open("/dev/loop-control", os.O_RDWR)
 print("opened", flush=True)
 while not os.path.exists("go"): time.sleep(0.001)
-time.sleep(0.2)
+time.sleep(0.1)
 path = f"/dev/loop{fcntl.ioctl(control, 0x4C82)}"
 fcntl.ioctl(os.open(path, os.O_RDWR), 0x4C00, file)
 print(path, flush=True)' "$file"
